@@ -16,20 +16,25 @@ from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.sparse_rows import Rows, SparseRows
 
 SCALES = ("standard", "minmax")
+UNSCALED = "none"
+"""Kind of a scaling that only fills in missing values."""
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureScaling:
-    """Scaled rows are ``(x - shift) / width``, feature by feature.
+    """Scaled rows are ``(x - shift) / width``, feature by feature; missing values may be filled in first.
 
     Attributes
     ----------
-    kind : {"standard", "minmax"}
+    kind : {"standard", "minmax", "none"}
+        ``"none"``: missing values are filled in, and nothing is scaled.
     shift : ndarray of shape (d,), float64
         Mean or minimum of every feature. Zero for sparse rows, so that they stay sparse; distances do not
         depend on it.
     width : ndarray of shape (d,), float64
         Standard deviation or range; 1 for constant features.
+    fill : ndarray of shape (d,), float64, optional
+        Values that replace NaN, in the units of the data.
 
     Examples
     --------
@@ -44,12 +49,31 @@ class FeatureScaling:
     kind: str
     shift: np.ndarray
     width: np.ndarray
+    fill: np.ndarray | None = None
+
+    @classmethod
+    def filling(cls, fill: np.ndarray) -> FeatureScaling:
+        """Return what replaces NaN by `fill`, shape (d,), and scales nothing."""
+        return cls(UNSCALED, np.zeros(len(fill)), np.ones(len(fill)), fill)
+
+    @property
+    def scales(self) -> bool:
+        """Whether features are scaled, and not only filled in."""
+        return self.kind != UNSCALED
+
+    def dtype_of(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of the rows that `apply` makes of rows of `dtype`."""
+        return compute_dtype(dtype) if self.scales else dtype
 
     def apply(self, rows: Rows) -> Rows:
-        """Return scaled rows in their compute dtype.
+        """Return scaled rows in their compute dtype; rows that are only filled in keep their dtype.
 
         Every value is computed separately in float64, so the result does not depend on the chunks.
         """
+        if self.fill is not None and not isinstance(rows, SparseRows):
+            rows = _filled(rows, self.fill)
+        if not self.scales:
+            return rows
         dtype = compute_dtype(rows.dtype)
         if isinstance(rows, SparseRows):
             data = (rows.data.astype(np.float64) / self.width[rows.indices]).astype(dtype)
@@ -63,6 +87,8 @@ class FeatureScaling:
 
     def undo(self, centres: np.ndarray) -> np.ndarray:
         """Return scaled centres (k, d) in the units of the data, in their own dtype."""
+        if not self.scales:
+            return centres
         return (centres.astype(np.float64) * self.width + self.shift).astype(centres.dtype)
 
     def same_as(self, other: FeatureScaling | None) -> bool:
@@ -71,11 +97,13 @@ class FeatureScaling:
             other is not None
             and np.array_equal(self.shift, other.shift)
             and np.array_equal(self.width, other.width)
+            and np.array_equal(_or_nan(self.fill), _or_nan(other.fill), equal_nan=True)
         )
 
     def plain(self) -> dict[str, Any]:
         """Return the scaling as plain JSON values; `of` restores it bit for bit."""
-        return {"kind": self.kind, "shift": self.shift.tolist(), "width": self.width.tolist()}
+        found = {"kind": self.kind, "shift": self.shift.tolist(), "width": self.width.tolist()}
+        return found if self.fill is None else {**found, "fill": self.fill.tolist()}
 
     @classmethod
     def of(cls, values: Mapping[str, Any], n_features: int) -> FeatureScaling:
@@ -89,17 +117,33 @@ class FeatureScaling:
         kind = values.get("kind")
         arrays = [_numbers(values.get(name), n_features) for name in ("shift", "width")]
         shift, width = arrays
-        if kind not in SCALES or shift is None or width is None or not (width > 0.0).all():
+        fill = _numbers(values["fill"], n_features) if "fill" in values else None
+        is_known = kind in SCALES or (kind == UNSCALED and fill is not None)
+        if "fill" in values and fill is None:
+            is_known = False
+        if not is_known or shift is None or width is None or not (width > 0.0).all():
             raise InvalidParameterError(
                 f"a scaling should have a kind among {', '.join(SCALES)}, and finite shifts and positive "
                 f"widths of {n_features} features."
             )
-        return cls(str(kind), shift, width)
+        return cls(str(kind), shift, width, fill)
 
 
 def undone(scaling: FeatureScaling | None, centres: np.ndarray) -> np.ndarray:
     """Return centres (k, d) in the units of the data; unchanged if `scaling` is None."""
     return centres if scaling is None else scaling.undo(centres)
+
+
+def _filled(rows: np.ndarray, fill: np.ndarray) -> np.ndarray:
+    """Return rows with `fill` in place of NaN; the same array if there is none."""
+    if rows.dtype.kind != "f":
+        return rows
+    missing = np.isnan(rows)
+    return np.where(missing, fill, rows).astype(rows.dtype) if missing.any() else rows
+
+
+def _or_nan(fill: np.ndarray | None) -> Any:
+    return np.nan if fill is None else fill
 
 
 def _numbers(values: Any, n_features: int) -> np.ndarray | None:

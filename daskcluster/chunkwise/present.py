@@ -1,19 +1,11 @@
-"""Values that rows have: which rows are complete, and how many rows have each feature."""
+"""Number of rows that have a value, feature by feature."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.statistics import Reduction
-
-
-def complete_of(chunk: Chunk, prepared: Any) -> np.ndarray:
-    """Return which rows have no NaN, bool (n,)."""
-    complete: np.ndarray = ~np.isnan(np.asarray(chunk.rows)).any(axis=1)
-    return complete
 
 
 def _zero(n_features: int) -> np.ndarray:

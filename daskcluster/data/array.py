@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.checks import check_dtype, check_shape, frame_rows, is_frame
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
 from daskcluster.data.memory import MemoryDataset
@@ -54,13 +53,6 @@ class ArrayDataset(MemoryDataset):
     @property
     def held(self) -> np.ndarray:
         return self.array
-
-    def with_scaling(self, scaling: FeatureScaling) -> ArrayDataset:
-        """Return a scaled copy of the rows: they are read in every pass, and scaled once."""
-        scaled = ArrayDataset(np.asarray(scaling.apply(self.array)))
-        scaled.own_weights, scaled.scaling = self.own_weights, scaling
-        scaled.normalize = self.normalize
-        return scaled
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return a copy of the given rows."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES, group_chunks, read_spans
 from daskcluster.data.readahead import SharedReads, read_ahead
@@ -84,6 +84,7 @@ class RowDataset(ABC):
         self.own_ids: Any = None
         self.weights_column: str | None = None
         self.feature_names: tuple[str, ...] | None = None
+        self.grid: Any = None
 
     # -- what a subclass provides ----------------------------------------------------------
 
@@ -187,7 +188,7 @@ class RowDataset(ABC):
     def with_scaling(self, scaling: FeatureScaling) -> RowDataset:
         """Return the same rows with scaled features: each block is scaled when it has been read."""
         scaled = self._twin()
-        scaled.scaling, scaled.dtype = scaling, compute_dtype(self.dtype)
+        scaled.scaling, scaled.dtype = scaling, scaling.dtype_of(self._stored_dtype)
         return scaled
 
     def normalized(self) -> RowDataset:
@@ -217,7 +218,8 @@ class RowDataset(ABC):
 
     def __repr__(self) -> str:
         weighted = ", weighted" if self.own_weights is not None else ""
-        weighted += "" if self.scaling is None else f", scaled: {self.scaling.kind}"
+        if self.scaling is not None:
+            weighted += f", scaled: {self.scaling.kind}" if self.scaling.scales else ", filled in"
         weighted += ", normalized" if self.normalize else ""
         return (
             f"{type(self).__name__}({self.source}, {self.n_rows} x {self.n_features} {self.dtype}, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -40,6 +40,20 @@ class MemoryDataset(RowDataset):
 
     def own_recipe(self) -> Recipe:
         return self._recipe
+
+    def with_rows(self, rows: Rows) -> Self:
+        """Return a dataset of other rows (n, d) with the weights, ids and names of these."""
+        kind: Any = type(self)
+        twin: Self = kind(rows)
+        twin.own_weights, twin.normalize = self.own_weights, self.normalize
+        twin.id_column, twin.own_ids = self.id_column, self.own_ids
+        twin.feature_names, twin.weights_column = self.feature_names, self.weights_column
+        twin.grid = self.grid
+        return twin
+
+    def with_scaling(self, scaling: FeatureScaling) -> Self:
+        """Return a scaled copy of the rows: they are read in every pass, and scaled once."""
+        return self.with_rows(scaling.apply(self.held)).on_scale(scaling)
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled dataset in memory carries its rows; only its recipe is bound to the process.
@@ -88,15 +102,6 @@ class MemorySparseDataset(MemoryDataset, SparseDataset):
     @property
     def held(self) -> SparseRows:
         return self.rows
-
-    def with_scaling(self, scaling: FeatureScaling) -> MemorySparseDataset:
-        """Return a scaled copy of the rows: they are read in every pass, and scaled once."""
-        rows = scaling.apply(self.rows)
-        assert isinstance(rows, SparseRows)
-        scaled = MemorySparseDataset(rows)
-        scaled.own_weights, scaled.scaling = self.own_weights, scaling
-        scaled.normalize = self.normalize
-        return scaled
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the given rows as a dense array."""

@@ -1,43 +1,93 @@
-"""Rows that lack values: left out, or filled with the means of their features."""
+"""Rows without missing values: those that lack one are left out."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from daskcluster.data.array import ArrayDataset
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.recipes import HeldRecipe, reopen
+from daskcluster.data.memory import MemoryDataset
+from daskcluster.data.recipes import reopen
 from daskcluster.data.weighted import array_weights
 from daskcluster.data.zarr import write_scratch
+from daskcluster.errors import InvalidDataError
 from daskcluster.storage.location import Location
 from daskcluster.storage.process_local import open_once
-from daskcluster.typing import Range, Recipe, Visibility
+from daskcluster.typing import Recipe, Visibility
 
 MISSING = ("error", "drop", "mean")
-_INLINE_BYTES = 1 << 20
-"""A mask up to this size travels in a recipe: of 8 million rows, a bit each."""
 
 
-class _Derived(RowDataset):
-    """Rows read from a base and changed; a subclass says how to `fetch` them.
+def complete_rows(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
+    """Return where rows, features last, have a value in every feature.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (..., d)
+    nodata : float, optional
+        A value that means none; NaN does in any case.
+
+    Returns
+    -------
+    ndarray of bool, shape (...)
+
+    Examples
+    --------
+    >>> complete_rows(np.array([[1.0, 2], [np.nan, 2], [1, -9]]), nodata=-9)
+    array([ True, False, False])
+    """
+    is_float = rows.dtype.kind == "f"
+    missing = np.isnan(rows) if is_float else None
+    if nodata is not None:
+        equal = rows == nodata
+        missing = equal if missing is None else missing | equal
+    if missing is None:
+        return np.ones(rows.shape[:-1], bool)
+    complete: np.ndarray = ~missing.any(axis=-1)
+    return complete
+
+
+class CompleteDataset(RowDataset):
+    """The rows of a dataset that lack no value, under new numbers.
+
+    Which rows these are is found again in every chunk that is read, so that a recipe holds a number per
+    chunk, however many rows there are.
 
     Parameters
     ----------
     base : RowDataset
-    edges : ndarray of int64
-        As of `RowDataset`.
+    counts : ndarray of int64, shape (n_chunks,)
+        Complete rows of each storage chunk of `base`.
+    nodata : float, optional
+        See `complete_rows`.
+    complete : ndarray of bool, shape (n,), optional
+        The complete rows of `base`, where they are known: ids are then found without reading rows.
     """
 
-    def __init__(self, base: RowDataset, edges: np.ndarray) -> None:
+    def __init__(
+        self,
+        base: RowDataset,
+        counts: np.ndarray,
+        nodata: float | None = None,
+        complete: np.ndarray | None = None,
+    ) -> None:
+        self._counts, self._nodata = counts, nodata
+        self._chunks = np.flatnonzero(counts)
+        edges = np.append(0, np.cumsum(counts[self._chunks])).astype(np.int64)
         super().__init__(base.n_features, base.dtype, edges)
-        self.base = base
+        self._base_edges = np.append(0, np.cumsum(base.chunk_sizes)).astype(np.int64)
+        self.base, self.complete = base, complete
         self.n_readers, self.reader_bytes = base.n_readers, base.reader_bytes
         self.id_column, self.weights_column = base.id_column, base.weights_column
-        self.feature_names = base.feature_names
+        self.feature_names, self.grid = base.feature_names, base.grid
+        if base.own_weights is not None:
+            if complete is None:
+                complete = np.concatenate([self._complete(chunk) for chunk in range(len(counts))])
+            left = np.asarray(base.weights)[complete]
+            self.own_weights = array_weights(left, len(left))
 
     @property
     def source(self) -> str:
@@ -56,6 +106,63 @@ class _Derived(RowDataset):
     def change_guard(self) -> Any:
         return self.base.change_guard()
 
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        parts = [
+            self._rows(chunk)[first:last] for chunk, first, last in self._parts_of(start, stop)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def ids(self, start: int, stop: int) -> Any:
+        """Return the ids of rows; the numbers that they have in the base if it has no id column."""
+        parts: list[Any] = []
+        for chunk, first, last in self._parts_of(start, stop):
+            at = np.flatnonzero(self._complete(chunk))[first:last]
+            found = self.base.ids(*self._span(chunk))
+            parts.append(found[at] if isinstance(found, np.ndarray) else found.take(at))
+        if all(isinstance(part, np.ndarray) for part in parts):
+            return np.concatenate(parts)
+        from daskcluster.data.arrow_columns import import_pyarrow
+
+        pa = import_pyarrow()
+        arrays = [piece for part in parts for piece in getattr(part, "chunks", [part])]
+        return pa.chunked_array(arrays, type=parts[0].type)
+
+    def _parts_of(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield ``(chunk, first, last)``: complete rows `first` to `last` of a chunk of the base."""
+        number = int(np.searchsorted(self._edges, start, side="right")) - 1
+        while start < stop:
+            origin, last = int(self._edges[number]), min(stop, int(self._edges[number + 1]))
+            yield int(self._chunks[number]), start - origin, last - origin
+            start, number = last, number + 1
+
+    def _span(self, chunk: int) -> tuple[int, int]:
+        return int(self._base_edges[chunk]), int(self._base_edges[chunk + 1])
+
+    def _rows(self, chunk: int) -> np.ndarray:
+        span = self._span(chunk)
+        rows: np.ndarray = self.base.fetch(*span)
+        if self._counts[chunk] == len(rows):
+            return rows
+        kept = rows[complete_rows(rows, self._nodata)]
+        if len(kept) != self._counts[chunk]:
+            raise InvalidDataError(
+                f"Rows {span[0]} to {span[1] - 1} of {self.source} were written anew since the dataset was "
+                "opened; open it again and restart."
+            )
+        return kept
+
+    def _complete(self, chunk: int) -> np.ndarray:
+        """Return which rows of a chunk of the base are complete."""
+        start, stop = self._span(chunk)
+        if self.complete is not None:
+            return self.complete[start:stop]
+        if self._counts[chunk] == stop - start:
+            return np.ones(stop - start, bool)
+        return complete_rows(self.base.fetch(start, stop), self._nodata)
+
+    def own_recipe(self) -> Recipe:
+        return CompleteRecipe(self.base.own_recipe(), self._counts.tobytes(), self._nodata)
+
     def to_scratch(self, folder: str) -> RowDataset:
         """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
         return write_scratch(self, folder)
@@ -64,148 +171,37 @@ class _Derived(RowDataset):
         return (reopen, (self.recipe(),))
 
 
-class FilledDataset(_Derived):
-    """The rows of a dataset with a value in place of every NaN.
-
-    Parameters
-    ----------
-    base : RowDataset
-    fill : ndarray of shape (d,), float64
-    """
-
-    def __init__(self, base: RowDataset, fill: np.ndarray) -> None:
-        super().__init__(base, np.append(0, np.cumsum(base.chunk_sizes)).astype(np.int64))
-        self.fill = fill
-        self.own_weights = base.own_weights
-
-    def fetch(self, start: int, stop: int) -> np.ndarray:
-        return filled(self.base.fetch(start, stop), self.fill)
-
-    def ids(self, start: int, stop: int) -> Any:
-        return self.base.ids(start, stop)
-
-    def own_recipe(self) -> Recipe:
-        return FilledRecipe(self.base.own_recipe(), self.fill.tobytes())
-
-
-@dataclass(frozen=True)
-class FilledRecipe:
-    """The recipe of rows, and what replaces NaN in them."""
-
-    rows: Any
-    fill: bytes
-
-    def open(self) -> FilledDataset:
-        """Open the rows in this process (once)."""
-        return open_once(
-            self, lambda: FilledDataset(self.rows.open(), np.frombuffer(self.fill).copy())
-        )
-
-
-class CompleteDataset(_Derived):
-    """The rows of a dataset that lack no value, under new numbers.
-
-    Parameters
-    ----------
-    base : RowDataset
-    complete : ndarray of bool, shape (n,)
-    """
-
-    def __init__(
-        self, base: RowDataset, complete: np.ndarray, recipe: HeldRecipe | None = None
-    ) -> None:
-        self._at = np.flatnonzero(complete)
-        before = np.append(0, np.cumsum(base.chunk_sizes)).astype(np.int64)
-        super().__init__(base, np.unique(np.searchsorted(self._at, before)).astype(np.int64))
-        self.complete = complete
-        what = f"choice of {len(self._at)} of {len(complete)} rows"
-        self._held = recipe or HeldRecipe.of((base, complete), what, _of_complete)
-        if base.own_weights is not None:
-            left = np.asarray(base.weights)[complete]
-            self.own_weights = array_weights(left, len(left))
-
-    @property
-    def own_visibility(self) -> Visibility:
-        small = len(self.complete) <= 8 * _INLINE_BYTES
-        return self.base.own_visibility if small else Visibility.PROCESS
-
-    def _within(self, start: int, stop: int) -> tuple[Range, np.ndarray]:
-        """Return the range of the base that holds some rows, and their places in it."""
-        at = self._at[start:stop]
-        span = int(at[0]), int(at[-1]) + 1
-        return span, at - span[0]
-
-    def fetch(self, start: int, stop: int) -> np.ndarray:
-        span, at = self._within(start, stop)
-        rows: np.ndarray = self.base.fetch(*span)
-        return rows if len(at) == len(rows) else rows[at]
-
-    def ids(self, start: int, stop: int) -> Any:
-        span, at = self._within(start, stop)
-        found = self.base.ids(*span)
-        return found[at] if isinstance(found, np.ndarray) else found.take(at)
-
-    def own_recipe(self) -> Recipe:
-        if len(self.complete) > 8 * _INLINE_BYTES:
-            return self._held
-        bits = np.packbits(self.complete).tobytes()
-        return CompleteRecipe(self.base.own_recipe(), bits, len(self.complete))
-
-
-def _of_complete(
-    held: tuple[RowDataset, np.ndarray], recipe: HeldRecipe | None = None
-) -> CompleteDataset:
-    return CompleteDataset(*held, recipe)
-
-
 @dataclass(frozen=True)
 class CompleteRecipe:
-    """The recipe of rows, and which of them are complete, a bit each."""
+    """The recipe of rows, and how many of each chunk are complete."""
 
     rows: Any
-    bits: bytes
-    n_rows: int
+    counts: bytes
+    nodata: float | None
 
     def open(self) -> CompleteDataset:
         """Open the rows in this process (once)."""
         return open_once(self, self._open)
 
     def _open(self) -> CompleteDataset:
-        bits = np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.n_rows)
-        return CompleteDataset(self.rows.open(), bits.astype(bool))
+        counts = np.frombuffer(self.counts, np.int64)
+        return CompleteDataset(self.rows.open(), counts, self.nodata)
 
 
-def filled(rows: np.ndarray, fill: np.ndarray) -> np.ndarray:
-    """Return rows with `fill` in place of NaN; the same array if there is none."""
-    missing = np.isnan(rows)
-    return np.where(missing, fill, rows).astype(rows.dtype) if missing.any() else rows
-
-
-def fill_rows(dataset: RowDataset, fill: np.ndarray) -> RowDataset:
-    """Return the rows with `fill` (d,) in place of NaN; those in memory are copied."""
-    if not dataset.in_memory:
-        return FilledDataset(dataset, fill)
-    return _in_memory(dataset, filled(dataset.to_numpy(), fill), slice(None))
-
-
-def complete_rows(dataset: RowDataset, complete: np.ndarray) -> RowDataset:
+def without_incomplete(
+    dataset: RowDataset, complete: np.ndarray, nodata: float | None = None
+) -> RowDataset:
     """Return the rows where `complete` (n,) is True; those in memory are copied."""
     if complete.all():
         return dataset
-    if not dataset.in_memory:
-        return CompleteDataset(dataset, complete)
-    return _in_memory(dataset, dataset.to_numpy()[complete], complete)
-
-
-def _in_memory(dataset: RowDataset, rows: np.ndarray, which: Any) -> RowDataset:
-    found: RowDataset = ArrayDataset(rows)
+    if not isinstance(dataset, MemoryDataset):
+        starts = np.append(0, np.cumsum(dataset.chunk_sizes)[:-1])
+        counts = np.add.reduceat(complete, starts, dtype=np.int64)
+        return CompleteDataset(dataset, counts, nodata, complete)
+    found = dataset.with_rows(dataset.to_numpy()[complete])
     if dataset.own_weights is not None:
-        found = found.with_weights(array_weights(np.asarray(dataset.weights)[which], len(rows)))
-    found.id_column, found.weights_column = dataset.id_column, dataset.weights_column
-    found.feature_names = dataset.feature_names
+        left = np.asarray(dataset.weights)[complete]
+        found = found.with_weights(array_weights(left, len(left)))
     ids = dataset.ids(0, dataset.n_rows)
-    whole = isinstance(which, slice)
-    found.own_ids = (
-        ids if whole else ids[which] if isinstance(ids, np.ndarray) else ids.filter(which)
-    )
+    found.own_ids = ids[complete] if isinstance(ids, np.ndarray) else ids.filter(complete)
     return found

@@ -146,17 +146,20 @@ class ScaledRecipe:
     kind: str
     shift: bytes
     width: bytes
+    fill: bytes | None = None
 
     @classmethod
     def of(cls, rows: Recipe, scaling: FeatureScaling) -> ScaledRecipe:
         """Return the recipe of `rows` under `scaling`."""
-        return cls(rows, scaling.kind, scaling.shift.tobytes(), scaling.width.tobytes())
+        fill = None if scaling.fill is None else scaling.fill.tobytes()
+        return cls(rows, scaling.kind, scaling.shift.tobytes(), scaling.width.tobytes(), fill)
 
     def open(self) -> Any:
         """Open the rows in this process, scaled."""
         dataset: Any = self.rows.open()
         shift, width = np.frombuffer(self.shift), np.frombuffer(self.width)
-        return dataset.with_scaling(FeatureScaling(self.kind, shift, width))
+        fill = None if self.fill is None else np.frombuffer(self.fill)
+        return dataset.with_scaling(FeatureScaling(self.kind, shift, width, fill))
 
 
 @dataclass(frozen=True)

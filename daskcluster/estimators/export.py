@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.impute import SimpleImputer
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
@@ -43,10 +44,22 @@ def sklearn_kmeans(estimator: Any) -> Any:
     _share(estimator, twin)
     steps: list[Any] = []
     if estimator.scaling_ is not None:
-        steps.append(_scaler(estimator.scaling_, centres))
+        steps += _preparation(estimator.scaling_, centres)
     if estimator.metric == "cosine":
         steps.append(Normalizer().fit(centres))
     return make_pipeline(*steps, twin) if steps else twin
+
+
+def _preparation(scaling: FeatureScaling, centres: np.ndarray) -> list[Any]:
+    """Return the steps of a pipeline that fill in missing values and scale."""
+    steps: list[Any] = []
+    if scaling.fill is not None:
+        imputer = SimpleImputer().fit(np.asarray(centres, np.float64))
+        imputer.statistics_ = scaling.fill
+        steps.append(imputer)
+    if scaling.scales:
+        steps.append(_scaler(scaling, centres))
+    return steps
 
 
 def _scaler(scaling: FeatureScaling, centres: np.ndarray) -> StandardScaler:
@@ -58,7 +71,8 @@ def _scaler(scaling: FeatureScaling, centres: np.ndarray) -> StandardScaler:
 def sklearn_mixture(estimator: Any) -> Any:
     """Return scikit-learn's GaussianMixture with the parameters of a fitted mixture, in float64.
 
-    For a fit of scaled rows, the result is a pipeline with a `StandardScaler`.
+    For a fit of scaled rows, the result is a pipeline with a `StandardScaler`, and with a `SimpleImputer`
+    where missing values were filled in.
     """
     check_is_fitted(estimator)
     means = np.array(estimator.to_model().centres, np.float64)
@@ -77,7 +91,7 @@ def sklearn_mixture(estimator: Any) -> Any:
     _share(estimator, twin)
     if estimator.scaling_ is None:
         return twin
-    return make_pipeline(_scaler(estimator.scaling_, means), twin)
+    return make_pipeline(*_preparation(estimator.scaling_, means), twin)
 
 
 def _share(estimator: Any, twin: Any) -> None:
@@ -89,7 +103,7 @@ def _share(estimator: Any, twin: Any) -> None:
 def faiss_index(estimator: Any) -> Any:
     """Return a flat Faiss index of the centres; for the cosine metric, of inner products."""
     check_is_fitted(estimator)
-    if estimator.scaling_ is not None:
+    if estimator.scaling_ is not None and estimator.scaling_.scales:
         raise InvalidParameterError(
             "the fit was made on scaled rows, and a Faiss index cannot scale rows; use to_sklearn(), "
             "which scales them."

@@ -81,12 +81,12 @@ def _opened(estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool) -
 def _remember_scaling(estimator: Any, dataset: Dataset, scalable: bool) -> None:
     scaling = getattr(dataset, "scaling", None)
     name = type(estimator).__name__
-    if scaling is not None and not scalable:
+    if scaling is not None and scaling.scales and not scalable:
         raise InvalidParameterError(
             f"{name} cannot fit scaled rows, and these were opened with scale={scaling.kind!r}; open "
             "them without scale, or scale them in the source."
         )
-    if scaling is not None and not _chooses(estimator.init):
+    if scaling is not None and scaling.scales and not _chooses(estimator.init):
         raise InvalidParameterError(
             f"{name} cannot start from given centres on scaled rows; give the name of a method as init."
         )

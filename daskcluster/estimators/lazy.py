@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, prepare_rows
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.checks import frame_rows
@@ -81,7 +81,7 @@ def scaled_blocks(X: Any, scaling: FeatureScaling) -> Any:
     from daskcluster.data.dask_array import rows_of
 
     rows = rows_of(X)
-    return rows.map_blocks(scaling.apply, dtype=compute_dtype(rows.dtype), meta=np.empty((0, 0)))
+    return rows.map_blocks(scaling.apply, dtype=scaling.dtype_of(rows.dtype), meta=np.empty((0, 0)))
 
 
 def map_frame(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import (
     FEATURES,
     SCALES,
@@ -14,14 +16,15 @@ from daskcluster.chunkwise.feature_scaling import (
     FeatureScaling,
     FeatureStatistics,
 )
-from daskcluster.chunkwise.present import PRESENT, complete_of
+from daskcluster.chunkwise.present import PRESENT
 from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.missing import MISSING, complete_rows, fill_rows
+from daskcluster.data.missing import MISSING, complete_rows, without_incomplete
 from daskcluster.data.open import open_dataset as open_rows
 from daskcluster.data.sink import ArraySink
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.events import Callback
@@ -172,23 +175,33 @@ def without_missing(
     chosen = choose_engine(engine, dataset)
     with chosen.place(dataset, callbacks=callbacks) as placement:
         if missing == "drop":
-            complete = ArraySink(np.empty(dataset.n_rows, bool))
-            placement.map_rows(complete_of, complete, None, name="missing values")
-            if not complete.array.any():
+            complete = _complete_of(placement)
+            if not complete.any():
                 raise InvalidDataError(
                     f"None of the {dataset.n_rows} rows is complete; use missing='mean', or leave out the "
                     "features that lack values."
                 )
-            return complete_rows(dataset, complete.array)
+            return without_incomplete(dataset, complete)
         counts: np.ndarray = placement.reduce(PRESENT, dataset.n_features)
     if not counts.all():
         raise InvalidDataError(
             f"Feature {int(np.argmin(counts))} has no value in any row, so it has no mean; leave it out."
         )
-    zeros = fill_rows(dataset, np.zeros(dataset.n_features))
-    unweighted = zeros.with_weights(None)  # type: ignore[arg-type]
-    means = learn_scaling(unweighted, "standard", chosen, callbacks).shift
-    return fill_rows(dataset, means * (dataset.n_rows / counts))
+    unweighted = dataset.with_weights(None)  # type: ignore[arg-type]
+    zeros = unweighted.with_scaling(FeatureScaling.filling(np.zeros(dataset.n_features)))
+    means = learn_scaling(zeros, "standard", chosen, callbacks).shift
+    return dataset.with_scaling(FeatureScaling.filling(means * (dataset.n_rows / counts)))
+
+
+def _complete_of(placement: Placement, nodata: float | None = None) -> np.ndarray:
+    """Return which rows lack no value, bool (n,), in one pass."""
+    complete = ArraySink(np.empty(placement.dataset.n_rows, bool))
+    placement.map_rows(_complete_rows, complete, nodata, name="missing values")
+    return complete.array
+
+
+def _complete_rows(chunk: Chunk, nodata: float | None) -> np.ndarray:
+    return complete_rows(np.asarray(chunk.rows), nodata)
 
 
 def scaled(
@@ -210,12 +223,14 @@ def scaled(
         )
     if not isinstance(dataset, RowDataset):
         raise WrongTypeError(f"scale= cannot be applied to a {type(dataset).__name__}.")
-    if dataset.scaling is not None:
+    filled = dataset.scaling
+    if filled is not None and filled.scales:
         raise InvalidParameterError(
             f"scale={scale!r} cannot be applied, since the dataset is already scaled "
-            f"({dataset.scaling.kind}); open its source instead."
+            f"({filled.kind}); open its source instead."
         )
-    return dataset.with_scaling(learn_scaling(dataset, scale, engine, callbacks))
+    found = learn_scaling(dataset, scale, engine, callbacks)
+    return dataset.with_scaling(found if filled is None else replace(found, fill=filled.fill))
 
 
 def learn_scaling(
@@ -232,7 +247,9 @@ def learn_scaling(
 
 
 def scaled_like(dataset: Dataset, scaling: FeatureScaling | None) -> Dataset:
-    """Return new rows on the scale of a fit.
+    """Return new rows on the scale of a fit, with its values in place of those that are missing.
+
+    Rows that bring values of their own for what is missing keep these.
 
     Raises
     ------
@@ -240,6 +257,11 @@ def scaled_like(dataset: Dataset, scaling: FeatureScaling | None) -> Dataset:
         The rows are on another scale than the fit.
     """
     own = getattr(dataset, "scaling", None)
+    if own is not None and not own.scales:
+        if scaling is None or not scaling.scales:
+            return dataset
+        scaling = replace(scaling, fill=own.fill)
+        own = None
     if scaling is None and own is None:
         return dataset
     if own is not None and not own.same_as(scaling):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.cluster import KMeans as TheirKMeans
 from sklearn.cluster import MiniBatchKMeans as TheirMiniBatchKMeans
+from sklearn.impute import SimpleImputer
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
@@ -22,8 +23,8 @@ from daskcluster.models.fitted import created_with
 from daskcluster.models.kmeans import KMeansModel
 
 KNOWN = (
-    "a fitted KMeans, MiniBatchKMeans or GaussianMixture of scikit-learn, or a pipeline of StandardScaler "
-    "or MinMaxScaler, Normalizer, and one of these"
+    "a fitted KMeans, MiniBatchKMeans or GaussianMixture of scikit-learn, or a pipeline of SimpleImputer, "
+    "StandardScaler or MinMaxScaler, Normalizer, and one of these"
 )
 _SAME = ("init", "max_iter", "n_init", "random_state", "verbose")
 """Parameters that say the same on both sides; `tol` too, of k-means."""
@@ -166,9 +167,12 @@ def _names(estimator: Any) -> tuple[str, ...] | None:
 
 
 def _scaling(steps: list[Any]) -> FeatureScaling | None:
-    """Return what the one step before an estimator does to rows; None without one."""
+    """Return what a scaler and an imputer before an estimator do to rows; None without them."""
+    fill = None
+    if steps and isinstance(steps[0], SimpleImputer):
+        fill, steps = _fill_of(steps[0]), steps[1:]
     if not steps:
-        return None
+        return None if fill is None else FeatureScaling.filling(fill)
     scaler = steps[0]
     if not isinstance(scaler, StandardScaler | MinMaxScaler) or len(steps) > 1:
         raise _unknown(steps[-1])
@@ -177,13 +181,25 @@ def _scaling(steps: list[Any]) -> FeatureScaling | None:
     if isinstance(scaler, StandardScaler):
         shift = scaler.mean_ if scaler.with_mean else 0.0 * ones
         width = scaler.scale_ if scaler.with_std else ones
-        return FeatureScaling("standard", np.array(shift, float), np.array(width, float))
+        return FeatureScaling("standard", np.array(shift, float), np.array(width, float), fill)
     if scaler.clip:
         raise InvalidParameterError(
             "MinMaxScaler(clip=True) moves rows that lie outside of its range, which scale='minmax' does "
             "not; fit the pipeline with clip=False."
         )
-    return FeatureScaling("minmax", -scaler.min_ / scaler.scale_, 1.0 / scaler.scale_)
+    return FeatureScaling("minmax", -scaler.min_ / scaler.scale_, 1.0 / scaler.scale_, fill)
+
+
+def _fill_of(imputer: SimpleImputer) -> np.ndarray:
+    check_is_fitted(imputer)
+    fill = np.asarray(imputer.statistics_)
+    plain = fill.dtype.kind == "f" and bool(np.isfinite(fill).all()) and not imputer.add_indicator
+    if not plain or imputer.missing_values == imputer.missing_values:  # equal to itself: not NaN
+        raise InvalidParameterError(
+            "a SimpleImputer has a counterpart here only if it replaces NaN by a number in every feature "
+            "and adds no indicators; fit the pipeline with missing_values=np.nan and add_indicator=False."
+        )
+    return fill.astype(np.float64)
 
 
 def _check_directions(normalizer: Normalizer, centres: np.ndarray) -> None:

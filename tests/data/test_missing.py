@@ -84,3 +84,50 @@ def test_what_cannot_be_mended(url: str) -> None:
         dc.open_dataset(sparse.random(9, 4, 0.5, format="csr"), missing="drop")
     whole = np.arange(12).reshape(6, 2)
     assert np.array_equal(dc.open_dataset(whole, missing="mean").to_numpy(), whole)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        dc.KMeans(3, random_state=0),
+        dc.MiniBatchKMeans(3, random_state=0),
+        dc.VariationalGaussianMixture(3, random_state=0),
+        dc.KernelKMeans(3, random_state=0),
+    ],
+)
+def test_models_keep_the_means(estimator: Any, url: str, tmp_path: Path) -> None:
+    fitted = estimator.fit(dc.open_dataset(url, missing="mean"))
+    means = np.nanmean(GAPPY.astype(np.float64), axis=0)
+    filled = np.where(HOLES, means, ROWS).astype(np.float32)
+    expected = np.asarray(fitted.predict(filled))
+    assert np.array_equal(np.asarray(fitted.predict(GAPPY)), expected)
+    assert np.array_equal(np.asarray(fitted.predict(url)), expected)
+    fitted.save(str(tmp_path / "model"))
+    saved = dc.load_model(str(tmp_path / "model"))
+    assert np.array_equal(np.asarray(saved.predict(GAPPY)), expected)
+    assert np.array_equal(np.asarray(saved.predict(dc.open_dataset(url, missing="mean"))), expected)
+
+
+def test_means_and_a_scale_go_to_scikit_learn_and_back(url: str) -> None:
+    rows = dc.open_dataset(url, missing="mean", scale="standard")
+    fitted = dc.KMeans(3, random_state=0).fit(rows)
+    labels = np.asarray(fitted.predict(GAPPY))
+    assert np.array_equal(labels, np.asarray(fitted.labels_))
+    pipeline = fitted.to_sklearn()
+    assert [name for name, _ in pipeline.steps] == ["simpleimputer", "standardscaler", "kmeans"]
+    assert np.mean(pipeline.predict(GAPPY) == labels) > 0.999
+    assert np.mean(np.asarray(dc.from_sklearn(pipeline).predict(GAPPY)) == labels) > 0.999
+    assert "filled in" in repr(dc.open_dataset(url, missing="mean"))
+
+
+def test_recipes_do_not_grow_with_rows(url: str) -> None:
+    rows: Any = dc.open_dataset(url, missing="drop")
+    assert len(pickle.dumps(rows.recipe())) < 2000
+    assert rows.visibility == dc.open_dataset(url).visibility
+
+
+def test_rows_that_are_written_anew_are_refused(url: str) -> None:
+    recipe = dc.open_dataset(url, missing="drop").recipe()
+    zarr.open_array(url, mode="r+")[800:900] = 1.0
+    with pytest.raises(InvalidDataError, match="were written anew since the dataset was opened"):
+        recipe.open().to_numpy()
