@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from daskcluster import errors, events, metrics
     from daskcluster.data.anndata import annotate
-    from daskcluster.data.grid import Grid, open_grid
+    from daskcluster.data.grid import Grid
     from daskcluster.data.shuffle import shuffle
     from daskcluster.engine.dask import DaskEngine
     from daskcluster.engine.local import LocalEngine
+    from daskcluster.estimators.grids import open_grid
     from daskcluster.estimators.opening import open_dataset
     from daskcluster.jobs.selection import select_k
     from daskcluster.methods.backward_euler.estimator import BackwardEulerKMeans
@@ -114,7 +115,7 @@ _LAZY = {
     "load_model": "daskcluster.methods.load",
     "merge_coresets": "daskcluster.methods.coreset.estimator",
     "open_dataset": "daskcluster.estimators.opening",
-    "open_grid": "daskcluster.data.grid",
+    "open_grid": "daskcluster.estimators.grids",
     "quantization_error": "daskcluster.methods.coreset.quantization",
     "relative_error": "daskcluster.methods.coreset.quantization",
     "select_k": "daskcluster.jobs.selection",

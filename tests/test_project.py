@@ -54,6 +54,7 @@ EXTRAS_ONLY = {
     "gcsfs",
     "adlfs",
     "prometheus_client",
+    "xarray",
 }
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from daskcluster.cli.engines import Place
-from daskcluster.data.open import open_dataset
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import Footprint, MemoryPlan, project
 from daskcluster.estimators.plan import Plan
 from daskcluster.host import format_bytes, host_memory
+from daskcluster.jobs.opening import open_metadata
 from daskcluster.methods.catalogue import plan_of
 from daskcluster.reports.tables import Rows, format_seconds
 from daskcluster.typing import Dataset
@@ -42,7 +42,7 @@ def project_fit(
     scale : str, optional
         Scale the features first, which takes one more pass.
     """
-    dataset = open_dataset(source, **opening)
+    dataset = open_metadata(source, opening)
     plan = plan_of(dataset, algorithm, given)
     facts = {
         "dry_run": True,

@@ -34,11 +34,11 @@ def command(source: str, opening: dict[str, Any], console: Console) -> None:
         _tell_model(source, storage_options, console)
         return
     from daskcluster.data.info import describe, list_arrays
-    from daskcluster.data.open import open_dataset
     from daskcluster.errors import InvalidDataError
+    from daskcluster.jobs.opening import open_metadata
 
     try:
-        dataset = open_dataset(source, **opening)
+        dataset = open_metadata(source, opening)
     except InvalidDataError:
         arrays = None if opening["array"] else list_arrays(source, storage_options=storage_options)
         if arrays is None:

@@ -237,6 +237,46 @@ def gather_columns(function: F) -> F:
     return decorated
 
 
+_value_options = _decorate(
+    option(
+        "--missing",
+        section=INPUT,
+        type=click.Choice(("error", "drop", "mean")),
+        default="error",
+        help="Rows with NaN: an error (the default), left out, or NaN replaced by the mean of the feature.",
+    ),
+    option(
+        "--features",
+        section=INPUT,
+        metavar="DIM,...",
+        callback=_split_names,
+        help="Of a grid, such as a raster: names or numbers of the dimensions that hold the features.",
+    ),
+    option(
+        "--nodata",
+        section=INPUT,
+        type=float,
+        help="Of a grid: the value of cells without data, which are left out; nan for NaN alone.",
+    ),
+)
+
+
+def _gather_grid(function: F) -> F:
+    """Give a command the flags of missing values and grids; it gets ``missing`` and ``grid``."""
+
+    @wraps(function)
+    def call(
+        *arguments: Any, features: list[str] | None, nodata: float | None, **values: Any
+    ) -> Any:
+        axes = [int(each) if each.lstrip("-").isdecimal() else each for each in features or ()]
+        grid: dict[str, Any] = {"features": axes} if axes else {}
+        grid |= {} if nodata is None else {"nodata": nodata}
+        return function(*arguments, grid=grid or None, **values)
+
+    decorated: F = _value_options(call)
+    return decorated
+
+
 def takes_source(*, weighted: bool = True) -> Decorator[Any]:
     """Add the flags of a source to a command; pass them as ``opening``, arguments of `open_dataset`.
 
@@ -251,8 +291,10 @@ def takes_source(*, weighted: bool = True) -> Decorator[Any]:
         flatten_option,
         storage_option,
         gather_columns,
+        _gather_grid,
     ]
     names = ["array", *(["weights"] if weighted else []), "flatten", "storage_options", "columns"]
+    names += ["missing", "grid"]
 
     def decorate(function: F) -> F:
         @wraps(function)

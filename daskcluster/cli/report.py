@@ -84,12 +84,12 @@ def command(
 def _evaluate(
     model: Model, data: str, opening: dict[str, Any], place: Place, console: Console
 ) -> Clusters:
-    from daskcluster.data.open import open_dataset
     from daskcluster.jobs import examine
+    from daskcluster.jobs.opening import open_source
     from daskcluster.reports.contents import MOST_EXAMPLES, Clusters
 
-    dataset = open_dataset(data, **opening)
     with place.open() as engine, console.watching() as callbacks:
+        dataset = open_source(data, engine=engine, callbacks=callbacks, **opening)
         seen = examine(model, dataset, shown=MOST_EXAMPLES, engine=engine, callbacks=callbacks)
     return Clusters(
         title=f"Clusters in {data}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ import numpy as np
 
 from daskcluster.data.checks import check_dtype
 from daskcluster.data.converted import ROWS, WEIGHTS, WeightsWriter, Written, cast, cast_sparse
+from daskcluster.data.missing import complete_rows
 from daskcluster.data.npz import is_sparse_npz, npz_table, open_sparse_npz
 from daskcluster.data.open import open_dataset
 from daskcluster.data.sources import is_list_of_files
@@ -315,15 +317,24 @@ def _write(
     weights = (
         _staged(staging, WEIGHTS, (length,), step, shard_rows, np.dtype(float)) if name else None
     )
+    n_incomplete = 0
     with ExitStack() as stack:
         writer = stack.enter_context(RowWriter(rows))
         weights_writer = stack.enter_context(WeightsWriter(weights)) if weights else None
         for block, part in blocks:
+            n_incomplete += len(block) - int(np.count_nonzero(complete_rows(block)))
             writer.append(cast(block, dtype, writer.n_rows))
             if weights_writer is not None and part is not None:
                 weights_writer.append(part)
             publish(callbacks, PassProgress(len(block)))
     n_rows = writer.n_rows
+    if n_incomplete:
+        warnings.warn(
+            f"{n_incomplete:,} of {n_rows:,} rows have NaN, which a fit refuses; open the output with "
+            'missing="drop" or missing="mean" (--missing).',
+            UserWarning,
+            stacklevel=3,
+        )
     documents = rows.document(n_rows)
     if weights is not None:
         # The group last: until it is there, nothing is found at the URL.

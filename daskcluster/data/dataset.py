@@ -191,6 +191,12 @@ class RowDataset(ABC):
         scaled.scaling, scaled.dtype = scaling, scaling.dtype_of(self._stored_dtype)
         return scaled
 
+    def with_grid(self, grid: Any) -> Self:
+        """Return the same rows as cells of a grid, a `GridShape`: their labels are saved in its shape."""
+        twin = self._twin()
+        twin.grid = grid
+        return twin
+
     def normalized(self) -> RowDataset:
         """Return the same rows for the cosine metric: blocks of their chunks have rows of length one.
 

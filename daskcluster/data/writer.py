@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -53,6 +53,7 @@ def array_metadata(
     *,
     shard_rows: int | None = None,
     attributes: Mapping[str, Any] | None = None,
+    names: Sequence[str] | None = None,
 ) -> str:
     """Return the Zarr v3 metadata document (JSON) of an array as this package writes it.
 
@@ -70,6 +71,7 @@ def array_metadata(
         dtype=np.dtype(dtype).newbyteorder("="),
         compressors=BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle"),
         attributes=dict(attributes or {}),
+        dimension_names=names,
         zarr_format=3,
     )
     return json.dumps(array.metadata.to_dict(), allow_nan=False)

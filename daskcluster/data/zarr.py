@@ -88,6 +88,9 @@ class RowLayout:
     shape, chunks : tuple of int
         Of the stored array, last axis included.
     itemsize : int
+    offsets : tuple of int, optional
+        Where the rows begin along each axis, if they are a part of the array; `shape` is then that of the
+        part.
 
     Examples
     --------
@@ -101,6 +104,7 @@ class RowLayout:
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
     itemsize: int
+    offsets: tuple[int, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -129,7 +133,8 @@ class RowLayout:
     def edges(self) -> np.ndarray:
         """Row indices (int64) at which storage chunks begin, and n at the end."""
         length, step = self.shape[self.axis], self.chunks[self.axis]
-        within = np.arange(0, length, step, dtype=np.int64) * self.inner
+        first = self.offsets[self.axis] % step if self.offsets else 0
+        within = np.maximum(np.arange(-first, length, step, dtype=np.int64), 0) * self.inner
         per_prefix = length * self.inner
         n_prefixes = math.prod(self.shape[: self.axis])
         starts = np.arange(n_prefixes, dtype=np.int64)[:, None] * per_prefix + within

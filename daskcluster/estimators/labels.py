@@ -11,6 +11,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
+from daskcluster.data.grid_files import GRID_KINDS, write_grid
 from daskcluster.data.label_files import is_file_output, write_label_file
 from daskcluster.data.sink import ArraySink, GroupSink, ZarrSink
 from daskcluster.engine.engine import Engine, Placement
@@ -131,7 +132,9 @@ class Labels:
     ) -> None:
         """Write the labels to `url`: a 1-D int32 Zarr array with the chunks of the rows.
 
-        A file with the ids of the rows if it ends in .parquet, .csv or .npy (labels alone).
+        Of the cells of a grid (`open_grid`), a Zarr group that `xarray.open_zarr` opens, with an array
+        ``label`` in the shape of the grid, its coordinates, and -1 where there are no data. A file with the
+        ids of the rows if it ends in .parquet, .csv or .npy (labels alone).
 
         With `resume`, an interrupted call continues.
         """
@@ -170,7 +173,8 @@ def save_rows(
 ) -> None:
     """Stream the labels of `dataset` to `url`; nothing is left of a failed try.
 
-    A Zarr array, or a file with the ids of the rows if `url` ends in .parquet, .csv or .npy.
+    A Zarr array, or a file with the ids of the rows if `url` ends in .parquet, .csv or .npy; of the cells
+    of a grid, a Zarr group with an array ``label`` in the shape of the grid.
 
     Parameters
     ----------
@@ -186,11 +190,12 @@ def save_rows(
     before_end : callable () -> None
         Called when all labels are written, before they become visible.
     """
-    dtype = np.dtype(dtype)
+    dtype, url_given = np.dtype(dtype), url
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
     target, is_file = locate(url, storage_options), is_file_output(str(url))
-    if is_file:
-        check_free(url, kinds=("file",), **options)
+    grid: Any = getattr(dataset, "grid", None)
+    if is_file or grid is not None:
+        check_free(url, kinds=("file",) if is_file else GRID_KINDS, **options)
         # The labels grow next to the file, chunk by chunk and from any worker.
         options["overwrite"] = False
         url = _unfinished(target).url
@@ -208,13 +213,17 @@ def save_rows(
     with sink.staging:
         with engine.place(dataset, callbacks=callbacks) as placement:
             placement.map_rows(fn, sink, params, prepare=prepare_rows, name="labels")
-        if not is_file:
+        if not is_file and grid is None:
             before_end()
             sink.commit()
             return
         arrays = {each.name or "label": each.open() for each in sink.arrays}
         values = {name: partial(_rows_of, array) for name, array in arrays.items()}
-        write_label_file(target, dataset, values, overwrite=overwrite, before_end=before_end)
+        if is_file:
+            write_label_file(target, dataset, values, overwrite=overwrite, before_end=before_end)
+        else:
+            more = {"overwrite": overwrite, "storage_options": storage_options}
+            write_grid(url_given, grid, values, before_end=before_end, **more)
     sink.staging.discard()
 
 

@@ -19,6 +19,7 @@ from daskcluster.chunkwise.feature_scaling import (
 from daskcluster.chunkwise.present import PRESENT
 from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.dataset import RowDataset
+from daskcluster.data.grid import GridShape
 from daskcluster.data.missing import MISSING, complete_rows, without_incomplete
 from daskcluster.data.open import open_dataset as open_rows
 from daskcluster.data.sink import ArraySink
@@ -84,8 +85,8 @@ def open_dataset(
         Rows of a table that lack a value: an error that names the first one, or they are left out.
     missing : {"error", "drop", "mean"}, default "error"
         Rows with NaN: an error of the fit that names the first one; or they are left out, and the others
-        numbered anew (files of labels say which row each label belongs to); or NaN is replaced by the mean
-        of the feature over all rows that have it.
+        numbered anew (labels saved to Zarr are -1 for them, files of labels name the others); or NaN is
+        replaced by the mean of the feature over all rows that have it, also in rows that the model labels.
     scale : {"standard", "minmax"}, optional
         Scale the features: ``"standard"`` subtracts the mean and divides by the standard deviation,
         ``"minmax"`` maps the range to [0, 1]. The scale is computed in one pass now and applied to every
@@ -175,13 +176,13 @@ def without_missing(
     chosen = choose_engine(engine, dataset)
     with chosen.place(dataset, callbacks=callbacks) as placement:
         if missing == "drop":
-            complete = _complete_of(placement)
+            complete = complete_of(placement)
             if not complete.any():
                 raise InvalidDataError(
                     f"None of the {dataset.n_rows} rows is complete; use missing='mean', or leave out the "
                     "features that lack values."
                 )
-            return without_incomplete(dataset, complete)
+            return _left(dataset, complete)
         counts: np.ndarray = placement.reduce(PRESENT, dataset.n_features)
     if not counts.all():
         raise InvalidDataError(
@@ -193,7 +194,18 @@ def without_missing(
     return dataset.with_scaling(FeatureScaling.filling(means * (dataset.n_rows / counts)))
 
 
-def _complete_of(placement: Placement, nodata: float | None = None) -> np.ndarray:
+def _left(dataset: RowDataset, complete: np.ndarray) -> RowDataset:
+    """Return the complete rows; labels that are saved to Zarr have -1 for the others."""
+    rows = without_incomplete(dataset, complete)
+    if rows is dataset:
+        return dataset
+    cells = dataset.grid or GridShape((dataset.n_rows,))
+    mask = np.ones(cells.shape, bool) if cells.mask is None else cells.mask.copy()
+    mask[mask] = complete
+    return rows.with_grid(replace(cells, mask=mask))
+
+
+def complete_of(placement: Placement, nodata: float | None = None) -> np.ndarray:
     """Return which rows lack no value, bool (n,), in one pass."""
     complete = ArraySink(np.empty(placement.dataset.n_rows, bool))
     placement.map_rows(_complete_rows, complete, nodata, name="missing values")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from daskcluster.data.open import open_dataset
 from daskcluster.data.weighted_store import KINDS
 from daskcluster.events import Callback
+from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
 from daskcluster.models.record import CoresetRecord
 from daskcluster.storage.checkpoint import noting_stored_state
@@ -29,6 +29,8 @@ def build_coreset(
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
     columns: Any = None,
+    missing: str = "error",
+    grid: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     checkpoint: str | None = None,
     resume: bool = False,
@@ -53,7 +55,7 @@ def build_coreset(
         URL under which to save progress; see `daskcluster.LightweightCoreset`.
     resume : bool
         Resume from the state under `checkpoint`.
-    array, weights, storage_options, flatten, columns, overwrite, name, engine, callbacks
+    array, weights, storage_options, flatten, columns, missing, grid, overwrite, name, engine, callbacks
         See `fit`.
 
     Returns
@@ -96,15 +98,18 @@ def build_coreset(
         if before is not None:
             return before
         overwrite = run.claim({"output": output}, inputs, overwrite, kinds=KINDS)
-        dataset = open_dataset(
+        dataset, chosen = open_rows(
+            run,
+            engine,
             source,
             array=array,
             weights=weights,
             storage_options=storage_options,
             flatten=flatten,
             columns=columns,
+            missing=missing,
+            grid=grid,
         )
-        chosen = run.engine(engine, dataset)
         # Imported here, since scikit-learn takes long to import.
         from daskcluster.methods.coreset.estimator import LightweightCoreset
         from daskcluster.methods.coreset.quality import coreset_quality

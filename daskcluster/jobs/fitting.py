@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from daskcluster.data.open import open_dataset
 from daskcluster.engine.engine import Engine
 from daskcluster.estimators.opening import scaled
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import write_labels
+from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.persist import Model
@@ -35,6 +35,8 @@ def fit(
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
     columns: Any = None,
+    missing: str = "error",
+    grid: Mapping[str, Any] | None = None,
     scale: str | None = None,
     overwrite: bool = False,
     resume: bool = False,
@@ -68,6 +70,11 @@ def fit(
     columns : str, sequence of str or mapping, optional
         Of a table: names of the columns of features, or a mapping with any of ``columns``, ``drop``,
         ``id_column`` and ``nulls`` as `daskcluster.open_dataset` has them.
+    missing : {"error", "drop", "mean"}
+        Rows with NaN; see `daskcluster.open_dataset`. Takes one pass or two.
+    grid : mapping, optional
+        ``features``, ``nodata``, ``select`` and ``dequantize`` as `daskcluster.open_grid` has them, if the
+        source is a grid. Labels in Zarr then have its shape.
     scale : {"standard", "minmax"}, optional
         Scale the features first, in one extra pass; see `daskcluster.open_dataset`. The model stores the
         scale and applies it to new rows.
@@ -124,6 +131,7 @@ def fit(
     inputs = {"source": source, "weights": weights}
     arguments = {**inputs, "array": array, "algorithm": algorithm, "labels": labels, **given}
     arguments |= {} if scale is None else {"scale": scale}
+    arguments |= {} if missing == "error" else {"missing": missing}
     run = Run(
         "fit",
         name,
@@ -138,15 +146,18 @@ def fit(
         if before is not None:
             return before
         overwrite = run.claim({"model": model, "labels": labels}, inputs, overwrite)
-        dataset = open_dataset(
+        dataset, chosen = open_rows(
+            run,
+            engine,
             source,
             array=array,
             weights=weights,
             storage_options=storage_options,
             flatten=flatten,
             columns=columns,
+            missing=missing,
+            grid=grid,
         )
-        chosen = run.engine(engine, dataset)
         if scale is not None:
             dataset = scaled(dataset, scale, engine=chosen, callbacks=run.callbacks)
         estimator = _estimator(algorithm, run.keeping(algorithm, given), chosen, run.callbacks)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskcluster.data.open import open_dataset
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import POSTERIORS, check_features, check_posteriors, write_labels
+from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
 from daskcluster.models.persist import load_document
 from daskcluster.models.record import PredictRecord
@@ -26,6 +26,8 @@ def predict(
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
     columns: Any = None,
+    missing: str = "error",
+    grid: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     resume: bool = False,
     name: str | None = None,
@@ -38,7 +40,7 @@ def predict(
     ----------
     model : str
         URL of a saved model.
-    source, array, storage_options, flatten, columns, overwrite, name, engine, callbacks
+    source, array, storage_options, flatten, columns, missing, grid, overwrite, name, engine, callbacks
         See `fit`.
     output : str
         URL of the labels, which appear there only when complete. A file if it ends in .parquet, .csv (both
@@ -85,16 +87,19 @@ def predict(
         fitted = load_document(model, storage_options)
         if posteriors is not None:
             check_posteriors(fitted)
-        dataset = open_dataset(
+        dataset, chosen = open_rows(
+            run,
+            engine,
             source,
             array=array,
             storage_options=storage_options,
             flatten=flatten,
             columns=columns,
+            missing=missing,
+            grid=grid,
         )
         check_features(fitted, dataset)
         dataset = scaled_like(dataset, fitted.scaling)
-        chosen = run.engine(engine, dataset)
         run.begin_output()
         options: dict[str, Any] = {
             "overwrite": overwrite,

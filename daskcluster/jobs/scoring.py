@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskcluster.data.open import open_dataset
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import JOBS, check_features
+from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
 from daskcluster.metrics.several import measure
 from daskcluster.metrics.silhouettes import SAMPLE_SIZE
@@ -26,6 +26,8 @@ def score(
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
     columns: Any = None,
+    missing: str = "error",
+    grid: Mapping[str, Any] | None = None,
     metrics: Sequence[str] = (),
     sample_size: int | None = SAMPLE_SIZE,
     random_state: int | None = None,
@@ -39,7 +41,7 @@ def score(
     ----------
     model : str
         URL of a saved model.
-    source, array, weights, storage_options, flatten, columns, name, engine, callbacks
+    source, array, weights, storage_options, flatten, columns, missing, grid, name, engine, callbacks
         See `fit`.
     metrics : sequence of str
         Measures of the model's clustering of these rows; names of
@@ -64,17 +66,20 @@ def score(
     with run:
         run.hold()
         fitted = load_document(model, storage_options)
-        dataset = open_dataset(
+        dataset, chosen = open_rows(
+            run,
+            engine,
             source,
             array=array,
             weights=weights,
             storage_options=storage_options,
             flatten=flatten,
             columns=columns,
+            missing=missing,
+            grid=grid,
         )
         check_features(fitted, dataset)
         dataset = scaled_like(dataset, fitted.scaling)
-        chosen = run.engine(engine, dataset)
         inertia, value = JOBS[fitted.kind].score(fitted, dataset, chosen, run.callbacks)
         found = None
         if wanted:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from daskcluster.data.open import open_dataset
 from daskcluster.errors import InvalidParameterError, OutputExistsError
 from daskcluster.events import Callback
+from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
 from daskcluster.jobs.selection import select_k
 from daskcluster.models.record import SweepRecord
@@ -32,6 +32,8 @@ def sweep(
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
     columns: Any = None,
+    missing: str = "error",
+    grid: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     name: str | None = None,
     engine: Any = None,
@@ -48,7 +50,7 @@ def sweep(
     output : str, optional
         URL of a JSON file to write, which must end in ``.json``: the table and the best number.
     random_state : int, optional
-    array, weights, storage_options, flatten, columns, overwrite, name, engine, callbacks
+    array, weights, storage_options, flatten, columns, missing, grid, overwrite, name, engine, callbacks
         See `fit`. Without `output`, a restarted job starts from scratch.
     **settings
         Further arguments of `daskcluster.select_k`: ``criterion``, ``n_seeds``, ``coreset_size``,
@@ -100,19 +102,23 @@ def sweep(
         if place is not None and not run.may_replace(overwrite):
             _check_free(*place)
         run.hold()
-        dataset = open_dataset(
+        dataset, chosen = open_rows(
+            run,
+            engine,
             source,
             array=array,
             weights=weights,
             storage_options=storage_options,
             flatten=flatten,
             columns=columns,
+            missing=missing,
+            grid=grid,
         )
         found = select_k(
             dataset,
             **{**settings, **tried},
             random_state=random_state,
-            engine=run.engine(engine, dataset),
+            engine=chosen,
             callbacks=run.callbacks,
         )
         common = {**found.as_dict(), **run.counters.common(dataset)}

@@ -39,6 +39,7 @@ def test_the_flags_are_those_of_all_algorithms_together() -> None:
         "--overwrite", "--algorithm", "--scheduler", "--workers", "--threads", "--memory-limit",
         "--timeout", "--scale", "--tls-ca", "--tls-cert", "--tls-key", "--json", "--progress", "--debug",
         "--resume", "--dry-run", "--name", "--detach", "--columns", "--drop", "--id-column", "--nulls",
+        "--missing", "--features", "--nodata",
     }  # fmt: skip
     assert flags - tables == others
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
+
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from distributed import Client, LocalCluster
+from sklearn.metrics import adjusted_rand_score
 
 import daskcluster as dc
-from daskcluster.errors import OutputExistsError
+from daskcluster.errors import InvalidDataError, InvalidParameterError, OutputExistsError
 
 
 def raster(y=12, x=9, bands=3):
@@ -92,10 +98,6 @@ def test_a_stored_grid_is_read_by_the_fit(tmp_path):
         assert np.array_equal(
             grid.unflatten(model.labels_).ravel(), model.predict(values.reshape(-1, 3))
         )
-        with pytest.raises(ValueError, match="give cells=URL"):
-            dc.open_grid(source, nodata=0)
-        with pytest.raises(ValueError, match="is for grids in memory"):
-            dc.open_grid(source, features=0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int16])
@@ -104,26 +106,199 @@ def test_a_stored_grid_with_cells_without_data(tmp_path, dtype):
     values[3:20, 2:5, 1] = -99
     values[30, 4] = np.nan if dtype == np.float32 else -99
     zarr.create_array(tmp_path / "r", data=values, chunks=(7, 9, 3))
-    given = {"nodata": -99, "cells": str(tmp_path / "cells")}
-    grid = dc.open_grid(str(tmp_path / "r"), **given)
+    grid = dc.open_grid(str(tmp_path / "r"), nodata=-99)
     expected = dc.open_grid(values, nodata=-99)
     assert not grid.dataset.in_memory
     assert np.array_equal(grid.mask, expected.mask)
     assert np.array_equal(grid.dataset.to_numpy(), expected.dataset.to_numpy())
-    labels = dc.KMeans(2, random_state=0).fit(grid.dataset).labels_
-    image = grid.unflatten(labels)
+    model = dc.KMeans(2, random_state=0).fit(grid.dataset)
+    image = grid.unflatten(model.labels_)
     assert image.shape == (40, 9)
     assert (image[3:20, 2:5] == -1).all()
     assert (image == -1).sum() == 17 * 3 + 1
-    with pytest.raises(OutputExistsError):
-        dc.open_grid(str(tmp_path / "r"), **given)
-    assert dc.open_grid(str(tmp_path / "r"), **given, overwrite=True).dataset.n_rows == 360 - 52
-    full = dc.open_grid(str(tmp_path / "r"), nodata=7777, cells=str(tmp_path / "other"))
+    distances = grid.unflatten(model.transform(grid.dataset), fill=np.nan)
+    assert distances.shape == (40, 9, 2)
+    assert np.array_equal(np.isnan(distances[..., 0]), image == -1)
+    full = dc.open_grid(str(tmp_path / "r"), nodata=7777)
     assert (full.mask is None) == (dtype == np.int16)
     zarr.create_array(tmp_path / "none", data=np.full((4, 5, 3), -99, dtype))
     with pytest.raises(ValueError, match="no cell of the grid"):
-        dc.open_grid(str(tmp_path / "none"), nodata=-99, cells=str(tmp_path / "nothing"))
-    assert not (tmp_path / "nothing").exists()
+        dc.open_grid(str(tmp_path / "none"), nodata=-99)
+
+
+@pytest.mark.parametrize("features", [0, 1, (3, 0), (0, 1)])
+@pytest.mark.parametrize("kind", ["numpy", "zarr", "dask"])
+def test_features_on_any_axes_of_any_array(tmp_path, features, kind):
+    values = np.random.default_rng(1).integers(0, 99, (4, 13, 11, 3)).astype(np.uint8)
+    wanted = (features,) if isinstance(features, int) else features
+    rest = [axis for axis in range(4) if axis not in wanted]
+    d = int(np.prod([values.shape[axis] for axis in wanted]))
+    expected = values.transpose(*rest, *wanted).reshape(-1, d)
+    source = values
+    if kind == "zarr":
+        zarr.create_array(tmp_path / "r", data=values, chunks=(1, 5, 4, 2))
+        source = str(tmp_path / "r")
+    elif kind == "dask":
+        source = da.from_array(values, chunks=(1, 5, 4, 2))
+    grid = dc.open_grid(source, features=features)
+    assert grid.shape == tuple(values.shape[axis] for axis in rest)
+    assert np.array_equal(grid.dataset.to_numpy(), expected)
+    assert grid.dataset.dtype == np.uint8
+    rows = np.array([len(expected) - 1, 0, 7])
+    assert np.array_equal(grid.dataset.take(rows), expected[rows])
+    if kind == "zarr":
+        again = pickle.loads(pickle.dumps(grid.dataset))
+        assert np.array_equal(again.to_numpy(), expected)
+    # A part of it: positions, as there are no coordinates.
+    some = {rest[0]: slice(2, 9), wanted[0]: [0, 2] if values.shape[wanted[0]] > 2 else [0]}
+    part = dc.open_grid(source, features=features, select=some)
+    picked = values
+    for axis, at in some.items():
+        picked = picked[(slice(None),) * axis + (at,)]
+    assert np.array_equal(
+        part.dataset.to_numpy(), picked.transpose(*rest, *wanted).reshape(part.dataset.n_rows, -1)
+    )
+
+
+@pytest.mark.parametrize("kind", ["numpy", "zarr", "dask"])
+def test_codes_are_decoded_as_they_are_read(tmp_path, kind):
+    codes = np.random.default_rng(2).integers(0, 5, (2, 30, 20)).astype(np.uint8)
+    codes[0, 3:7, 5] = 255
+    source = codes
+    if kind == "zarr":
+        zarr.create_array(tmp_path / "r", data=codes, chunks=(1, 10, 20))
+        source = str(tmp_path / "r")
+    elif kind == "dask":
+        source = da.from_array(codes, chunks=(1, 10, 20))
+    known = codes[0] != 255
+    grid = dc.open_grid(source, features=0, nodata=255, dequantize=(0.5, -1))
+    assert np.array_equal(grid.mask, known)
+    expected = np.moveaxis(codes, 0, -1)[known]
+    assert grid.dataset.dtype == np.float32
+    assert np.array_equal(grid.dataset.to_numpy(), (expected * 0.5 - 1).astype(np.float32))
+    table = [0.0, 10, 20, 30, 45]
+    of_table = dc.open_grid(source, features=0, nodata=255, dequantize=table)
+    assert np.array_equal(of_table.dataset.to_numpy(), np.take(table, expected).astype(np.float32))
+    with pytest.raises(InvalidDataError, match=r"holds the code 4, and the table"):
+        dc.open_grid(source, features=0, nodata=255, dequantize=table[:4])
+    with pytest.raises(InvalidParameterError, match=r"should be \(scale, offset\), or a table"):
+        dc.open_grid(source, features=0, dequantize=3.0)
+
+
+def test_a_land_cover_map(tmp_path):
+    """A (time, y, x, band) int8 raster with nodata, on a cluster of processes, and back to xarray."""
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    rng = np.random.default_rng(3)
+    cover = np.repeat(np.repeat(rng.integers(0, 3, (6, 5)), 10, 0), 10, 1)
+    values = (cover[None, :, :, None] * 30 + rng.integers(0, 9, (4, 60, 50, 3))).astype(np.int8)
+    values[:, 20:30, 7] = -128
+    raster = xr.DataArray(
+        values,
+        dims=("time", "y", "x", "band"),
+        coords={
+            "time": np.array(["2024-01", "2024-04", "2024-07", "2024-10"], "datetime64[ns]"),
+            "y": np.arange(60)[::-1] * 10.0,
+            "x": np.arange(50) * 10.0,
+            "band": ["red", "green", "nir"],
+            "spatial_ref": 0,
+        },
+        attrs={"grid_mapping": "spatial_ref"},
+    )
+    raster.spatial_ref.attrs["crs_wkt"] = "EPSG:32632"
+    url = str(tmp_path / "raster.zarr")
+    raster.chunk({"time": 1, "y": 16, "x": 50, "band": 3}).to_dataset(name="reflectance").to_zarr(
+        url, zarr_format=3, consolidated=False
+    )
+    part = {"time": slice("2024-04", "2024-12"), "y": slice(500, 100), "band": ["nir", "red"]}
+    grid = dc.open_grid(
+        url, array="reflectance", features=("time", "band"), nodata=-128, select=part
+    )
+    expected = raster.sel(part).transpose("y", "x", "time", "band").values.reshape(41, 50, 6)
+    known = (expected != -128).all(axis=-1)
+    assert (grid.shape, grid.dataset.n_features, grid.dataset.dtype) == ((41, 50), 6, np.int8)
+    assert np.array_equal(grid.mask, known)
+    assert np.array_equal(grid.dataset.to_numpy(), expected[known])
+    fitted = dc.KMeans(3, random_state=0).fit(grid.dataset)
+    output = str(tmp_path / "cover.zarr")
+    fitted.labels_.save(output)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = xr.open_zarr(output, consolidated=False)["label"]
+    assert found.dims == ("y", "x")
+    assert found.dtype == np.int32
+    assert np.array_equal(found.y, raster.y.sel(y=slice(500, 100)))
+    assert found.spatial_ref.attrs["crs_wkt"] == "EPSG:32632"
+    assert np.array_equal(found.values == -1, ~known)
+    labels = np.asarray(fitted.labels_)
+    assert np.array_equal(found.values[known], labels)
+    assert adjusted_rand_score(cover[9:50][known], labels) == 1.0
+    image = grid.unflatten(fitted.labels_)
+    assert found.attrs["grid_mapping"] == "spatial_ref"
+    assert image.equals(found)
+    grid.save(fitted.labels_, str(tmp_path / "again.zarr"), name="cover", fill=-7)
+    again = xr.open_zarr(str(tmp_path / "again.zarr"), consolidated=False)["cover"]
+    assert int(again.sel(y=300.0, x=70.0)) == -7
+    with pytest.raises(OutputExistsError):
+        fitted.labels_.save(output)
+    fitted.labels_.save(output, overwrite=True)
+    rows = pytest.importorskip("pyarrow.parquet")
+    fitted.labels_.save(str(tmp_path / "labels.parquet"))
+    numbers = rows.read_table(tmp_path / "labels.parquet").column("row")
+    assert np.array_equal(numbers, np.flatnonzero(known))
+    # The same from xarray, lazily, and from a cluster of processes.
+    lazy = xr.open_zarr(url, consolidated=False)["reflectance"].sel(part)
+    of_dask = dc.open_grid(lazy, features=("time", "band"), nodata=-128)
+    assert not of_dask.dataset.in_memory
+    assert np.array_equal(of_dask.dataset.to_numpy(), expected[known])
+    with (
+        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        spread = dc.open_grid(
+            url,
+            array="reflectance",
+            features=("time", "band"),
+            nodata=-128,
+            select=part,
+            engine=client,
+        )
+        other = dc.KMeans(3, random_state=0, engine=client).fit(spread.dataset)
+        assert np.array_equal(other.cluster_centers_, fitted.cluster_centers_)
+        assert np.array_equal(np.asarray(other.labels_), labels)
+
+
+def test_what_cannot_be_selected(tmp_path):
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    raster = xr.DataArray(
+        np.zeros((3, 6, 5), np.float32), dims=("band", "y", "x"), coords={"y": np.arange(6) * 2.0}
+    )
+    raster.to_dataset(name="v").to_zarr(tmp_path / "r", zarr_format=3, consolidated=False)
+    for source, more in ((raster, {}), (str(tmp_path / "r"), {"array": "v"})):
+        with pytest.raises(InvalidParameterError, match=r"should be one of the dimensions band, y"):
+            dc.open_grid(source, select={"z": 3}, **more)
+        with pytest.raises(InvalidParameterError, match=r"is not found"):
+            dc.open_grid(source, select={"y": 3.0}, **more)
+        assert dc.open_grid(source, select={"y": 4.0}, **more).shape == (1, 5)
+    with pytest.raises(InvalidParameterError, match=r"cells that follow each other"):
+        dc.open_grid(str(tmp_path / "r"), array="v", select={"y": [0.0, 4.0]})
+    with pytest.raises(InvalidParameterError, match=r"leaves nothing"):
+        dc.open_grid(str(tmp_path / "r"), array="v", select={"y": slice(50, 60)})
+    with pytest.raises(InvalidParameterError, match=r"Which of the dimensions a, b, c holds"):
+        dc.open_grid(raster.rename(band="a", y="b", x="c"))
+    with pytest.raises(InvalidParameterError, match=r"should be axes, each of them once"):
+        dc.open_grid(raster, features=("band", 0))
+
+
+def test_several_arrays_of_a_group(tmp_path):
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    rng = np.random.default_rng(4)
+    bands = {name: (("y", "x"), rng.normal(size=(8, 9))) for name in ("red", "nir", "swir")}
+    xr.Dataset(bands).to_zarr(tmp_path / "r", zarr_format=3, consolidated=False)
+    grid = dc.open_grid(str(tmp_path / "r"), array=["nir", "red"])
+    expected = np.stack([bands["nir"][1], bands["red"][1]], -1).reshape(-1, 2)
+    assert np.array_equal(grid.dataset.to_numpy(), expected)
+    with pytest.raises(InvalidParameterError, match=r"There is no array 'blue' in"):
+        dc.open_grid(str(tmp_path / "r"), array=["blue"])
 
 
 def test_what_is_no_grid():

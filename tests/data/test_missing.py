@@ -62,6 +62,10 @@ def test_fits_are_those_of_the_rows_that_are_left(url: str, tmp_path: Path) -> N
     model.predict(rows, output=f"{tmp_path}/l.parquet")
     table = pq.read_table(tmp_path / "l.parquet")
     assert np.array_equal(table.column("row"), np.flatnonzero(COMPLETE))
+    model.predict(rows, output=f"{tmp_path}/labels.zarr")
+    labels = zarr.open_array(f"{tmp_path}/labels.zarr", mode="r")[:]
+    assert np.array_equal(np.flatnonzero(labels == -1), np.flatnonzero(~COMPLETE))
+    assert np.array_equal(labels[COMPLETE], expected.labels_)
     scaled = dc.open_dataset(url, missing="mean", scale="standard")
     again = dc.open_dataset(GAPPY, missing="mean", scale="standard")
     assert np.array_equal(scaled.to_numpy(), again.to_numpy())

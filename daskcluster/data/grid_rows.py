@@ -1,0 +1,311 @@
+"""Rows of a stored grid: features on any axes, a part of the array, codes decoded as they are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.grid import row_axes
+from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
+from daskcluster.data.partitioned import StoredDataset
+from daskcluster.data.recipes import StoredRecipe
+from daskcluster.data.zarr import LOCAL_READERS, REMOTE_READERS, RowLayout, write_scratch
+from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
+from daskcluster.storage.location import Location
+from daskcluster.storage.zarr_stores import open_store
+from daskcluster.typing import Visibility
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How stored codes become values, float32; a code that means no data becomes NaN.
+
+    Attributes
+    ----------
+    table : tuple of float
+        The value of each code from 0; empty for ``code * scale + offset``.
+    scale, offset : float
+    nodata : float or None
+    """
+
+    table: tuple[float, ...] = ()
+    scale: float = 1.0
+    offset: float = 0.0
+    nodata: float | None = None
+
+    @classmethod
+    def of(cls, given: Any, dtype: np.dtype[Any], nodata: float | None) -> Decoding:
+        """Return the decoding by ``dequantize=`` of `open_grid`.
+
+        Raises
+        ------
+        InvalidParameterError
+        """
+        values = np.asarray(given, np.float64)
+        if values.ndim != 1 or len(values) < 2 or not np.isfinite(values).all():
+            raise InvalidParameterError(
+                f"dequantize={given!r} should be (scale, offset), or a table with a value for each code."
+            )
+        if len(values) == 2:
+            return cls((), float(values[0]), float(values[1]), nodata)
+        if dtype.kind != "u":
+            raise InvalidParameterError(
+                f"a table in dequantize= needs codes of an unsigned dtype, and the array has {dtype}; "
+                "give (scale, offset)."
+            )
+        return cls(tuple(values.tolist()), 1.0, 0.0, nodata)
+
+    def apply(self, codes: np.ndarray) -> np.ndarray:
+        """Return the values of codes, float32."""
+        if self.table:
+            found = self._looked_up(codes)
+        else:
+            found = (codes.astype(np.float64) * self.scale + self.offset).astype(np.float32)
+        if self.nodata is not None:
+            found[codes == self.nodata] = np.nan
+        return found
+
+    def _looked_up(self, codes: np.ndarray) -> np.ndarray:
+        known = codes < len(self.table)
+        if self.nodata is not None:
+            known |= codes == self.nodata
+        if not known.all():
+            raise InvalidDataError(
+                f"The grid holds the code {int(codes[~known][0])}, and the table in dequantize= has values "
+                f"for 0 to {len(self.table) - 1}; give a value for every code, or nodata=."
+            )
+        table = np.array(self.table, np.float32)
+        found: np.ndarray = table[np.minimum(codes, len(table) - 1)]
+        return found
+
+
+@dataclass(frozen=True)
+class GridRecipe(StoredRecipe):
+    """A part of a stored Zarr array, with the axes that hold features.
+
+    Attributes
+    ----------
+    features : tuple of int
+        Axes.
+    positions : tuple of tuple of int
+        Of each axis: (start, stop) along rows; all positions that are read along features.
+    decoding : Decoding, optional
+    """
+
+    features: tuple[int, ...] = ()
+    positions: tuple[tuple[int, ...], ...] = ()
+    decoding: Decoding | None = None
+
+    what = "array"
+
+    def node(self) -> Any:
+        return open_array(self.location, self.name)
+
+    def digest_of(self, node: Any) -> str:
+        return metadata_digest(node)
+
+    def dataset(self, node: Any) -> GridDataset:
+        return GridDataset(node, self)
+
+
+class GridDataset(StoredDataset):
+    """Cells of a Zarr array of any number of axes as rows.
+
+    Parameters
+    ----------
+    array : zarr.Array
+    recipe : GridRecipe
+    """
+
+    _recipe: GridRecipe
+    n_readers = LOCAL_READERS
+
+    def __init__(self, array: Any, recipe: GridRecipe) -> None:
+        self.array = array
+        self._recipe = recipe
+        self._rows = row_axes(array.ndim, recipe.features)
+        spans = [recipe.positions[axis] for axis in self._rows]
+        d = math.prod(len(recipe.positions[axis]) for axis in recipe.features)
+        dtype = array.dtype if recipe.decoding is None else np.dtype(np.float32)
+        self._layout = RowLayout(
+            (*(stop - start for start, stop in spans), d),
+            (*(array.chunks[axis] for axis in self._rows), d),
+            dtype.itemsize,
+            tuple(start for start, _ in spans),
+        )
+        super().__init__(d, dtype, self._layout.edges)
+        if self.own_visibility == Visibility.EVERYONE:
+            self.n_readers = REMOTE_READERS
+
+    @cached_property
+    def _picked(self) -> list[tuple[slice, np.ndarray | None]]:
+        """Of each feature axis what is read, and what of that is taken; None: all."""
+        found: list[tuple[slice, np.ndarray | None]] = []
+        for axis in self._recipe.features:
+            at = np.array(self._recipe.positions[axis])
+            low, high = int(at.min()), int(at.max()) + 1
+            whole = np.array_equal(at, np.arange(low, high))
+            found.append((slice(low, high), None if whole else at - low))
+        return found
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        blocks = [
+            self._block(index)[first:last]
+            for index, first, last in self._layout.pieces(start, stop)
+        ]
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+    def _block(self, index: tuple[slice | int, ...]) -> np.ndarray:
+        """Return the rows of a box of cells, shape (m, d)."""
+        recipe, whole = self._recipe, [slice(None)] * self.array.ndim
+        for axis, at in zip(self._rows, index, strict=False):
+            start = recipe.positions[axis][0]
+            low, high = (at, at + 1) if isinstance(at, int) else (at.start, at.stop)
+            whole[axis] = slice(start + low, start + high)
+        for axis in self._rows[len(index) :]:
+            whole[axis] = slice(*recipe.positions[axis])
+        for axis, (span, _) in zip(recipe.features, self._picked, strict=True):
+            whole[axis] = span
+        block = np.asarray(read_chunk(self.array, tuple(whole), self.source, *self.places()))
+        for axis, (_, taken) in zip(recipe.features, self._picked, strict=True):
+            block = block if taken is None else block.take(taken, axis)
+        rows = block.transpose(*self._rows, *recipe.features).reshape(-1, self.n_features)
+        if recipe.decoding is not None:
+            return recipe.decoding.apply(rows)
+        return np.ascontiguousarray(rows)
+
+    def places(self) -> tuple[Location, ...]:
+        return (self._recipe.place,)
+
+    def to_scratch(self, folder: str) -> Any:
+        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
+        return write_scratch(self, folder)
+
+
+def dimension_names(array: Any) -> tuple[str, ...] | None:
+    """Return the names of the dimensions of a Zarr array, if all have one."""
+    names = getattr(array.metadata, "dimension_names", None)
+    names = names or array.attrs.get("_ARRAY_DIMENSIONS")
+    return tuple(map(str, names)) if names and all(names) else None
+
+
+def selected_positions(
+    shape: tuple[int, ...],
+    names: Sequence[str] | None,
+    coordinates: Mapping[str, Any],
+    select: Mapping[Any, Any],
+    features: Sequence[int],
+) -> tuple[tuple[int, ...], ...]:
+    """Return what is read along each axis, as `GridRecipe.positions` has it.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    names : sequence of str or None
+    coordinates : mapping of name to xarray.DataArray
+        Those of dimensions that have some.
+    select : mapping of dimension or axis to label, slice or list of labels
+        As ``xarray.DataArray.sel`` has them; positions where there are no coordinates.
+    features : sequence of int
+
+    Raises
+    ------
+    InvalidParameterError
+        No such dimension or label, nothing is left, or cells that do not follow each other.
+    """
+    found = [
+        tuple(range(length)) if axis in features else (0, length)
+        for axis, length in enumerate(shape)
+    ]
+    for key, wanted in select.items():
+        axis = list(names or ()).index(key) if key in (names or ()) else key
+        if not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
+            known = ", ".join(names or map(str, range(len(shape))))
+            raise InvalidParameterError(
+                f"select has {key!r}, which should be one of the dimensions {known}."
+            )
+        axis %= len(shape)
+        at = np.atleast_1d(_positions(shape[axis], key, wanted, coordinates.get(str(key))))
+        if not len(at):
+            raise InvalidParameterError(
+                f"select={{{key!r}: {wanted!r}}} leaves nothing; choose labels that the grid has."
+            )
+        if axis in features:
+            found[axis] = tuple(at.tolist())
+        elif np.array_equal(at, np.arange(at[0], at[0] + len(at))):
+            found[axis] = int(at[0]), int(at[-1]) + 1
+        else:
+            raise InvalidParameterError(
+                f"select={{{key!r}: {wanted!r}}} should choose cells that follow each other; use a slice "
+                "without step."
+            )
+    return tuple(found)
+
+
+def _positions(length: int, key: Any, wanted: Any, coordinate: Any) -> np.ndarray:
+    try:
+        if coordinate is None:
+            return np.arange(length)[wanted]
+        import xarray
+
+        numbers = xarray.DataArray(np.arange(length), {str(key): coordinate.values}, [str(key)])
+        return np.asarray(numbers.sel({str(key): wanted}).values)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise InvalidParameterError(
+            f"select={{{key!r}: {wanted!r}}} is not found along {key!r} ({error})."
+        ) from error
+
+
+def stored_coordinates(location: Location, *, needed: bool) -> dict[str, Any]:
+    """Return the coordinates of the arrays of a Zarr group, decoded by xarray; by name.
+
+    Raises
+    ------
+    MissingExtraError
+        They are `needed`, and xarray is not installed.
+    """
+    try:
+        import xarray
+    except ImportError as error:
+        if not needed:
+            return {}
+        raise MissingExtraError(
+            'select= by coordinates needs xarray; install it with: pip install "daskcluster[xarray]".'
+        ) from error
+    try:
+        group = xarray.open_zarr(open_store(location), consolidated=False, chunks=None)
+    except Exception:  # not written by xarray: arrays of one name and other shapes, foreign codecs
+        if needed:
+            raise
+        return {}
+    return dict(group.coords)
+
+
+def template_of(
+    names: Sequence[str],
+    axes: Sequence[int],
+    positions: Sequence[tuple[int, ...]],
+    coordinates: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+) -> Any:
+    """Return a DataArray without content of the row axes of a grid; None without xarray."""
+    try:
+        import xarray
+    except ImportError:
+        return None
+    dims = [names[axis] for axis in axes]
+    parts = {names[axis]: slice(*positions[axis]) for axis in axes}
+    kept = {
+        name: each.isel({dim: parts[dim] for dim in each.dims})
+        for name, each in coordinates.items()
+        if set(each.dims) <= set(dims)
+    }
+    shape = tuple(positions[axis][1] - positions[axis][0] for axis in axes)
+    mapping = {"grid_mapping": attributes["grid_mapping"]} if "grid_mapping" in attributes else {}
+    empty = np.broadcast_to(np.zeros((), np.int8), shape)
+    return xarray.DataArray(empty, kept, dims, attrs=mapping)

@@ -1,0 +1,75 @@
+"""Rows of a job: opened, and brought to what its flags say about missing values and grids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from daskcluster.data.open import open_dataset
+from daskcluster.engine.engine import Engine
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.grids import open_grid
+from daskcluster.estimators.opening import without_missing
+from daskcluster.jobs.run import Run
+from daskcluster.typing import Dataset
+
+
+def open_rows(
+    run: Run,
+    engine: Any,
+    source: Any,
+    *,
+    missing: str = "error",
+    grid: Mapping[str, Any] | None = None,
+    **opening: Any,
+) -> tuple[Dataset, Engine]:
+    """Return the rows of a job, and the engine that reads them.
+
+    Parameters
+    ----------
+    run : Run
+    engine : see `daskcluster.KMeans`
+    source : anything `open_dataset` takes
+    missing : {"error", "drop", "mean"}
+        See `daskcluster.open_dataset`; takes passes over the rows.
+    grid : mapping, optional
+        ``features``, ``nodata``, ``select`` and ``dequantize`` of `daskcluster.open_grid`, if the source is
+        a grid.
+    **opening
+        Further arguments of `open_dataset`.
+    """
+    passes: dict[str, Any] = {"callbacks": run.callbacks}
+    dataset = open_source(source, grid=grid, engine=engine, **passes, **opening)
+    chosen = run.engine(engine, dataset)
+    if missing != "error":
+        dataset = without_missing(dataset, missing, engine=chosen, **passes)
+    return dataset, chosen
+
+
+def open_source(
+    source: Any, *, grid: Mapping[str, Any] | None = None, missing: str = "error", **opening: Any
+) -> Dataset:
+    """Return the rows of a source or of a grid; see `open_rows`. Missing values stay.
+
+    Raises
+    ------
+    InvalidParameterError
+        An option that grids do not have.
+    """
+    passes = {name: opening.pop(name) for name in ("engine", "callbacks") if name in opening}
+    if not grid:
+        return open_dataset(source, **opening)
+    for name in ("weights", "columns", "flatten"):
+        if opening.pop(name, None):
+            raise InvalidParameterError(
+                f"{name} cannot be given together with features or nodata of a grid; leave it out."
+            )
+    return open_grid(source, **grid, **opening, **passes).dataset
+
+
+def open_metadata(source: Any, opening: Mapping[str, Any]) -> Dataset:
+    """Return the rows of a source without a pass over them: no cell or row is left out."""
+    grid = {name: value for name, value in (opening.get("grid") or {}).items() if name != "nodata"}
+    if opening.get("grid") and not grid:
+        grid = {"features": None}
+    return open_source(source, **{**opening, "grid": grid})
