@@ -12,12 +12,15 @@ from daskcluster.chunk import BLOCK_BYTES, Chunk, compute_dtype
 from daskcluster.chunkwise.exact_sum import Grids, Scale
 from daskcluster.chunkwise.statistics import KMeansStatistics, Reduction
 from daskcluster.errors import InvalidParameterError
+from daskcluster.kernels.partial import nearest_present
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.sparse_rows import Rows, SparseRows
 
 SCALES = ("standard", "minmax")
 UNSCALED = "none"
 """Kind of a scaling that only fills in missing values."""
+PARTIAL = "partial"
+"""Kind of a scaling that fills in missing values by cluster: k-means then counts no missing value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,15 +29,16 @@ class FeatureScaling:
 
     Attributes
     ----------
-    kind : {"standard", "minmax", "none"}
-        ``"none"``: missing values are filled in, and nothing is scaled.
+    kind : {"standard", "minmax", "none", "partial"}
+        ``"none"`` and ``"partial"``: missing values are filled in, and nothing is scaled.
     shift : ndarray of shape (d,), float64
         Mean or minimum of every feature. Zero for sparse rows, so that they stay sparse; distances do not
         depend on it.
     width : ndarray of shape (d,), float64
         Standard deviation or range; 1 for constant features.
-    fill : ndarray of shape (d,), float64, optional
-        Values that replace NaN, in the units of the data.
+    fill : ndarray of shape (d,) or (k, d), float64, optional
+        Values that replace NaN, in the units of the data; of k clusters, those of the cluster that is
+        nearest by the features that a row has.
 
     Examples
     --------
@@ -56,10 +60,16 @@ class FeatureScaling:
         """Return what replaces NaN by `fill`, shape (d,), and scales nothing."""
         return cls(UNSCALED, np.zeros(len(fill)), np.ones(len(fill)), fill)
 
+    @classmethod
+    def of_clusters(cls, fill: np.ndarray) -> FeatureScaling:
+        """Return what replaces NaN by values of clusters, (k, d), or of all rows, (d,); see `PARTIAL`."""
+        width = np.ones(fill.shape[-1])
+        return cls(PARTIAL, np.zeros_like(width), width, fill.astype(np.float64))
+
     @property
     def scales(self) -> bool:
         """Whether features are scaled, and not only filled in."""
-        return self.kind != UNSCALED
+        return self.kind in SCALES
 
     def dtype_of(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the rows that `apply` makes of rows of `dtype`."""
@@ -103,22 +113,25 @@ class FeatureScaling:
     def plain(self) -> dict[str, Any]:
         """Return the scaling as plain JSON values; `of` restores it bit for bit."""
         found = {"kind": self.kind, "shift": self.shift.tolist(), "width": self.width.tolist()}
-        return found if self.fill is None else {**found, "fill": self.fill.tolist()}
+        # The clusters of a model are its centres.
+        if self.fill is None or self.fill.ndim == 2:
+            return found
+        return {**found, "fill": self.fill.tolist()}
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], n_features: int) -> FeatureScaling:
-        """Return the scaling from the values of `plain`.
+    def of(cls, values: Mapping[str, Any], centres: np.ndarray) -> FeatureScaling:
+        """Return the scaling from the values of `plain`, and the centres (k, d) of the model.
 
         Raises
         ------
         InvalidParameterError
-            The values are not a scaling of `n_features` features.
+            The values are not a scaling of d features.
         """
-        kind = values.get("kind")
+        kind, n_features = values.get("kind"), centres.shape[-1]
         arrays = [_numbers(values.get(name), n_features) for name in ("shift", "width")]
         shift, width = arrays
         fill = _numbers(values["fill"], n_features) if "fill" in values else None
-        is_known = kind in SCALES or (kind == UNSCALED and fill is not None)
+        is_known = kind in (*SCALES, PARTIAL) or (kind == UNSCALED and fill is not None)
         if "fill" in values and fill is None:
             is_known = False
         if not is_known or shift is None or width is None or not (width > 0.0).all():
@@ -126,6 +139,8 @@ class FeatureScaling:
                 f"a scaling should have a kind among {', '.join(SCALES)}, and finite shifts and positive "
                 f"widths of {n_features} features."
             )
+        if kind == PARTIAL and fill is None:
+            return cls.of_clusters(centres)
         return cls(str(kind), shift, width, fill)
 
 
@@ -139,7 +154,15 @@ def _filled(rows: np.ndarray, fill: np.ndarray) -> np.ndarray:
     if rows.dtype.kind != "f":
         return rows
     missing = np.isnan(rows)
-    return np.where(missing, fill, rows).astype(rows.dtype) if missing.any() else rows
+    if not missing.any():
+        return rows
+    if fill.ndim == 2:
+        found = rows.copy()
+        at = np.flatnonzero(missing.any(axis=1))
+        nearest = fill[nearest_present(rows[at], fill)]
+        found[at] = np.where(missing[at], nearest, rows[at])
+        return found
+    return np.where(missing, fill, rows).astype(rows.dtype)
 
 
 def _or_nan(fill: np.ndarray | None) -> Any:

@@ -241,9 +241,10 @@ _value_options = _decorate(
     option(
         "--missing",
         section=INPUT,
-        type=click.Choice(("error", "drop", "mean")),
+        type=click.Choice(("error", "drop", "mean", "partial")),
         default="error",
-        help="Rows with NaN: an error (the default), left out, or NaN replaced by the mean of the feature.",
+        help="Rows with NaN: an error (the default), left out, filled with means, or partial distances "
+        "(k-means).",
     ),
     option(
         "--features",

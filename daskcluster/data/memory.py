@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.chunkwise.feature_scaling import PARTIAL, FeatureScaling
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
 from daskcluster.data.partitions import group_by_bytes
@@ -24,6 +24,8 @@ class MemoryDataset(RowDataset):
     """Base of datasets in memory; a subclass can be made of its rows alone."""
 
     _recipe: HeldRecipe
+    unfilled: Self | None = None
+    """The rows without the values of clusters, which change from round to round of a fit."""
 
     @property
     @abstractmethod
@@ -53,18 +55,22 @@ class MemoryDataset(RowDataset):
 
     def with_scaling(self, scaling: FeatureScaling) -> Self:
         """Return a scaled copy of the rows: they are read in every pass, and scaled once."""
-        return self.with_rows(scaling.apply(self.held)).on_scale(scaling)
+        base = self.unfilled or self
+        scaled = base.with_rows(scaling.apply(base.held)).on_scale(scaling)
+        scaled.unfilled = base if scaling.kind == PARTIAL else None
+        return scaled
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled dataset in memory carries its rows; only its recipe is bound to the process.
         shown = {"weights": self.own_weights, "scaling": self.scaling, "normalize": self.normalize}
-        return {"rows": self.held, **shown}
+        return {"rows": self.held, **shown, "unfilled": self.unfilled}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         kind: Any = type(self)
         kind.__init__(self, state["rows"])
         self.own_weights = state["weights"]
         self.scaling, self.normalize = state["scaling"], state["normalize"]
+        self.unfilled = state["unfilled"]
 
     def fetch(self, start: int, stop: int) -> Any:
         return self.held[start:stop]

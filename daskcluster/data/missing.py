@@ -18,7 +18,7 @@ from daskcluster.storage.location import Location
 from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Recipe, Visibility
 
-MISSING = ("error", "drop", "mean")
+MISSING = ("error", "drop", "mean", "partial")
 
 
 def complete_rows(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:

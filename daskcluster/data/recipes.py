@@ -159,6 +159,8 @@ class ScaledRecipe:
         dataset: Any = self.rows.open()
         shift, width = np.frombuffer(self.shift), np.frombuffer(self.width)
         fill = None if self.fill is None else np.frombuffer(self.fill)
+        if fill is not None and len(fill) > len(shift):
+            fill = fill.reshape(-1, len(shift))
         return dataset.with_scaling(FeatureScaling(self.kind, shift, width, fill))
 
 

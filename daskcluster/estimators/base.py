@@ -174,6 +174,8 @@ class CentreEstimator(ClusterEstimator):
     callbacks: Any
     metric: str
     scaling_: FeatureScaling | None = None
+    fits_partial: ClassVar[bool] = False
+    """Whether rows opened with ``missing="partial"`` can be fitted."""
     cluster_centers_: np.ndarray
     _centres = OnScale("cluster_centers_")
 

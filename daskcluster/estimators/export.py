@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.chunkwise.feature_scaling import PARTIAL, FeatureScaling
 from daskcluster.errors import InvalidParameterError, MissingExtraError
 
 SHARED = ("n_iter_", "n_features_in_", "feature_names_in_")
@@ -53,6 +53,10 @@ def sklearn_kmeans(estimator: Any) -> Any:
 def _preparation(scaling: FeatureScaling, centres: np.ndarray) -> list[Any]:
     """Return the steps of a pipeline that fill in missing values and scale."""
     steps: list[Any] = []
+    if scaling.kind == PARTIAL:
+        raise InvalidParameterError(
+            "scikit-learn has no counterpart of missing='partial'; fit with missing='mean' to export."
+        )
     if scaling.fill is not None:
         imputer = SimpleImputer().fit(np.asarray(centres, np.float64))
         imputer.statistics_ = scaling.fill

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from daskcluster.chunkwise.feature_scaling import PARTIAL
 from daskcluster.data.checks import has_list_column, is_frame, warn_of_ids_in_frame
 from daskcluster.data.open import open_dataset
 from daskcluster.data.recipes import for_metric
@@ -85,6 +86,11 @@ def _remember_scaling(estimator: Any, dataset: Dataset, scalable: bool) -> None:
         raise InvalidParameterError(
             f"{name} cannot fit scaled rows, and these were opened with scale={scaling.kind!r}; open "
             "them without scale, or scale them in the source."
+        )
+    if scaling is not None and scaling.kind == PARTIAL and not estimator.fits_partial:
+        raise InvalidParameterError(
+            f"{name} cannot fit rows that were opened with missing='partial'; use KMeans, or "
+            "missing='mean'."
         )
     if scaling is not None and scaling.scales and not _chooses(estimator.init):
         raise InvalidParameterError(

@@ -11,6 +11,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import (
     FEATURES,
+    PARTIAL,
     SCALES,
     FeatureParams,
     FeatureScaling,
@@ -83,10 +84,11 @@ def open_dataset(
         The column of a table that names the rows: no feature, and written next to labels.
     nulls : {"error", "drop"}, default "error"
         Rows of a table that lack a value: an error that names the first one, or they are left out.
-    missing : {"error", "drop", "mean"}, default "error"
+    missing : {"error", "drop", "mean", "partial"}, default "error"
         Rows with NaN: an error of the fit that names the first one; or they are left out, and the others
         numbered anew (labels saved to Zarr are -1 for them, files of labels name the others); or NaN is
-        replaced by the mean of the feature over all rows that have it, also in rows that the model labels.
+        replaced by the mean of the feature over all rows that have it, also in rows that the model
+        labels; or distances are taken over the features that a row has (`daskcluster.KMeans` alone).
     scale : {"standard", "minmax"}, optional
         Scale the features: ``"standard"`` subtracts the mean and divides by the standard deviation,
         ``"minmax"`` maps the range to [0, 1]. The scale is computed in one pass now and applied to every
@@ -115,8 +117,8 @@ def open_dataset(
 
     Notes
     -----
-    Cost: no pass over the rows, one with `scale` or ``missing="drop"``, two with ``missing="mean"``; one
-    pass over the weights, to check them. The footers of
+    Cost: no pass over the rows, one with `scale` or ``missing="drop"``, two with ``"mean"`` or
+    ``"partial"``; one pass over the weights, to check them. The footers of
     Parquet files are read, 16 at a time; ``nulls="drop"`` reads the row groups once that may lack values.
     A row group of more than 64 MB is streamed: one thread decodes it from its start. Frames of unknown
     length are computed once for their lengths. Scaling costs a few operations a value in each pass.
@@ -152,7 +154,7 @@ def without_missing(
     Parameters
     ----------
     dataset : Dataset
-    missing : {"drop", "mean"}
+    missing : {"drop", "mean", "partial"}
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
         Hear the progress of the passes.
@@ -191,7 +193,10 @@ def without_missing(
     unweighted = dataset.with_weights(None)  # type: ignore[arg-type]
     zeros = unweighted.with_scaling(FeatureScaling.filling(np.zeros(dataset.n_features)))
     means = learn_scaling(zeros, "standard", chosen, callbacks).shift
-    return dataset.with_scaling(FeatureScaling.filling(means * (dataset.n_rows / counts)))
+    means = means * (dataset.n_rows / counts)
+    by_cluster = missing == "partial"
+    kind = FeatureScaling.of_clusters if by_cluster else FeatureScaling.filling
+    return dataset.with_scaling(kind(means))
 
 
 def _left(dataset: RowDataset, complete: np.ndarray) -> RowDataset:
@@ -236,6 +241,11 @@ def scaled(
     if not isinstance(dataset, RowDataset):
         raise WrongTypeError(f"scale= cannot be applied to a {type(dataset).__name__}.")
     filled = dataset.scaling
+    if filled is not None and filled.kind == PARTIAL:
+        raise InvalidParameterError(
+            f"scale={scale!r} cannot be combined with missing='partial'; scale the rows in the source, "
+            "or use missing='mean'."
+        )
     if filled is not None and filled.scales:
         raise InvalidParameterError(
             f"scale={scale!r} cannot be applied, since the dataset is already scaled "
@@ -270,8 +280,11 @@ def scaled_like(dataset: Dataset, scaling: FeatureScaling | None) -> Dataset:
     """
     own = getattr(dataset, "scaling", None)
     if own is not None and not own.scales:
-        if scaling is None or not scaling.scales:
+        by_cluster = scaling is not None and own.kind == scaling.kind == PARTIAL
+        if scaling is None or not (scaling.scales or by_cluster):
             return dataset
+        if by_cluster:
+            return dataset.with_scaling(scaling)  # type: ignore[attr-defined]
         scaling = replace(scaling, fill=own.fill)
         own = None
     if scaling is None and own is None:

@@ -155,7 +155,7 @@ class FittedModel:
 
 def _scaling(body: Mapping[str, Any], centres: np.ndarray) -> FeatureScaling:
     try:
-        return FeatureScaling.of(read_mapping(body, "scaling"), centres.shape[-1])
+        return FeatureScaling.of(read_mapping(body, "scaling"), centres)
     except InvalidParameterError as error:
         raise ModelFormatError(f"{error} Save the model again.") from error
 

@@ -89,6 +89,6 @@ class ShrunkenKMeans(KMeansEstimator):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Find centres."""
         self.check_parameters()
-        fit = self._begin_fit(ShrunkenFit, X, sample_weight)
+        fit = self.begin_fit(ShrunkenFit, X, sample_weight)
         self._learn(fit.run(), fit)
         return self

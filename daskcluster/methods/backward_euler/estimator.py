@@ -171,7 +171,7 @@ class BackwardEulerKMeans(KMeansEstimator):
             The engine's memory does not suffice.
         """
         self.check_parameters()
-        fit = self._begin_fit(BackwardEulerFit, X, sample_weight, resume=resume)
+        fit = self.begin_fit(BackwardEulerFit, X, sample_weight, resume=resume)
         run = fit.run()
         self.start_inertias_ = fit.inertias
         self._learn(run, fit)

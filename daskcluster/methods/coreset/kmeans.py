@@ -162,7 +162,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
     ) -> Self:
         """Draw a coreset of `X` and find its centres; see `daskcluster.KMeans.fit`."""
         self.check_parameters()
-        fit = self._begin_fit(Fit, X, sample_weight, resume=resume)
+        fit = self.begin_fit(Fit, X, sample_weight, resume=resume)
         fit.started("coreset")
         place, seed, left = _folder(fit), fit.seed, None
         drawn = self._draw(fit, place)

@@ -172,7 +172,7 @@ class HierarchicalKMeans(KMeansEstimator):
             The memory of the engine is too small.
         """
         self.check_parameters()
-        fit = self._begin_fit(HierarchicalFit, X, sample_weight, resume=resume)
+        fit = self.begin_fit(HierarchicalFit, X, sample_weight, resume=resume)
         run = fit.run()
         self.coarse_centers_ = undone(self.scaling_, fit.cells.coarse)
         self.coarse_sizes_, self.quotas_ = fit.cells.sizes, fit.cells.quotas

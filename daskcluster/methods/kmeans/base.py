@@ -78,7 +78,7 @@ class KMeansEstimator(CentreEstimator):
     def _check_rows(self, dataset: Dataset) -> None:
         check_enough_rows(dataset, self.n_clusters)
 
-    def _begin_fit(self, kind: type[OneFit], X: Any, sample_weight: Any, **options: Any) -> OneFit:
+    def begin_fit(self, kind: type[OneFit], X: Any, sample_weight: Any, **options: Any) -> OneFit:
         """Return one call of fit on `X`, ready to run; its parameters are checked."""
         dataset = fit_dataset(self, X, sample_weight, scalable=True)
         self._check_rows(dataset)

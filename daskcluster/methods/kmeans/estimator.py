@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
+from daskcluster.chunkwise.feature_scaling import PARTIAL
 from daskcluster.methods.kmeans.base import KMeansEstimator
 from daskcluster.methods.kmeans.fit import KMeansFit
 from daskcluster.methods.kmeans.parameters import KMEANS
+from daskcluster.methods.kmeans.partial import fit_partial
 from daskcluster.parameters.parameter import Parameter
 
 
@@ -104,6 +106,7 @@ class KMeans(KMeansEstimator):
     """
 
     _parameters: ClassVar[tuple[Parameter, ...]] = KMEANS
+    fits_partial: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -171,6 +174,10 @@ class KMeans(KMeansEstimator):
             The memory of the engine is too small.
         """
         self.check_parameters()
-        fit = self._begin_fit(KMeansFit, X, sample_weight, resume=resume)
+        scaling = getattr(X, "scaling", None)
+        if scaling is not None and scaling.kind == PARTIAL:
+            self._learn(*fit_partial(self, X, sample_weight))
+            return self
+        fit = self.begin_fit(KMeansFit, X, sample_weight, resume=resume)
         self._learn(fit.run(), fit)
         return self

@@ -197,7 +197,7 @@ class MiniBatchKMeans(KMeansEstimator):
             The memory of the engine is too small.
         """
         self.check_parameters()
-        fit = self._begin_fit(MiniBatchFit, X, sample_weight, resume=resume)
+        fit = self.begin_fit(MiniBatchFit, X, sample_weight, resume=resume)
         run, self._state = fit.run()
         self._seed = fit.seed
         n_rows = run.result.n_iter * fit.batch_size

@@ -186,7 +186,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
             The engine's memory does not suffice.
         """
         self.check_parameters()
-        fit = self._begin_fit(NestedFit, X, sample_weight, resume=resume)
+        fit = self.begin_fit(NestedFit, X, sample_weight, resume=resume)
         self._learn(fit.run(), fit)
         return self
 

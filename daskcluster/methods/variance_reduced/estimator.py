@@ -169,7 +169,7 @@ class VarianceReducedKMeans(KMeansEstimator):
             The engine's memory does not suffice.
         """
         self.check_parameters()
-        fit = self._begin_fit(VarianceReducedFit, X, sample_weight, resume=resume)
+        fit = self.begin_fit(VarianceReducedFit, X, sample_weight, resume=resume)
         self._learn(fit.run(), fit)
         return self
 
