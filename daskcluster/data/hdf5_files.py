@@ -1,4 +1,4 @@
-"""Rows in HDF5 files, also of AnnData (.h5ad): dense arrays read in place, CSR matrices into memory."""
+"""Rows in HDF5 files, also of AnnData (.h5ad): dense arrays and CSR matrices, read in place."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from daskcluster.data.arrow_columns import import_pyarrow
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.memory import open_sparse
 from daskcluster.data.partitions import cut_rows
 from daskcluster.data.row_files import RowFile, dataset_of
+from daskcluster.data.sparse_files import SparseFilesDataset
 from daskcluster.errors import (
     DaskClusterError,
     DatasetNotFoundError,
@@ -83,6 +83,38 @@ class Hdf5Format:
         return pa.chunked_array([pa.array(names.tolist(), pa.string())])
 
 
+@dataclass(frozen=True)
+class Hdf5CsrFormat(Hdf5Format):
+    """A CSR matrix (n, d) of HDF5 files, in AnnData's layout; see `SparseFilesDataset`."""
+
+    @property
+    def chunk_entries(self) -> int:
+        """Values of a storage chunk."""
+        return max(1, self.chunk_rows)
+
+    @property
+    def dataset(self) -> Any:
+        return SparseFilesDataset
+
+    def indptr(self, place: Location, file: RowFile) -> tuple[np.ndarray, int, int]:
+        """Return where each row's values begin, int64, and the lengths of the values and the columns."""
+        with opened(place) as content:
+            node = content[self.array]
+            lengths = node["data"].shape[0], node["indices"].shape[0]
+            return node["indptr"][:].astype(np.int64), *lengths
+
+    def entries(
+        self, place: Location, file: RowFile, first: int, last: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return values `first` to `last` and their columns."""
+        with opened(place) as content:
+            node = content[self.array]
+            data, indices = node["data"][first:last], node["indices"][first:last]
+        if indices.dtype != np.int32:
+            indices = indices.astype(np.int64)
+        return data.astype(data.dtype.newbyteorder("="), copy=False), indices
+
+
 @contextmanager
 def opened(place: Location) -> Iterator[Any]:
     """Open an HDF5 file for reading."""
@@ -107,7 +139,7 @@ def open_hdf5(
     array: str | None = None,
     flatten: bool = False,
 ) -> RowDataset:
-    """Open an array of HDF5 files, or a CSR matrix of one file, which is read into memory.
+    """Open an array or a CSR matrix of HDF5 files.
 
     Parameters
     ----------
@@ -120,14 +152,16 @@ def open_hdf5(
     ------
     DatasetNotFoundError, InvalidDataError, MissingExtraError
     """
-    heads = []
+    heads: list[tuple[Hdf5Format, RowFile]] = []
     for file in files:
         place = location.child(file.name) if file.name else location
         with _explained(place), opened(place) as content:
             name = _array_name(content, array, place)
             node = content[name]
             if not hasattr(node, "shape"):
-                return _open_csr(node, place, len(files))
+                form, n_rows = _csr_format(content, name, place)
+                heads.append((form, RowFile(file.name, file.size, file.version, (n_rows,))))
+                continue
             check_shape(node.shape, flatten=flatten, what=f"array {name!r} in {place.url!r}")
             check_dtype(node.dtype, what=f"array {name!r} in {place.url!r}")
             form = Hdf5Format(
@@ -140,7 +174,8 @@ def open_hdf5(
             heads.append((form, RowFile(file.name, file.size, file.version, (node.shape[0],))))
     first = heads[0][0]
     for (form, _), file in zip(heads, files, strict=True):
-        if (form.n_features, form.dtype) != (first.n_features, first.dtype):
+        is_alike = type(form) is type(first) and form.n_features == first.n_features
+        if not is_alike or form.dtype != first.dtype:
             raise InvalidDataError(
                 f"{file.name!r} has rows of {form.n_features} x {form.dtype}, where {files[0].name!r} has "
                 f"{first.n_features} x {first.dtype}; write it again, or leave it out."
@@ -201,14 +236,19 @@ def _names_of(content: Any, n_rows: int) -> str | None:
     return path if node is not None and getattr(node, "shape", ()) == (n_rows,) else None
 
 
-def _open_csr(node: Any, place: Location, n_files: int) -> RowDataset:
-    from scipy import sparse
-
-    if n_files > 1 or node.attrs.get("encoding-type") != "csr_matrix":
+def _csr_format(content: Any, name: str, place: Location) -> tuple[Hdf5Format, int]:
+    """Return the layout of a CSR matrix and its number of rows."""
+    node = content[name]
+    if node.attrs.get("encoding-type") != "csr_matrix":
         kind = node.attrs.get("encoding-type", "group")
         raise InvalidDataError(
-            f"{place.url!r} holds a {kind} where rows are needed; give one file with a CSR matrix, or "
-            "dense arrays."
+            f"{place.url!r} holds a {kind} where rows are needed; write a CSR matrix, e.g. with scipy's "
+            "tocsr(), or a dense array."
         )
-    parts = (node["data"][:], node["indices"][:], node["indptr"][:])
-    return open_sparse(sparse.csr_matrix(parts, shape=tuple(node.attrs["shape"])))
+    n_rows, n_features = (int(length) for length in node.attrs["shape"])
+    what = f"matrix {name!r} in {place.url!r}"
+    check_shape((n_rows, n_features), flatten=False, what=what)
+    check_dtype(node["data"].dtype, what=what)
+    chunk = node["data"].chunks[0] if node["data"].chunks else 0
+    dtype = node["data"].dtype.newbyteorder("=").str
+    return Hdf5CsrFormat(name, n_features, dtype, chunk, _names_of(content, n_rows)), n_rows

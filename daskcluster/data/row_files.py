@@ -127,7 +127,8 @@ class FilesRecipe:
 
     def open(self) -> FilesDataset:
         """Open the dataset in this process (once); no file is read."""
-        return open_once(self, lambda: FilesDataset(self))
+        kind = getattr(self.form, "dataset", FilesDataset)
+        return open_once(self, lambda: kind(self))
 
 
 class FilesDataset(StoredDataset):

@@ -236,7 +236,7 @@ class ZarrSparseDataset(StoredDataset, SparseDataset):
         self._chunk = max(self._data.chunks[0], self._indices.chunks[0])
         self._tails: dict[tuple[str, int], np.ndarray] = {}
         entry_bytes = self._data.dtype.itemsize + self._indices.dtype.itemsize
-        edges = _edges(indptr, self._chunk)
+        edges = row_edges(indptr, self._chunk)
         super().__init__(shape[1], self._data.dtype, indptr, entry_bytes, edges)
         if self.own_visibility == Visibility.EVERYONE:
             self.n_readers = REMOTE_READERS
@@ -317,7 +317,7 @@ def _read_indptr(group: zarr.Group, where: str) -> np.ndarray:
     return np.asarray(values).astype(np.int64, copy=False)
 
 
-def _edges(indptr: np.ndarray, chunk: int) -> np.ndarray:
+def row_edges(indptr: np.ndarray, chunk: int) -> np.ndarray:
     """Return the first rows that begin in each storage chunk (or in each few, if those are small)."""
     step = chunk * -(-_LEAST_STEP // chunk)
     starts = np.arange(0, max(1, int(indptr[-1])), step)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 from scipy import sparse
 
 import daskcluster as dc
@@ -56,11 +57,45 @@ def test_dense_rows_and_their_names(options: dict[str, Any], tmp_path: Path) -> 
 
 def test_csr_rows(tmp_path: Path) -> None:
     rows = sparse.random(900, 40, 0.1, format="csr", dtype=np.float32, random_state=0)
-    dataset = dc.open_dataset(write_h5ad(tmp_path / "cells.h5ad", rows))
+    path = write_h5ad(tmp_path / "cells.h5ad", rows)
+    dataset: Any = dc.open_dataset(path)
     assert isinstance(dataset, SparseDataset)
+    assert not dataset.in_memory
     assert np.array_equal(dataset.to_numpy(), rows.toarray())
+    assert dataset.ids(10, 12).to_pylist() == NAMES[10:12]
+    again = pickle.loads(pickle.dumps(dataset))
+    wanted = np.array([899, 0, 64])
+    assert np.array_equal(again.take(wanted), rows.toarray()[wanted])
+    start = rows[:4].toarray()
+    fitted, expected = (dc.KMeans(4, init=start).fit(X) for X in (str(path), rows))
+    assert np.array_equal(fitted.cluster_centers_, expected.cluster_centers_)
     with pytest.raises(InvalidDataError, match=r"holds a csc_matrix where rows are needed"):
         dc.open_dataset(write_h5ad(tmp_path / "columns.h5ad", rows.tocsc()))
+
+
+def test_csr_rows_of_several_files(tmp_path: Path) -> None:
+    rows = sparse.random(900, 40, 0.1, format="csr", dtype=np.float32, random_state=0)
+    folder = tmp_path / "cells"
+    folder.mkdir()
+    for i in range(3):
+        write_h5ad(folder / f"part-{i}.h5ad", rows[300 * i : 300 * i + 300])
+    dataset: Any = dc.open_dataset(folder)
+    assert np.array_equal(dataset.to_numpy(), rows.toarray())
+    start = rows[:4].toarray()
+    expected = dc.KMeans(4, init=start).fit(rows)
+    with (
+        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        fitted = dc.KMeans(4, init=start, engine=client).fit(dataset)
+        assert np.array_equal(fitted.cluster_centers_, expected.cluster_centers_)
+        assert np.array_equal(np.asarray(fitted.labels_), expected.labels_)
+    write_h5ad(folder / "part-2.h5ad", rows[:299])
+    with pytest.raises(InvalidDataError, match=r"part-2.h5ad' was written anew while its rows"):
+        dc.KMeans(4, init=start).fit(dataset)
+    write_h5ad(folder / "part-2.h5ad", ROWS)
+    with pytest.raises(InvalidDataError, match=r"part-2.h5ad' has rows of 5 x <f4"):
+        dc.open_dataset(folder)
 
 
 def test_several_files_and_a_bucket(s3: dict[str, Any], tmp_path: Path) -> None:
