@@ -41,8 +41,8 @@ from daskcluster.cli.output import emit, watching
 def command(source: str, output: str, as_json: bool, progress: bool | None, **options: Any) -> None:
     """Convert the rows of SOURCE to a Zarr array with suitable chunks, in bounded memory.
 
-    SOURCE is an .npz, .csv or .tsv file, or anything that fit takes: .npy and Parquet files, a folder or a
-    pattern of them, Zarr. Sparse rows (scipy's .npz, CSR in Zarr) stay sparse.
+    SOURCE is anything that fit takes: .npy, .npz, .csv, Parquet and HDF5 files, a folder or a pattern of
+    them, Zarr. Sparse rows (scipy's .npz, CSR in Zarr) stay sparse.
     """
     from daskcluster.data.convert import convert
     from daskcluster.reports.tables import format_seconds

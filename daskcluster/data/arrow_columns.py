@@ -33,7 +33,8 @@ def import_pyarrow() -> Any:
         import pyarrow as pa
     except ImportError as error:
         raise MissingExtraError(
-            'Parquet files and Arrow tables need pyarrow. Remedy: pip install "daskcluster[parquet]".'
+            "Parquet and csv files and Arrow tables need pyarrow. Remedy: pip install "
+            '"daskcluster[parquet]".'
         ) from error
     return pa
 

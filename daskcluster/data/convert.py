@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.checks import check_dtype
+from daskcluster.data.columns import column_choice
 from daskcluster.data.converted import ROWS, WEIGHTS, WeightsWriter, Written, cast, cast_sparse
 from daskcluster.data.missing import complete_rows
 from daskcluster.data.npz import is_sparse_npz, npz_table, open_sparse_npz
@@ -66,7 +67,12 @@ def open_table(
         if is_sparse_npz(location):
             return _dataset_table(open_sparse_npz(location, array, weights))
         return npz_table(location, array, weights, flatten=flatten)
-    if suffix in (".csv", ".tsv", ".txt"):
+    # The parser of one file takes NaN and blanks as separators, and needs no pyarrow.
+    if (
+        suffix in (".csv", ".tsv", ".txt")
+        and _is_one_file(source)
+        and column_choice(columns).is_default
+    ):
         _refuse_array(array, suffix)
         return text_table(locate(source, storage_options), weights)
     named = is_list_of_files(source) or isinstance(source, (str, os.PathLike))
@@ -81,6 +87,10 @@ def open_table(
         columns=columns,
     )
     return _dataset_table(dataset)
+
+
+def _is_one_file(source: Any) -> bool:
+    return isinstance(source, (str, os.PathLike)) and not any(mark in str(source) for mark in "*?[")
 
 
 def _suffix(source: Any) -> str:

@@ -27,16 +27,16 @@ def npz_table(location: Location, name: str | None, weights: str | None, *, flat
     InvalidParameterError
         Weights that do not match the rows.
     """
-    headers = _headers(location)
-    name = name or _only_matrix(headers, location)
-    _expect_member(headers, name, location)
+    headers = members_of(location)
+    name = name or only_matrix(headers, location)
+    expect_member(headers, name, location)
     shape, fortran, dtype = headers[name]
     check_shape(shape, flatten=flatten, what=f"array {name!r} in {location.url!r}")
     check_dtype(dtype, what=f"array {name!r} in {location.url!r}")
     n_rows, width = int(np.prod(shape[:-1])), shape[-1]
     row_weights = None
     if weights is not None:
-        _expect_member(headers, weights, location)
+        expect_member(headers, weights, location)
         row_weights = _whole(location, weights)
 
     def blocks() -> Iterator[Block]:
@@ -56,7 +56,7 @@ def npz_table(location: Location, name: str | None, weights: str | None, *, flat
 
 def is_sparse_npz(location: Location) -> bool:
     """Return True for a matrix that `scipy.sparse.save_npz` wrote."""
-    return {"data", "format", "shape"} <= set(_headers(location))
+    return {"data", "format", "shape"} <= set(members_of(location))
 
 
 def open_sparse_npz(location: Location, name: str | None, weights: str | None) -> RowDataset:
@@ -78,7 +78,8 @@ def open_sparse_npz(location: Location, name: str | None, weights: str | None) -
         return open_sparse(load_npz(file))
 
 
-def _headers(location: Location) -> dict[str, tuple[tuple[int, ...], bool, np.dtype[Any]]]:
+def members_of(location: Location) -> dict[str, tuple[tuple[int, ...], bool, np.dtype[Any]]]:
+    """Return shape, Fortran order and dtype of the arrays of a .npz file, by name."""
     headers = {}
     try:
         with open_binary(location) as file, zipfile.ZipFile(file) as archive:
@@ -99,7 +100,8 @@ def _npy_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return np.lib.format.read_array_header_2_0(stream)
 
 
-def _only_matrix(headers: Mapping[str, Any], location: Location) -> str:
+def only_matrix(headers: Mapping[str, Any], location: Location) -> str:
+    """Return the name of the only matrix, or X."""
     matrices = [
         name
         for name, (shape, _, dtype) in headers.items()
@@ -112,7 +114,8 @@ def _only_matrix(headers: Mapping[str, Any], location: Location) -> str:
     )
 
 
-def _expect_member(headers: Mapping[str, Any], name: str, location: Location) -> None:
+def expect_member(headers: Mapping[str, Any], name: str, location: Location) -> None:
+    """Refuse the name of an array that is not there."""
     if name not in headers:
         raise InvalidDataError(
             f"There is no array {name!r} in {location.url!r}. {_listed(headers)}"

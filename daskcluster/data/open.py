@@ -21,6 +21,8 @@ from daskcluster.data.hdf5_files import open_hdf5
 from daskcluster.data.listing import find_row_files
 from daskcluster.data.nodes import metadata_digest, not_an_array, open_node, warn_of_missing_chunks
 from daskcluster.data.npy_files import open_npy_files
+from daskcluster.data.npz import is_sparse_npz
+from daskcluster.data.npz_files import open_npz_files
 from daskcluster.data.sources import IN_PLACE, is_list_of_files, is_zarr, open_source
 from daskcluster.data.sparse_zarr import is_csr, open_csr
 from daskcluster.data.weighted import array_weights, stored_weights
@@ -160,6 +162,13 @@ def open_files(
             f"e.g. with {shown.rstrip('/')}/*.parquet, or convert others with: daskcluster convert "
             "FILE OUTPUT.zarr"
         )
+    if kinds == {".npz"}:
+        _refuse_columns(columns, shown)
+        if len(files) == 1 and is_sparse_npz(
+            location.child(files[0].name) if files[0].name else location
+        ):
+            return refuse_file(location)
+        return open_npz_files(location, files, array=array, flatten=flatten)
     if kinds == {".h5"}:
         _refuse_columns(columns, shown)
         return open_hdf5(location, files, array=array, flatten=flatten)
@@ -169,6 +178,10 @@ def open_files(
             f"array={array!r} names an array of a Zarr group, but {shown!r} is a {kind} file; leave "
             "array= out."
         )
+    if kinds == {".csv"}:
+        from daskcluster.data.csv_files import open_csv_files
+
+        return open_csv_files(location, files, columns=columns)
     if kinds == {".npy"}:
         _refuse_columns(columns, shown)
         return open_npy_files(location, files, flatten=flatten)
@@ -183,7 +196,9 @@ def _kind_of(url: str) -> str | None:
         return ".parquet"
     if lower.endswith(HDF5):
         return ".h5"
-    return ".npy" if lower.endswith(".npy") else None
+    if lower.endswith((".csv", ".tsv", ".csv.gz", ".tsv.gz")):
+        return ".csv"
+    return lower[-4:] if lower.endswith((".npy", ".npz")) else None
 
 
 def _refuse_columns(columns: ColumnChoice | None, url: str) -> None:
@@ -205,7 +220,7 @@ def open_folder(
     try:
         dataset = open_url(location, array=array, flatten=flatten)
     except DatasetNotFoundError:
-        if array is not None or not _holds_files(location):
+        if not _holds_files(location):
             raise
         return open_files(location, array=array, columns=columns, flatten=flatten)
     _refuse_columns(columns, location.url)
@@ -268,7 +283,7 @@ def open_object(array: Any, *, flatten: bool = False) -> RowDataset:
 
 
 def refuse_file(location: Location, **_: Any) -> RowDataset:
-    """Refuse a file that has to be converted first."""
+    """Refuse a file that has to be converted first: a sparse matrix of scipy."""
     raise InvalidDataError(
         f"{location.url!r} is not read in place; turn it into Zarr once with: daskcluster convert "
         f"{location.url} OUTPUT.zarr"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -24,10 +22,12 @@ from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
 from daskcluster.data.parquet_parts import (
     batches_of_groups,
-    checked_footer,
+    path_schema,
     read_footer,
     read_groups,
+    with_path_columns,
 )
+from daskcluster.data.parquet_stream import BATCH_BYTES, read_stream, row_group_edges
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES
 from daskcluster.data.row_files import (
     RowFile,
@@ -40,9 +40,6 @@ from daskcluster.storage.location import Location, explain
 from daskcluster.storage.retry import is_passing
 
 SUFFIXES = (".parquet", ".pq")
-_MOST_STREAMS = 8
-_STREAM_BYTES = 4 << 20
-_BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -52,9 +49,12 @@ class ParquetFormat:
     Attributes
     ----------
     columns : RowColumns
+    path_columns : tuple of (name, type)
+        Columns whose values are those of folders such as ``year=2024`` in the path of a file.
     """
 
     columns: RowColumns
+    path_columns: tuple[tuple[str, str], ...] = ()
     kind = "Parquet"
     reader_bytes = 80 << 20  # pyarrow, with what its allocator keeps: measured 75 MB
 
@@ -87,7 +87,7 @@ class ParquetFormat:
 
     def cuts(self, file: RowFile) -> np.ndarray:
         """Return the edges of row groups; one of more than 64 MB is cut, and its parts are streamed."""
-        edges = _edges(file)
+        edges = row_group_edges(file)
         found = [edges]
         for start, stop in pairwise(edges.tolist()):
             if self._is_large(stop - start):
@@ -96,14 +96,14 @@ class ParquetFormat:
 
     def read(self, place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
         """Return rows of a file, shape (last - first, d)."""
-        edges = _edges(file)
+        edges = row_group_edges(file)
         blocks = []
         group = int(np.searchsorted(edges, first, side="right")) - 1
         while first < last:
             start = int(edges[group])
             if self._is_large(file.blocks[group]):
                 end = min(last, int(edges[group + 1]))
-                blocks.append(_read_stream(self, place, file, group, first - start, end - start))
+                blocks.append(read_stream(self, place, file, group, first - start, end - start))
                 first, group = end, group + 1
                 continue
             stop = group  # neighbouring row groups are read together
@@ -122,9 +122,9 @@ class ParquetFormat:
     def _read_groups(self, place: Location, file: RowFile, groups: range) -> np.ndarray:
         n_rows = sum(file.blocks[group] for group in groups)
         rows = np.empty((n_rows, self.n_features), self.dtype)
-        origin, done = int(_edges(file)[groups[0]]), 0
-        step = max(1, _BATCH_BYTES // max(1, self.row_bytes))
-        for table in batches_of_groups(place, file, groups, self.columns.read, step):
+        origin, done = int(row_group_edges(file)[groups[0]]), 0
+        step = max(1, BATCH_BYTES // max(1, self.row_bytes))
+        for table in batches_of_groups(place, file, groups, self.stored(self.columns.read), step):
             part = self.decoded(table, place, file, origin + done)
             rows[done : done + len(part)] = part
             done += len(part)
@@ -132,8 +132,13 @@ class ParquetFormat:
 
     def decoded(self, table: Any, place: Location, file: RowFile, start: int) -> np.ndarray:
         """Return the rows of a table, of which the first is row `start` of those of the file."""
-        table = self.without_nulls(table, file)
+        table = self.without_nulls(with_path_columns(table, file, self.path_columns), file)
         return rows_of_table(table, self.columns, lambda row: f"row {start + row} of {place.url!r}")
+
+    def stored(self, names: Sequence[str]) -> list[str]:
+        """Return which of some columns are stored in the files."""
+        in_path = dict(self.path_columns)
+        return [name for name in names if name not in in_path]
 
     def without_nulls(self, table: Any, file: RowFile) -> Any:
         """Return a table without the rows that are left out, if any are in this file."""
@@ -159,83 +164,14 @@ class ParquetFormat:
         self, place: Location, file: RowFile, first: int, last: int, names: tuple[str, ...]
     ) -> tuple[Any, int]:
         """Return columns of the row groups that hold some rows, and the row that they begin with."""
-        edges = _edges(file)
+        edges = row_group_edges(file)
         low = int(np.searchsorted(edges, first, side="right")) - 1
         high = int(np.searchsorted(edges, last, side="left"))
         # Which rows are left out, the columns of the rows tell.
         wanted = names if not file.stored else tuple(dict.fromkeys((*names, *self.columns.read)))
-        table = read_groups(place, file, range(low, high), wanted)
+        table = read_groups(place, file, range(low, high), self.stored(wanted))
+        table = with_path_columns(table, file, self.path_columns)
         return self.without_nulls(table, file), int(edges[low])
-
-
-def _edges(file: RowFile) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(file.blocks)]).astype(np.int64)
-
-
-class _Stream:
-    """A row group too large to be held, decoded from front to back."""
-
-    def __init__(self, form: ParquetFormat, place: Location, file: RowFile, group: int) -> None:
-        import pyarrow.parquet as pq
-
-        footer = checked_footer(place, file)
-        source: Any = place.url if place.is_local else open_file(place)
-        self._parquet = pq.ParquetFile(
-            source, metadata=footer, pre_buffer=False, buffer_size=_STREAM_BYTES
-        )
-        step = max(1, _BATCH_BYTES // max(1, form.row_bytes))
-        batches = self._parquet.iter_batches(
-            step, row_groups=[group], columns=list(form.columns.read), use_threads=False
-        )
-        self._blocks = self._decoded(form, place, file, batches, int(_edges(file)[group]))
-        self._rest = np.empty((0, form.n_features), form.dtype)
-        self.at = 0
-
-    def _decoded(
-        self, form: ParquetFormat, place: Location, file: RowFile, batches: Any, start: int
-    ) -> Iterator[np.ndarray]:
-        for batch in batches:
-            rows = form.decoded(import_pyarrow().Table.from_batches([batch]), place, file, start)
-            start += len(rows)
-            yield rows
-
-    def read(self, first: int, last: int) -> np.ndarray:
-        """Return rows of the group; `first` lies at `at` or behind it."""
-        found = []
-        while self.at < last:
-            if not len(self._rest):
-                self._rest = next(self._blocks)
-            skipped = min(max(first - self.at, 0), len(self._rest))
-            taken = min(last - self.at, len(self._rest))
-            if taken > skipped:
-                found.append(self._rest[skipped:taken])
-            self._rest = self._rest[taken:]
-            self.at += taken
-        return found[0] if len(found) == 1 else np.concatenate(found)
-
-
-_lock = threading.Lock()
-_streams: OrderedDict[object, _Stream] = OrderedDict()
-
-
-def _read_stream(
-    form: ParquetFormat, place: Location, file: RowFile, group: int, first: int, last: int
-) -> np.ndarray:
-    """Return rows of a large row group; a reader that stopped at or before them continues."""
-    key = form, place.url, file.version, group
-    with _lock:
-        usable = [name for name in _streams if name[0] == key and _streams[name].at <= first]  # type: ignore[index]
-        best = max(usable, key=lambda name: _streams[name].at, default=None)
-        stream = None if best is None else _streams.pop(best)
-    if stream is None:
-        stream = _Stream(form, place, file, group)
-    rows = stream.read(first, last)
-    if stream.at < file.blocks[group]:
-        with _lock:
-            _streams[key, id(stream)] = stream
-            while len(_streams) > _MOST_STREAMS:
-                _streams.popitem(last=False)
-    return rows
 
 
 # -- opening -----------------------------------------------------------------------------------------
@@ -280,6 +216,9 @@ def open_parquet(
     first = next((i for i, file in enumerate(opened) if file.n_rows), 0)
     schema, place = footers[first].schema.to_arrow_schema(), place_of(files[first])
     what = repr(place.url)
+    in_path = _asked_of_paths(choice, schema, [file.name for file in files])
+    for name, kind in in_path:
+        schema = schema.append(import_pyarrow().field(name, import_pyarrow().type_for_alias(kind)))
 
     def first_row(names: tuple[str, ...]) -> Any:
         filled = [number for number, rows in enumerate(opened[first].blocks) if rows]
@@ -294,10 +233,10 @@ def open_parquet(
         return import_pyarrow().Table.from_batches([next(batches)])
 
     chosen = choose_columns(schema, choice, what, first_row)
-    _check_schemas(chosen, schema, footers, [place_of(file).url for file in files], first)
+    _check_schemas(chosen, schema, footers, [place_of(file).url for file in files], first, in_path)
     if choice.features is None:
         warn_of_ids(chosen, lambda name: _only_increases(footers, name))
-    form = ParquetFormat(chosen)
+    form = ParquetFormat(chosen, in_path)
     if choice.nulls == "drop":
         opened = [
             _without_nulls(form, place_of(file), row_file, footer)
@@ -307,6 +246,19 @@ def open_parquet(
     if chosen.weights is not None:
         return with_column_weights(dataset, chosen.weights)
     return dataset
+
+
+def _asked_of_paths(
+    choice: ColumnChoice, schema: Any, names: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
+    """Return the columns that were asked for and that folders of the files make, with their types."""
+    asked = {*(choice.features or ()), *choice.drop, choice.id_column, choice.weights}
+    found = path_schema(names)
+    return tuple(
+        (field.name, str(field.type))
+        for field in found
+        if field.name in asked and field.name not in schema.names
+    )
 
 
 def _first_footer(place: Location, file: StoredFile) -> Any:
@@ -325,11 +277,17 @@ def _first_footer(place: Location, file: StoredFile) -> Any:
 
 
 def _check_schemas(
-    chosen: RowColumns, schema: Any, footers: Sequence[Any], urls: Sequence[str], first: int
+    chosen: RowColumns,
+    schema: Any,
+    footers: Sequence[Any],
+    urls: Sequence[str],
+    first: int,
+    in_path: Sequence[tuple[str, str]],
 ) -> None:
     """Refuse files whose columns differ from those of the first one."""
     names = dict.fromkeys((*chosen.read, *([chosen.id_column] if chosen.id_column else [])))
-    expected = {name: storage_type(schema.field(name).type) for name in names}
+    stored = names.keys() - dict(in_path)
+    expected = {name: storage_type(schema.field(name).type) for name in names if name in stored}
     for footer, url in zip(footers, urls, strict=True):
         found = footer.schema.to_arrow_schema()
         for name, kind in expected.items():
@@ -370,7 +328,9 @@ def _without_nulls(form: ParquetFormat, place: Location, file: RowFile, footer: 
     kept = []
     for group, rows in enumerate(file.blocks):
         if _may_have_nulls(footer.row_group(group), form.columns.read):
-            table = read_groups(place, file, range(group, group + 1), form.columns.read)
+            names = form.stored(form.columns.read)
+            table = read_groups(place, file, range(group, group + 1), names)
+            table = with_path_columns(table, file, form.path_columns)
             rows -= int(has_nulls(table, form.columns).sum())
         kept.append(rows)
     if tuple(kept) == file.blocks:

@@ -83,6 +83,59 @@ def _read_footer(place: Location, size: int) -> Any:
     return pq.read_metadata(_Window(tail, size - len(tail), size))
 
 
+def path_schema(names: Sequence[str]) -> Any:
+    """Return the columns that folders such as ``year=2024`` of files make, as an Arrow schema.
+
+    Examples
+    --------
+    >>> path_schema(["year=2024/lang=en/a.parquet", "year=2025/lang=de/a.parquet"]).names
+    ['year', 'lang']
+    """
+    pa = import_pyarrow()
+    values: dict[str, set[str]] = {}
+    for name in names:
+        for part in name.split("/")[:-1]:
+            key, mark, value = part.partition("=")
+            if mark:
+                values.setdefault(key, set()).add(value)
+    numbers = {key for key, found in values.items() if all(map(str.isdecimal, found))}
+    return pa.schema(
+        [(key, pa.int64() if key in numbers else pa.string()) for key in values if key]
+    )
+
+
+def with_path_columns(table: Any, file: RowFile, kinds: Sequence[tuple[str, str]]) -> Any:
+    """Return a table with columns of the values in the path of its file.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    file : RowFile
+    kinds : sequence of (name, type)
+
+    Raises
+    ------
+    InvalidDataError
+        The path of the file has no value for one.
+    """
+    if not kinds:
+        return table
+    from pyarrow import dataset
+
+    pa = import_pyarrow()
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds])
+    values = dataset.get_partition_keys(dataset.HivePartitioning(schema).parse(file.name))
+    for name in schema.names:
+        if values.get(name) is None:
+            raise InvalidDataError(
+                f"The path of {file.name!r} has no {name}=..., which other files have; move it, or "
+                "leave it out."
+            )
+        column = pa.repeat(pa.scalar(values[name], schema.field(name).type), table.num_rows)
+        table = table.append_column(name, column)
+    return table
+
+
 def read_groups(place: Location, file: RowFile, groups: range, names: Sequence[str]) -> Any:
     """Return columns of neighbouring row groups of a file as an Arrow table."""
     footer = checked_footer(place, file)

@@ -233,8 +233,9 @@ def read_part(
     except Exception as error:  # readers and clouds' clients have error classes of their own
         if is_passing(error):
             raise explain(error, place, "file") from error
+        rows = f"Rows {first} to {last - 1} of " if first < last else ""
         raise InvalidDataError(
-            f"Rows {first} to {last - 1} of {place.url!r} cannot be read ({type(error).__name__}: "
+            f"{rows}{place.url!r} cannot be read ({type(error).__name__}: "
             f"{error}); unless the store failed, the file is damaged or was replaced: write it again."
         ) from error
 

@@ -114,10 +114,6 @@ def open_source(
     return dataset
 
 
-def _is_file(*endings: str) -> Callable[[Any], bool]:
-    return lambda given: isinstance(given, Location) and given.url.lower().endswith(endings)
-
-
 def is_list_of_files(given: Any) -> bool:
     """Return True for a list or tuple of paths and URLs."""
     return (
@@ -145,7 +141,10 @@ def is_zarr(given: Any) -> bool:
     return type(given).__module__.partition(".")[0] == "zarr"
 
 
-IN_PLACE = (".npy", ".parquet", ".pq", ".h5ad", ".h5", ".hdf5")
+IN_PLACE = (
+    ".npy", ".parquet", ".pq", ".h5ad", ".h5", ".hdf5", ".csv", ".tsv", ".csv.gz", ".tsv.gz",
+    ".npz",
+)  # fmt: skip
 """Endings of files that are read in place, one or many."""
 
 SOURCES = [
@@ -155,12 +154,6 @@ SOURCES = [
         "daskcluster.data.open:open_files",
         has_arrays=True,
         has_columns=True,
-    ),
-    Source(
-        "to convert",
-        _is_file(".npz", ".csv", ".tsv", ".csv.gz"),
-        "daskcluster.data.open:refuse_file",
-        has_arrays=True,
     ),
     Source(
         "Zarr",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.storage.files import open_file, open_text
+from daskcluster.storage.files import open_compressed, open_file
 from daskcluster.storage.location import Location, explain
 
 Block = tuple[Any, np.ndarray | None]
@@ -55,7 +55,7 @@ _MISSING = ("", "na", "nan", "null", "none", "?")
 
 
 @dataclass(frozen=True)
-class _Form:
+class TextForm:
     """Format of a text file, from its first lines."""
 
     delimiter: str | None  # None: blanks
@@ -82,8 +82,7 @@ def text_table(location: Location, weights: Any = None) -> Table:
     InvalidDataError
         Empty, or (while reading) a field that is no number or a line of another length, by line.
     """
-    with _open_text(location) as lines:
-        form = _form_of(lines, location)
+    form = text_form(location)
     at = None if weights is None else _column_number(weights, form, location)
     width = form.width - (at is not None)
     if width == 0:
@@ -95,14 +94,26 @@ def text_table(location: Location, weights: Any = None) -> Table:
     )
 
 
+def text_form(location: Location) -> TextForm:
+    """Return the format of a text file, from its first line.
+
+    Raises
+    ------
+    InvalidDataError
+        The file is empty, or no text.
+    """
+    with _open_text(location) as lines:
+        return _form_of(lines, location)
+
+
 def _open_text(location: Location) -> Any:
     try:
-        return open_text(location)
+        return open_compressed(location, text=True)
     except (OSError, ImportError, ValueError) as error:
         raise explain(error, location, "file") from error
 
 
-def _form_of(lines: Any, location: Location) -> _Form:
+def _form_of(lines: Any, location: Location) -> TextForm:
     try:
         first = next((line for line in lines if line.strip()), "")
     except UnicodeDecodeError as error:
@@ -115,7 +126,7 @@ def _form_of(lines: Any, location: Location) -> _Form:
     fields = _fields(first, delimiter)
     has_header = not any(_is_number(field) for field in fields)
     names = tuple(field.strip("\"'") for field in fields) if has_header else ()
-    return _Form(delimiter, names, len(fields))
+    return TextForm(delimiter, names, len(fields))
 
 
 def _fields(line: str, delimiter: str | None) -> list[str]:
@@ -130,7 +141,7 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _column_number(weights: Any, form: _Form, location: Location) -> int:
+def _column_number(weights: Any, form: TextForm, location: Location) -> int:
     if isinstance(weights, str) and weights in form.names:
         return form.names.index(weights)
     try:
@@ -145,7 +156,7 @@ def _column_number(weights: Any, form: _Form, location: Location) -> int:
     return number
 
 
-def _blocks(location: Location, form: _Form, at: int | None) -> Iterator[Block]:
+def _blocks(location: Location, form: TextForm, at: int | None) -> Iterator[Block]:
     done = 0
     with _open_text(location) as stream:
         lines = (line for line in stream if line.strip())
@@ -165,7 +176,7 @@ def _blocks(location: Location, form: _Form, at: int | None) -> Iterator[Block]:
         )
 
 
-def _parse(lines: list[str], form: _Form, location: Location, done: int) -> np.ndarray:
+def _parse(lines: list[str], form: TextForm, location: Location, done: int) -> np.ndarray:
     try:
         rows = np.loadtxt(lines, delimiter=form.delimiter, ndmin=2, comments=None, quotechar='"')
     except ValueError:
@@ -176,7 +187,7 @@ def _parse(lines: list[str], form: _Form, location: Location, done: int) -> np.n
     return rows
 
 
-def _parse_slowly(lines: list[str], form: _Form, location: Location, done: int) -> np.ndarray:
+def _parse_slowly(lines: list[str], form: TextForm, location: Location, done: int) -> np.ndarray:
     rows = np.empty((len(lines), form.width))
     for i, line in enumerate(lines):
         number = done + form.header_lines + i + 1

@@ -56,15 +56,15 @@ def open_dataset(
         A Zarr array (v2 or v3) or group by path or fsspec URL (``file://``, ``memory://``, ``s3://``,
         ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
         ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group.
-        A ``.npy``, ``.parquet``, ``.h5ad`` or ``.h5`` file, or many of one kind as one dataset: a folder,
-        a pattern such as
+        A ``.npy``, ``.npz``, ``.parquet``, ``.csv``, ``.tsv``, ``.h5ad`` or ``.h5`` file, or many of one
+        kind as one dataset: a folder, a pattern such as
         ``s3://bucket/emb/*.parquet``, or a list of files; numbers in names count as numbers, so that
         ``part-2`` comes before ``part-10``. A numpy array or memmap, a list of rows, a pandas DataFrame, an
         Arrow table or what gives one (polars, DuckDB, Hugging Face datasets), a dask array or DataFrame, a
         scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16, float32, float64, any
         integers, bool.
     array : str, optional
-        Which array (or CSR group) of a Zarr group or HDF5 file, e.g. ``"X"``; of an AnnData ``X`` (the
+        Which array (or CSR group) of a Zarr group, HDF5 or .npz file, e.g. ``"X"``; of an AnnData ``X`` (the
         default), or an array of ``obsm`` or ``layers``.
     weights : array-like of shape (n,), or str, optional
         Row weights: finite, >= 0, not all zero. A string names an array of the same Zarr group or a column

@@ -163,12 +163,12 @@ def read_range(place: Location, start: int, stop: int) -> bytes:
     return bytes(fs.cat_file(path, start=start, end=stop))
 
 
-def open_text(place: Location) -> Any:
-    """Open a UTF-8 text file, with or without byte order mark or compression; see `open_file`."""
+def open_compressed(place: Location, *, text: bool = False) -> Any:
+    """Open a file that may be compressed, by its ending, as bytes or UTF-8 text; see `open_file`."""
     import fsspec
 
-    form = {"mode": "rt", "compression": "infer", "encoding": "utf-8-sig"}
-    return fsspec.open(place.url, **form, **place.storage_options()).open()
+    form = {"mode": "rt", "encoding": "utf-8-sig"} if text else {"mode": "rb"}
+    return fsspec.open(place.url, compression="infer", **form, **place.storage_options()).open()
 
 
 def read_at_most(place: Location, name: str, most: int) -> bytes:

@@ -122,12 +122,6 @@ def test_empty_folder_and_plain_file(tmp_path: Any) -> None:
         open_dataset(tmp_path / "rows.dat")
 
 
-@pytest.mark.parametrize("name", ["x.npz", "x.csv", "x.csv.gz"])
-def test_files_to_convert(name: str, tmp_path: Any) -> None:
-    with pytest.raises(InvalidDataError, match=r"not read in place.*daskcluster convert"):
-        open_dataset(tmp_path / name)
-
-
 def test_group_without_and_with_a_wrong_name(tmp_path: Any) -> None:
     path = grouped(tmp_path)
     with pytest.raises(

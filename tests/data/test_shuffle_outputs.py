@@ -110,7 +110,7 @@ def test_requests_that_are_refused_leave_nothing(
         ({"source": np.empty((0, 3))}, InvalidDataError, r"0 sample\(s\)"),
         ({"source": np.empty(3)}, InvalidDataError, r"Expected 2D array"),
         ({"source": tmp_path / "none"}, DatasetNotFoundError, r"no dataset at"),
-        ({"source": tmp_path / "x.csv"}, InvalidDataError, r"daskcluster convert"),
+        ({"source": tmp_path / "x.csv"}, DatasetNotFoundError, r"There is no file or folder at"),
         ({"chunk_rows": 0}, InvalidParameterError, r"chunk_rows=0 should be >= 1"),
         ({"chunk_rows": 7, "shard_rows": 10}, InvalidParameterError, r"a multiple of chunk_rows=7"),
         ({"with_index": out}, InvalidParameterError, r"should be separate"),

@@ -1,0 +1,95 @@
+"""Large row groups of Parquet files, decoded from front to back by a reader that stays where it stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskcluster.data.arrow_columns import import_pyarrow
+from daskcluster.data.parquet_parts import checked_footer
+from daskcluster.data.row_files import RowFile
+from daskcluster.storage.files import open_file
+from daskcluster.storage.location import Location
+
+if TYPE_CHECKING:
+    from daskcluster.data.parquet import ParquetFormat
+
+BATCH_BYTES = 1 << 20
+"""Decoded bytes of a batch: a row group of lists decoded at once takes several times its memory."""
+_MOST_STREAMS = 8
+_STREAM_BYTES = 4 << 20
+
+
+def row_group_edges(file: RowFile) -> np.ndarray:
+    """Return the rows at which row groups of a file begin, and its number of rows; int64."""
+    return np.concatenate([[0], np.cumsum(file.blocks)]).astype(np.int64)
+
+
+class _Stream:
+    """A row group too large to be held, decoded from front to back."""
+
+    def __init__(self, form: ParquetFormat, place: Location, file: RowFile, group: int) -> None:
+        import pyarrow.parquet as pq
+
+        footer = checked_footer(place, file)
+        source: Any = place.url if place.is_local else open_file(place)
+        self._parquet = pq.ParquetFile(
+            source, metadata=footer, pre_buffer=False, buffer_size=_STREAM_BYTES
+        )
+        step = max(1, BATCH_BYTES // max(1, form.row_bytes))
+        batches = self._parquet.iter_batches(
+            step, row_groups=[group], columns=form.stored(form.columns.read), use_threads=False
+        )
+        self._blocks = self._decoded(form, place, file, batches, int(row_group_edges(file)[group]))
+        self._rest = np.empty((0, form.n_features), form.dtype)
+        self.at = 0
+
+    def _decoded(
+        self, form: ParquetFormat, place: Location, file: RowFile, batches: Any, start: int
+    ) -> Iterator[np.ndarray]:
+        for batch in batches:
+            rows = form.decoded(import_pyarrow().Table.from_batches([batch]), place, file, start)
+            start += len(rows)
+            yield rows
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        """Return rows of the group; `first` lies at `at` or behind it."""
+        found = []
+        while self.at < last:
+            if not len(self._rest):
+                self._rest = next(self._blocks)
+            skipped = min(max(first - self.at, 0), len(self._rest))
+            taken = min(last - self.at, len(self._rest))
+            if taken > skipped:
+                found.append(self._rest[skipped:taken])
+            self._rest = self._rest[taken:]
+            self.at += taken
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+_lock = threading.Lock()
+_streams: OrderedDict[object, _Stream] = OrderedDict()
+
+
+def read_stream(
+    form: ParquetFormat, place: Location, file: RowFile, group: int, first: int, last: int
+) -> np.ndarray:
+    """Return rows of a large row group; a reader that stopped at or before them continues."""
+    key = form, place.url, file.version, group
+    with _lock:
+        usable = [name for name in _streams if name[0] == key and _streams[name].at <= first]  # type: ignore[index]
+        best = max(usable, key=lambda name: _streams[name].at, default=None)
+        stream = None if best is None else _streams.pop(best)
+    if stream is None:
+        stream = _Stream(form, place, file, group)
+    rows = stream.read(first, last)
+    if stream.at < file.blocks[group]:
+        with _lock:
+            _streams[key, id(stream)] = stream
+            while len(_streams) > _MOST_STREAMS:
+                _streams.popitem(last=False)
+    return rows
