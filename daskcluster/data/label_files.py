@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.arrow_columns import import_pyarrow
+from daskcluster.data.duplicate_ids import DuplicateIds
 from daskcluster.data.partitions import group_chunks
 from daskcluster.errors import InvalidParameterError
 from daskcluster.storage.location import Location
@@ -78,7 +79,8 @@ def write_label_file(
 
     Notes
     -----
-    Cost: one pass over the ids; memory is that of a row group, about 16 MB.
+    Cost: one pass over the ids; memory is that of a row group, about 16 MB, and 8 bytes a row, which tell
+    whether an id is there twice: that is a warning.
     """
     write = _write_npy if place.url.lower().endswith(".npy") else _write_table
     with new_file(place, overwrite=overwrite) as out:
@@ -114,6 +116,8 @@ def _write_table(out: Any, place: Location, dataset: Any, values: Mapping[str, R
     pa = import_pyarrow()
     name = dataset.id_column or "row"
 
+    seen = None if dataset.id_column is None else DuplicateIds(name, dataset.n_rows)
+
     def table(start: int, stop: int) -> Any:
         columns = {name: dataset.ids(start, stop)}
         return pa.table(
@@ -124,7 +128,12 @@ def _write_table(out: Any, place: Location, dataset: Any, values: Mapping[str, R
     schema = table(0, 1).schema
     with (_csv_writer if is_csv else _parquet_writer)(pa, out, schema) as writer:
         for start, stop in _spans(dataset):
-            writer.write_table(table(start, stop))
+            block = table(start, stop)
+            if seen is not None:
+                seen.add(block.column(name))
+            writer.write_table(block)
+    if seen is not None:
+        seen.warn(lambda: (table(*span).column(name) for span in _spans(dataset)))
 
 
 def _column(pa: Any, values: np.ndarray) -> Any:

@@ -64,8 +64,8 @@ def open_dataset(
         scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16, float32, float64, any
         integers, bool.
     array : str, optional
-        Which array (or CSR group) of a Zarr group, HDF5 or .npz file, e.g. ``"X"``; of an AnnData ``X`` (the
-        default), or an array of ``obsm`` or ``layers``.
+        Which array (or CSR group) of a Zarr group, HDF5 or .npz file, e.g. ``"X"``; of an AnnData ``X``
+        (the default), or an array of ``obsm`` or ``layers``.
     weights : array-like of shape (n,), or str, optional
         Row weights: finite, >= 0, not all zero. A string names an array of the same Zarr group or a column
         of the same table, or is the URL of a 1-D Zarr array or ``.npy`` file.
