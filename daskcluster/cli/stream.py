@@ -16,6 +16,7 @@ from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
     array_option,
+    gather_columns,
     option,
     storage_option,
     takes_console,
@@ -74,6 +75,7 @@ class StreamCommand(AlgorithmCommand):
     help="Read missing chunks as the fill value.",
 )
 @storage_option
+@gather_columns
 @option(
     "--state", section=OUTPUT, required=True, metavar="URL", help="URL of the state of the stream."
 )

@@ -147,6 +147,7 @@ def open_stream(
     order: str = "name",
     settle: float = 0.0,
     allow_missing: bool = False,
+    columns: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
@@ -183,6 +184,8 @@ def open_stream(
         Read an object once it has not changed for this many seconds.
     allow_missing : bool
         Read missing chunks as the fill value.
+    columns : str, sequence of str or mapping, optional
+        Columns of Parquet files; see `fit`. A state belongs to one choice.
     storage_options : mapping, optional
         Options of the file system for all URLs.
     engine : see `daskcluster.KMeans`
@@ -215,6 +218,7 @@ def open_stream(
         weights=weights,
         order=order,
         allow_missing=allow_missing,
+        columns=columns,
         storage_options=storage_options,
         without=ours,
     )

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
 
+from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.convert import open_table
 from daskcluster.data.converted import ROWS
 from daskcluster.data.nodes import metadata_digest, open_array, open_node
 from daskcluster.data.open import open_dataset
+from daskcluster.data.sources import IN_PLACE
 from daskcluster.data.sparse_zarr import is_csr
+from daskcluster.data.table import Table
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
 from daskcluster.methods.streaming.service.ledger import Arrival, Taken
@@ -218,6 +221,8 @@ class Prefix:
         By name, or by timestamp and then by name.
     allow_missing : bool
         Read missing chunks as the fill value.
+    columns : ColumnChoice, optional
+        Columns of Parquet files.
     without : tuple of str
         URL prefixes of files that are not objects, such as the output of the stream itself.
     """
@@ -230,6 +235,7 @@ class Prefix:
     weights: Any = None
     order: str = "name"
     allow_missing: bool = False
+    columns: ColumnChoice | None = None
     without: tuple[str, ...] = ()
 
     def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
@@ -254,9 +260,7 @@ class Prefix:
                 weights=self.weights,
                 storage_options=options,
             )
-        table = open_table(
-            place.url, weights=self.weights, storage_options=place.storage_options() or None
-        )
+        table = self._table(place)
         blocks = list(table.blocks())
         if not blocks:
             raise InvalidDataError(f"{place.url!r} has no rows; remove it from the source.")
@@ -264,14 +268,22 @@ class Prefix:
         joined = np.concatenate(weights) if weights else None
         return open_dataset(join_rows([block[0] for block in blocks]), weights=joined)
 
+    def _table(self, place: Location) -> Table:
+        options = place.storage_options() or None
+        return open_table(
+            place.url, weights=self.weights, columns=self.columns, storage_options=options
+        )
+
     def facts(self) -> dict[str, Any]:
-        return {
+        found = {
             "kind": "prefix",
             "url": self.location.url,
             "pattern": self.pattern,
             "array": self.array,
             "order": self.order,
         }
+        # States of streams without a choice of columns stay those of the same source.
+        return found if self.columns is None else {**found, "columns": asdict(self.columns)}
 
     # -- listing ----------------------------------------------------------------------------------
 
@@ -285,10 +297,20 @@ class Prefix:
         ]
         folders = _roots(files)
         members: dict[str, list[StoredFile]] = {}
+        others = []
         for file in files:
             if "/" not in file.name and not file.name.lower().endswith(TABLES):
-                continue  # not an object, e.g. the metadata of an enclosing group
+                others.append(file.name)  # e.g. the metadata of an enclosing group
+                continue
             members.setdefault(_owner(file.name, folders), []).append(file)
+        rows = [name for name in others if name.lower().endswith(IN_PLACE)]
+        if rows and not members:
+            warnings.warn(
+                f"{self.location.url!r} holds {len(rows)} files that a stream does not read, e.g. "
+                f"{rows[0]!r}; write Parquet files or Zarr arrays there, or use daskcluster convert.",
+                UserWarning,
+                stacklevel=2,
+            )
         yield from sorted(members.items())
 
     def _arrival(self, name: str, files: Sequence[StoredFile], before: Taken | None) -> Arrival:
@@ -311,8 +333,7 @@ class Prefix:
         """Return the number of rows, timestamp, problem and array of an object, from its metadata."""
         place = self.location.child(name)
         if name.lower().endswith(TABLES):
-            options = place.storage_options() or None
-            table = open_table(place.url, weights=self.weights, storage_options=options)
+            table = self._table(place)
             return int(table.n_rows or 0), None, "" if table.n_rows else "it has no rows", ""
         names = {file.name[len(name) + 1 :] for file in files}
         if not names & set(METADATA):

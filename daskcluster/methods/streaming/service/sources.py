@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
+from daskcluster.data.columns import column_choice
 from daskcluster.data.nodes import open_node
 from daskcluster.data.open import open_dataset
 from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, WrongTypeError
@@ -90,6 +91,7 @@ def open_source(
     weights: Any = None,
     order: str = "name",
     allow_missing: bool = False,
+    columns: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     without: tuple[str, ...] = (),
 ) -> Source:
@@ -109,6 +111,8 @@ def open_source(
         Order of objects that are available at the same time.
     allow_missing : bool
         Read missing chunks as the fill value.
+    columns : str, sequence of str or mapping, optional
+        Columns of Parquet files, as `daskcluster.jobs.fit` has them.
     storage_options : mapping, optional
     without : tuple of str
         URLs whose contents do not belong to the source.
@@ -125,10 +129,16 @@ def open_source(
                 f"the source of a stream should be a URL or an iterator, got {type(source).__name__}."
             )
         return Portions(source)
+    choice = column_choice(columns)
     text = os.fspath(source)
     head, wild = _parted(text)
     location = locate(head, storage_options)
     if not wild and _is_array(location, array):
+        if not choice.is_default:
+            raise InvalidParameterError(
+                f"columns=, drop=, id_column= and nulls= choose columns of Parquet files, and {text!r} is "
+                "a Zarr array; leave them out."
+            )
         return GrowingArray(location, array or "", weights, allow_missing)
     return Prefix(
         location,
@@ -137,6 +147,7 @@ def open_source(
         weights=weights,
         order=order,
         allow_missing=allow_missing,
+        columns=None if choice.is_default else choice,
         without=tuple(f"{locate(url).url}/" for url in without),
     )
 

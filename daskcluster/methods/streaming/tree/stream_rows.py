@@ -12,7 +12,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.data_statistics import refuse_rows
 from daskcluster.elementary import exp2
-from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
+from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.parameters.checks import seconds_of
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 
@@ -240,12 +240,3 @@ def stream_rows(
     found = StreamRows(rows, chunk.weights, ticks)
     found.refuse_bad(chunk.start)
     return found
-
-
-def check_features(n_features: int, expected: int | None) -> None:
-    """Refuse rows whose number of features differs from `expected`."""
-    if expected is not None and n_features != expected:
-        raise InvalidDataError(
-            f"X has {n_features} features, but earlier rows of the stream have {expected}; skip it, or "
-            "start another stream."
-        )

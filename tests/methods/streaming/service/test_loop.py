@@ -414,3 +414,35 @@ def test_a_second_loop_is_refused(feed: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="committed by another loop"):
         two.cycle()
     assert two.cycle().new_rows == 0
+
+
+def test_columns_of_parquet_objects(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    pq = pytest.importorskip("pyarrow.parquet")
+    folder, plain = tmp_path / "in", tmp_path / "plain"
+    plain.mkdir()
+    folder.mkdir()
+    for number in range(3):
+        rows = portion(number)
+        ids = [f"{number}-{i}" for i in range(len(rows))]
+        table = pa.table({"id": ids, "emb": list(rows), "price": rows[:, 0]})
+        pq.write_table(table, folder / f"{number}.parquet")
+        zarr.create_array(str(plain / f"{number}.zarr"), data=rows)
+    loop = open_loop(folder, tmp_path / "state", columns={"columns": "emb", "id_column": "id"})
+    assert loop.cycle().rows_seen == 2100
+    expected = open_loop(plain, tmp_path / "expected")
+    expected.cycle()
+    assert bits(loop)["body"] == bits(expected)["body"]
+    with pytest.raises(CheckpointError, match="source"):
+        open_loop(folder, tmp_path / "state", columns="price").cycle()
+    with pytest.raises(InvalidParameterError, match="choose columns of Parquet files, and"):
+        open_loop(plain / "0.zarr", tmp_path / "other", columns="emb")
+
+
+def test_files_that_are_not_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    np.save(tmp_path / "in" / "rows.npy", portion(0))
+    with pytest.warns(
+        UserWarning, match=r"holds 1 files that a stream does not read, e.g. 'rows.npy'"
+    ):
+        open_loop(tmp_path / "in", tmp_path / "state").cycle()
