@@ -197,6 +197,7 @@ class DaskDataset(RowDataset):
         self._blocks = DaskBlocks(array, sizes)
         super().__init__(array.shape[1], array.dtype, self._blocks.edges)
         self.array = array
+        self.frame: Any = None
         what = f"dask array of shape {(self.n_rows, self.n_features)}"
         self._recipe = recipe or HeldRecipe.of((array, sizes), what, _of_blocks)
 
@@ -307,7 +308,8 @@ def open_dask(
     if choice.nulls == "drop":
         weights = [] if choice.weights is None else [choice.weights]
         source = source.dropna(subset=[*names, *weights])
-    dataset = _open_array(rows_of(source, choice), flatten=flatten)
+    dataset: Any = _open_array(rows_of(source, choice), flatten=flatten)
+    dataset.frame = source[names]
     if choice.weights is not None:
         series = source[choice.weights]
         weights_of_rows = np.asarray(series.compute(**scheduler_for(series)))

@@ -149,6 +149,17 @@ class Labels:
             resume=resume,
         )
 
+    def like_rows(self) -> Any:
+        """Return ``labels_``: an array for a dask array, a Series for a dask frame, else these labels."""
+        if getattr(self._dataset, "frame", None) is not None:
+            from daskcluster.estimators.lazy import map_frame
+
+            rows: Any = self._dataset
+            more = {"normalize": rows.normalize, "scaling": rows.scaling}
+            return map_frame(rows.frame, self._fn, self._params, np.dtype(np.int32), **more)
+        is_dask = hasattr(getattr(self._dataset, "array", None), "__dask_graph__")
+        return self.to_dask() if is_dask else self
+
     def to_dask(self) -> Any:
         """Return a lazy dask array, int32 (n,), with the rows' chunks."""
         from daskcluster.estimators.lazy import lazy_rows

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 
 import daskcluster as dc
 
@@ -61,3 +63,45 @@ def test_labels_of_a_frame_become_its_column(scale: str | None, tmp_path: Any) -
     densities = mixture.score_samples(frame[["a", "b"]])
     assert isinstance(densities, dd.Series)
     assert np.array_equal(densities.compute(), mixture.score_samples(rows))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        dc.KMeans(3, random_state=0),
+        dc.KMeans(3, random_state=0, metric="cosine"),
+        dc.MiniBatchKMeans(3, random_state=0),
+        dc.CoresetKMeans(3, coreset_size=30, random_state=0),
+        dc.VariationalGaussianMixture(3, random_state=0),
+        dc.KernelKMeans(3, random_state=0),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_labels_are_what_the_rows_are(estimator: Any) -> None:
+    frame, rows = frames("real")
+    frame = frame.map_partitions(lambda part: part.set_index(part.index * 7))
+    labels = estimator.fit(frame).labels_
+    assert isinstance(labels, dd.Series)
+    assert labels.dtype == np.int32
+    assert labels.npartitions == frame.npartitions
+    assert np.array_equal(labels.compute().index, np.arange(60) * 7)
+    assert np.array_equal(labels.compute(), estimator.predict(rows))
+    array = da.from_array(rows, chunks=(25, 2))
+    found = estimator.fit_predict(array)
+    assert isinstance(found, da.Array)
+    assert (found.chunks, found.dtype) == (((25, 25, 10),), np.int32)
+    assert np.array_equal(found.compute(), estimator.predict(rows))
+
+
+def test_labels_of_a_fit_on_a_cluster_are_written_as_a_column(tmp_path: Any) -> None:
+    frame, rows = frames("single")
+    with (
+        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster),
+    ):
+        frame = frame.assign(name=frame["a"].astype(str)).persist()
+        model = dc.KMeans(3, random_state=0).fit(frame[["a", "b"]])
+        frame.assign(label=model.labels_).to_parquet(str(tmp_path / "labelled"))
+        back = dd.read_parquet(str(tmp_path / "labelled")).compute()
+    assert np.array_equal(back["label"], model.predict(rows))
+    assert np.array_equal(back["a"], rows[:, 0])

@@ -180,7 +180,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
             checkpoint=None if place is None else place.child("kmeans"),
         )
         self._take_over(kmeans.fit(drawn.coreset_, resume=fit.resumes), drawn)
-        labels = Labels(fit.dataset, self._centres, fit.engine)
+        labels = Labels(fit.dataset, self._centres, fit.engine).like_rows()
         self._label_later(labels, in_memory=fit.labelled)
         return self
 

@@ -225,7 +225,7 @@ class KernelEstimator(ClusterEstimator):
             params = GramRowParams.of(self._centres)
             self.labels_ = Labels(
                 dataset, params.centres, fit.engine, params=params, fn=label_by_gram
-            )
+            ).like_rows()
         distinct = int((found.sizes > 0).sum())
         if distinct < self.n_clusters:
             warnings.warn(

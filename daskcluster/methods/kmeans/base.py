@@ -106,7 +106,7 @@ class KMeansEstimator(CentreEstimator):
         self._n_init = fit.restarts
         self.labels_: Any = best.labels
         if best.labels is None:
-            self.labels_ = Labels(dataset, self._centres, fit.engine)
+            self.labels_ = Labels(dataset, self._centres, fit.engine).like_rows()
         distinct = int((best.found.sizes > 0).sum())
         if distinct < self.n_clusters:
             warnings.warn(

@@ -66,7 +66,8 @@ class KMeans(KMeansEstimator):
     cluster_centers_ : ndarray of shape (k, d)
         float32 for rows of 32 bits or less that are exact in it, else float64.
     labels_ : ndarray of shape (n,), int32, or Labels
-        An array for rows given in memory, else a handle that computes them when asked.
+        An array for rows given in memory, a dask array or Series for a dask array or frame, else a handle
+        that computes them when asked.
     inertia_ : float
         Weighted sum of squared distances of the rows to their nearest centres.
     n_iter_, passes_, bytes_read_ : int

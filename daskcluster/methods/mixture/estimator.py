@@ -286,7 +286,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
             engine,
             params=MixtureRowParams.of(self._gaussians(dataset.dtype)),
             fn=label_by_density,
-        )
+        ).like_rows()
         self._label_later(labels, in_memory=in_memory)
 
     # -- the model --------------------------------------------------------------------------------

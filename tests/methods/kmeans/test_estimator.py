@@ -208,7 +208,8 @@ def test_lazy_predictions_of_dask_arrays():
     nearest, distances = model.predict(rows, n_nearest=2, return_distance=True)
     assert nearest.compute().shape == distances.compute().shape == (300, 2)
     fitted = dc.KMeans(3, random_state=0, engine="local").fit(rows)
-    assert np.array_equal(fitted.labels_.to_dask().compute(), np.asarray(fitted.labels_))
+    assert isinstance(fitted.labels_, da.Array)
+    assert np.array_equal(fitted.labels_.compute(), fitted.predict(X))
 
 
 def test_lazy_labels_on_a_cluster(client):
@@ -216,7 +217,7 @@ def test_lazy_labels_on_a_cluster(client):
 
     rows = da.from_array(X, chunks=((100, 0, 200), (4,)))
     fitted = dc.KMeans(3, random_state=0, engine="local").fit(rows)
-    lazy = fitted.labels_.to_dask()
+    lazy = fitted.labels_
     assert lazy.chunks == ((100, 0, 200),)
     assert np.array_equal(client.compute(lazy).result(), np.asarray(fitted.labels_))
 
