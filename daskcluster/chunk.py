@@ -18,7 +18,7 @@ CACHE_BYTES = 1 << 20
 """Several kernels in a row see the same block of about this many bytes while it is in the L2 cache."""
 _LEAST_BLOCK_ROWS = 256
 
-_EXACT_IN_FLOAT32 = frozenset("float32 float16 int8 uint8 int16 uint16 bool".split())
+_EXACT_IN_FLOAT32 = frozenset("float32 float16 bfloat16 int8 uint8 int16 uint16 bool".split())
 
 
 @cache

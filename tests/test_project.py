@@ -28,6 +28,7 @@ NO_ROOMS = {"core", "utils", "util", "common", "helpers", "misc", "lib"}
 DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "faiss": "faiss-cpu",
+    "lance": "pylance",
     "prometheus_client": "prometheus-client",
 }
 WITH_DISTRIBUTED = (
@@ -47,6 +48,7 @@ WITH_SEEDING = (
 EXTRAS_ONLY = {
     "faiss",
     "h5py",
+    "lance",
     "pandas",
     "pyarrow",
     "matplotlib",

@@ -151,7 +151,7 @@ def undone(scaling: FeatureScaling | None, centres: np.ndarray) -> np.ndarray:
 
 def _filled(rows: np.ndarray, fill: np.ndarray) -> np.ndarray:
     """Return rows with `fill` in place of NaN; the same array if there is none."""
-    if rows.dtype.kind != "f":
+    if rows.dtype.kind in "biu":
         return rows
     missing = np.isnan(rows)
     if not missing.any():

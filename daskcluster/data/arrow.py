@@ -163,6 +163,11 @@ def arrow_table(given: Any) -> Any:
     """Return a pyarrow.Table of what gives one; lazy frames are collected."""
     pa = import_pyarrow()
     if is_huggingface(given):
+        if isinstance(given, dict):
+            raise InvalidDataError(
+                f"The {type(given).__name__} has the splits {', '.join(given)}; give one of them, e.g. "
+                f"dataset[{next(iter(given))!r}]."
+            )
         return given.with_format("arrow")[:]
     if not hasattr(given, "__arrow_c_stream__") and hasattr(given, "collect"):
         given = given.collect()

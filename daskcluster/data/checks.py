@@ -62,12 +62,17 @@ def check_dtype(dtype: Any, *, what: str = "array") -> None:
         Complex, object, string, datetime, structured and extended-precision dtypes.
     """
     dtype = np.dtype(dtype)
-    if dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8):
+    if dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8) or is_bfloat16(dtype):
         return
     raise InvalidDataError(
-        f"{_fault(dtype)}\nThe {what} has dtype={dtype}; float16, float32, float64, integers and bool "
-        f"are accepted. {_remedy(dtype)}"
+        f"{_fault(dtype)}\nThe {what} has dtype={dtype}; float16, bfloat16, float32, float64, integers and "
+        f"bool are accepted. {_remedy(dtype)}"
     )
+
+
+def is_bfloat16(dtype: Any) -> bool:
+    """Return True for bfloat16 of the library ml_dtypes, without importing it."""
+    return getattr(dtype, "name", "") == "bfloat16"
 
 
 def _fault(dtype: np.dtype[Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.data.checks import is_bfloat16
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import MemoryDataset
 from daskcluster.data.recipes import reopen
@@ -39,7 +40,7 @@ def complete_rows(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
     >>> complete_rows(np.array([[1.0, 2], [np.nan, 2], [1, -9]]), nodata=-9)
     array([ True, False, False])
     """
-    is_float = rows.dtype.kind == "f"
+    is_float = rows.dtype.kind == "f" or is_bfloat16(rows.dtype)
     missing = np.isnan(rows) if is_float else None
     if nodata is not None:
         equal = rows == nodata

@@ -15,6 +15,7 @@ from daskcluster.data.anndata import anndata_rows, is_anndata
 from daskcluster.data.arrow import is_arrow, is_huggingface
 from daskcluster.data.checks import is_frame
 from daskcluster.data.columns import ColumnChoice
+from daskcluster.data.lance import is_lance
 from daskcluster.data.memory import MemorySparseDataset, is_sparse, open_sparse
 from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import SparseRows
@@ -148,6 +149,7 @@ IN_PLACE = (
 """Endings of files that are read in place, one or many."""
 
 SOURCES = [
+    Source("Lance", is_lance, "daskcluster.data.lance:open_lance", has_columns=True),
     Source(
         "file",
         _is_files,

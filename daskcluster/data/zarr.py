@@ -15,6 +15,7 @@ from zarr.abc.buffer import BufferPrototype
 from zarr.abc.buffer import NDBuffer as AnyNDBuffer
 from zarr.buffer.cpu import Buffer, NDBuffer
 
+from daskcluster.data.checks import is_bfloat16
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.nodes import is_longer, metadata_digest, open_array, read_chunk
 from daskcluster.data.partitioned import StoredDataset
@@ -205,7 +206,9 @@ class ZarrDataset(StoredDataset):
 
 def _write_rows(dataset: RowDataset, location: Location) -> RowDataset:
     spans = dataset.chunks(dataset.partitions)
-    write_array(location.url, (chunk.rows for chunk in spans), dataset.n_rows, dataset.dtype)
+    # Zarr has no bfloat16.
+    dtype = np.dtype(np.float32) if is_bfloat16(dataset.dtype) else dataset.dtype
+    write_array(location.url, (chunk.rows for chunk in spans), dataset.n_rows, dtype)
     return open_zarr(location)
 
 

@@ -9,7 +9,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from daskcluster.chunkwise.feature_scaling import PARTIAL
-from daskcluster.data.checks import has_list_column, is_frame, warn_of_ids_in_frame
+from daskcluster.data.checks import has_list_column, is_bfloat16, is_frame, warn_of_ids_in_frame
+from daskcluster.data.lance import is_lance
 from daskcluster.data.open import open_dataset
 from daskcluster.data.recipes import for_metric
 from daskcluster.data.sources import is_list_of_files, is_table
@@ -19,11 +20,17 @@ from daskcluster.parameters.shared import METHODS
 from daskcluster.typing import Dataset
 
 
+def _is_opened(X: Any) -> bool:
+    """Return True for what scikit-learn's checks do not know, also in memory: tables, bfloat16."""
+    is_wide = isinstance(X, np.ndarray) and is_bfloat16(X.dtype)
+    return is_out_of_core(X) or is_wide or _is_table(X) or has_list_column(X)
+
+
 def is_out_of_core(X: Any) -> bool:
-    """Return True for what scikit-learn's checks do not know: datasets, URLs, dask collections, tables."""
+    """Return True for rows that need not be in memory: datasets, URLs, dask collections."""
     if isinstance(X, (str, np.memmap)) or hasattr(X, "__dask_graph__"):
         return True
-    if hasattr(X, "__fspath__") or is_list_of_files(X) or _is_table(X) or has_list_column(X):
+    if hasattr(X, "__fspath__") or is_list_of_files(X) or is_lance(X):
         return True
     module = type(X).__module__.partition(".")[0]
     return module == "zarr" or (hasattr(X, "partitions") and hasattr(X, "recipe"))
@@ -60,7 +67,7 @@ def fit_dataset(
 
 
 def _opened(estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool) -> Dataset:
-    if is_out_of_core(X):
+    if _is_opened(X):
         dataset = open_dataset(X, weights=sample_weight)
         _remember_features(estimator, X, dataset, reset)
         return dataset

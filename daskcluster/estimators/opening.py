@@ -60,9 +60,10 @@ def open_dataset(
         kind as one dataset: a folder, a pattern such as
         ``s3://bucket/emb/*.parquet``, or a list of files; numbers in names count as numbers, so that
         ``part-2`` comes before ``part-10``. A numpy array or memmap, a list of rows, a pandas DataFrame, an
-        Arrow table or what gives one (polars, DuckDB, Hugging Face datasets), a dask array or DataFrame, a
-        scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16, float32, float64, any
-        integers, bool.
+        Arrow table or what gives one (polars, DuckDB, Hugging Face datasets), a Lance dataset or the URL
+        of one, a dask array or DataFrame, a
+        scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16, bfloat16, float32, float64,
+        any integers, bool.
     array : str, optional
         Which array (or CSR group) of a Zarr group, HDF5 or .npz file, e.g. ``"X"``; of an AnnData ``X``
         (the default), or an array of ``obsm`` or ``layers``.
@@ -173,7 +174,7 @@ def without_missing(
             f"missing={missing!r} cannot be applied to a {type(dataset).__name__}; remove NaN from its "
             "rows."
         )
-    if dataset.dtype.kind != "f":
+    if dataset.dtype.kind in "biu":
         return dataset
     chosen = choose_engine(engine, dataset)
     with chosen.place(dataset, callbacks=callbacks) as placement:

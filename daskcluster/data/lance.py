@@ -1,0 +1,183 @@
+"""Rows of Lance datasets, read in place: one version, by the library of Lance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.arrow import numbers_of_column, rows_of_table
+from daskcluster.data.arrow_columns import RowColumns, choose_columns
+from daskcluster.data.columns import ColumnChoice
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.partitioned import StoredDataset
+from daskcluster.data.partitions import cut_rows
+from daskcluster.data.recipes import StoredRecipe
+from daskcluster.data.weighted import array_weights
+from daskcluster.data.zarr import write_scratch
+from daskcluster.errors import (
+    DatasetNotFoundError,
+    InvalidDataError,
+    InvalidParameterError,
+    MissingExtraError,
+)
+from daskcluster.storage.change_guard import ChangeGuard
+from daskcluster.storage.location import Location, locate
+
+
+def import_lance() -> Any:
+    """Return the library of Lance.
+
+    Raises
+    ------
+    MissingExtraError
+        It is not installed.
+    """
+    try:
+        import lance
+    except ImportError as error:
+        raise MissingExtraError(
+            'Lance datasets need pylance. Remedy: pip install "daskcluster[lance]".'
+        ) from error
+    return lance
+
+
+def is_lance(given: Any) -> bool:
+    """Return True for a Lance dataset, or the location of one; nothing is imported."""
+    if isinstance(given, Location):
+        return given.url.lower().endswith(".lance")
+    return type(given).__module__.partition(".")[0] == "lance" and hasattr(given, "to_table")
+
+
+@dataclass(frozen=True)
+class LanceRecipe(StoredRecipe):
+    """One version of a Lance dataset, which never changes, and the columns of its rows.
+
+    Attributes
+    ----------
+    version : int
+    columns : RowColumns
+    """
+
+    version: int = 0
+    columns: Any = None
+
+    what = "Lance dataset"
+
+    def node(self) -> Any:
+        return _opened(self.location, self.version)
+
+    def digest_of(self, node: Any) -> str:
+        return ""
+
+    def dataset(self, node: Any) -> LanceDataset:
+        return LanceDataset(node, self)
+
+
+class LanceDataset(StoredDataset):
+    """Rows of a Lance dataset; chunks end where its fragments do.
+
+    Parameters
+    ----------
+    source : lance.LanceDataset
+    recipe : LanceRecipe
+    """
+
+    n_readers = 2
+
+    def __init__(self, source: Any, recipe: LanceRecipe) -> None:
+        self._source, self._recipe = source, recipe
+        columns: RowColumns = recipe.columns
+        self._columns = columns
+        lengths = [fragment.count_rows() for fragment in source.get_fragments()]
+        row_bytes = columns.n_features * np.dtype(columns.dtype).itemsize
+        starts = accumulate(lengths, initial=0)
+        edges = [start + cut_rows(n, row_bytes) for start, n in zip(starts, lengths, strict=False)]
+        super().__init__(
+            columns.n_features, columns.dtype, np.unique(np.concatenate(edges)).astype(np.int64)
+        )
+        self.id_column, self.feature_names = columns.id_column, columns.feature_names
+
+    def _table(self, names: tuple[str, ...], start: int, stop: int) -> Any:
+        return self._source.to_table(columns=list(names), offset=start, limit=stop - start)
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        table = self._table(self._columns.names, start, stop)
+        return rows_of_table(
+            table, self._columns, lambda row: f"row {start + row} of {self.source}"
+        )
+
+    def ids(self, start: int, stop: int) -> Any:
+        if self.id_column is None:
+            return super().ids(start, stop)
+        return self._table((self.id_column,), start, stop).column(self.id_column)
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Return a column of numbers, e.g. of weights, as float64 (n,)."""
+        table = self._table((name,), 0, self.n_rows)
+        return numbers_of_column(table, name, lambda row: f"row {row} of {self.source}")
+
+    def places(self) -> tuple[Location, ...]:
+        return (self._recipe.location,)  # type: ignore[union-attr]
+
+    def change_guard(self) -> ChangeGuard | None:
+        """Return None: a version does not change."""
+        return None
+
+    def to_scratch(self, folder: str) -> RowDataset:
+        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
+        return write_scratch(self, folder)
+
+
+def _opened(location: Location, version: int | None = None) -> Any:
+    lance = import_lance()
+    try:
+        return lance.dataset(location.url, version=version)
+    except (ValueError, OSError) as error:  # what is not there is a ValueError
+        raise DatasetNotFoundError(
+            f"There is no Lance dataset at {location.url!r} ({error}); check the URL. Lance itself reaches "
+            "buckets, with credentials from the environment."
+        ) from error
+
+
+def open_lance(
+    given: Any, *, flatten: bool = False, columns: ColumnChoice | None = None
+) -> RowDataset:
+    """Open the latest version of a Lance dataset, or the version that was opened.
+
+    Raises
+    ------
+    DatasetNotFoundError, InvalidDataError, InvalidParameterError, MissingExtraError
+
+    Notes
+    -----
+    Cost: no pass; the manifest is read, and weights are loaded.
+    """
+    is_url = isinstance(given, Location)
+    source = _opened(given) if is_url else given
+    location = given if is_url else locate(source.uri)
+    choice = columns or ColumnChoice()
+    what = repr(location.url)
+    if choice.nulls == "drop":
+        raise InvalidParameterError(
+            "nulls='drop' cannot leave out rows of a Lance dataset; delete them there, e.g. with "
+            "dataset.delete('emb IS NULL')."
+        )
+    if not source.count_rows():
+        raise InvalidDataError(
+            f"Found array with 0 sample(s) while a minimum of 1 is required: {what} has no rows."
+        )
+
+    def first_row(names: tuple[str, ...]) -> Any:
+        return source.to_table(columns=list(names), limit=64)
+
+    chosen = choose_columns(source.schema, choice, what, first_row)
+    recipe = LanceRecipe(location, version=source.version, columns=chosen)
+    dataset: RowDataset = LanceDataset(source, recipe)
+    if chosen.weights is not None:
+        weights = LanceDataset(source, recipe).numbers(chosen.weights)
+        dataset = dataset.with_weights(array_weights(weights, dataset.n_rows))
+        dataset.weights_column = chosen.weights
+    return dataset

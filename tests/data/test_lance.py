@@ -1,0 +1,76 @@
+"""Lance datasets as rows: columns, ids, versions, deleted rows, a cluster."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import daskcluster as dc
+from daskcluster.errors import DatasetNotFoundError, InvalidParameterError
+
+lance = pytest.importorskip("lance", reason="pylance is not installed")
+pa = pytest.importorskip("pyarrow")
+
+ROWS = np.random.default_rng(4).normal(size=(900, 5)).astype(np.float32)
+IDS = [f"doc-{i}" for i in range(900)]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(ROWS.ravel()), 5)
+    table = pa.table({"id": IDS, "emb": lists, "w": np.arange(900) % 5 + 1.0, "x": ROWS[:, 0]})
+    lance.write_dataset(table, str(tmp_path / "rows.lance"), max_rows_per_file=250)
+    return str(tmp_path / "rows.lance")
+
+
+def test_rows_ids_and_weights(url: str, tmp_path: Path) -> None:
+    for source in (url, lance.dataset(url)):
+        dataset: Any = dc.open_dataset(source, columns="emb", id_column="id", weights="w")
+        assert len(dataset.chunk_sizes) == 4
+        for found in (dataset, pickle.loads(pickle.dumps(dataset))):
+            assert np.array_equal(found.to_numpy(), ROWS)
+            assert np.array_equal(np.asarray(found.weights), np.arange(900) % 5 + 1.0)
+        assert dataset.ids(249, 252).to_pylist() == IDS[249:252]
+        wanted = np.array([899, 0, 250])
+        assert np.array_equal(dataset.take(wanted), ROWS[wanted])
+    columns: Any = dc.open_dataset(url, columns=["w", "x"])
+    assert columns.feature_names == ("w", "x")
+    pq = pytest.importorskip("pyarrow.parquet")
+    model = dc.KMeans(3, init=ROWS[:3]).fit(dc.open_dataset(url, columns="emb", id_column="id"))
+    assert np.array_equal(model.labels_, dc.KMeans(3, init=ROWS[:3]).fit(ROWS).labels_)
+    model.labels_.save(str(tmp_path / "labels.parquet"))
+    assert pq.read_table(tmp_path / "labels.parquet").column("id").to_pylist() == IDS
+
+
+def test_a_version_does_not_change(url: str) -> None:
+    dataset: Any = dc.open_dataset(url, columns="emb")
+    lance.dataset(url).delete("id = 'doc-7'")
+    assert np.array_equal(pickle.loads(pickle.dumps(dataset)).to_numpy(), ROWS)
+    assert np.array_equal(
+        dc.open_dataset(url, columns="emb").to_numpy(), np.delete(ROWS, 7, axis=0)
+    )
+
+
+def test_a_cluster_of_processes(url: str) -> None:
+    expected = dc.KMeans(3, init=ROWS[:3]).fit(ROWS)
+    with (
+        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        dataset = dc.open_dataset(url, columns="emb")
+        fitted = dc.KMeans(3, init=ROWS[:3], engine=client).fit(dataset)
+        assert np.array_equal(np.asarray(fitted.labels_), expected.labels_)
+
+
+def test_what_is_wrong(url: str, tmp_path: Path) -> None:
+    with pytest.raises(DatasetNotFoundError, match=r"There is no Lance dataset at .*none.lance"):
+        dc.open_dataset(str(tmp_path / "none.lance"))
+    with pytest.raises(InvalidParameterError, match=r"There is no column 'q' in .*rows.lance"):
+        dc.open_dataset(url, columns="q")
+    with pytest.raises(InvalidParameterError, match=r"cannot leave out rows of a Lance dataset"):
+        dc.open_dataset(url, columns="emb", nulls="drop")
