@@ -141,6 +141,8 @@ class GridDataset(StoredDataset):
         super().__init__(d, dtype, self._layout.edges)
         if self.own_visibility == Visibility.EVERYONE:
             self.n_readers = REMOTE_READERS
+        # Each reader holds a box as it is stored, and its rows.
+        self.reader_bytes = self.n_readers * max(self.chunk_sizes) * self.row_bytes
 
     @cached_property
     def _picked(self) -> list[tuple[slice, np.ndarray | None]]:
