@@ -41,5 +41,7 @@ def test_hugging_face_datasets() -> None:
     check(rows.with_format("numpy"))
     some: Any = dc.open_dataset(rows.select([5, 3]), id_column="id")
     assert some.ids(0, 2).to_pylist() == [IDS[5], IDS[3]]
-    with pytest.raises(InvalidDataError, match=r"has the splits train; give one of them, e.g. data"):
+    with pytest.raises(
+        InvalidDataError, match=r"has the splits train; give one of them, e.g. data"
+    ):
         dc.open_dataset(datasets.DatasetDict(train=rows))
