@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from daskcluster.cli.options import (
+    complete_path,
     flatten_option,
     gather_columns,
     output_options,
@@ -18,8 +19,8 @@ from daskcluster.cli.output import emit, watching
 
 
 @click.command("convert")
-@click.argument("source")
-@click.argument("output")
+@click.argument("source", shell_complete=complete_path)
+@click.argument("output", shell_complete=complete_path)
 @click.option("--array", metavar="NAME", help="Name of the array in an .npz file or Zarr group.")
 @click.option("--weights", metavar="NAME", help="Column or array of the row weights.")
 @click.option(

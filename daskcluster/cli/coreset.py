@@ -12,6 +12,7 @@ from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     OUTPUT,
     SectionedCommand,
+    complete_path,
     declared_option,
     option,
     overwrite_option,
@@ -32,7 +33,7 @@ _OF_A_FIT = (
 
 
 @click.command("coreset", cls=SectionedCommand)
-@click.argument("source")
+@click.argument("source", shell_complete=complete_path)
 @takes_source()
 @declared_option(SIZE)
 @declared_option(

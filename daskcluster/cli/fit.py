@@ -12,6 +12,7 @@ from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
+    complete_path,
     option,
     overwrite_option,
     takes_console,
@@ -29,7 +30,7 @@ from daskcluster.methods.catalogue import ALGORITHMS
 
 
 @click.command("fit", cls=AlgorithmCommand)
-@click.argument("source")
+@click.argument("source", shell_complete=complete_path)
 @takes_source()
 @option("--model", section=OUTPUT, metavar="URL", help="Where to save the model.")
 @option(

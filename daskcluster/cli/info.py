@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.options import SectionedCommand, takes_console, takes_source
+from daskcluster.cli.options import SectionedCommand, complete_path, takes_console, takes_source
 from daskcluster.cli.output import Console
 
 _OF_A_CORESET = {
@@ -22,7 +22,7 @@ _OF_A_CORESET = {
 
 
 @click.command("info", cls=SectionedCommand)
-@click.argument("source", metavar="SOURCE_OR_MODEL")
+@click.argument("source", metavar="SOURCE_OR_MODEL", shell_complete=complete_path)
 @takes_source()
 @takes_console  # metadata only: there is no progress to show
 def command(source: str, opening: dict[str, Any], console: Console) -> None:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from daskcluster.cli.engines import Place
 from daskcluster.cli.main import DEBUG
-from daskcluster.cli.output import Console
+from daskcluster.cli.output import QUIET, Console
 from daskcluster.cli.values import Size, StorageOption, click_type, gather_options
 from daskcluster.parameters.parameter import Parameter
 
 OTHER = "Options"
+_PATHS = re.compile(r"\b(URL|FILE|DIR)\b")
 
 
 class SectionedOption(click.Option):
     """An option with a section."""
 
     def __init__(self, *arguments: Any, section: str = OTHER, **settings: Any) -> None:
+        if _PATHS.search(settings.get("metavar") or ""):
+            settings.setdefault("shell_complete", complete_path)
         super().__init__(*arguments, **settings)
         self.section = section
 
@@ -65,6 +70,17 @@ SHOWN = "Display"
 
 def _set_debug(ctx: click.Context, param: Any, value: bool) -> None:
     ctx.meta[DEBUG] = value
+
+
+def _set_quiet(ctx: click.Context, param: Any, value: bool) -> None:
+    ctx.meta[QUIET] = value
+
+
+def complete_path(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Let the shell complete a path."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 def _decorate(*options: Decorator[Any]) -> Decorator[Any]:
@@ -177,6 +193,16 @@ output_options = _decorate(
         section=SHOWN,
         default=None,
         help="Default: if stderr is a terminal.",
+    ),
+    option(
+        "-q",
+        "--quiet",
+        section=SHOWN,
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_set_quiet,
+        help="Show no progress and no table, only warnings and errors (and --json).",
     ),
     option(
         "--debug",

@@ -14,11 +14,21 @@ import click
 from daskcluster.events import Callback
 from daskcluster.kernels.compiling import watched
 
+QUIET = "daskcluster.quiet"
+"""Key of ``--quiet`` in the context of a command."""
+
+
+def _is_quiet() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(QUIET))
+
 
 def emit(record: dict[str, Any], rows: Sequence[tuple[str, str]], *, as_json: bool) -> None:
     """Write `rows` as a table, or `record` as JSON in the last line of stdout."""
     if as_json:
         click.echo(json.dumps(record, allow_nan=False))
+        return
+    if _is_quiet():
         return
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
@@ -29,6 +39,9 @@ def emit(record: dict[str, Any], rows: Sequence[tuple[str, str]], *, as_json: bo
 def watching(progress: bool | None) -> Iterator[tuple[Callback, ...]]:
     """Yield the callbacks that show progress on stderr, if enabled."""
     terminal = sys.stderr.isatty()
+    if _is_quiet():
+        yield ()
+        return
     if not (terminal if progress is None else progress):
         yield ()
         return

@@ -74,6 +74,7 @@ def _flag(name: str, variants: Variants, catalogue: Catalogue, *, required: bool
         return option(flags, name, section=section, default=None, help=text, callback=check)
     return option(
         first.flag,
+        *(["-k"] if name == "n_clusters" else []),
         name,
         section=section,
         required=required,

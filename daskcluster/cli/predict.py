@@ -11,6 +11,7 @@ from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     OUTPUT,
     SectionedCommand,
+    complete_path,
     option,
     overwrite_option,
     takes_console,
@@ -21,8 +22,8 @@ from daskcluster.cli.output import Console
 
 
 @click.command("predict", cls=SectionedCommand)
-@click.argument("model")
-@click.argument("source")
+@click.argument("model", shell_complete=complete_path)
+@click.argument("source", shell_complete=complete_path)
 @takes_source(weighted=False)
 @option(
     "--output",

@@ -14,6 +14,7 @@ from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
     SectionedCommand,
+    complete_path,
     option,
     overwrite_option,
     takes_console,
@@ -32,7 +33,7 @@ FORMATS = (".html", ".png", ".md", ".json")
 
 
 @click.command("report", cls=SectionedCommand)
-@click.argument("model")
+@click.argument("model", shell_complete=complete_path)
 @option(
     "--data",
     section=INPUT,

@@ -11,6 +11,7 @@ from daskcluster.cli.detach import Task, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     SectionedCommand,
+    complete_path,
     declared_option,
     option,
     takes_console,
@@ -34,8 +35,8 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, 
 
 
 @click.command("score", cls=SectionedCommand)
-@click.argument("model")
-@click.argument("source")
+@click.argument("model", shell_complete=complete_path)
+@click.argument("source", shell_complete=complete_path)
 @takes_source()
 @option(
     "--metrics",

@@ -8,6 +8,7 @@ import click
 
 from daskcluster.cli.options import (
     array_option,
+    complete_path,
     declared_option,
     flatten_option,
     output_options,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @click.command("shuffle")
-@click.argument("source")
-@click.argument("output")
+@click.argument("source", shell_complete=complete_path)
+@click.argument("output", shell_complete=complete_path)
 @declared_option(
     shared.RANDOM_STATE,
     help="Seed; the same seed and number of rows give the same order. Default: a fresh one.",

@@ -16,6 +16,7 @@ from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
     array_option,
+    complete_path,
     gather_columns,
     option,
     storage_option,
@@ -51,7 +52,7 @@ class StreamCommand(AlgorithmCommand):
 
 
 @click.command("stream", cls=StreamCommand)
-@click.argument("source")
+@click.argument("source", shell_complete=complete_path)
 @array_option
 @weights_option
 @option(

@@ -15,6 +15,7 @@ from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     OUTPUT,
     SectionedCommand,
+    complete_path,
     declared_option,
     option,
     overwrite_option,
@@ -61,7 +62,7 @@ def _numbers(text: str) -> dict[str, Any] | None:
 
 
 @click.command("sweep", cls=SectionedCommand)
-@click.argument("source")
+@click.argument("source", shell_complete=complete_path)
 @takes_source()
 @option(
     "--k",

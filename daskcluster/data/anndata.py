@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, MissingExtraError
+from daskcluster.extras import install_command
 
 
 def is_anndata(source: Any) -> bool:
@@ -82,7 +83,7 @@ def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None
         import pandas as pd
     except ImportError as error:
         raise MissingExtraError(
-            'annotating needs pandas; install it with: pip install "daskcluster[anndata]".'
+            f"annotating needs pandas; install it with: {install_command('anndata')}."
         ) from error
     values = np.asarray(labels)
     if values.shape != (adata.n_obs,):

@@ -16,6 +16,7 @@ from daskcluster.data.columns import (
     warn_of_id_columns,
 )
 from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
+from daskcluster.extras import install_command
 
 _INDEX = "__index_level_"
 """Prefix of the index of pandas in a schema: never a feature."""
@@ -33,8 +34,8 @@ def import_pyarrow() -> Any:
         import pyarrow as pa
     except ImportError as error:
         raise MissingExtraError(
-            "Parquet and csv files and Arrow tables need pyarrow. Remedy: pip install "
-            '"daskcluster[parquet]".'
+            "Parquet and csv files and Arrow tables need pyarrow. Remedy: "
+            f"{install_command('parquet')}."
         ) from error
     return pa
 

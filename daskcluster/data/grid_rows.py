@@ -16,6 +16,7 @@ from daskcluster.data.partitioned import StoredDataset
 from daskcluster.data.recipes import StoredRecipe
 from daskcluster.data.zarr import LOCAL_READERS, REMOTE_READERS, RowLayout, write_scratch
 from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
+from daskcluster.extras import install_command
 from daskcluster.storage.location import Location
 from daskcluster.storage.zarr_stores import open_store
 from daskcluster.typing import Visibility
@@ -277,7 +278,7 @@ def stored_coordinates(location: Location, *, needed: bool) -> dict[str, Any]:
         if not needed:
             return {}
         raise MissingExtraError(
-            'select= by coordinates needs xarray; install it with: pip install "daskcluster[xarray]".'
+            f"select= by coordinates needs xarray; install it with: {install_command('xarray')}."
         ) from error
     try:
         group = xarray.open_zarr(open_store(location), consolidated=False, chunks=None)

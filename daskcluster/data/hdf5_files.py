@@ -21,6 +21,7 @@ from daskcluster.errors import (
     InvalidDataError,
     MissingExtraError,
 )
+from daskcluster.extras import install_command
 from daskcluster.storage.files import StoredFile, open_file
 from daskcluster.storage.location import Location, explain
 from daskcluster.storage.retry import is_passing
@@ -122,7 +123,7 @@ def opened(place: Location) -> Iterator[Any]:
         import h5py
     except ImportError as error:
         raise MissingExtraError(
-            'HDF5 files need h5py. Remedy: pip install "daskcluster[hdf5]".'
+            f"HDF5 files need h5py. Remedy: {install_command('hdf5')}."
         ) from error
     if place.is_local:
         with h5py.File(place.url, "r") as content:

@@ -23,6 +23,7 @@ from daskcluster.errors import (
     InvalidParameterError,
     MissingExtraError,
 )
+from daskcluster.extras import install_command
 from daskcluster.storage.change_guard import ChangeGuard
 from daskcluster.storage.location import Location, locate
 
@@ -39,7 +40,7 @@ def import_lance() -> Any:
         import lance
     except ImportError as error:
         raise MissingExtraError(
-            'Lance datasets need pylance. Remedy: pip install "daskcluster[lance]".'
+            f"Lance datasets need pylance. Remedy: {install_command('lance')}."
         ) from error
     return lance
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunkwise.feature_scaling import PARTIAL, FeatureScaling
 from daskcluster.errors import InvalidParameterError, MissingExtraError
+from daskcluster.extras import install_command
 
 SHARED = ("n_iter_", "n_features_in_", "feature_names_in_")
 """Attributes with the same name and meaning on both sides."""
@@ -116,7 +117,7 @@ def faiss_index(estimator: Any) -> Any:
         import faiss
     except ImportError as error:
         raise MissingExtraError(
-            'to_faiss needs Faiss; install it with: pip install "daskcluster[faiss]".'
+            f"to_faiss needs Faiss; install it with: {install_command('faiss')}."
         ) from error
     centres = np.ascontiguousarray(estimator.cluster_centers_, np.float32)
     kind = faiss.IndexFlatIP if estimator.metric == "cosine" else faiss.IndexFlatL2

@@ -41,6 +41,7 @@ from daskcluster.errors import (
 )
 from daskcluster.estimators.opening import complete_of
 from daskcluster.events import Callback
+from daskcluster.extras import install_command
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.zarr_stores import open_store
 
@@ -169,8 +170,7 @@ def _variables(location: Location, names: Sequence[str]) -> Any:
         import xarray
     except ImportError as error:
         raise MissingExtraError(
-            "several arrays of a group need xarray; install it with: "
-            'pip install "daskcluster[xarray]".'
+            f"several arrays of a group need xarray; install it with: {install_command('xarray')}."
         ) from error
     group = xarray.open_zarr(open_store(location), consolidated=False)
     missing = [name for name in names if name not in group]

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from daskcluster.errors import MissingExtraError
+from daskcluster.extras import install_command
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ def _new_axes() -> Any:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError(
-            'plots need matplotlib; install it with: pip install "daskcluster[plots]".'
+            f"plots need matplotlib; install it with: {install_command('plots')}."
         ) from error
     # Without pyplot, a figure needs no display and is not kept alive.
     return Figure(figsize=(6.4, 4.0), layout="constrained").subplots()

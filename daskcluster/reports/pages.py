@@ -13,11 +13,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from daskcluster.errors import MissingExtraError
+from daskcluster.extras import install_command
 from daskcluster.reports.charts import WIDTH, Chart
 from daskcluster.reports.contents import Report, Table
 
-MISSING = 'matplotlib is not installed; pip install "daskcluster[plots]"'
 _DPI = 150
+
+
+def missing_matplotlib() -> str:
+    """Return what a page says where plots would be."""
+    return f"matplotlib is not installed; {install_command('plots')}"
 
 
 def can_draw() -> bool:
@@ -47,7 +52,7 @@ def as_png(charts: Sequence[tuple[str, Chart]], title: str) -> bytes:
     MissingExtraError
     """
     if not can_draw():
-        raise MissingExtraError(f"PNG output needs matplotlib, but {MISSING}.")
+        raise MissingExtraError(f"PNG output needs matplotlib, but {missing_matplotlib()}.")
     with style(title):
         heights = [chart.height + 0.3 for _, chart in charts]
         figure = _figure(sum(heights, 0.4))
@@ -113,7 +118,7 @@ def render(template: str, **values: Any) -> Markup:
 def as_html(report: Report) -> str:
     """Return a report as one HTML file without scripts or external resources."""
     drawn, sections = can_draw(), report.sections()
-    figures = {"drawn": drawn, "missing": MISSING, "picture": _picture}
+    figures = {"drawn": drawn, "missing": missing_matplotlib(), "picture": _picture}
     return str(render("report.html", report=report, sections=sections, **figures))
 
 

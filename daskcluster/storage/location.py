@@ -15,6 +15,7 @@ from daskcluster.errors import (
     InvalidParameterError,
     MissingExtraError,
 )
+from daskcluster.extras import install_command
 from daskcluster.storage.process_local import ProcessLocal
 from daskcluster.typing import Visibility
 
@@ -246,7 +247,7 @@ def explain(error: BaseException, location: Location, what: str = "dataset") -> 
     if isinstance(error, DaskClusterError):
         return error
     if isinstance(error, ImportError):
-        remedy = f'pip install "daskcluster[{extra}]"' if extra else "install the client it names"
+        remedy = install_command(extra) if extra else "install the client it names"
         return MissingExtraError(
             f"{location.url!r} needs a cloud client: {text}. Remedy: {remedy}."
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -39,7 +42,7 @@ def test_the_flags_are_those_of_all_algorithms_together() -> None:
         "--overwrite", "--algorithm", "--scheduler", "--workers", "--threads", "--memory-limit",
         "--timeout", "--scale", "--tls-ca", "--tls-cert", "--tls-key", "--json", "--progress", "--debug",
         "--resume", "--dry-run", "--name", "--detach", "--columns", "--drop", "--id-column", "--nulls",
-        "--missing", "--features", "--nodata",
+        "--missing", "--features", "--nodata", "-k", "-q", "--quiet",
     }  # fmt: skip
     assert flags - tables == others
 
@@ -292,3 +295,39 @@ def test_also_a_sub_command_of_dask(here: Path) -> None:
     assert "convert" in listed.stdout
     for arguments, code in ((["info", "absent"], 1), (["info"], 2), (["info", "rows.npy"], 0)):
         assert runner.invoke(dask, ["daskcluster", *arguments]).exit_code == code
+
+
+def completed(words: str, number: int) -> list[str]:
+    found = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from daskcluster.cli.main import main; main(prog_name='daskcluster')",
+        ],
+        env={
+            **os.environ,
+            "_DASKCLUSTER_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(number),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return found.stdout.split()
+
+
+def test_shells_complete_commands_algorithms_and_paths() -> None:
+    assert completed("daskcluster pre", 1) == ["plain,predict"]
+    assert "plain,nested" in completed("daskcluster fit --algorithm ne", 3)
+    assert completed("daskcluster fit rows", 2) == ["file,rows"]
+    assert completed("daskcluster fit x --model mod", 4) == ["file,mod"]
+
+
+def test_a_quiet_command_prints_json_alone(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(100, 2)))
+    flags = ["fit", str(tmp_path / "x.npy"), "-k", "2", "--model", str(tmp_path / "m"), "-q"]
+    plain = CliRunner().invoke(main, [*flags, "--progress"])
+    assert (plain.exit_code, plain.output) == (0, "")
+    found = CliRunner().invoke(main, [*flags, "--json", "--overwrite"])
+    assert json.loads(found.stdout)["n_rows"] == 100

@@ -19,6 +19,7 @@ from daskcluster.errors import (
     MissingExtraError,
     WrongTypeError,
 )
+from daskcluster.extras import install_command
 from daskcluster.storage.location import Location, explain
 
 
@@ -244,7 +245,7 @@ def test_missing_cloud_client_names_the_extra(url: str, extra: str) -> None:
 
     error = explain(ImportError("no client"), locate(url))
     assert isinstance(error, MissingExtraError)
-    assert f'pip install "daskcluster[{extra}]"' in str(error)
+    assert install_command(extra) in str(error)
 
 
 def test_unknown_scheme_and_empty_url() -> None:

@@ -124,4 +124,4 @@ def test_plots_are_left_out_with_a_reason(panels: list[Panel], tmp_path: Path, m
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     found = draw("plot.svg", "what", panels, tmp_path)
     assert isinstance(found, Note)
-    assert "daskcluster[plots]" in found.text
+    assert "[plots]" in found.text

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskcluster.errors import EngineError, MissingExtraError
 from daskcluster.events import Event
+from daskcluster.extras import install_command
 from daskcluster.methods.streaming.service.ledger import Oddity
 from daskcluster.methods.streaming.service.state import Cycle
 
@@ -100,7 +101,7 @@ class StreamMetrics:
             from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
         except ImportError as error:
             raise MissingExtraError(
-                'Metrics need prometheus_client. Remedy: pip install "daskcluster[metrics]".'
+                f"Metrics need prometheus_client. Remedy: {install_command('metrics')}."
             ) from error
         registry = CollectorRegistry()
         self._gauges: dict[str, Any] = {
