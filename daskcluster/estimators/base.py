@@ -27,6 +27,7 @@ from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.cells import is_xarray, map_cells
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import Labels, results_of_rows, save_rows
 from daskcluster.estimators.lazy import is_dask_frame, map_blocks, map_frame, scaled_blocks
@@ -125,8 +126,9 @@ class ClusterEstimator(
         return self.fit(X, sample_weight=sample_weight).transform(X)
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit, and return the label of every row; see ``labels_``."""
-        return self.fit(X, sample_weight=sample_weight).labels_
+        """Fit, and return the label of every row; see ``labels_``. Of a DataArray, a DataArray."""
+        labels = self.fit(X, sample_weight=sample_weight).labels_
+        return self.predict(X) if is_xarray(X) else labels
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
@@ -196,7 +198,7 @@ class CentreEstimator(ClusterEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), dask array or frame, Dataset, or URL
+        X : array-like of shape (n, d), dask array or frame, xarray.DataArray, Dataset, or URL
         n_nearest : int, optional
             Return this many nearest centres instead, nearest first.
         return_distance : bool
@@ -217,7 +219,8 @@ class CentreEstimator(ClusterEstimator):
         -------
         labels : ndarray of int32, shape (n,) or (n, n_nearest)
             For a dask array a lazy one with its row chunks, for a dask DataFrame a lazy Series with its
-            partitions and index; the output's URL with `output`.
+            partitions and index, for a DataArray one of its cells, with -1 where values are missing; the
+            output's URL with `output`.
         distances : ndarray of the same shape
             Only with `return_distance`.
 
@@ -293,6 +296,8 @@ class CentreEstimator(ClusterEstimator):
         return -found.inertia
 
     def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int, most: int) -> Any:
+        if is_xarray(X):
+            return map_cells(X, lambda rows: self._map(rows, fn, dtype, width, most), dtype, width)
         if hasattr(X, "__dask_graph__"):
             self._check_lazy_features(X)
             if is_dask_frame(X):

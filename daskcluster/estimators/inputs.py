@@ -15,6 +15,8 @@ from daskcluster.data.open import open_dataset
 from daskcluster.data.recipes import for_metric
 from daskcluster.data.sources import is_list_of_files, is_table
 from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.estimators.cells import is_xarray
+from daskcluster.estimators.grids import open_grid
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.parameters.shared import METHODS
 from daskcluster.typing import Dataset
@@ -67,6 +69,15 @@ def fit_dataset(
 
 
 def _opened(estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool) -> Dataset:
+    if is_xarray(X):
+        if sample_weight is not None:
+            raise InvalidParameterError(
+                "sample_weight cannot be given for the cells of a DataArray; use dc.open_grid and its rows."
+            )
+        # Cells without data are left out.
+        dataset = open_grid(X, nodata=np.nan).dataset
+        _remember_features(estimator, None, dataset, reset)
+        return dataset
     if _is_opened(X):
         dataset = open_dataset(X, weights=sample_weight)
         _remember_features(estimator, X, dataset, reset)

@@ -14,6 +14,7 @@ from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import ClusterEstimator
+from daskcluster.estimators.cells import is_xarray, map_cells
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import (
     check_enough_rows,
@@ -162,6 +163,8 @@ class KernelEstimator(ClusterEstimator):
         return GramRowParams.of(self._centres)
 
     def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int = 0) -> Any:
+        if is_xarray(X):
+            return map_cells(X, lambda rows: self._map(rows, fn, dtype, width), dtype, width)
         params = self._params()
         dataset = fit_dataset(self, X, None, reset=False)
         if hasattr(X, "__dask_graph__"):

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
+from daskcluster.estimators.cells import is_xarray
 from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import (
     check_enough_rows,
@@ -250,7 +251,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Learn the mixture and return the label of every row; see ``labels_``."""
-        return self.fit(X, sample_weight=sample_weight).labels_
+        labels = self.fit(X, sample_weight=sample_weight).labels_
+        return self.predict(X) if is_xarray(X) else labels
 
     # -- checks -----------------------------------------------------------------------------------
 

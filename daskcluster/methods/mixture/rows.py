@@ -20,6 +20,7 @@ from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.base import OnScale, SharesEngine
+from daskcluster.estimators.cells import is_xarray, map_cells
 from daskcluster.estimators.checkpoint_header import fingerprint_of_rows
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import results_of_rows, save_rows
@@ -329,6 +330,8 @@ class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
     def _map(
         self, X: Any, fn: Callable[[Chunk, Any], np.ndarray], dtype: np.dtype[Any], width: int = 0
     ) -> Any:
+        if is_xarray(X):
+            return map_cells(X, lambda rows: self._map(rows, fn, dtype, width), dtype, width)
         if hasattr(X, "__dask_graph__") and not width:
             # Imports dask, which only callers who hold a dask collection have paid for.
             from daskcluster.data.dask_array import rows_of

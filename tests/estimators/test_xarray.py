@@ -1,0 +1,65 @@
+"""Estimators take DataArrays and give DataArrays back, with coordinates, lazily for dask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import daskcluster as dc
+from daskcluster.errors import InvalidParameterError
+
+xr = pytest.importorskip("xarray", reason="xarray is not installed")
+
+RNG = np.random.default_rng(4)
+COVER = np.kron(RNG.integers(0, 3, (4, 5)), np.ones((6, 4), int))
+VALUES = np.eye(3)[:, COVER] * 20 + RNG.normal(size=(3, 24, 20))
+
+
+def raster(*, lazy: bool = False, gaps: bool = True) -> Any:
+    values = VALUES.copy()
+    if gaps:
+        values[1, 3:6, 2] = np.nan
+    found = xr.DataArray(
+        values,
+        dims=("band", "y", "x"),
+        coords={"y": np.arange(24) * 10.0, "x": np.arange(20) * 5.0, "spatial_ref": 7},
+    )
+    return found.chunk({"band": 1, "y": 7, "x": 20}) if lazy else found
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        dc.KMeans(3, random_state=0, init="k-means++"),
+        dc.VariationalGaussianMixture(3, random_state=0),
+        dc.KernelKMeans(3, random_state=0),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_cells_are_labelled(estimator: Any, lazy: bool) -> None:
+    rows = raster(lazy=lazy)
+    labels = estimator.fit_predict(rows)
+    assert (labels.chunks is not None) == lazy
+    assert (labels.dims, labels.dtype) == (("y", "x"), np.int32)
+    assert labels.spatial_ref.item() == 7
+    assert np.array_equal(labels.x, rows.x)
+    found = labels.values
+    assert np.array_equal(found == -1, np.isnan(raster().values[1]))
+    for label in range(3):
+        assert len(np.unique(COVER[found == label])) == 1
+    assert np.array_equal(estimator.predict(rows.transpose("y", "x", "band")).values, found)
+
+
+def test_distances_datasets_and_weights() -> None:
+    model = dc.KMeans(3, random_state=0).fit(raster())
+    distances = model.transform(raster(lazy=True))
+    assert distances.dims == ("y", "x", "value")
+    assert np.array_equal(np.isnan(distances.values[..., 0]), np.isnan(raster().values[1]))
+    whole = raster(gaps=False)
+    variables = xr.Dataset({str(i): whole[i] for i in range(3)})
+    assert np.array_equal(model.predict(variables), model.predict(whole))
+    with pytest.raises(InvalidParameterError, match="sample_weight cannot be given for the cells"):
+        dc.KMeans(3).fit(whole, sample_weight=np.ones(480))
