@@ -80,7 +80,8 @@ def bad_row_error(row: int, is_nan: bool, where: str = "") -> InvalidDataError:
     what = "NaN" if is_nan else "infinity or a value too large for the dtype"
     return InvalidDataError(
         f"Input X contains {what}: first in row {row}{where}; rows must be finite. "
-        "Remove or impute such rows before clustering."
+        "Leave such rows out with open_dataset(X, missing='drop'), fill them in with missing='mean' "
+        "(--missing), or impute them before clustering."
     )
 
 

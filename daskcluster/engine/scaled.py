@@ -128,7 +128,20 @@ class ScaledPlacement:
             return
         row, edges = data_statistics.bad_row, np.cumsum(self.placement.dataset.chunk_sizes)
         chunk = int(np.searchsorted(edges, row, side="right"))
-        raise bad_row_error(row, data_statistics.bad_is_nan, f" (chunk {chunk})")
+        where = f"{self._columns_of(row)} (chunk {chunk})"
+        raise bad_row_error(row, data_statistics.bad_is_nan, where)
+
+    def _columns_of(self, row: int) -> str:
+        """Return which named features of a row are not finite, for an error."""
+        names = getattr(self.placement.dataset, "feature_names", None)
+        if names is None:
+            return ""
+        values = np.asarray(self.placement.dataset.take(np.array([row])), np.float64)[0]
+        bad = [
+            repr(name) for name, value in zip(names, values, strict=True) if not np.isfinite(value)
+        ]
+        shown = ", ".join(bad[:5]) + (" ..." if len(bad) > 5 else "")
+        return f", column {shown}" if bad else ""
 
 
 def _origin(rows: Rows) -> np.ndarray:

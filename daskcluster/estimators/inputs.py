@@ -94,7 +94,11 @@ def _opened(estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool) -
         order=None,
         copy=False,
     )
-    return open_dataset(rows, weights=sample_weight)
+    dataset = open_dataset(rows, weights=sample_weight)
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is not None:
+        dataset.feature_names = tuple(names)  # type: ignore[attr-defined]
+    return dataset
 
 
 def _remember_scaling(estimator: Any, dataset: Dataset, scalable: bool) -> None:

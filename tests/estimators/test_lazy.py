@@ -105,3 +105,17 @@ def test_labels_of_a_fit_on_a_cluster_are_written_as_a_column(tmp_path: Any) -> 
         back = dd.read_parquet(str(tmp_path / "labelled")).compute()
     assert np.array_equal(back["label"], model.predict(rows))
     assert np.array_equal(back["a"], rows[:, 0])
+
+
+@pytest.mark.parametrize("kind", ["pandas", "dask", "arrow"])
+def test_errors_name_the_column_that_is_not_finite(kind: str) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    rows[41, 1] = np.nan
+    frame: Any = pd.DataFrame(rows, columns=["age", "income", "height"])
+    if kind == "dask":
+        frame = dd.from_pandas(frame, npartitions=2)
+    elif kind == "arrow":
+        columns = {name: frame[name].to_numpy() for name in frame}
+        frame = pytest.importorskip("pyarrow").table(columns)
+    with pytest.raises(ValueError, match=r"contains NaN: first in row 41, column 'income'"):
+        dc.KMeans(2).fit(frame)
