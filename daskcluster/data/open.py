@@ -244,7 +244,10 @@ def open_frame(
     if not choice.is_default or has_list_column(frame):
         return open_arrow(frame, columns=choice)
     warn_of_ids_in_frame(frame)
-    return open_array_like(frame, flatten=flatten)
+    dataset = open_array_like(frame, flatten=flatten)
+    if all(isinstance(name, str) for name in frame.columns):
+        dataset.feature_names = tuple(frame.columns)
+    return dataset
 
 
 def open_url(location: Location, *, array: str | None = None, flatten: bool = False) -> RowDataset:

@@ -234,12 +234,17 @@ def sizes(weights: np.ndarray) -> Chart:
         place = np.arange(1, len(ordered) + 1)
         if len(ordered) <= MOST_BARS:
             axes.bar(place, ordered, color=BLUE)
+            if len(ordered) <= MOST_NUMBERED:
+                axes.set_xticks(place, [str(cluster) for cluster in largest_first(weights)])
+            else:
+                axes.set_xticks([])
         else:
             axes.plot(place, np.maximum(ordered, 1e-300), color=BLUE)
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_ylim(bottom=max(ordered[ordered > 0].min(initial=1.0) / 2, 1e-300))
-        axes.set_xlabel("clusters, largest first")
+        numbered = "by number, " if len(ordered) <= MOST_NUMBERED else ""
+        axes.set_xlabel(f"clusters, {numbered}largest first")
         axes.set_ylabel("weight")
         _plain(axes)
 

@@ -15,6 +15,7 @@ from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import Model
 from daskcluster.reports import charts
 from daskcluster.reports.charts import Chart, Shape, numbers
+from daskcluster.reports.profiles import MOST_PROFILES, differences, in_words, profiles
 from daskcluster.reports.tables import (
     Rows,
     cluster_rows,
@@ -40,19 +41,23 @@ class Table:
     header : sequence of str
         Empty for a table of names and values; otherwise, cells are numbers.
     note : str
+    ends_in_words : bool
+        The last column is text.
     """
 
     rows: Sequence[Sequence[str]]
     header: Sequence[str] = ()
     note: str = ""
+    ends_in_words: bool = False
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report with a title."""
+    """A part of a report with a title; `technical` ones are folded."""
 
     title: str
     parts: Sequence[Table | Chart]
+    technical: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,13 +108,15 @@ class Report:
     def sections(self) -> list[Section]:
         """Return all sections that are not empty."""
         model = self.model
+        convergence = _present(charts.convergence(model.history, model.n_rows))
         found = [
-            Section("Summary", [Table([*rows_of_model(model), *self.facts])]),
-            Section("Convergence", _present(charts.convergence(model.history, model.n_rows))),
-            Section("Where time and bytes went", _effort(model)),
+            Section("What sets the clusters apart", self._profiles()),
             Section("Centres", self._centres()),
             *self._clusters(),
-            Section("Parameters", _parameters(model)),
+            Section("Summary of the fit", [Table([*rows_of_model(model), *self.facts])]),
+            Section("Convergence", convergence, technical=True),
+            Section("Where time and bytes went", _effort(model), technical=True),
+            Section("Parameters", _parameters(model), technical=True),
         ]
         return [section for section in found if section.parts]
 
@@ -123,6 +130,34 @@ class Report:
             return None
         return Clusters("Clusters in the fit", model.sizes, model.weights, model.costs)
 
+    def _profiles(self) -> list[Table | Chart]:
+        """Return sizes, and what sets each cluster apart by the names of its features."""
+        clusters, model = self.data or self._fitted(), self.model
+        if clusters is None or self.image_shape is not None or model.n_clusters < 2:
+            return []
+        numbered = tuple(f"feature {j}" for j in range(model.n_features))
+        names = getattr(model, "feature_names", None) or numbered
+        weights = clusters.weights
+        total = float(np.sum(weights))
+        within = float(np.sum(clusters.costs)) / total / model.n_features if total > 0 else 0.0
+        found = differences(model.centres, weights, within)
+        shown = largest(weights, MOST_PROFILES)
+        rows = [
+            (
+                str(cluster),
+                f"{int(clusters.sizes[cluster]):,}",
+                f"{weights[cluster] / total:.1%}",
+                in_words(found[cluster], names),
+            )
+            for cluster in shown
+        ]
+        rest = int((weights > 0).sum()) - len(shown)
+        note = "Differences of the centre from the mean of all rows, in standard deviations, largest first."
+        note += f" {rest:,} smaller clusters are not listed." if rest > 0 else ""
+        header = ("cluster", "rows", "share", "what sets it apart")
+        table = Table(rows, header, note, ends_in_words=True)
+        return [table, *_present(profiles(found, weights, names))]
+
     def _centres(self) -> list[Table | Chart]:
         clusters = self.data or self._fitted()
         weights = np.ones(self.model.n_clusters) if clusters is None else clusters.weights
@@ -135,7 +170,11 @@ class Report:
 
     def _clusters(self) -> list[Section]:
         found = [one for one in (self._fitted(), self.data) if one is not None]
-        sections = [Section(one.title, _of_clusters(one)) for one in found]
+        # Those of the data come first; the same figures of the fit are folded.
+        sections = [
+            Section(one.title, _of_clusters(one), technical=one is not found[-1])
+            for one in reversed(found)
+        ]
         if self.data is not None and self.data.examples is not None:
             shape = self.image_shape
             sections.append(

@@ -171,3 +171,27 @@ def test_tables_have_as_many_cells_as_headers(report: Report) -> None:
         for part in section.parts:
             if isinstance(part, Table):
                 assert all(len(row) == len(part.header or ("", "")) for row in part.rows)
+
+
+def test_clusters_are_told_apart_by_the_names_of_features() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.choice(3, 600, p=[0.5, 0.3, 0.2])
+    means = np.array([[0.0, 0, 5], [9, 0, 5], [0, 4, 5]])
+    rows = means[labels] + rng.normal(size=(600, 3)) * [1, 1, 1e-9]
+    frame = pytest.importorskip("pandas").DataFrame(rows, columns=["age", "<b>income", "height"])
+    model = dc.KMeans(3, random_state=0, init=means).fit(frame).to_model()
+    report = Report(model, "people")
+    first = report.sections()[0]
+    assert first.title == "What sets the clusters apart"
+    table = first.parts[0]
+    assert isinstance(table, Table)
+    told = {int(row[0]): (row[2], row[3]) for row in table.rows}
+    assert [told[j][1].split(" +")[0] for j in (1, 2)] == ["age", "<b>income"]
+    assert told[0][0].startswith(("4", "5"))
+    assert told[0][1].startswith(("age -", "<b>income -"))
+    page = as_html(report)
+    assert "&lt;b&gt;income" in page
+    assert "<b>income" not in page
+    assert page.index("What sets the clusters apart") < page.index("<details>")
+    assert page.index("<details>") < page.index('id="s4">Convergence')
+    assert as_markdown(report).count("what sets it apart") == 1

@@ -187,9 +187,9 @@ def command(
 def _dataset(source: str, opening: dict[str, Any], dtype: str) -> Dataset:
     shape = _SHAPE.fullmatch(source)
     if shape is None:
-        from daskcluster.data.open import open_dataset
+        from daskcluster.jobs.opening import open_metadata
 
-        return open_dataset(source, **opening)
+        return open_metadata(source, opening)
     from daskcluster.data.generate import GeneratedDataset, Mixture
 
     return GeneratedDataset(Mixture(int(shape[2]), n_clusters=1, dtype=dtype), int(shape[1]))
