@@ -12,7 +12,7 @@ from daskcluster.reports.charts import WIDTH, Chart
 MOST_PROFILES = 30
 """Number of largest clusters whose profiles are shown."""
 MOST_FEATURES = 24
-_TOLD = 3
+_SHOWN = 3
 _NEAR = 0.25
 """A difference below a quarter of a standard deviation is not worth a word."""
 
@@ -54,9 +54,9 @@ def in_words(row: np.ndarray, names: tuple[str, ...]) -> str:
     >>> in_words(np.array([0.1, -0.8, 2.06]), ("height", "age", "income"))
     'income +2.1, age -0.8'
     """
-    order = np.argsort(-np.abs(row), kind="stable")[:_TOLD]
-    told = [f"{names[j]} {row[j]:+.1f}" for j in order if abs(row[j]) >= _NEAR]
-    return ", ".join(told) or "like the average row"
+    order = np.argsort(-np.abs(row), kind="stable")[:_SHOWN]
+    shown = [f"{names[j]} {row[j]:+.1f}" for j in order if abs(row[j]) >= _NEAR]
+    return ", ".join(shown) or "like the average row"
 
 
 def telling(found: np.ndarray, weights: np.ndarray, most: int = MOST_FEATURES) -> np.ndarray:

@@ -173,7 +173,7 @@ def test_tables_have_as_many_cells_as_headers(report: Report) -> None:
                 assert all(len(row) == len(part.header or ("", "")) for row in part.rows)
 
 
-def test_clusters_are_told_apart_by_the_names_of_features() -> None:
+def test_clusters_are_distinguished_by_the_names_of_features() -> None:
     rng = np.random.default_rng(0)
     labels = rng.choice(3, 600, p=[0.5, 0.3, 0.2])
     means = np.array([[0.0, 0, 5], [9, 0, 5], [0, 4, 5]])
@@ -185,10 +185,10 @@ def test_clusters_are_told_apart_by_the_names_of_features() -> None:
     assert first.title == "What sets the clusters apart"
     table = first.parts[0]
     assert isinstance(table, Table)
-    told = {int(row[0]): (row[2], row[3]) for row in table.rows}
-    assert [told[j][1].split(" +")[0] for j in (1, 2)] == ["age", "<b>income"]
-    assert told[0][0].startswith(("4", "5"))
-    assert told[0][1].startswith(("age -", "<b>income -"))
+    words = {int(row[0]): (row[2], row[3]) for row in table.rows}
+    assert [words[j][1].split(" +")[0] for j in (1, 2)] == ["age", "<b>income"]
+    assert words[0][0].startswith(("4", "5"))
+    assert words[0][1].startswith(("age -", "<b>income -"))
     page = as_html(report)
     assert "&lt;b&gt;income" in page
     assert "<b>income" not in page
