@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import Any
 
 from daskcluster.dashboard.histories import FitHistory, Step
@@ -35,7 +36,10 @@ def whole_page(title: str, part: str, *, root: str) -> str:
     root : str
         The way from the page to the folder of the dashboard's pages, such as ``"../"``.
     """
-    return render("dashboard.html", title=title, part=part, root=root)
+    # Dask's own pages need bokeh, which is not among our dependencies.
+    has_dask_pages = find_spec("bokeh") is not None
+    values = {"title": title, "part": part, "root": root, "has_dask_pages": has_dask_pages}
+    return render("dashboard.html", **values)
 
 
 def list_of_fits(fits: Sequence[FitHistory], now: float) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.dashboard import histories
+from daskcluster.dashboard import histories, pages
 from daskcluster.dashboard.histories import FitHistories, FitHistory
 from daskcluster.dashboard.pages import (
     SILENT_SECONDS,
@@ -225,3 +225,11 @@ def test_a_preload_adds_the_page_once_and_remembers() -> None:
     page.log_event("another topic", client.messages[0])
     page.log_event(TOPIC, begin("after")[0].messages[0])
     assert {fit.facts["name"] for fit in page.fits.newest_first()} == {"before", "after"}
+
+
+@pytest.mark.parametrize("found", [None, object()])
+def test_a_link_to_dasks_pages_needs_bokeh(found: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "find_spec", lambda name: found)
+    page = whole_page("Fits", "", root="")
+    assert ("status" in page) == (found is not None)
+    assert '<meta name="viewport"' in page
