@@ -131,7 +131,7 @@ def test_a_report_has_no_costs_that_nobody_measured(tmp_path):
     titles = [
         one.title for one in Report(load_document(str(tmp_path / "model")), "model").sections()
     ]
-    assert "Summary" in titles
+    assert "Summary of the fit" in titles
     assert "Clusters in the fit" not in titles
 
 

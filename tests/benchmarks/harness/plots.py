@@ -69,7 +69,11 @@ def why_not(folder: Path | None) -> Note | None:
     """Return the reason why plots cannot be drawn, None if they can."""
     if folder is None:
         return Note("The plot is drawn with --output.")
-    return None if drawing.can_draw() else Note(f"The plot is left out: {drawing.MISSING}.")
+    return (
+        None
+        if drawing.can_draw()
+        else Note(f"The plot is left out: {drawing.missing_matplotlib()}.")
+    )
 
 
 @contextmanager
