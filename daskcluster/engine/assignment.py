@@ -7,6 +7,7 @@ row. As few as possible move, since a partition that moves loses its cached rows
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,11 @@ calibrate`."""
 MAX_REMAINING_TASKS = 4
 """About the largest number of tasks in which the rest of a slot is handed out."""
 LEAST_MEASURED_SECONDS = 0.1
+TASK_LIMIT_SECONDS = 5.0
+"""About the longest task: a lost worker costs no more, and a worker that joins finds work soon."""
+_DRIVER_SHARE = 0.1
+"""Most of its time that the driver may spend on tasks that are cut for that reason."""
+_UNMEASURED_PARTITIONS, _UNMEASURED_TASKS = 32, 8
 _UNEVEN = 1.2
 _UNEVEN_PASSES = 2
 
@@ -66,6 +72,25 @@ class Assignment:
         """Estimate the seconds that a slot takes for partitions; None if it was not measured yet."""
         rate = self._rates.get(slot)
         return None if not rate else self._count(indices) / rate
+
+    def task_limit(self, n_bytes: int = 0) -> int:
+        """Return the most partitions of a task, for about `TASK_LIMIT_SECONDS` of work.
+
+        Until a speed is measured, that is an eighth of a slot's partitions, at least 32.
+
+        Parameters
+        ----------
+        n_bytes : int
+            Sent and returned with each task.
+        """
+        n_slots = max(1, len(self._lists))
+        share = len(self._n_rows) / n_slots
+        if not self._rates or not sum(self._n_rows):
+            return max(_UNMEASURED_PARTITIONS, math.ceil(share / _UNMEASURED_TASKS))
+        each = n_slots * (TASK_SECONDS + n_bytes * TASK_BYTE_SECONDS)
+        rate = sum(self._rates.values()) / len(self._rates)
+        rows = rate * max(TASK_LIMIT_SECONDS, each / _DRIVER_SHARE)
+        return max(1, int(rows * len(self._n_rows) / sum(self._n_rows)))
 
     def settle(self, threads: Mapping[str, int]) -> None:
         """Assign every partition to a slot of the current workers.
@@ -179,6 +204,8 @@ class TaskQueue:
     stay : bool
         Hand the rest only to slots of the same worker. On another worker, state would have to be rebuilt in
         this pass, and here again in the next.
+    limit : int, optional
+        Most partitions of a task of the rest. Default: no limit.
     """
 
     def __init__(
@@ -187,10 +214,12 @@ class TaskQueue:
         rest: Mapping[Slot, Sequence[int]],
         *,
         stay: bool = False,
+        limit: int | None = None,
     ) -> None:
         self.initial = {slot: tuple(indices) for slot, indices in initial.items()}
         self._rest = {slot: deque(indices) for slot, indices in rest.items()}
         self._stay = stay
+        self._limit = limit
 
     @classmethod
     def cut(
@@ -209,31 +238,42 @@ class TaskQueue:
             slot: own if only is None else [index for index in own if index in only]
             for slot, own in assignment.lists.items()
         }
+        limit = assignment.task_limit(n_bytes)
         cuts = {
-            slot: len(own)
-            - _rest_length(assignment, slot, own, n_bytes) * _has_help(assignment, slot, stay)
+            slot: min(
+                limit,
+                len(own)
+                - _rest_length(assignment, slot, own, n_bytes) * _has_help(assignment, slot, stay),
+            )
             for slot, own in lists.items()
         }
         return cls(
             {slot: own[: cuts[slot]] for slot, own in lists.items()},
             {slot: own[cuts[slot] :] for slot, own in lists.items()},
             stay=stay,
+            limit=limit,
         )
 
     @property
     def n_tasks(self) -> int:
         """Approximate number of tasks."""
         left = sum(map(len, self._rest.values()))
-        return len(self.initial) + min(left, MAX_REMAINING_TASKS * len(self._rest))
+        most = MAX_REMAINING_TASKS * len(self._rest) + left // (self._limit or max(1, left))
+        return len(self.initial) + min(left, most)
+
+    @property
+    def is_shared(self) -> bool:
+        """True if partitions are left for the slots of any worker."""
+        return not self._stay and any(self._rest.values())
 
     def again(self) -> TaskQueue:
         """Return a copy in which no task is taken yet."""
-        return TaskQueue(self.initial, self._rest, stay=self._stay)
+        return TaskQueue(self.initial, self._rest, stay=self._stay, limit=self._limit)
 
     def take(self, slot: Slot) -> tuple[int, ...]:
         """Return the next partitions for a slot: its own, or those of the slot with the most left.
 
-        Each call takes half of an even share, so that the last tasks are small.
+        Each call takes half of an even share, so that the last tasks are small, and at most the limit.
         """
         shared = [
             rest
@@ -244,7 +284,7 @@ class TaskQueue:
         if not left:
             return ()
         rest = self._rest.get(slot) or max(shared, key=len)
-        count = min(len(rest), -(-left // (2 * len(shared))))
+        count = min(len(rest), -(-left // (2 * len(shared))), self._limit or left)
         return tuple(rest.popleft() for _ in range(count))
 
     def take_rest(self) -> dict[Slot, tuple[int, ...]]:

@@ -1,8 +1,8 @@
 """The Dask engine: passes over a dataset on the workers of a cluster.
 
-Each pass is one large task per worker thread, and a few small ones for load balance. Only totals are
-returned. Tasks of one pass never depend on tasks of another, so losing a worker costs no more than its
-share of one pass; `daskcluster.engine.pass_run` sends that share to other workers.
+Each pass is one task per worker thread, or several of a few seconds, and small ones for load balance. Only
+totals are returned. Tasks of one pass never depend on tasks of another, so losing a worker costs no more
+than the seconds of its task; `daskcluster.engine.pass_run` sends it to another worker.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from distributed import wait
 
 from daskcluster.engine.connect import TIMEOUT, Client, KilledWorker, check_versions, connect
 from daskcluster.engine.dask_placement import DaskPlacement
+from daskcluster.engine.demand import Demand
 from daskcluster.engine.engine import AHEAD, Engine
 from daskcluster.engine.fit_log import FitLog
 from daskcluster.engine.memory import Footprint, MemoryPlan, project
@@ -167,9 +168,11 @@ class DaskEngine(Engine):
     ) -> DaskPlacement:
         registry = WorkerRegistry(self.client, self._timeout, self._memory_limit)
         cleanup = ExitStack()
+        demand = cleanup.enter_context(Demand(self.client))
         try:
             with registry.watched():
                 check_versions(self.client)
+                demand.show(1)
                 near, travels = bring_near(dataset, registry.refresh(), cleanup)
                 if not travels:
                     publish(callbacks, WorkersPrepare())
@@ -181,6 +184,7 @@ class DaskEngine(Engine):
         return DaskPlacement(
             self.client,
             registry,
+            demand,
             dataset,
             near,
             travels=travels,

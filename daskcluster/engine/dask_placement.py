@@ -11,6 +11,7 @@ from typing import Any
 from daskcluster.engine.assignment import MAX_REMAINING_TASKS, TaskQueue
 from daskcluster.engine.cache import ResidentCache, cached_bytes
 from daskcluster.engine.connect import Client
+from daskcluster.engine.demand import Demand
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import BASELINE_BYTES, RESIDENT_SHARE, Footprint
 from daskcluster.engine.operations import FoldState, Operation
@@ -30,6 +31,7 @@ class DaskPlacement(Placement):
         self,
         client: Client,
         registry: WorkerRegistry,
+        demand: Demand,
         dataset: Dataset,
         source: Dataset,
         *,
@@ -51,6 +53,8 @@ class DaskPlacement(Placement):
             [held_size(source, span) for span in self._rows.spans] if stays else [],
             footprint.row_bytes,
         )
+        self._demand = demand
+        demand.show(self.n_threads)
         self._baselines: dict[str, int] = {}
         self._folder: str | None = None
 
@@ -135,6 +139,7 @@ class DaskPlacement(Placement):
                 n_threads={address: worker.n_threads for address, worker in workers.items()},
                 on_rows=self._report_rows if report else lambda count: None,
                 on_value=on_value,
+                demand=self._demand,
             )
             n_tasks = len(rows.assignment.lists) * (1 + MAX_REMAINING_TASKS)
             tasks = TaskQueue.cut(

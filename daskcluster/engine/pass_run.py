@@ -22,6 +22,8 @@ from distributed import KilledWorker
 from daskcluster.engine.assignment import Slot, Task, TaskQueue
 from daskcluster.engine.cache import ResidentCache
 from daskcluster.engine.compat import dumps, ended_unexpectedly, processing_keys
+from daskcluster.engine.demand import Demand
+from daskcluster.engine.newcomers import Newcomers
 from daskcluster.engine.operations import Folding
 from daskcluster.engine.registry import WorkerRegistry
 from daskcluster.engine.transfer import (
@@ -46,8 +48,7 @@ _RETRIES = 2
 _TREE_ATTEMPTS = 4
 _MOST_SENDS = 8
 _MOST_DEATHS = 3
-"""Deaths of workers after which a task is quarantined. Dask counts too, but from zero when a task is sent
-again."""
+"""Deaths of workers until a task is quarantined. Dask counts from zero when a task is sent again."""
 
 
 class PassRun:
@@ -65,6 +66,8 @@ class PassRun:
         Called with the number of rows of every finished task.
     on_value : callable (value) -> None, optional
         Called with the value of every task, instead of combining the values.
+    demand : Demand, optional
+        Raised to the threads that the pass can use, as soon as the speed of a task is measured.
 
     Attributes
     ----------
@@ -84,13 +87,15 @@ class PassRun:
         n_threads: Mapping[str, int],
         on_rows: Callable[[int], None],
         on_value: Callable[[Any], None] | None = None,
+        demand: Demand | None = None,
     ) -> None:
         self._client = client
         self._registry = registry
         self._rows = rows
         self._cache = cache
         self._payload = payload
-        self._n_threads = n_threads
+        self._n_threads = dict(n_threads)
+        self._demand = demand
         self._on_rows = on_rows
         self._totals = Totals(client, registry, payload.operation, on_value)
         self._name = rows.name, uuid.uuid4().hex
@@ -143,6 +148,7 @@ class PassRun:
         self._arrived: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._fetched: dict[str, Fetched[TaskResult]] = {}
         self._pool = ThreadPoolExecutor(FETCHED_TOGETHER, thread_name_prefix="daskcluster-fetch")
+        self._newcomers = Newcomers(self._registry, self._pool)
         try:
             for slot, indices in tasks.initial.items():
                 if indices:
@@ -192,6 +198,7 @@ class PassRun:
     def _next(self) -> Sequence[Future]:
         """Return the futures that have arrived, at least one; fetch the results of several in parallel."""
         while True:
+            self._admit()
             try:
                 arrived = [self._arrived.get(timeout=POLL_SECONDS)]
                 break
@@ -203,6 +210,15 @@ class PassRun:
             if future.key in self._in_flight and future.status == "finished":
                 self._fetched[future.key] = self._pool.submit(self.fetch, future)
         return arrived
+
+    def _admit(self) -> None:
+        """Give tasks to workers that have joined since the pass began, two for each thread."""
+        if self._tasks.is_shared:
+            for worker, n_threads in self._newcomers.ready(self._n_threads).items():
+                self._n_threads[worker] = n_threads
+                self._see({*self._present, worker})
+                for slot in [Slot(worker, thread) for thread in range(n_threads)] * 2:
+                    self._feed(slot)
 
     def _send_stranded(self) -> None:
         in_flight = {key: task for key, (_, task) in self._in_flight.items()}
@@ -302,10 +318,8 @@ class PassRun:
     def submit(self, task: Task) -> Future:
         """Send one task."""
         worker, indices = task.slot.worker, task.indices
-        empty = [None] * len(indices)
-        resident, states = (
-            (empty, empty) if self._cache is None else self._cache.on(worker, indices)
-        )
+        none = [None] * len(indices)
+        resident, states = self._cache.on(worker, indices) if self._cache else (none, none)
         return self._client.submit(
             work,
             self._name,
@@ -337,6 +351,8 @@ class PassRun:
         # The time of skipped rows says nothing about the slot's speed.
         if task.is_initial and not result.skipped:
             self.speeds[task.slot] = (result.rows, result.seconds)
+        if self._demand is not None and not result.skipped:
+            self._demand.learn(result.rows, result.seconds, self._rows.spans)
         self._totals.add(result, future)
         self._on_rows(result.rows)
 

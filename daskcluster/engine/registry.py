@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError
@@ -16,6 +16,7 @@ import psutil
 
 from daskcluster.chunk import compute_dtype
 from daskcluster.engine.compat import running_workers, threads_of
+from daskcluster.engine.demand import Demand
 from daskcluster.engine.worker import make_ready
 from daskcluster.errors import (
     DaskClusterError,
@@ -152,6 +153,7 @@ class WorkerRegistry:
             )
         self._address = client.scheduler.address
         self._alone_since: float | None = None
+        self._refreshing = threading.Lock()
 
     def open(self, recipe: Recipe) -> None:
         """Let every worker open the dataset; from then on, only workers that can read it are used.
@@ -176,8 +178,11 @@ class WorkerRegistry:
         SchedulerUnreachableError
             The scheduler is gone.
         """
+        with self._refreshing, Demand(self._client) as demand:
+            return self._refresh(demand)
+
+    def _refresh(self, demand: Demand) -> dict[str, WorkerInfo]:
         deadline = time.monotonic() + self._timeout
-        payload = None
         while True:
             there = self._running()
             self._inspect([address for address in there if address not in self._reports])
@@ -189,7 +194,7 @@ class WorkerRegistry:
             if time.monotonic() > deadline:
                 raise EngineError(self._nobody())
             # An adaptive cluster starts workers only if tasks are waiting.
-            payload = payload or self._client.submit(os.getpid, pure=False)
+            demand.show(1)
             time.sleep(_STEP_SECONDS)
 
     def present(self) -> set[str]:

@@ -99,6 +99,7 @@ def drained(tasks: TaskQueue, slots: list[Slot]) -> list[tuple[Slot, tuple[int, 
 
 def test_a_tenth_is_kept_back_and_pieces_get_smaller() -> None:
     assignment = settled(n=80, a=1, b=1)
+    assignment.learn({A: (4000, 1.0), B: (4000, 1.0)})
     tasks = TaskQueue.cut(assignment)
     assert [len(head) for head in tasks.initial.values()] == [36, 36]
     pieces = drained(tasks, [A, B])
@@ -107,13 +108,38 @@ def test_a_tenth_is_kept_back_and_pieces_get_smaller() -> None:
 
 
 def test_an_idle_slot_helps_the_longest_tail() -> None:
-    assignment = settled(n=80, a=1, b=1)
+    assignment = settled(n=64, a=1, b=1)
     taken = drained(TaskQueue.cut(assignment), [A])
-    assert sorted(i for _, piece in taken for i in piece) == [36, 37, 38, 39, 76, 77, 78, 79]
+    assert sorted(i for _, piece in taken for i in piece) == [29, 30, 31, 61, 62, 63]
+
+
+def test_tasks_of_a_long_pass_take_seconds() -> None:
+    assignment = settled(n=400, a=1, b=1)
+    # Not measured yet: an eighth of the partitions of a slot, at least 32.
+    assert assignment.task_limit() == 32
+    assert settled(n=4000, a=1, b=1).task_limit() == 250
+    assignment.learn({A: (2_000, 10.0), B: (2_000, 20.0)})  # 150 rows a second
+    assert assignment.task_limit() == 7
+    tasks = TaskQueue.cut(assignment)
+    assert [len(head) for head in tasks.initial.values()] == [7, 7]
+    pieces = [len(piece) for _, piece in drained(tasks, [A, B, C])]
+    assert sum(pieces) == 386
+    assert max(pieces) == 7
+    # A worker that joins takes from them, unless state stays where it is.
+    assert TaskQueue.cut(assignment).is_shared
+    assert not TaskQueue.cut(assignment, stay=True).is_shared
+    assert not TaskQueue.cut(assignment, stay=True).take(C)
+
+
+def test_tasks_that_return_much_are_longer() -> None:
+    assignment = settled(n=4000, a=1, b=1)
+    assignment.learn({A: (10_000, 10.0), B: (10_000, 10.0)})
+    # 250 MB a task keep the driver busy for a second: a task takes ten for each of the two slots.
+    assert assignment.task_limit(250_000_000) == pytest.approx(10 * 20, rel=0.01)
 
 
 def test_tails_whose_state_stays_go_to_slots_of_their_worker() -> None:
-    assignment = settled(n=80, a=2, b=1)
+    assignment = settled(n=96, a=2, b=1)
     tasks = TaskQueue.cut(assignment, stay=True)
     second = Slot("a", 1)
     # One slot alone keeps nothing back: nobody could help it.
@@ -132,7 +158,7 @@ def test_tails_whose_state_stays_go_to_slots_of_their_worker() -> None:
 
 def test_short_lists_and_short_passes_have_no_tail() -> None:
     assert not TaskQueue.cut(settled(n=3, a=1)).take(A)
-    assert not TaskQueue.cut(settled(n=80, a=1)).take(A)  # nobody could help this slot
+    assert not TaskQueue.cut(settled(n=30, a=1)).take(A)  # nobody could help this slot
     assert not TaskQueue.cut(settled(n=6, a=1, b=1)).take(A)
     assignment = settled(n=80, a=1, b=1)
     assignment.learn({A: (4000, 0.02), B: (4000, 0.02)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +49,8 @@ class FakeCluster(PassRun):
         self.cancelled: list[Any] = []
         self.gone: set[str] = set()
         self.ended: dict[str, int] = {}
+        self.workers: set[str] = set()
+        self._registry: Any = SimpleNamespace(present=lambda: self.workers, refresh=self.refresh)
 
     def submit(self, task: Task) -> Any:
         self.sent.append(task)
@@ -73,6 +76,9 @@ class FakeCluster(PassRun):
 
     def cancel(self, futures: Sequence[Any]) -> None:
         self.cancelled += futures
+
+    def refresh(self) -> Mapping[str, Any]:
+        return {worker: SimpleNamespace(n_threads=1) for worker in self.workers}
 
     def take_result(self, task: Task, result: TaskResult, future: Any) -> None:
         self.settled += task.indices
@@ -313,6 +319,24 @@ def test_lanes_without_a_head_start_with_a_tail() -> None:
     cluster = FakeCluster(fine)
     cluster.settle(TaskQueue({A: (0,), B: ()}, {A: (1, 2, 3)}))
     assert sorted(cluster.settled) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("stay", [False, True])
+def test_a_worker_that_joins_within_a_pass_gets_tasks(
+    stay: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daskcluster.engine.newcomers.JOIN_SECONDS", 0)
+
+    def slowly(task: Task) -> tuple[str, Any]:
+        cluster.workers.add("b")
+        time.sleep(0.02)
+        return fine(task)
+
+    cluster = FakeCluster(slowly)
+    queue = TaskQueue({A: (0,)}, {A: tuple(range(1, 8))}, stay=stay, limit=1)
+    cluster.settle(queue)
+    assert sorted(cluster.settled) == list(range(8))
+    assert {task.slot for task in cluster.sent} == ({A} if stay else {A, B})
 
 
 def test_no_partition_at_all() -> None:

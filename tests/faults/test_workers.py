@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -259,6 +260,65 @@ def test_an_adaptive_cluster_starts_from_nothing(dataset: Any, truth: int) -> No
         cluster.adapt(minimum=0, maximum=1, interval="100ms")
         with DaskEngine(client, timeout=60).place(dataset) as placed:
             assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_an_adaptive_cluster_has_the_workers_that_a_fit_can_use(
+    start: int, dataset: Any, truth: int
+) -> None:
+    """Each pass is a second of work, for which Dask alone would keep one worker."""
+    with (
+        LocalCluster(
+            n_workers=start, threads_per_worker=1, host="127.0.0.1",
+            dashboard_address="127.0.0.1:0", silence_logs=50,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):  # fmt: skip
+        cluster.adapt(minimum=0, maximum=3, interval="100ms")
+
+        def workers() -> int:
+            return len(client.scheduler_info(n_workers=-1)["workers"])
+
+        with DaskEngine(client, timeout=60).place(dataset) as placed:
+            params = {"factor": 1, "folder": tempfile.gettempdir(), "seconds": 0.04}
+            assert placed.reduce(r.SLOW, params)[1] == truth
+            assert soon(lambda: workers() == 3)
+            time.sleep(1)  # ten decisions without a task
+            assert workers() == 3
+            assert placed.reduce(r.SLOW, params)[1] == truth
+        assert soon(lambda: workers() == 0)
+
+
+def test_an_operator_scales_a_cluster_by_what_a_fit_can_use(
+    dataset: Any, truth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator of Kubernetes asks the scheduler for a target, and retires workers by name."""
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        DaskEngine(client, timeout=60).place(dataset) as placed,
+    ):  # fmt: skip
+        params = {"factor": 1, "folder": str(tmp_path), "seconds": 0.5}
+        monkeypatch.setattr("daskcluster.engine.assignment._UNMEASURED_PARTITIONS", 2)
+        seen: list[bool] = []
+
+        def operator() -> None:
+            target = client.scheduler.adaptive_target
+            seen.append(soon(lambda: client.sync(target) >= 3, 30))
+            cluster.scale(2)
+            seen.append(soon(lambda: len(list(tmp_path.iterdir())) == 2, 30))  # both work
+            names = client.sync(client.scheduler.workers_to_close, n=1, attribute="name")
+            client.sync(client.scheduler.retire_workers, names=names)
+
+        thread = threading.Thread(target=operator)
+        thread.start()
+        assert placed.reduce(r.SLOW, params)[1] == truth
+        thread.join()
+        assert seen == [True, True]
+        assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
 
 
 def test_rows_that_end_their_worker_are_named(client: Client, dataset: Any, truth: int) -> None:
