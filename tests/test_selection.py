@@ -164,12 +164,21 @@ def test_result_as_table_text_and_json() -> None:
     assert warm.n_iter_ <= 5
 
 
-def test_long_ranges_are_thinned() -> None:
+def test_short_ranges_are_tried_as_a_whole() -> None:
+    found = dc.select_k(X, 2, 30, check=0, random_state=0, n_seeds=1, coreset_size=400, max_iter=2)
+    assert [each.k for each in found.candidates] == list(range(2, 31))
+
+
+def test_long_ranges_are_thinned_and_refined_around_the_best() -> None:
     found = dc.select_k(X, 2, 200, check=0, random_state=0, n_seeds=1, coreset_size=400, max_iter=2)
     ks = np.array([each.k for each in found.candidates])
     assert (ks[0], ks[-1]) == (2, 200)
-    assert len(ks) <= 24
+    assert 24 <= len(ks) <= 32 + 5 * 8
     assert (np.diff(ks) > 0).all()
+    place = ks.tolist().index(found.best_k)
+    assert ks[place + 1] - ks[place - 1] <= max(2, 0.05 * found.best_k)
+    named = dc.select_k(X, ks=[2, 7, 200], **FAST)
+    assert [each.k for each in named.candidates] == [2, 7, 200]
 
 
 def test_curves(monkeypatch: pytest.MonkeyPatch) -> None:

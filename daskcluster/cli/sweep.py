@@ -71,7 +71,7 @@ def _numbers(text: str) -> dict[str, Any] | None:
     type=NumbersOfClusters(),
     default="2:32",
     show_default=True,
-    help="Numbers of clusters: FIRST:LAST, FIRST:LAST:STEP, or 4,8,16. A long range is thinned to 24.",
+    help="Numbers of clusters: FIRST:LAST, FIRST:LAST:STEP, or 4,8,16. A range of more than 32 is refined.",
 )
 @option(
     "--criterion",

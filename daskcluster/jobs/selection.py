@@ -35,8 +35,11 @@ from daskcluster.reports.k_selection import KCandidate, KSelection, range_notes
 from daskcluster.typing import Dataset
 
 CRITERIA = ("knee", "silhouette", "bic")
-MOST_TRIED = 24
-"""Most numbers of clusters tried in a range."""
+MOST_TRIED = 32
+"""Most numbers of clusters tried in a range, before the best ones are refined."""
+_REFINED = 8
+_FINE = 0.05
+"""Numbers between the neighbours of the best one are tried until they differ by less than this share."""
 _LEAST_CORESET, _PER_CLUSTER = 10_000, 100
 _SHARES = 4
 """Tasks per thread of a cluster. More tasks balance the load better, but each one transfers the coreset."""
@@ -71,9 +74,10 @@ def select_k(
     ----------
     X : anything `open_dataset` takes, of shape (n, d)
     k_min, k_max : int
-        Range of numbers to try. Of a long range, 24 numbers with about equal ratios are tried.
+        Range of numbers to try: all of at most 32. Of a longer range, at most 32 with about equal ratios
+        come first, then eight at a time around the best one, until its neighbours differ by 1 or by 5 %.
     ks : iterable of int, optional
-        Numbers to try, instead of the range.
+        Numbers to try, instead of the range; no others are tried.
     criterion : {"knee", "silhouette", "bic"}
         ``"knee"``: the point of the curve of log inertia against log k that is farthest below the chord
         between its ends (Satopaa et al. 2011). ``"silhouette"``: the largest simplified silhouette.
@@ -142,10 +146,15 @@ def select_k(
     settings = {"init": _init(init, mixture), "max_iter": max_iter, "tol": tol}
     settings |= {"covariance_type": covariance_type} if mixture else {"metric": metric}
     parameters = FitParameters(mixture, seed, settings)
-    attempts = [(k, number) for k in tried for number in range(n_seeds)]
-    fits = _fit_all(few, parameters, attempts, chosen, watchers)
-    candidates = [_candidate(fit, spread) for fit, spread in fits.values()]
-    best, notes = _decide(candidates, criterion)
+    fits: dict[int, tuple[KFit, float]] = {}
+    more = tried
+    while more:
+        attempts = [(k, number) for k in more for number in range(n_seeds)]
+        fits |= _fit_all(few, parameters, attempts, chosen, watchers)
+        tried = sorted(fits)
+        candidates = [_candidate(*fits[k]) for k in tried]
+        best, notes = _decide(candidates, criterion)
+        more = [] if ks is not None else around(tried, best)
     near = sorted(tried, key=lambda k: (abs(tried.index(k) - tried.index(best)), k))
     measured = _measured(
         candidates, fits, near[:check], dataset, metric, chosen, watchers, mixture=mixture
@@ -199,6 +208,28 @@ def spaced(k_min: int, k_max: int, most: int = MOST_TRIED) -> list[int]:
     shares = np.arange(most) / max(1, most - 1)
     steps = exp(log(k_min) + shares * (log(k_max) - log(k_min)))
     return sorted({round(k) for k in steps.tolist()})
+
+
+def around(tried: Sequence[int], best: int, most: int = _REFINED) -> list[int]:
+    """Return up to `most` numbers between the neighbours of the best one; none if those are near it.
+
+    Parameters
+    ----------
+    tried : sequence of int
+        Ascending.
+    best : int
+        One of them.
+
+    Examples
+    --------
+    >>> around([1, 10, 100], 10, most=4), around([9, 10, 12], 10), around([99, 100, 102], 100)
+    ([3, 6, 16, 40], [11], [])
+    """
+    place = tried.index(best)
+    low, high = tried[max(0, place - 1)], tried[min(len(tried) - 1, place + 1)]
+    if high - low <= _FINE * best:
+        return []
+    return [k for k in spaced(low, high, most + 2) if k not in tried]
 
 
 def _check(criterion: str, n_seeds: int, check: int, coreset_size: int | str) -> None:
