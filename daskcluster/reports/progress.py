@@ -42,7 +42,7 @@ from daskcluster.events import (
     rows_passed,
     share_looked_at,
 )
-from daskcluster.reports.tables import format_rate, format_seconds
+from daskcluster.reports.tables import format_rate, format_seconds, short_rate
 
 _REMEMBERED = 5
 
@@ -207,6 +207,9 @@ def describe_iteration(
     return text if at_most is None else f"{text}, at most {format_seconds(at_most)} left"
 
 
+_WIDE, _BAR, _NARROW_BAR = 110, 40, 5
+
+
 class _Left(ProgressColumn):
     """Remaining time of a pass, or the bound for the fit from its task."""
 
@@ -221,6 +224,9 @@ class _Left(ProgressColumn):
 class ProgressDisplay:
     """A callback that draws progress bars while it is open as a context manager.
 
+    Each bar is one line. On a terminal narrower than 110 columns, it leaves out the time that has passed
+    and the share of rows visited, and fits into 80.
+
     Parameters
     ----------
     console : rich.console.Console, optional
@@ -229,11 +235,12 @@ class ProgressDisplay:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
+        self._is_narrow = self._console.width < _WIDE
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
-            BarColumn(),
+            BarColumn(_NARROW_BAR if self._is_narrow else _BAR),
             TaskProgressColumn(),
-            TimeElapsedColumn(),
+            *(() if self._is_narrow else (TimeElapsedColumn(),)),
             _Left(),
             console=self._console,
             transient=True,
@@ -295,8 +302,7 @@ class ProgressDisplay:
             self._progress.update(
                 self._fit,
                 completed=event.iteration,
-                description=f"iteration {event.iteration}, inertia {event.inertia:.6g}"
-                f"{describe_speed(event, self._n_rows)}",
+                description=self._iteration(event),
                 at_most=self._remaining.at_most,
             )
         elif isinstance(event, FitEnded):
@@ -317,6 +323,14 @@ class ProgressDisplay:
             self._wait("workers load their kernels, or compile them in a first run")
         elif isinstance(event, Notice):
             self._say(event.text)
+
+    def _iteration(self, event: IterationEnded) -> str:
+        text = f"iteration {event.iteration}, inertia "
+        if not self._is_narrow:
+            return f"{text}{event.inertia:.6g}{describe_speed(event, self._n_rows)}"
+        text += f"{event.inertia:.5g}"
+        rows = rows_passed(event, self._n_rows)
+        return f"{text}, {short_rate(rows / event.seconds)}" if rows and event.seconds > 0 else text
 
     def _wait(self, text: str) -> None:
         self._progress.update(self._waiting, description=text, visible=True)

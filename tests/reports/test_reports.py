@@ -6,7 +6,9 @@ import io
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 
 from daskcluster.events import (
     Event,
@@ -131,6 +133,23 @@ def test_bars_on_a_terminal() -> None:
     unknown = shown([*known, PassEnded("known", 0.1, 0), PassStarted("[odd]", 0), PassProgress(7)])
     assert "[odd]" in unknown
     assert "%" not in unknown.split("[odd]")[-1]
+
+
+def test_bars_fit_into_80_columns() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=80, color_system=None)
+    with ProgressDisplay(console) as display:
+        display(FitStarted("lloyd", 80_000_000, 3, 4, max_iter=10_000, engine="local"))
+        display(SeedingEnded("k-means||", passes=6, seconds=3.0))
+        display(IterationEnded(1999, inertia=1.23456e23, shift=2.0, seconds=65.0))
+        display(PassStarted("assign", 1000))
+        display(PassProgress(400))
+    lines = [line for line in out.getvalue().splitlines() if "iteration 1999" in line]
+    assert lines
+    assert "inertia 1.2346e+23, 1.23M rows/s" in lines[-1]
+    assert "left" in lines[-1]
+    assert all(cell_len(Text.from_ansi(line).plain) <= 80 for line in lines)
+    assert "…" not in out.getvalue()
 
 
 def test_a_terminal_says_what_a_first_run_waits_for() -> None:
