@@ -249,6 +249,13 @@ class FitEnded(Event):
 
 
 @dataclass(frozen=True)
+class FitFailed(Event):
+    """An error or an interrupt ended the fit; it is raised to the caller as well."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class WorkersPrepare(Event):
     """Workers open the rows and load their kernels, which those of a first run compile."""
 

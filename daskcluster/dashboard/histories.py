@@ -13,7 +13,18 @@ from daskcluster.reports.progress import Remaining
 
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
-        ("fit", "name", "state", "algorithm", "phase", "seeding", "objective", "stop_reason"), str
+        (
+            "fit",
+            "name",
+            "state",
+            "algorithm",
+            "phase",
+            "seeding",
+            "objective",
+            "stop_reason",
+            "reason",
+        ),
+        str,
     ),
     **dict.fromkeys(
         ("n_rows", "n_features", "n_clusters", "max_iter", "passes", "bytes_read"), int
@@ -93,6 +104,10 @@ class FitHistory:
     @property
     def is_running(self) -> bool:
         return self.facts.get("state") == "running"
+
+    @property
+    def has_failed(self) -> bool:
+        return self.facts.get("state") == "failed"
 
     @property
     def at_most(self) -> float | None:

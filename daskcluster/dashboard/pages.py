@@ -56,7 +56,7 @@ def page_of_fit(fit: FitHistory, now: float) -> str:
         ("features", f"{facts['n_features']:,}"),
         ("clusters", f"{facts['n_clusters']:,}"),
         ("began", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(fit.began))),
-        ("state", _state(fit, now) if fit.is_running else _ended(fit)),
+        ("state", _state(fit, now) if fit.is_running or fit.has_failed else _ended(fit)),
         ("seeding", facts.get("seeding", "")),
         ("inertia", _number(facts.get("inertia"))),
         ("passes", _number(facts.get("passes"))),
@@ -116,7 +116,11 @@ def _line(fit: FitHistory, now: float) -> dict[str, Any]:
         "algorithm": facts.get("algorithm", ""),
         "shape": f"{facts['n_rows']:,} x {facts['n_features']:,}",
         "n_clusters": f"{facts['n_clusters']:,}",
-        "kind": "ended" if not fit.is_running else "running" if state == "running" else "silent",
+        "kind": state
+        if state in ("running", "failed")
+        else "silent"
+        if fit.is_running
+        else "ended",
         "state": state,
         "phase": phase,
         "done": 0 if last is None else last.number,
@@ -144,6 +148,8 @@ def _skipped(step: Step) -> str:
 
 
 def _state(fit: FitHistory, now: float) -> str:
+    if fit.has_failed:
+        return f"failed: {fit.facts.get('reason') or 'unknown reason'}"
     if not fit.is_running:
         return str(fit.facts.get("stop_reason", "ended")).replace("_", " ")
     silent = now - fit.updated

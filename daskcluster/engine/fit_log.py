@@ -16,6 +16,7 @@ from daskcluster.events import (
     EMStepEnded,
     Event,
     FitEnded,
+    FitFailed,
     FitStarted,
     IterationEnded,
     PassShare,
@@ -60,7 +61,10 @@ class FitLog:
         if "algorithm" not in self._facts:
             return  # events before `FitStarted` are not about this fit
         now = time.monotonic()
-        if isinstance(event, FitStarted | FitEnded) or now - self._reported >= _EVERY_SECONDS:
+        if (
+            isinstance(event, FitStarted | FitEnded | FitFailed)
+            or now - self._reported >= _EVERY_SECONDS
+        ):
             self._reported = now
             self._post()
 
@@ -99,6 +103,8 @@ class FitLog:
                 "bytes_read": int(event.bytes_read),
                 "seconds": float(event.seconds),
             }
+        if isinstance(event, FitFailed):
+            return {"state": "failed", "reason": event.reason}
         return {}
 
     def _of_iteration(self, event: IterationEnded) -> Mapping[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from functools import cached_property
+from contextlib import ExitStack, suppress
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
+from daskcluster.errors import DaskClusterError
 from daskcluster.estimators.checkpoint_header import CheckpointHeader, Framed, Spent
 from daskcluster.estimators.checkpoints import Checkpoints
 from daskcluster.estimators.inputs import fit_dataset
@@ -22,6 +23,7 @@ from daskcluster.events import (
     EMStepEnded,
     Event,
     FitEnded,
+    FitFailed,
     FitStarted,
     IterationEnded,
     Notice,
@@ -37,6 +39,43 @@ from daskcluster.storage.state import Shapes
 from daskcluster.typing import Dataset
 
 S = TypeVar("S")
+T = TypeVar("T")
+
+
+_REASON = 300
+"""Most characters of the reason of a failure."""
+
+
+def _reported(run: Callable[..., T]) -> Callable[..., T]:
+    """Let `run` publish `FitFailed` before it raises."""
+
+    @wraps(run)
+    def reported(self: Fit) -> T:
+        try:
+            return run(self)
+        except BaseException as error:
+            # A callback that raised the error may do so again, or another one: the first counts.
+            with suppress(BaseException):
+                publish(self.callbacks, FitFailed(reason_of(error)))
+            raise
+
+    return reported
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a fit failed, for those who can see its progress.
+
+    Only messages of daskcluster are part of it: those of other libraries may contain credentials.
+
+    Examples
+    --------
+    >>> reason_of(KeyboardInterrupt()), reason_of(OSError("key=abc"))
+    ('interrupted', 'OSError')
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    name = type(error).__name__
+    return f"{name}: {error}"[:_REASON] if isinstance(error, DaskClusterError) else name
 
 
 class Fit:
@@ -99,6 +138,11 @@ class Fit:
             check=self.check_attached,
         )
         self._framed, self._header = self._found()
+
+    def __init_subclass__(cls) -> None:
+        # Here, so that no method, nor one of another package, can forget to report a failure.
+        if "run" in vars(cls):
+            cls.run = _reported(vars(cls)["run"])  # type: ignore[attr-defined]
 
     # -- clock and events ----------------------------------------------------------
 

@@ -111,6 +111,22 @@ def test_a_fit_as_it_runs_and_ends() -> None:
     assert "from 50 to 40, 4 s of iterations" in page
 
 
+def test_a_fit_that_fails_says_why() -> None:
+    rows = np.random.default_rng(0).normal(size=(400, 3)).astype(np.float32)
+    client = Listener()
+    model = dc.KMeans(3, random_state=0, engine="local", callbacks=[FitLog(client)])
+    rows[7, 1] = np.nan
+    with pytest.raises(dc.errors.InvalidDataError):
+        model.fit(rows)
+    failed = history_of(client)
+    assert failed.has_failed
+    assert not failed.is_running
+    for part in (list_of_fits([failed], now=1e9), page_of_fit(failed, now=1e9)):
+        assert "failed" in part
+        assert "InvalidDataError" in part
+    assert 'class="badge failed"' in list_of_fits([failed], now=1e9)
+
+
 def test_few_messages_carry_many_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(news_module.time, "monotonic", lambda: now[0])
