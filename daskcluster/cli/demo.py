@@ -76,7 +76,7 @@ def command(
         say(f"2. k-means on {where} -> {paths['model']}, {paths['labels']}")
         place = Place(workers=workers or None, memory_limit=memory_limit)
         record = _fit(paths, n_clusters, random_state, overwrite, place, callbacks)
-    _write_report(paths, record)
+    _write_report(paths, record, overwrite)
     say(f"3. The page about it -> {paths['report']}\n")
     _tell(paths, record, n_clusters, as_json)
 
@@ -86,15 +86,15 @@ def _say(*, quiet: bool) -> Any:
 
 
 def _refuse_existing(paths: dict[str, str], overwrite: bool) -> None:
-    from daskcluster.cli.report import check_page
     from daskcluster.models.persist import check_free
+    from daskcluster.reports.pages import FORMATS, check_output
     from daskcluster.storage.staging import check_free as check_output_free
 
     os.makedirs(os.path.dirname(paths["report"]) or ".", exist_ok=True)
     check_output_free(paths["rows"], overwrite=overwrite)
     check_output_free(paths["labels"], overwrite=overwrite)
     check_free(paths["model"], overwrite=overwrite)
-    check_page(paths["report"], overwrite=overwrite)
+    check_output(paths["report"], FORMATS, overwrite=overwrite)
 
 
 def _generate(
@@ -142,8 +142,7 @@ def _fit(
         ).as_dict()
 
 
-def _write_report(paths: dict[str, str], record: dict[str, Any]) -> None:
-    from daskcluster.cli.report import write_report
+def _write_report(paths: dict[str, str], record: dict[str, Any], overwrite: bool) -> None:
     from daskcluster.models.persist import load_document
     from daskcluster.reports.contents import Report
     from daskcluster.reports.tables import format_seconds
@@ -151,7 +150,7 @@ def _write_report(paths: dict[str, str], record: dict[str, Any]) -> None:
     facts = [("data", paths["rows"]), ("labels", paths["labels"])]
     facts.append(("time", format_seconds(record["seconds"])))
     model = load_document(paths["model"])
-    write_report(paths["report"], Report(model, title="daskcluster demo", facts=facts))
+    Report(model, title="daskcluster demo", facts=facts).save(paths["report"], overwrite=overwrite)
 
 
 def _tell(paths: dict[str, str], record: dict[str, Any], n_clusters: int, as_json: bool) -> None:

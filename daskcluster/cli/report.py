@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,13 +20,10 @@ from daskcluster.cli.options import (
 )
 from daskcluster.cli.output import Console
 from daskcluster.cli.values import ImageShape
-from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, OutputExistsError
 
 if TYPE_CHECKING:
     from daskcluster.models.persist import Model
-    from daskcluster.reports.contents import Clusters, Report
-
-FORMATS = (".html", ".png", ".md", ".json")
+    from daskcluster.reports.contents import Clusters
 
 
 @click.command("report", cls=SectionedCommand)
@@ -70,7 +64,9 @@ def command(
     console: Console,
 ) -> None:
     """Write a self-contained report on MODEL: convergence, cost, clusters."""
-    check_page(output, overwrite=overwrite)
+    from daskcluster.reports.pages import FORMATS, check_output
+
+    check_output(output, FORMATS, overwrite=overwrite)
     from daskcluster.models.persist import load_document
     from daskcluster.reports.charts import check_shape
     from daskcluster.reports.contents import Report
@@ -78,7 +74,8 @@ def command(
     found = load_document(model, opening["storage_options"])
     shape = None if image_shape is None else check_shape(image_shape, found.n_features)
     clusters = None if data is None else _evaluate(found, data, opening, place, console)
-    write_report(output, Report(found, title=model, data=clusters, image_shape=shape))
+    report = Report(found, title=model, data=clusters, image_shape=shape)
+    report.save(output, overwrite=overwrite)
     console.emit({"output": output, "model": model}, [("report", output)])
 
 
@@ -87,61 +84,9 @@ def _evaluate(
 ) -> Clusters:
     from daskcluster.jobs import examine
     from daskcluster.jobs.opening import open_source
-    from daskcluster.reports.contents import MOST_EXAMPLES, Clusters
+    from daskcluster.reports.contents import MOST_EXAMPLES
 
     with place.open() as engine, console.watching() as callbacks:
         dataset = open_source(data, engine=engine, callbacks=callbacks, **opening)
         seen = examine(model, dataset, shown=MOST_EXAMPLES, engine=engine, callbacks=callbacks)
-    return Clusters(
-        title=f"Clusters in {data}",
-        sizes=seen.scores.sizes,
-        weights=seen.weights,
-        costs=seen.scores.costs.sum(axis=0),
-        facts=[("rows", f"{dataset.n_rows:,}"), ("inertia", f"{seen.scores.inertia:,.10g}")],
-        examples=seen.examples,
-    )
-
-
-def write_report(path: str, report: Report) -> None:
-    """Write a report in the format of the file's extension; the file appears only when complete."""
-    from daskcluster.reports.charts import Chart
-    from daskcluster.reports.pages import as_html, as_markdown, as_png
-
-    kind = os.path.splitext(path)[1].lower()
-    if kind == ".png":
-        charts = [
-            (section.title, part)
-            for section in report.sections()
-            for part in section.parts
-            if isinstance(part, Chart)
-        ]
-        content = as_png(charts, report.title)
-    elif kind == ".json":
-        content = json.dumps(report.as_dict(), indent=1).encode()
-    else:
-        content = (as_markdown(report) if kind == ".md" else as_html(report)).encode()
-    write_output(path, content)
-
-
-def check_page(path: str, *, overwrite: bool, formats: Sequence[str] = FORMATS) -> None:
-    """Raise, before any work, if a file exists, its folder does not, or its format is unknown."""
-    if os.path.splitext(path)[1].lower() not in formats:
-        raise InvalidParameterError(
-            f"--output {path!r} should end in one of {', '.join(formats)}, which sets the format."
-        )
-    if os.path.lexists(path) and not overwrite:
-        raise OutputExistsError(f"{path!r} exists; pass --overwrite or choose another name.")
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise DatasetNotFoundError(
-            f"The folder {folder!r} for {os.path.basename(path)!r} does not exist; create it."
-        )
-
-
-def write_output(path: str, content: bytes) -> None:
-    """Write a file that appears only when complete."""
-    from daskcluster.storage.files import write_file
-    from daskcluster.storage.location import locate
-
-    folder, name = os.path.split(os.path.abspath(path))
-    write_file(locate(folder), name, content)
+    return seen.clusters(f"Clusters in {data}", dataset.n_rows)

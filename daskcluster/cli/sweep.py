@@ -24,7 +24,6 @@ from daskcluster.cli.options import (
     takes_source,
 )
 from daskcluster.cli.output import Console
-from daskcluster.cli.report import check_page, write_output
 from daskcluster.cli.values import ParamType
 from daskcluster.methods.coreset.parameters import CORESET_SIZE
 from daskcluster.methods.mixture.parameters import COVARIANCE_TYPE
@@ -161,7 +160,9 @@ def command(
         task.submit(jobs.sweep, place, console, urls, {"overwrite": overwrite, **settings}, opening)
         return
     if output is not None and is_drawn:
-        check_page(output, overwrite=overwrite, formats=SUFFIXES)
+        from daskcluster.reports.pages import check_output
+
+        check_output(output, SUFFIXES, overwrite=overwrite)
     with place.open() as engine, console.watching() as callbacks:
         record = jobs.sweep(
             source,
@@ -210,6 +211,7 @@ def show(record: Mapping[str, Any]) -> None:
 
 def _draw(record: Mapping[str, Any], path: str) -> None:
     from daskcluster.reports.k_selection import KSelection
+    from daskcluster.reports.pages import write_output
 
     drawn = io.BytesIO()
     kind = os.path.splitext(path)[1].lower()[1:]

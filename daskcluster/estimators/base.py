@@ -31,6 +31,7 @@ from daskcluster.estimators.cells import is_xarray, map_cells
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import Labels, results_of_rows, save_rows
 from daskcluster.estimators.lazy import is_dask_frame, map_blocks, map_frame, scaled_blocks
+from daskcluster.estimators.reporting import ReportMixin
 from daskcluster.models.persist import save_model
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
@@ -113,7 +114,7 @@ class SharesEngine(BaseEstimator):
 
 
 class ClusterEstimator(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SharesEngine
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, ReportMixin, SharesEngine
 ):
     """Base of estimators that learn centres.
 

@@ -1,4 +1,4 @@
-"""Statistics and example rows of every cluster."""
+"""Statistics, example rows and a sample of every cluster."""
 
 from __future__ import annotations
 
@@ -8,20 +8,31 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import AssignParams, RowParams, ScoreStatistics
 from daskcluster.chunkwise.examples import (
     EXAMINE,
     ClusterExamples,
     Examined,
     ExamineParams,
+    Sample,
 )
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback
+from daskcluster.metrics.silhouettes import SAMPLE_SIZE, sample_of_rows
+from daskcluster.metrics.stability import Stability
 from daskcluster.models.balance import largest
+from daskcluster.reports.contents import Clusters
 from daskcluster.sparse_rows import dense_rows
 from daskcluster.typing import Dataset
+
+MOST_RANKED = 5
+"""Nearest, and farthest, rows per cluster."""
+_KEPT_BYTES = 1 << 26
+"""Most bytes of example rows that a worker returns; beyond it, rows are read once more."""
+_SAMPLE_BYTES = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -36,11 +47,29 @@ class Examination:
         Weights of the clusters, or their sizes if rows have no weights.
     examples : ClusterExamples, optional
         Nearest and farthest rows; None if the centres are not points in the space of the rows.
+    sample : Sample, optional
+    stability : Stability, optional
     """
 
     scores: ScoreStatistics
     weights: np.ndarray
     examples: ClusterExamples | None = None
+    sample: Sample | None = None
+    stability: Stability | None = None
+
+    def clusters(self, title: str, n_rows: int) -> Clusters:
+        """Return what a report shows of these rows."""
+        facts = [("rows", f"{n_rows:,}"), ("inertia", f"{self.scores.inertia:,.10g}")]
+        return Clusters(
+            title,
+            self.scores.sizes,
+            self.weights,
+            self.scores.costs.sum(axis=0),
+            facts,
+            self.examples,
+            self.sample,
+            self.stability,
+        )
 
     @classmethod
     def of(cls, scores: ScoreStatistics, dataset: Dataset) -> Examination:
@@ -57,20 +86,67 @@ def examine_rows(
     engine: Any,
     callbacks: Sequence[Callback],
 ) -> Examination:
-    """Compute figures and examples of all clusters in one pass; fetch rows of the largest."""
+    """Compute figures and examples of all clusters in one pass, and draw a sample of the rows.
+
+    Rows of the `shown` largest clusters are kept, in the same pass if they are few enough.
+    """
+    row_bytes = dataset.n_features * dataset.dtype.itemsize
+    keeps_rows = shown > 0 and 2 * most * len(rows.centres) * row_bytes <= _KEPT_BYTES
+    size = min(SAMPLE_SIZE, max(1, _SAMPLE_BYTES // row_bytes)) if shown > 0 else 0
+    sample = sample_of_rows(dataset.n_rows, size, 0)
     chosen = choose_engine(engine, dataset)
     with chosen.place(dataset, callbacks=callbacks) as placement:
         found: Examined = ScaledPlacement(placement).reduce(
             EXAMINE,
-            lambda scale: ExamineParams(AssignParams(rows.centres, scale), most),
+            lambda scale: ExamineParams(
+                AssignParams(rows.centres, scale), most, keeps_rows, sample
+            ),
         )
         measured = Examination.of(found.scores, dataset)
-        rows_shown = _fetch(placement, found, largest(measured.weights, shown))
-    return replace(measured, examples=ClusterExamples(found.examples, rows_shown))
+        clusters = largest(measured.weights, shown)
+        rows_shown = _kept(found, clusters) if keeps_rows else _fetch(placement, found, clusters)
+    examples = ClusterExamples(found.examples, rows_shown, _ids(dataset, sorted(rows_shown)))
+    return replace(measured, examples=examples, sample=_sample(found, dataset))
+
+
+def _sample(found: Examined, dataset: Dataset) -> Sample | None:
+    if not found.sample.parts:
+        return None
+    rows, labels = found.sample.joined()
+    computed = Chunk(rows, normalize=dataset.normalize).computed()
+    metric = "cosine" if dataset.normalize else "euclidean"
+    return Sample(computed, labels, dataset.n_rows, dataset.weights is not None, metric)
+
+
+def _ends(found: Examined) -> tuple[Any, Any]:
+    return found.examples.nearest, found.examples.farthest
+
+
+def _kept(found: Examined, clusters: Sequence[int]) -> dict[int, np.ndarray]:
+    kept: dict[int, np.ndarray] = {}
+    for end in _ends(found):
+        for cluster in clusters:
+            values = dense_rows(end.values_of(cluster))
+            kept.update(zip(end.of(cluster)[0].tolist(), values, strict=True))
+    return kept
 
 
 def _fetch(placement: Placement, found: Examined, clusters: Sequence[int]) -> dict[int, np.ndarray]:
-    ends = (found.examples.nearest, found.examples.farthest)
-    indices = [end.of(cluster)[0] for cluster in clusters for end in ends]
+    indices = [end.of(cluster)[0] for cluster in clusters for end in _ends(found)]
     wanted = np.unique(np.concatenate([np.empty(0, np.int64), *indices]))
     return dict(zip(wanted.tolist(), dense_rows(placement.take(wanted)), strict=True))
+
+
+def _ids(dataset: Any, rows: Sequence[int]) -> dict[int, str]:
+    """Return the ids of ascending rows; empty if rows have none."""
+    found: dict[int, str] = {}
+    edges = np.cumsum(dataset.chunk_sizes)
+    chunk_of = np.searchsorted(edges, rows, side="right")
+    for chunk in np.unique(chunk_of):
+        here = np.asarray(rows)[chunk_of == chunk]
+        first = int(here[0])
+        ids = dataset.ids(first, int(here[-1]) + 1)
+        for row in here.tolist():
+            one = ids[row - first]
+            found[row] = str(one.as_py() if hasattr(one, "as_py") else one)
+    return {} if all(one == str(row) for row, one in found.items()) else found

@@ -195,12 +195,14 @@ def examine(
     Parameters
     ----------
     shown : int
-        Number of clusters, from the largest, for which the example rows are fetched as well.
+        Number of clusters, from the largest, for which the example rows are returned as well. If it is
+        positive, so is a sample of 10,000 rows, for silhouettes and the stability of k-means.
 
     Notes
     -----
-    Cost: one pass with k + 1 distances per row; example rows are read once more. Each worker returns at
-    most 40 k (`most` + 1) bytes.
+    Cost: one pass with k + 1 distances per row. Each worker returns at most 40 k (`most` + 1) bytes, its
+    part of the sample, and example rows of all clusters if these take at most 64 MiB; else those of the
+    `shown` clusters are read once more.
     """
     check_features(model, dataset)
     dataset = scaled_like(dataset, model.scaling)

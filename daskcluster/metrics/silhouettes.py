@@ -98,12 +98,16 @@ def sampled_silhouette(
     random_state: Any,
 ) -> float:
     """Return the silhouette of a placed dataset; see `silhouette`. One pass."""
-    n_rows = placement.dataset.n_rows
-    indices = np.arange(n_rows)
-    if sample_size is not None and n_rows > sample_size:
-        draw = Key(as_seed(random_state), "silhouette").generator()
-        indices = np.sort(draw.choice(n_rows, sample_size, replace=False))
+    indices = sample_of_rows(placement.dataset.n_rows, sample_size, random_state)
     return float(_silhouettes_of(placement, labels, indices, metric).mean())
+
+
+def sample_of_rows(n_rows: int, sample_size: int | None, random_state: Any) -> np.ndarray:
+    """Return the numbers of a uniform sample of rows, int64 ascending; of all if there are no more."""
+    if sample_size is None or n_rows <= sample_size:
+        return np.arange(n_rows)
+    draw = Key(as_seed(random_state), "silhouette").generator()
+    return np.sort(draw.choice(n_rows, sample_size, replace=False))
 
 
 def silhouette_samples(
@@ -194,22 +198,49 @@ def silhouettes(rows: Rows, numbers: np.ndarray, metric: str = "euclidean") -> n
     >>> silhouettes(np.array([[0.0], [2.0], [9.0]]), np.array([0, 0, 1])).round(3)
     array([0.778, 0.714, 0.   ])
     """
+    counts, found = np.bincount(numbers), np.empty(len(numbers))
+    for at, totals in _totals(rows, numbers, metric):
+        found[at] = silhouettes_of_totals(totals, numbers[at], counts)
+    return found
+
+
+def distance_totals(rows: Rows, numbers: np.ndarray, metric: str = "euclidean") -> np.ndarray:
+    """Return the sum of the distances of each row to the rows of each cluster, float64 (m, k).
+
+    Parameters
+    ----------
+    rows, numbers, metric
+        As of `silhouettes`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> distance_totals(np.array([[0.0], [2.0], [9.0]]), np.array([0, 0, 1])).tolist()
+    [[2.0, 9.0], [2.0, 7.0], [16.0, 0.0]]
+    """
+    found = np.empty((len(numbers), int(numbers.max()) + 1))
+    for at, totals in _totals(rows, numbers, metric):
+        found[at] = totals
+    return found
+
+
+def _totals(
+    rows: Rows, numbers: np.ndarray, metric: str
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the numbers of some rows, and the sums of their distances to every cluster."""
     # Sort by cluster, so that the distances of a row to one cluster are contiguous.
     order = np.argsort(numbers, kind="stable")
     measure = _Distances(rows[order], metric)
     counts = np.bincount(numbers)
     starts = np.cumsum(counts) - counts
-    found = np.empty(len(numbers))
     step = max(1, _CELLS // len(numbers))
     for first in range(0, len(numbers), step):
-        at = np.arange(first, min(first + step, len(numbers)))
-        totals = np.add.reduceat(measure(at[0], at[-1] + 1), starts, axis=1)
-        found[order[at]] = _of_totals(totals, numbers[order[at]], counts)
-    return found
+        last = min(first + step, len(numbers))
+        yield order[first:last], np.add.reduceat(measure(first, last), starts, axis=1)
 
 
-def _of_totals(totals: np.ndarray, own: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return silhouettes from the sums of distances to every cluster, shape (rows, k)."""
+def silhouettes_of_totals(totals: np.ndarray, own: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return silhouettes from `distance_totals` of rows whose clusters are `own`."""
     at = np.arange(len(own))
     inside = totals[at, own] / np.maximum(counts[own] - 1, 1)
     means = totals / counts

@@ -246,7 +246,7 @@ def sizes(weights: np.ndarray) -> Chart:
         numbered = "by number, " if len(ordered) <= MOST_NUMBERED else ""
         axes.set_xlabel(f"clusters, {numbered}largest first")
         axes.set_ylabel("weight")
-        _plain(axes)
+        plain_axes(axes)
 
     return Chart("weight of every cluster, largest first", 2.4, draw)
 
@@ -264,7 +264,7 @@ def spread(weights: np.ndarray, costs: np.ndarray) -> Chart | None:
             axes.set_xscale("log")
         axes.set_xlabel("weight of the cluster")
         axes.set_ylabel("mean squared distance")
-        _plain(axes)
+        plain_axes(axes)
 
     return Chart("mean squared distance of every cluster by its weight", 2.6, draw)
 
@@ -286,7 +286,7 @@ def map_of_centres(centres: np.ndarray, weights: np.ndarray) -> Chart | None:
         axes.set_aspect("equal", adjustable="datalim")
         axes.set_xlabel(f"first main axis, {shares[0]:.0%} of the variance between centres")
         axes.set_ylabel(f"second, {shares[1]:.0%}")
-        _plain(axes)
+        plain_axes(axes)
 
     return Chart("centres in the plane of their two main axes, areas by weight", 4.2, draw)
 
@@ -309,7 +309,7 @@ def distances(histogram: np.ndarray) -> Chart | None:
         axes.set_ylabel("rows")
         if histogram[0]:
             axes.set_title(f"{histogram[0]:,} rows are at distance zero", fontsize=8)
-        _plain(axes)
+        plain_axes(axes)
 
     return Chart("histogram of the rows' distances to their centres", 2.4, draw)
 
@@ -343,7 +343,7 @@ def numbers(history: Sequence[Record], name: str) -> list[float]:
 def _line(axes: Any, x: Sequence[float], y: Sequence[float]) -> None:
     dots = "o" if len(y) <= 60 else None
     axes.plot(x, y, color=BLUE, linewidth=1.2, marker=dots, markersize=2.5)
-    _plain(axes)
+    plain_axes(axes)
 
 
 def _readable(axes: Any, *, whole: bool) -> None:
@@ -355,7 +355,8 @@ def _readable(axes: Any, *, whole: bool) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
 
 
-def _plain(axes: Any) -> None:
+def plain_axes(axes: Any) -> None:
+    """Draw a thin grid behind the data, and no frame above it or at its right."""
     axes.grid(linewidth=0.4, color=GREY)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.examples import ClusterExamples, RankedRows
+from daskcluster.chunkwise.examples import ClusterExamples, RankedRows, Sample
+from daskcluster.chunkwise.feature_scaling import undone
 from daskcluster.host import format_bytes
+from daskcluster.metrics.stability import Stability
 from daskcluster.models.balance import largest
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import Model
 from daskcluster.reports import charts
 from daskcluster.reports.charts import Chart, Shape, numbers
 from daskcluster.reports.profiles import MOST_PROFILES, differences, in_words, profiles
+from daskcluster.reports.separation import Separation, map_of_rows, quality
 from daskcluster.reports.tables import (
     Rows,
+    Table,
     cluster_rows,
     format_field,
     format_seconds,
@@ -29,26 +34,6 @@ MOST_CLUSTERS = 200
 MOST_EXAMPLES = 20
 """Number of largest clusters whose nearest and farthest rows are shown."""
 _SHOWN_VALUES = 8
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of texts.
-
-    Attributes
-    ----------
-    rows : sequence of sequences of str
-    header : sequence of str
-        Empty for a table of names and values; otherwise, cells are numbers.
-    note : str
-    ends_in_words : bool
-        The last column is text.
-    """
-
-    rows: Sequence[Sequence[str]]
-    header: Sequence[str] = ()
-    note: str = ""
-    ends_in_words: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +57,10 @@ class Clusters:
         Text next to the charts, e.g. the inertia on these rows.
     examples : ClusterExamples, optional
         Nearest and farthest rows.
+    sample : Sample, optional
+        Of the rows, to show how well clusters are separated.
+    stability : Stability, optional
+        Of clusters over seeds.
     """
 
     title: str
@@ -80,6 +69,8 @@ class Clusters:
     costs: np.ndarray
     facts: Rows = field(default_factory=list)
     examples: ClusterExamples | None = None
+    sample: Sample | None = None
+    stability: Stability | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +102,7 @@ class Report:
         convergence = _present(charts.convergence(model.history, model.n_rows))
         found = [
             Section("What sets the clusters apart", self._profiles()),
+            Section("How well the clusters are separated", self._quality()),
             Section("Centres", self._centres()),
             *self._clusters(),
             Section("Summary of the fit", [Table([*rows_of_model(model), *self.facts])]),
@@ -158,6 +150,24 @@ class Report:
         table = Table(rows, header, note, ends_in_words=True)
         return [table, *_present(profiles(found, weights, names))]
 
+    @cached_property
+    def separation(self) -> Separation | None:
+        """How well clusters are separated on a sample of the data; None without one."""
+        if self.data is None or self.data.sample is None:
+            return None
+        return Separation.of(self.data.sample, self.model.centres)
+
+    def _quality(self) -> list[Table | Chart]:
+        if self.data is None or self.data.sample is None:
+            return []
+        sample, weights, stability = self.data.sample, self.data.weights, self.data.stability
+        found = self.separation
+        parts = quality(sample, found, stability)
+        parts += _present(map_of_rows(sample.rows, sample.labels, weights))
+        if found is not None:
+            parts += [found.chart(weights), found.table(weights, stability)]
+        return parts
+
     def _centres(self) -> list[Table | Chart]:
         clusters = self.data or self._fitted()
         weights = np.ones(self.model.n_clusters) if clusters is None else clusters.weights
@@ -177,12 +187,32 @@ class Report:
         ]
         if self.data is not None and self.data.examples is not None:
             shape = self.image_shape
-            sections.append(
-                Section(
-                    "Nearest and farthest rows", _examples(self.data, self.data.examples, shape)
-                )
-            )
+            examples = self.data.examples
+            shown = {i: undone(self.model.scaling, row) for i, row in examples.rows.items()}
+            parts = _examples(self.data, replace(examples, rows=shown), shape)
+            sections.append(Section("Nearest and farthest rows", parts))
         return sections
+
+    def save(self, path: str, *, overwrite: bool = False) -> None:
+        """Write the report: a page (.html), its charts (.png), its tables (.md) or its figures (.json).
+
+        Raises
+        ------
+        InvalidParameterError
+            The name ends otherwise.
+        OutputExistsError
+            The file exists, and `overwrite` is False.
+        MissingExtraError
+            matplotlib is missing, which .png needs.
+        """
+        from daskcluster.reports import pages  # which know reports
+
+        pages.save(self, path, overwrite=overwrite)
+
+    def _repr_html_(self) -> str:
+        from daskcluster.reports import pages
+
+        return pages.as_fragment(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures of the report as plain JSON values."""
@@ -193,6 +223,7 @@ class Report:
             "parameters": dict(model.parameters),
             "history": [dict(record) for record in model.history],
             "clusters": {one.title: _numbers_of(one) for one in clusters if one is not None},
+            "separation": None if self.separation is None else self.separation.as_dict(),
         }
 
 
@@ -244,7 +275,7 @@ def _examples(
         return [_gallery(name, ranked, shown, examples, shape) for name, ranked in ends]
     return [
         Table(
-            [_example(cluster, ranked, examples.rows) for cluster in shown],
+            [_example(cluster, ranked, examples) for cluster in shown],
             header=("cluster", f"{name} rows", "their distances", f"the {name} row begins"),
         )
         for name, ranked in ends
@@ -252,14 +283,14 @@ def _examples(
 
 
 def _example(
-    cluster: int, ranked: RankedRows, rows: Mapping[int, np.ndarray]
+    cluster: int, ranked: RankedRows, examples: ClusterExamples
 ) -> tuple[str, str, str, str]:
     indices, away = ranked.of(cluster)
-    values = rows.get(int(indices[0])) if len(indices) else None
+    values = examples.rows.get(int(indices[0])) if len(indices) else None
     begins = "" if values is None else ", ".join(f"{v:.4g}" for v in values[:_SHOWN_VALUES])
     return (
         str(cluster),
-        ", ".join(f"{i:,}" for i in indices),
+        ", ".join(examples.ids.get(int(i), f"{i:,}") for i in indices),
         ", ".join(f"{one:.4g}" for one in away),
         begins,
     )
@@ -296,6 +327,11 @@ def _numbers_of(found: Clusters) -> dict[str, Any]:
         "weights": np.asarray(found.weights).tolist(),
         "costs": np.asarray(found.costs).tolist(),
     }
+    if found.stability is not None:
+        values["stability"] = {
+            "agreement": found.stability.agreement,
+            "by_cluster": [None if np.isnan(v) else v for v in found.stability.by_cluster.tolist()],
+        }
     if found.examples is not None:
         for name in ("nearest", "farthest"):
             ranked: RankedRows = getattr(found.examples.found, name)

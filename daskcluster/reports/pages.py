@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -12,11 +14,20 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from daskcluster.errors import MissingExtraError
+from daskcluster.errors import (
+    DatasetNotFoundError,
+    InvalidParameterError,
+    MissingExtraError,
+    OutputExistsError,
+)
 from daskcluster.extras import install_command
 from daskcluster.reports.charts import WIDTH, Chart
-from daskcluster.reports.contents import Report, Table
+from daskcluster.reports.contents import Report
+from daskcluster.reports.tables import Table
+from daskcluster.storage.files import write_file
+from daskcluster.storage.location import locate
 
+FORMATS = (".html", ".png", ".md", ".json")
 _DPI = 150
 
 
@@ -40,7 +51,7 @@ def as_svg(chart: Chart, name: str) -> str:
         figure = _figure(chart.height)
         chart.draw(figure)
         written = io.StringIO()
-        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(written, format="svg", dpi=_DPI, metadata={"Date": None, "Creator": None})
     return written.getvalue()
 
 
@@ -119,7 +130,64 @@ def as_html(report: Report) -> str:
     """Return a report as one HTML file without scripts or external resources."""
     drawn, sections = can_draw(), report.sections()
     figures = {"drawn": drawn, "missing": missing_matplotlib(), "picture": _picture}
-    return str(render("report.html", report=report, sections=sections, **figures))
+    return str(render("report.html", report=report, sections=sections, linked=True, **figures))
+
+
+def as_fragment(report: Report) -> str:
+    """Return a report as HTML to be shown within another page, such as a notebook."""
+    drawn, sections = can_draw(), report.sections()
+    figures = {"drawn": drawn, "missing": missing_matplotlib(), "picture": _picture}
+    return str(
+        render("report_body.html", report=report, sections=sections, linked=False, **figures)
+    )
+
+
+def save(report: Report, path: str, *, overwrite: bool = False) -> None:
+    """Write a report in the format of the file's extension; the file appears only when complete.
+
+    Raises
+    ------
+    InvalidParameterError, OutputExistsError, MissingExtraError
+    """
+    check_output(path, FORMATS, overwrite=overwrite)
+    kind = os.path.splitext(path)[1].lower()
+    if kind == ".png":
+        charts = [
+            (section.title, part)
+            for section in report.sections()
+            for part in section.parts
+            if isinstance(part, Chart)
+        ]
+        content = as_png(charts, report.title)
+    elif kind == ".json":
+        content = json.dumps(report.as_dict(), indent=1).encode()
+    else:
+        content = (as_markdown(report) if kind == ".md" else as_html(report)).encode()
+    write_output(path, content)
+
+
+def check_output(path: str, formats: Sequence[str], *, overwrite: bool) -> None:
+    """Raise, before any work, if a file exists, its folder does not, or its format is unknown."""
+    if os.path.splitext(path)[1].lower() not in formats:
+        raise InvalidParameterError(
+            f"output {path!r} should end in one of {', '.join(formats)}, which sets the format."
+        )
+    if os.path.lexists(path) and not overwrite:
+        raise OutputExistsError(
+            f"The output {path!r} exists already; pass overwrite=True to replace it, or choose another "
+            "name."
+        )
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise DatasetNotFoundError(
+            f"The folder {folder!r} for {os.path.basename(path)!r} does not exist; create it."
+        )
+
+
+def write_output(path: str, content: bytes) -> None:
+    """Write a file that appears only when complete."""
+    folder, name = os.path.split(os.path.abspath(path))
+    write_file(locate(folder), name, content)
 
 
 def _picture(chart: Chart, section: int, place: int) -> str:

@@ -83,7 +83,7 @@ def profiles(found: np.ndarray, weights: np.ndarray, names: tuple[str, ...]) -> 
         axes.set_yticks(range(len(shown)), [str(cluster) for cluster in shown])
         axes.set_ylabel("cluster")
         bar = figure.colorbar(image, ax=axes, shrink=0.8)
-        bar.set_label("difference from the mean")
+        bar.set_label("deviations")
 
-    height = min(WIDTH, 1.6 + 0.22 * len(shown))
+    height = min(WIDTH, 1.8 + 0.22 * len(shown))
     return Chart("heat map of clusters and the features that tell them apart", height, draw)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,27 @@ from daskcluster.models.balance import largest_first
 from daskcluster.models.persist import Model
 
 Rows = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts.
+
+    Attributes
+    ----------
+    rows : sequence of sequences of str
+    header : sequence of str
+        Empty for a table of names and values; otherwise, cells are numbers.
+    note : str
+    ends_in_words : bool
+        The last column is text.
+    """
+
+    rows: Sequence[Sequence[str]]
+    header: Sequence[str] = ()
+    note: str = ""
+    ends_in_words: bool = False
+
 
 _STOP_REASONS = {
     "converged": "converged: the centres are a fixed point",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from daskcluster.chunkwise import examples as examples_module
 from daskcluster.chunkwise.assign import AssignParams
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.examples import EXAMINE, ExamineParams, Examples, histogram_edges
+from daskcluster.estimators import examples as row_examples
 from daskcluster.events import PassEnded
 
 
@@ -94,3 +96,34 @@ def test_figures_and_examples_take_one_pass(rows: np.ndarray, weighted: bool) ->
     assert found.examples is not None
     assert found.examples.found.histogram.sum() == 300
     assert 2 <= len(found.examples.rows) <= 4
+
+
+def test_example_rows_come_with_the_pass_or_are_fetched(
+    rows: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = dc.KMeans(4, random_state=1, engine="local").fit(rows).to_model()
+    dataset = dc.open_dataset(rows)
+    with monkeypatch.context() as patch:
+        patch.setattr(row_examples, "_fetch", None)
+        kept = jobs.examine(document, dataset, shown=3, engine="local").examples
+    monkeypatch.setattr(row_examples, "_KEPT_BYTES", 0)
+    fetched = jobs.examine(document, dataset, shown=3, engine="local").examples
+    assert kept is not None
+    assert fetched is not None
+    assert kept.rows.keys() == fetched.rows.keys()
+    for row, values in kept.rows.items():
+        assert (values == rows[row]).all()
+        assert (fetched.rows[row] == values).all()
+    assert kept.ids == {}
+
+
+def test_example_rows_have_their_ids(tmp_path: Path, rows: np.ndarray) -> None:
+    frame = pytest.importorskip("pandas").DataFrame(rows, columns=list("abc"))
+    frame["name"] = [f"row {number}" for number in range(len(rows))]
+    url = str(tmp_path / "rows.parquet")
+    frame.to_parquet(url, row_group_size=70)
+    dataset = dc.open_dataset(url, id_column="name")
+    document = dc.KMeans(3, random_state=0, engine="local").fit(dataset).to_model()
+    found = jobs.examine(document, dataset, shown=3, engine="local").examples
+    assert found is not None
+    assert found.ids == {row: f"row {row}" for row in found.rows}

@@ -6,13 +6,16 @@ import base64
 import json
 import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn import config_context
+from sklearn.exceptions import NotFittedError
 
 import daskcluster as dc
 from daskcluster import jobs
-from daskcluster.errors import InvalidParameterError, MissingExtraError
+from daskcluster.errors import InvalidParameterError, MissingExtraError, OutputExistsError
 from daskcluster.models.persist import load_document
 from daskcluster.reports import pages as drawing
 from daskcluster.reports import pages as html
@@ -32,8 +35,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     dc.KMeans(5, random_state=0, tol=0, engine="local").fit(rows).save(url)
     model, dataset = load_document(url), dc.open_dataset(rows)
     seen = jobs.examine(model, dataset, shown=5, most=3)
-    sizes, costs = seen.scores.sizes, seen.scores.costs.sum(axis=0)
-    clusters = Clusters("Clusters in rows", sizes, seen.weights, costs, [], seen.examples)
+    clusters = seen.clusters("Clusters in rows", dataset.n_rows)
     return Report(model, "<b>&", data=clusters, facts=[("a<", ">b")], image_shape=(4, 6))
 
 
@@ -48,7 +50,7 @@ def test_a_page_is_whole_and_escaped(report: Report) -> None:
     assert "a&lt;" in page
     assert "max_time" in page
     pictures = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
-    assert len(pictures) == len(charts_of(report)) == 11
+    assert len(pictures) == len(charts_of(report)) == 13
     for picture in pictures:
         assert ET.fromstring(base64.b64decode(picture)).tag.endswith("svg")
     rest = re.sub(r'src="data:[^"]+"', "", page)
@@ -195,3 +197,61 @@ def test_clusters_are_distinguished_by_the_names_of_features() -> None:
     assert page.index("What sets the clusters apart") < page.index("<details>")
     assert page.index("<details>") < page.index('id="s4">Convergence')
     assert as_markdown(report).count("what sets it apart") == 1
+
+
+# -- reports of estimators, and in notebooks -----------------------------------------------------------
+
+
+def test_estimators_report_with_and_without_rows(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = (rng.integers(0, 3, (400, 1)) * 9 + rng.normal(size=(400, 4))).astype(np.float32)
+    for model in (
+        dc.KMeans(3, random_state=0),
+        dc.VariationalGaussianMixture(3, random_state=0),
+        dc.KernelKMeans(3, random_state=0),
+    ):
+        with pytest.raises(NotFittedError):
+            model.report()
+        model.fit(rows)
+        alone, whole = model.report(), model.report(rows)
+        assert alone.data is None
+        titles = [section.title for section in whole.sections()]
+        assert "Clusters in these rows" in titles
+        assert ("How well the clusters are separated" in titles) == (
+            not isinstance(model, dc.KernelKMeans)
+        )
+        page = whole._repr_html_()
+        assert "Clusters in these rows" in page
+        assert "<body" not in page
+        assert 'id="s' not in page  # several outputs of a notebook would share them
+        path = str(tmp_path / f"{type(model).__name__}.html")
+        whole.save(path)
+        with pytest.raises(OutputExistsError, match="overwrite=True"):
+            whole.save(path)
+        whole.save(path, overwrite=True)
+        assert "Clusters in these rows" in Path(path).read_text()
+    with pytest.raises(InvalidParameterError, match=r"\.html, \.png, \.md, \.json"):
+        whole.save(str(tmp_path / "report.doc"))
+    with pytest.raises(InvalidParameterError, match="image_shape"):
+        model.report(image_shape=(2, 3))
+
+
+def test_notebooks_show_a_report_once_fitted() -> None:
+    model = dc.KMeans(2, random_state=0)
+    assert "sk-top-container" in model._repr_mimebundle_()["text/html"]
+    model.fit([[0.0, 1.0], [5.0, 5.0], [6.0, 5.0]])
+    shown = model._repr_mimebundle_()
+    assert shown["text/plain"] == repr(model)
+    assert "What sets the clusters apart" in shown["text/html"]
+    assert "What sets the clusters apart" in model._repr_html_()
+    with config_context(display="text"):
+        assert "text/html" not in model._repr_mimebundle_()
+        assert not hasattr(model, "_repr_html_")
+
+
+def test_figures_of_separation_are_in_the_json(report: Report) -> None:
+    found = report.as_dict()
+    assert len(found["separation"]["silhouettes"]) == 5
+    assert found["separation"]["silhouette"] > 0.5
+    text = as_markdown(report)
+    assert "All 5 clusters are well separated." in text

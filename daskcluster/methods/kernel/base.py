@@ -15,6 +15,7 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import ClusterEstimator
 from daskcluster.estimators.cells import is_xarray, map_cells
+from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import (
     check_enough_rows,
@@ -35,6 +36,7 @@ from daskcluster.methods.kernel.initial import (
     measure_by_gram,
     refuse_distances,
 )
+from daskcluster.methods.kernel.jobs import KernelJobs
 from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
 from daskcluster.methods.kernel.model import KernelKMeansModel, support_arrays
 from daskcluster.typing import Dataset
@@ -245,6 +247,9 @@ class KernelEstimator(ClusterEstimator):
         self.support_ = sums.points.indices
         self.support_clusters_ = sums.groups.astype(np.int32)
         self.support_coefficients_ = sums.factors
+
+    def _examine(self, model: Any, dataset: Dataset, shown: int) -> Examination:
+        return Examination.of(KernelJobs().evaluate(model, dataset, self.engine, ()), dataset)
 
     def to_model(self) -> KernelKMeansModel:
         """Return the fitted model with its support rows; a callable kernel is left out."""

@@ -13,11 +13,13 @@ from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.estimators.base import CentreEstimator
+from daskcluster.estimators.examples import MOST_RANKED, Examination
 from daskcluster.estimators.export import faiss_index
 from daskcluster.estimators.fit import Fit, all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset, is_out_of_core
 from daskcluster.estimators.labels import Labels, results_of_rows
 from daskcluster.estimators.provenance import from_provenance, provenance
+from daskcluster.methods.kmeans.jobs import CentreJobs
 from daskcluster.models.fitted import FitResult
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.typing import Dataset
@@ -115,6 +117,9 @@ class KMeansEstimator(CentreEstimator):
                 ConvergenceWarning,
                 stacklevel=3,
             )
+
+    def _examine(self, model: Any, dataset: Dataset, shown: int) -> Examination:
+        return CentreJobs().examine(model, dataset, shown, MOST_RANKED, self.engine, ())
 
     def to_model(self) -> KMeansModel:
         """Return the model: the learnt attributes, without the data."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from daskcluster.chunk import for_rows
@@ -20,6 +21,7 @@ from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.examples import Examination, examine_rows
 from daskcluster.events import Callback
+from daskcluster.methods.kmeans.stability import stability
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.typing import Dataset
 
@@ -75,8 +77,11 @@ class CentreJobs:
         callbacks: Sequence[Callback],
     ) -> Examination:
         """Return figures, and the nearest and farthest rows, of every cluster. One pass."""
-        rows = for_metric(dataset, model.metric)
-        return examine_rows(rows, _row_params(model, dataset), shown, most, engine, callbacks)
+        rows, params = for_metric(dataset, model.metric), _row_params(model, dataset)
+        found = examine_rows(rows, params, shown, most, engine, callbacks)
+        if found.sample is None:
+            return found
+        return replace(found, stability=stability(found.sample, model.n_clusters))
 
 
 def _row_params(model: KMeansModel, dataset: Dataset, most: int = 1) -> RowParams:

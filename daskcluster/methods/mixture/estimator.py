@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.estimators.cells import is_xarray
+from daskcluster.estimators.examples import MOST_RANKED, Examination
 from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import (
     check_enough_rows,
@@ -23,6 +24,7 @@ from daskcluster.events import StopReason
 from daskcluster.methods.coreset.estimator import LabelsLater, check_coreset_size
 from daskcluster.methods.mixture.chunkwise.rows import MixtureRowParams, label_by_density
 from daskcluster.methods.mixture.fit import MixtureFit, MixtureRun
+from daskcluster.methods.mixture.jobs import MixtureJobs
 from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.methods.mixture.parameters import MIXTURE
 from daskcluster.methods.mixture.rows import MixtureRows, dense_dataset
@@ -304,6 +306,9 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
             `url` exists and `overwrite` is False.
         """
         save_model(self.to_model(), url, overwrite=overwrite, storage_options=storage_options)
+
+    def _examine(self, model: Any, dataset: Dataset, shown: int) -> Examination:
+        return MixtureJobs().examine(model, dataset, shown, MOST_RANKED, self.engine, ())
 
     def to_model(self) -> MixtureModel:
         """Return the fitted mixture as a `MixtureModel`, which holds no data."""

@@ -25,6 +25,7 @@ from daskcluster.estimators.checkpoint_header import fingerprint_of_rows
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.labels import results_of_rows, save_rows
 from daskcluster.estimators.lazy import is_dask_frame, map_blocks, map_frame, scaled_blocks
+from daskcluster.estimators.reporting import ReportMixin
 from daskcluster.events import Callback
 from daskcluster.methods.mixture.chunkwise.rows import (
     LIKELIHOOD,
@@ -139,7 +140,7 @@ def log_likelihood(rows: ScaledPlacement, gaussians: Gaussians) -> tuple[float, 
     return found.bounds.value + weight * gaussians.log_constant, weight
 
 
-class MixtureRows(ClusterMixin, DensityMixin, SharesEngine):
+class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
     """Base of estimators that learn a Gaussian mixture.
 
     Subclasses have the parameters ``engine``, ``callbacks``, ``truncation`` and ``random_state``, and learn
