@@ -36,7 +36,7 @@ class MemoryLimitError(DaskClusterError, MemoryError):
 
 
 class DiskSpaceError(DaskClusterError, OSError):
-    """The scratch disk is too small; the message has needed, free and remedy."""
+    """A disk is full or too small; the message has its path, free space and remedy."""
 
 
 class ReachError(DaskClusterError, ValueError):

@@ -45,6 +45,7 @@ class FitStarted(Event):
     n_clusters: int
     max_iter: int
     engine: str
+    estimator: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
             "fit",
             "name",
             "state",
+            "estimator",
             "algorithm",
             "phase",
             "seeding",
@@ -100,6 +101,12 @@ class FitHistory:
             del self.steps[1:-1:2]
         self.facts |= {key: message[key] for key in _KINDS if key in message}
         self.updated = stamp
+
+    @property
+    def title(self) -> str:
+        """The name of the job, or else of the estimator."""
+        found = (self.facts.get(name) for name in ("name", "estimator", "algorithm"))
+        return next(filter(None, found), "")
 
     @property
     def is_running(self) -> bool:

@@ -16,8 +16,10 @@ from daskcluster.reports.tables import format_field, format_rate, format_seconds
 SILENT_SECONDS = 30.0
 """After so long without news, a page says since when there were none."""
 _MOST_LISTED = 200
-_SMALL, _LARGE = (150, 36), (960, 240)
+_SMALL, _LARGE = (150, 36), (960, 260)
 """Pixels of a curve in the list, and on the page of a fit."""
+_MARGINS = 100, 22
+"""Pixels to the left of the large curve and below it, for the axes."""
 
 
 def script() -> str:
@@ -51,6 +53,7 @@ def page_of_fit(fit: FitHistory, now: float) -> str:
     """Return the figures of one fit, its curve and its last iterations."""
     facts = fit.facts
     figures = [
+        ("estimator", facts.get("estimator", "")),
         ("algorithm", facts["algorithm"]),
         ("rows", f"{facts['n_rows']:,}"),
         ("features", f"{facts['n_features']:,}"),
@@ -75,18 +78,31 @@ def page_of_fit(fit: FitHistory, now: float) -> str:
 
 def small_curve(steps: Sequence[Step]) -> dict[str, Any]:
     """Return the objective by iteration as a small picture; nothing before the second one."""
-    return _picture(_points(steps), *_SMALL, "", "small")
+    return _picture(_points(steps), *_SMALL, kind="small")
 
 
 def large_curve(steps: Sequence[Step]) -> dict[str, Any]:
-    """Return the same as a large picture that says where the objective began and is."""
-    points, text = _points(steps), ""
-    if len(points) > 1:
-        text = (
-            f"from {points[0][1]:,.8g} to {points[-1][1]:,.8g}, "
-            f"{format_seconds(steps[-1].elapsed)} of iterations"
-        )
-    return _picture(points, *_LARGE, text, "large")
+    """Return the same as a large picture with axes that says where the objective began and is."""
+    points = _points(steps)
+    if len(points) < 2:
+        return {}
+    text = (
+        f"from {points[0][1]:,.8g} to {points[-1][1]:,.8g}, "
+        f"{format_seconds(steps[-1].elapsed)} of iterations"
+    )
+    values = [value for _, value in points]
+    width, height = _LARGE
+    left, bottom = _MARGINS
+    foot = height - 4
+    texts = [
+        (width - 8, 16, "end", text),
+        (left - 6, 14, "end", f"{max(values):,.6g}"),
+        (left - 6, height - bottom, "end", f"{min(values):,.6g}"),
+        (left, foot, "start", f"{points[0][0]:,}"),
+        ((left + width) // 2, foot, "middle", "iteration"),
+        (width - 2, foot, "end", f"{points[-1][0]:,}"),
+    ]
+    return _picture(points, *_LARGE, *_MARGINS, texts=texts, kind="large")
 
 
 def _points(steps: Sequence[Step]) -> list[tuple[int, float]]:
@@ -95,15 +111,26 @@ def _points(steps: Sequence[Step]) -> list[tuple[int, float]]:
 
 
 def _picture(
-    points: Sequence[tuple[int, float]], width: int, height: int, text: str, kind: str
+    points: Sequence[tuple[int, float]],
+    width: int,
+    height: int,
+    left: int = 0,
+    bottom: int = 0,
+    *,
+    texts: Sequence[tuple[int, int, str, str]] = (),
+    kind: str,
 ) -> dict[str, Any]:
     if len(points) < 2:
         return {}
     first, last = points[0][0], points[-1][0]
     low, high = min(y for _, y in points), max(y for _, y in points)
-    across, up = (width - 4) / ((last - first) or 1.0), (height - 4) / ((high - low) or 1.0)
-    line = " ".join(f"{2 + (x - first) * across:.1f},{2 + (high - y) * up:.1f}" for x, y in points)
-    return {"line": line, "width": width, "height": height, "text": text, "kind": kind}
+    across = (width - left - 4) / ((last - first) or 1.0)
+    up = (height - bottom - 4) / ((high - low) or 1.0)
+    line = " ".join(
+        f"{left + 2 + (x - first) * across:.1f},{2 + (high - y) * up:.1f}" for x, y in points
+    )
+    box = {"width": width, "height": height, "left": left, "base": height - bottom}
+    return {"line": line, "texts": texts, "kind": kind, **box}
 
 
 def _line(fit: FitHistory, now: float) -> dict[str, Any]:
@@ -112,8 +139,9 @@ def _line(fit: FitHistory, now: float) -> dict[str, Any]:
     state, _, phase = _state(fit, now).partition(": ")
     return {
         "key": facts.get("fit", ""),
-        "name": facts.get("name", ""),
+        "title": fit.title,
         "algorithm": facts.get("algorithm", ""),
+        "began": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(fit.began)),
         "shape": f"{facts['n_rows']:,} x {facts['n_features']:,}",
         "n_clusters": f"{facts['n_clusters']:,}",
         "kind": state

@@ -111,7 +111,7 @@ class _FitHandler(_Handler):
         if fit is None:
             self.send_error(404)
             return
-        title = str(fit.facts.get("name") or fit.facts["algorithm"])
+        title = fit.title
         self.answer(title, page_of_fit(fit, time.time()), root="../")
 
 

@@ -33,6 +33,7 @@ from daskcluster.data.writer import (
 )
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
+from daskcluster.storage.disk_space import check_space
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import Staging
 from daskcluster.storage.zarr_stores import group_document
@@ -269,6 +270,9 @@ def convert(
     )
     wanted = _checked_dtype(dtype, table.dtype)
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    if table.n_rows is not None and table.n_entries is None:
+        n_bytes = table.n_rows * table.n_features * wanted.itemsize
+        check_space(output, n_bytes, storage_options=storage_options)
     with Staging.begin(output, kinds=("array", "group"), **options) as staging:
         publish(callbacks, PassStarted("convert", table.n_rows or 0))
         if table.n_entries is not None:

@@ -20,6 +20,7 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
+from daskcluster.storage.disk_space import check_space
 from daskcluster.storage.process_local import open_once
 from daskcluster.storage.staging import Staging
 from daskcluster.typing import Recipe, Visibility
@@ -266,6 +267,9 @@ def generate(
     started = time.monotonic()
     mixture: Mixture | SparseMixture
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    if not sparse:
+        n_bytes = n_rows * n_features * np.dtype(dtype).itemsize
+        check_space(output, n_bytes, storage_options=storage_options)
     with Staging.begin(output, kinds=("array", "group"), **options) as staging:
         publish(callbacks, PassStarted("generate", n_rows))
         if sparse:

@@ -85,6 +85,7 @@ class FitLog:
             shape = {"n_rows": event.n_rows, "n_features": event.n_features}
             return {
                 "state": "running",
+                "estimator": event.estimator,
                 "algorithm": event.algorithm,
                 "n_clusters": event.n_clusters,
                 "max_iter": int(event.max_iter),

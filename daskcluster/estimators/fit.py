@@ -160,7 +160,8 @@ class Fit:
         """Publish that the fit has started; pass `max_iter` if it is not the estimator's."""
         most = self.estimator.max_iter if max_iter is None else max_iter
         shape = self.dataset.n_rows, self.dataset.n_features, self.n_clusters
-        publish(self.callbacks, FitStarted(name, *shape, most, self.engine.name))
+        kind = type(self.estimator).__name__
+        publish(self.callbacks, FitStarted(name, *shape, most, self.engine.name, kind))
 
     def ended(self, stop_reason: StopReason, inertia: float, n_iter: int) -> None:
         """Publish that the fit has ended, with its `passes` and `bytes_read`."""

@@ -15,8 +15,10 @@ from daskcluster.data.grid_files import GRID_KINDS, write_grid
 from daskcluster.data.label_files import is_file_output, write_label_file
 from daskcluster.data.sink import ArraySink, GroupSink, ZarrSink
 from daskcluster.engine.engine import Engine, Placement
+from daskcluster.engine.operations import output_blocks
 from daskcluster.estimators.checkpoint_header import fingerprint_of_rows
 from daskcluster.events import Callback
+from daskcluster.storage.disk_space import check_space
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.staging import check_free
 from daskcluster.typing import Dataset
@@ -70,11 +72,13 @@ class Labels:
         Parameters of `fn`, instead of `centres`.
     fn : LabelRows
         Function that labels rows.
+    computed : ndarray of shape (n,), int32, optional
+        The labels, where a pass had them.
 
     Notes
     -----
     Cost: one pass for all labels, and 4 bytes per row once they are computed; no pass until then. `save` is
-    one pass, and holds no more than the blocks that are being written.
+    one pass, and holds no more than the blocks that are being written; no pass if they are computed.
     """
 
     def __init__(
@@ -85,12 +89,13 @@ class Labels:
         *,
         params: RowParams | None = None,
         fn: LabelRows = label_rows,
+        computed: np.ndarray | None = None,
     ) -> None:
         self._dataset = dataset
         self._params = RowParams(centres) if params is None else params
         self._fn = fn
         self._engine = engine
-        self._array: np.ndarray | None = None
+        self._array = computed
 
     def __len__(self) -> int:
         return self._dataset.n_rows
@@ -147,6 +152,7 @@ class Labels:
             storage_options=storage_options,
             fn=self._fn,
             resume=resume,
+            computed=self._array,
         )
 
     def like_rows(self) -> Any:
@@ -162,6 +168,12 @@ class Labels:
 
     def to_dask(self) -> Any:
         """Return a lazy dask array, int32 (n,), with the rows' chunks."""
+        if self._array is not None:
+            import dask.array as da
+
+            rows = getattr(self._dataset, "array", None)
+            chunks = getattr(rows, "chunks", None) if hasattr(rows, "__dask_graph__") else None
+            return da.from_array(self._array, chunks=(chunks or [self._dataset.chunk_sizes])[:1])
         from daskcluster.estimators.lazy import lazy_rows
 
         return lazy_rows(self._dataset, self._fn, self._params, np.dtype(np.int32))
@@ -181,6 +193,7 @@ def save_rows(
     width: int = 0,
     resume: bool = False,
     before_end: Callable[[], None] = lambda: None,
+    computed: np.ndarray | None = None,
 ) -> None:
     """Stream the labels of `dataset` to `url`; nothing is left of a failed try.
 
@@ -200,11 +213,15 @@ def save_rows(
         next one.
     before_end : callable () -> None
         Called when all labels are written, before they become visible.
+    computed : ndarray of shape (n,), optional
+        The labels, where they are known: rows are not read then.
     """
     dtype, url_given = np.dtype(dtype), url
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
     target, is_file = locate(url, storage_options), is_file_output(str(url))
     grid: Any = getattr(dataset, "grid", None)
+    n_bytes = dataset.n_rows * max(1, width) * dtype.itemsize
+    check_space(url, n_bytes, storage_options=storage_options)
     if is_file or grid is not None:
         check_free(url, kinds=("file",) if is_file else GRID_KINDS, **options)
         # The labels grow next to the file, chunk by chunk and from any worker.
@@ -222,8 +239,13 @@ def save_rows(
         **options,
     )
     with sink.staging:
-        with engine.place(dataset, callbacks=callbacks) as placement:
-            placement.map_rows(fn, sink, params, prepare=prepare_rows, name="labels")
+        if computed is None:
+            with engine.place(dataset, callbacks=callbacks) as placement:
+                placement.map_rows(fn, sink, params, prepare=prepare_rows, name="labels")
+        else:
+            for first, last in output_blocks(dataset, sink.block_rows):
+                if not sink.has((first, last)):
+                    sink.write(first, computed[first:last])
         if not is_file and grid is None:
             before_end()
             sink.commit()

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from daskcluster.engine.engine import Engine
+from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.opening import scaled
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import write_labels
@@ -18,6 +21,7 @@ from daskcluster.models.persist import Model
 from daskcluster.models.record import FitRecord
 from daskcluster.parameters.checks import check_arguments
 from daskcluster.storage.checkpoint import noting_stored_state
+from daskcluster.storage.disk_space import check_space
 from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
@@ -109,8 +113,8 @@ def fit(
 
     Notes
     -----
-    Cost: that of the estimator; one more pass with `labels`. With a name, writes a few small objects next
-    to the model and its checkpoints.
+    Cost: that of the estimator; one more pass with `labels`, unless k-means runs on threads of this process
+    with room for them. With a name, writes a few small objects next to the model and its checkpoints.
 
     Examples
     --------
@@ -160,6 +164,9 @@ def fit(
         )
         if scale is not None:
             dataset = scaled(dataset, scale, engine=chosen, callbacks=run.callbacks)
+        if labels is not None:
+            size = np.dtype(np.int32).itemsize * dataset.n_rows
+            check_space(labels, size, storage_options=storage_options)
         estimator = _estimator(algorithm, run.keeping(algorithm, given), chosen, run.callbacks)
         resume = run.resumes(algorithm, resume=resume)
         estimator.fit(dataset, **({"resume": True} if resume else {}))
@@ -199,6 +206,10 @@ class _Outputs:
             return fitted
         # The model is written last: until it exists, the same call resumes.
         options |= {"callbacks": run.callbacks, "resume": resume, "before_end": save}
+        # Not `estimator.labels_`: where it is a property, it would compute them.
+        known = vars(estimator).get("labels_")
+        if isinstance(known, Labels) and known.is_computed:
+            options["computed"] = np.asarray(known)
         write_labels(fitted, dataset, engine, self.labels, **options)
         return fitted
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.engine.engine import Engine
@@ -138,10 +140,11 @@ def write_labels(
     before_end: Callable[[], None] = lambda: None,
     n_nearest: int | None = None,
     return_distance: bool = False,
+    computed: np.ndarray | None = None,
 ) -> None:
-    """Write the label of every row to `url`, a Zarr array or a file; see `save_rows`. One pass.
+    """Write the label of every row to `url`, a Zarr array or a file; see `save_rows`.
 
-    The rows must have the model's features and be on its scale.
+    The rows must have the model's features and be on its scale. One pass, none if labels are `computed`.
 
     Raises
     ------
@@ -166,6 +169,7 @@ def write_labels(
         callbacks=callbacks,
         resume=resume,
         before_end=before_end,
+        computed=computed,
         **found,
     )
 

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError, ModelNotFoundError
+from daskcluster.storage.disk_space import naming_full_disk
 from daskcluster.storage.location import Location, explain
 from daskcluster.storage.retry import retry, while_others_write
 from daskcluster.storage.zarr_stores import METADATA, PARTIAL_MARK
@@ -54,7 +55,7 @@ def write_file(place: Location, name: str, content: bytes, *, durable: bool = Tr
 
     Raises
     ------
-    OSError
+    DiskSpaceError, OSError
         Or another error of the store's client.
 
     Examples
@@ -71,14 +72,15 @@ def write_file(place: Location, name: str, content: bytes, *, durable: bool = Tr
     # Write under a temporary name; the rename makes the complete file visible.
     file = os.path.join(place.url, name)
     part = f"{file}.{os.getpid()}-{threading.get_ident()}.partial"
-    os.makedirs(os.path.dirname(file), exist_ok=True)
     try:
-        with open(part, "wb") as out:
-            out.write(content)
-            if durable:
-                out.flush()
-                os.fsync(out.fileno())
-        os.replace(part, file)
+        with naming_full_disk(place):
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+            with open(part, "wb") as out:
+                out.write(content)
+                if durable:
+                    out.flush()
+                    os.fsync(out.fileno())
+            os.replace(part, file)
     except OSError:
         with suppress(OSError):
             os.unlink(part)

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from daskcluster.errors import OutputExistsError
+from daskcluster.storage.disk_space import naming_full_disk
 from daskcluster.storage.files import explained
 from daskcluster.storage.location import Location
 
@@ -69,7 +70,7 @@ def _on_disk(place: Location, overwrite: bool) -> Iterator[Any]:
         os.makedirs(folder, exist_ok=True)
         out = open(part, "xb")  # noqa: SIM115  (closed below, before it gets its name)
     try:
-        with out:
+        with naming_full_disk(place), out:
             yield out
             out.flush()
             os.fsync(out.fileno())

@@ -19,11 +19,20 @@ from typing import Any, Self
 
 from daskcluster.errors import (
     DatasetNotFoundError,
+    DiskSpaceError,
+    InvalidParameterError,
     OutputExistsError,
     comes_from_outside,
 )
 from daskcluster.storage import stale
-from daskcluster.storage.files import explained, read_file, remove_file, remove_folder, write_file
+from daskcluster.storage.disk_space import full_disk, is_full_disk
+from daskcluster.storage.files import (
+    explained,
+    read_file,
+    remove_file,
+    remove_folder,
+    write_file,
+)
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.retry import retry, while_others_write
 from daskcluster.storage.zarr_stores import HEAD, METADATA, PARTIAL_MARK
@@ -84,6 +93,7 @@ class Staging:
             Something is there, and `overwrite` is False or it is not of these kinds.
         """
         target = locate(url, storage_options)
+        refuse_file_ending(target)
         if target.is_local:
             return cls._begin_local(target, overwrite, kinds, mark, resume)
         with explained(target, "output"):
@@ -150,8 +160,11 @@ class Staging:
         self.target.filesystem()[0].invalidate_cache()
 
     def _write(self, documents: Mapping[str, bytes]) -> None:
-        for name, content in documents.items():
-            write_file(self.work, name, content, durable=False)
+        try:
+            for name, content in documents.items():
+                write_file(self.work, name, content, durable=False)
+        except DiskSpaceError as error:
+            raise full_disk(self.target) from error
 
     def _rename(self) -> None:
         target, work = self.target.url, self.work.url
@@ -186,9 +199,15 @@ class Staging:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None:
-            self._tell(error)
-            self.abort()
+        if error is None:
+            return
+        full = None
+        if self.target.is_local and is_full_disk(error):
+            full = full_disk(self.target)  # which says how much is free before the rest is removed
+        self._tell(full or error)
+        self.abort()
+        if full is not None:
+            raise full from error
 
     def discard(self) -> None:
         """Remove what has been written, also what would stay for another writer."""
@@ -232,11 +251,35 @@ def check_free(
         Something is there, and `overwrite` is False or it is not of these kinds.
     """
     target = locate(url, storage_options)
+    if "file" not in kinds:
+        refuse_file_ending(target)
     if target.is_local:
         _check_local(replace(target, url=os.path.realpath(target.url)), overwrite, kinds)
         return
     with explained(target, "output"):
         _check_remote(target, overwrite, kinds)
+
+
+FILE_ENDINGS = (
+    ".arrow", ".csv", ".feather", ".gz", ".h5", ".hdf5", ".joblib", ".json", ".npy", ".npz", ".onnx",
+    ".parquet", ".pickle", ".pkl", ".pq", ".tsv", ".txt", ".xlsx",
+)  # fmt: skip
+"""Endings that promise a file, of any format."""
+
+
+def refuse_file_ending(target: Location) -> None:
+    """Raise if the name of an output that is a folder of Zarr promises a file.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    stem, ending = os.path.splitext(target.url.rstrip("/"))
+    if ending.lower() in FILE_ENDINGS:
+        raise InvalidParameterError(
+            f"The output {target.url!r} is written as Zarr, a folder; give it another ending, such as "
+            f"{os.path.basename(stem) + '.zarr'!r}."
+        )
 
 
 def _remove_all(target: Location, *, but_the_mark: bool = False) -> None:

@@ -218,7 +218,9 @@ def test_curves_need_two_points() -> None:
     news(FitEnded(StopReason.CONVERGED, 5.0, 3, 3, 0, 5.0))
     for picture in (small_curve(history_of(client).steps), large_curve(history_of(client).steps)):
         assert picture["line"].count(",") == 3
-    assert '<polyline points="2.0,2.0 ' in page_of_fit(history_of(client), 1.0)
+    page = page_of_fit(history_of(client), 1.0)
+    assert '<polyline points="102.0,2.0 ' in page
+    assert ">iteration</text>" in page
 
 
 def test_a_preload_adds_the_page_once_and_remembers() -> None:

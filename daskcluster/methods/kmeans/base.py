@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows
 from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.estimators.base import CentreEstimator
 from daskcluster.estimators.examples import MOST_RANKED, Examination
@@ -24,12 +25,15 @@ from daskcluster.models.fitted import FitResult
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.typing import Dataset
 
+LABELS_SHARE = 1 / 16
+"""Share of the room for state that labels may take if nobody has asked for them yet."""
+
 OneFit = TypeVar("OneFit", bound=Fit)
 
 
 @dataclass
 class KMeansRun:
-    """One restart: the result of its loop, the final figures, and labels if they were requested."""
+    """One restart: the result of its loop, the final figures, and labels if there was room for them."""
 
     result: FitResult
     found: ScoreStatistics
@@ -53,14 +57,22 @@ def measure_run(
         OUT. Room for labels in this process, or those of ``result.centres`` already
         (``result.labelled``).
     labelled : bool
-        Labels are requested; without room for them, that takes one more pass.
+        Labels are requested; without room for them, that takes one more pass. If they are not, they are
+        kept where the pass can write them to this process and they take little of its memory.
     """
-    centres = result.centres
-    found = score_rows(rows, centres, labels, labelled=result.labelled)
+    centres, known = result.centres, labels is not None and result.labelled
+    if labels is None and _has_room(rows.placement):
+        labels = np.empty(rows.placement.dataset.n_rows, np.int32)
+    found = score_rows(rows, centres, labels, labelled=known)
     if labelled and labels is None:
         params = RowParams(centres)
         labels = results_of_rows(rows.placement, label_rows, params, np.int32, name="labels")
-    return KMeansRun(result, found, labels if labelled else None)
+    return KMeansRun(result, found, labels)
+
+
+def _has_room(placement: Placement) -> bool:
+    size = np.dtype(np.int32).itemsize * placement.dataset.n_rows
+    return placement.shares_memory and size <= LABELS_SHARE * placement.state_room()
 
 
 class KMeansEstimator(CentreEstimator):
@@ -107,8 +119,9 @@ class KMeansEstimator(CentreEstimator):
         self.n_rows_ = dataset.n_rows
         self._n_init = fit.restarts
         self.labels_: Any = best.labels
-        if best.labels is None:
-            self.labels_ = Labels(dataset, self._centres, fit.engine).like_rows()
+        if not fit.labelled:
+            labels = Labels(dataset, self._centres, fit.engine, computed=best.labels)
+            self.labels_ = labels.like_rows()
         distinct = int((best.found.sizes > 0).sum())
         if distinct < self.n_clusters:
             warnings.warn(

@@ -1,0 +1,76 @@
+"""Labels of stored rows that the last pass of a fit leaves behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from sklearn.base import clone
+
+import daskcluster as dc
+from daskcluster import jobs
+from daskcluster.engine.local import LocalEngine
+from daskcluster.events import PassEnded
+
+ESTIMATORS = (
+    dc.KMeans(4, random_state=0, n_init=3),
+    dc.KMeans(4, random_state=0, algorithm="elkan"),
+    dc.MiniBatchKMeans(4, random_state=0, batch_size=100),
+    dc.NestedMiniBatchKMeans(4, random_state=0),
+    dc.VarianceReducedKMeans(4, random_state=0),
+    dc.HierarchicalKMeans(9, random_state=0),
+    dc.KMeans(4, random_state=0, metric="cosine"),
+)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> str:
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 4, (3000, 1)) * 3 + rng.normal(size=(3000, 5))
+    url = str(tmp_path / "rows.zarr")
+    zarr.create_array(url, data=rows.astype(np.float32), chunks=(400, 5))
+    return url
+
+
+def passes(heard: list[Any]) -> list[str]:
+    return [event.name for event in heard if isinstance(event, PassEnded)]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda one: type(one).__name__)
+def test_labels_are_known_after_the_fit(
+    stored: str, estimator: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = clone(estimator).set_params(engine="local").fit(stored)
+    assert model.labels_.is_computed
+    assert (np.asarray(model.labels_) == model.predict(stored)).all()
+    assert (model.labels_.to_dask().compute() == model.predict(stored)).all()
+    monkeypatch.setattr(LocalEngine, "place", None)  # no rows are read any more
+    model.labels_.save(str(tmp_path / "labels.zarr"))
+    assert (zarr.open_array(str(tmp_path / "labels.zarr"))[:] == model.labels_).all()
+
+
+@pytest.mark.parametrize("name", ["labels.zarr", "labels.npy", "labels.csv"])
+def test_a_job_writes_them_without_a_pass(
+    stored: str, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Any] = []
+    options: dict[str, Any] = {
+        "n_clusters": 4,
+        "algorithm": "lloyd",
+        "random_state": 0,
+        "engine": "local",
+    }
+    first, second = str(tmp_path / "a"), str(tmp_path / "b")
+    kept, again = str(tmp_path / name), str(tmp_path / f"again-{name}")
+    jobs.fit(stored, model=first, labels=kept, callbacks=[heard.append], **options)
+    assert "labels" not in passes(heard)
+    monkeypatch.setattr("daskcluster.methods.kmeans.base.LABELS_SHARE", 0)
+    jobs.fit(stored, model=second, labels=again, callbacks=[heard.append], **options)
+    assert passes(heard)[-1] == "labels"
+    if name.endswith(".zarr"):
+        assert (zarr.open_array(kept)[:] == zarr.open_array(again)[:]).all()
+    else:
+        assert Path(kept).read_bytes() == Path(again).read_bytes()
