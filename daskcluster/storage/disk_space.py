@@ -57,8 +57,8 @@ def is_full_disk(error: BaseException | None) -> bool:
 def full_disk(place: Location) -> DiskSpaceError:
     """Return the error that says which disk is full; the system's own names no path."""
     return DiskSpaceError(
-        f"The disk of {place.url!r} is full, with {format_bytes(free_bytes(place))} left; free some space "
-        "there, or write to another disk."
+        f"No space left for {place.url!r}: its disk has {format_bytes(free_bytes(place))} free, of which a "
+        "quota may allow less. Free some space there, or write to another disk."
     )
 
 

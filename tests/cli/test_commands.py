@@ -154,7 +154,7 @@ FAILURES: list[tuple[tuple[str, ...], str]] = [
     (("fit", "rows.npy", "--n-clusters", "2001", "--dry-run"), "n_samples=2000 should be >="),
     (("fit", "flat.npy", "--n-clusters", "3", "--model", "m"), "Expected 2D array, got 1D array"),
     (("fit", "nan.npy", "--n-clusters", "3", "--model", "m"), "Input X contains NaN: first in row 7"),
-    (("fit", "same.npy", "--n-clusters", "3", "--model", "rows.npy"), "exists already"),
+    (("fit", "same.npy", "--n-clusters", "3", "--model", "rows.npy"), "written as Zarr, a folder"),
     (("fit", "rows.npy", "--n-clusters", "3", "--model", "rows.npy", "--overwrite"), "would replace"),
     (("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--labels", "m"), "different URLs"),
     (("fit", "rows.npy", "--n-clusters", "3", "--model", "m", "--init", "./absent"), "./absent"),

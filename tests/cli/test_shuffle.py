@@ -96,7 +96,7 @@ def test_a_dry_run_says_what_it_takes_and_does_nothing(
         (("rows.npy", "o.zarr", "--with-index", "o.zarr"), 1, "should be separate"),
         (("rows.npy", "o.zarr", "--chunk-rows", "3", "--shard-rows", "4"), 1, "a multiple"),
         (("absent", "o.zarr"), 1, "absent"),
-        (("rows.npy", "rows.npy", "--overwrite"), 1, "is not of a kind that"),
+        (("rows.npy", "rows.npy", "--overwrite"), 1, "written as Zarr, a folder"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
 )
@@ -108,6 +108,15 @@ def test_failures(
     assert message in " ".join(result.stderr.split())
     assert result.stdout == ""
     assert os.listdir(here) == ["rows.npy"]
+
+
+def test_other_folders_are_not_replaced(here: Path, run: Run) -> None:
+    (here / "folder").mkdir()
+    (here / "folder" / "notes").write_text("mine")
+    result = run("shuffle", "rows.npy", "folder", "--overwrite")
+    assert result.exit_code == 1
+    assert "is not of a kind that" in " ".join(result.stderr.split())
+    assert (here / "folder" / "notes").read_text() == "mine"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
