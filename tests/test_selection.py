@@ -46,6 +46,22 @@ def test_a_coreset_does_not_make_up_components() -> None:
     assert effective_rows(open_dataset(rows)) == 60_000
 
 
+@pytest.mark.parametrize("criterion", ["knee", "bic"])
+def test_scaled_rows_are_measured_on_their_scale(criterion: str) -> None:
+    wide = dc.open_dataset((X * [1.0, 1e3, 1e-2]).astype(np.float32), scale="standard")
+    found = dc.select_k(wide, 2, 9, criterion=criterion, **FAST)
+    plain = dc.select_k(dc.open_dataset(X, scale="standard"), 2, 9, criterion=criterion, **FAST)
+    assert found.best_k == plain.best_k == 7
+    best, same = found.best, plain.best
+    if criterion == "knee":
+        assert best.error is not None
+        assert abs(best.error) < 0.1
+        assert best.true_inertia == pytest.approx(same.true_inertia, rel=1e-4)
+    else:
+        assert best.true_log_likelihood == pytest.approx(best.log_likelihood, abs=0.2)
+    assert np.ptp(found.centres[7][:, 1]) > 1e4  # in the units of the data
+
+
 @pytest.mark.parametrize(
     ("k_min", "k_max", "criterion", "text"),
     [

@@ -76,8 +76,8 @@ def command(
         say(f"2. k-means on {where} -> {paths['model']}, {paths['labels']}")
         place = Place(workers=workers or None, memory_limit=memory_limit)
         record = _fit(paths, n_clusters, random_state, overwrite, place, callbacks)
-    _write_report(paths, record, overwrite)
-    say(f"3. The page about it -> {paths['report']}\n")
+        say(f"3. The report -> {paths['report']}\n")
+        _write_report(paths, record, overwrite, callbacks)
     _tell(paths, record, n_clusters, as_json)
 
 
@@ -142,15 +142,23 @@ def _fit(
         ).as_dict()
 
 
-def _write_report(paths: dict[str, str], record: dict[str, Any], overwrite: bool) -> None:
+def _write_report(
+    paths: dict[str, str], record: dict[str, Any], overwrite: bool, callbacks: Any
+) -> None:
+    from daskcluster.data.open import open_dataset
+    from daskcluster.jobs import examine
     from daskcluster.models.persist import load_document
-    from daskcluster.reports.contents import Report
+    from daskcluster.reports.contents import MOST_EXAMPLES, Report
     from daskcluster.reports.tables import format_seconds
 
     facts = [("data", paths["rows"]), ("labels", paths["labels"])]
     facts.append(("time", format_seconds(record["seconds"])))
     model = load_document(paths["model"])
-    Report(model, title="daskcluster demo", facts=facts).save(paths["report"], overwrite=overwrite)
+    dataset = open_dataset(paths["rows"])
+    seen = examine(model, dataset, shown=MOST_EXAMPLES, callbacks=callbacks)
+    clusters = seen.clusters(f"Clusters in {paths['rows']}", dataset.n_rows)
+    report = Report(model, title="daskcluster demo", data=clusters, facts=facts)
+    report.save(paths["report"], overwrite=overwrite)
 
 
 def _tell(paths: dict[str, str], record: dict[str, Any], n_clusters: int, as_json: bool) -> None:

@@ -10,11 +10,11 @@ import click
 from daskcluster.cli.detach import Task, take_urls, takes_task
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
-    INPUT,
     OUTPUT,
     complete_path,
     option,
     overwrite_option,
+    scale_option,
     takes_console,
     takes_place,
     takes_source,
@@ -40,12 +40,7 @@ from daskcluster.methods.catalogue import ALGORITHMS
     help="Also write the label of every row: .parquet, .csv (both with ids) or .npy by its ending, else "
     "Zarr.",
 )
-@option(
-    "--scale",
-    section=INPUT,
-    type=click.Choice(("standard", "minmax")),
-    help="Scale the features first; the scaling takes one pass and is saved in the model.",
-)
+@scale_option
 @overwrite_option
 @parameter_options(required=("n_clusters",))
 @takes_place

@@ -118,6 +118,13 @@ flatten_option = option(
     is_flag=True,
     help="Flatten arrays of shape (..., features), such as rasters, to rows.",
 )
+scale_option = option(
+    "--scale",
+    section=INPUT,
+    type=click.Choice(("standard", "minmax")),
+    help="Scale the features first; the scaling takes one pass and is saved in models.",
+)
+
 overwrite_option = option(
     "--overwrite", section=OUTPUT, is_flag=True, help="Replace outputs that exist."
 )

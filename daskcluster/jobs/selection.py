@@ -335,20 +335,20 @@ def _measured(
         rows = ScaledPlacement(placement)
         if mixture:
             found: dict[int, dict[str, Any]] = {}
-            found[ks[0]] = {"true_log_likelihood": _mean_density(rows, fits[ks[0]][0].model)}
+            found[ks[0]] = {"true_log_likelihood": _mean_density(rows, fits[ks[0]][0])}
         else:
             dtype = compute_dtype(dataset.dtype)
-            costs = true_costs(rows, [fits[k][0].centres.astype(dtype) for k in ks])
+            costs = true_costs(rows, [fits[k][0].on_scale.astype(dtype) for k in ks])
             found = {k: {"true_inertia": cost} for k, cost in zip(ks, costs, strict=True)}
     return [replace(each, **found.get(each.k, {})) for each in candidates]
 
 
-def _mean_density(rows: ScaledPlacement, model: Any) -> float:
+def _mean_density(rows: ScaledPlacement, fit: KFit) -> float:
     from daskcluster.methods.mixture.rows import gaussians_for, log_likelihood
 
-    dtype = rows.placement.dataset.dtype
+    dtype, model = rows.placement.dataset.dtype, fit.model
     variances, mixing = model.covariances_, model.weights_
-    gaussians = gaussians_for(dtype, model.means_, variances, mixing, model.covariance_type)
+    gaussians = gaussians_for(dtype, fit.on_scale, variances, mixing, model.covariance_type)
     total, weight = log_likelihood(rows, gaussians)
     return total / weight
 

@@ -49,6 +49,9 @@ class KFit:
     ----------
     k, number : int
     centres : ndarray of shape (k, d)
+        In the units of the data.
+    on_scale : ndarray of shape (k, d)
+        The centres on the scale of the fit; the same array where features are not scaled.
     cost : float
         The value that the best start minimises: inertia, or minus the mean log-likelihood.
     silhouette, log_likelihood, bic, true_log_likelihood : float or None
@@ -57,6 +60,7 @@ class KFit:
     k: int
     number: int
     centres: np.ndarray
+    on_scale: np.ndarray
     cost: float
     silhouette: float | None = None
     log_likelihood: float | None = None
@@ -85,7 +89,8 @@ def _fit_kmeans(few: Dataset, parameters: FitParameters, attempt: Try) -> KFit:
     if k > 1:
         _, distances = model.predict(few, n_nearest=2, return_distance=True)
         silhouette = simplified_silhouette(distances, few.weights)
-    return KFit(k, number, model.cluster_centers_, float(model.inertia_), silhouette)
+    centres, on_scale = model.cluster_centers_, model.to_model().centres
+    return KFit(k, number, centres, on_scale, float(model.inertia_), silhouette)
 
 
 def _fit_mixture(few: Dataset, parameters: FitParameters, attempt: Try) -> KFit:
@@ -102,7 +107,8 @@ def _fit_mixture(few: Dataset, parameters: FitParameters, attempt: Try) -> KFit:
     rows = effective_rows(few)
     bic = model.n_parameters() * float(log(rows)) - 2.0 * rows * mean
     kept = model.set_params(engine=None, callbacks=())
-    return KFit(k, number, model.means_, -mean, log_likelihood=mean, bic=bic, model=kept)
+    on_scale = model.to_model().centres
+    return KFit(k, number, model.means_, on_scale, -mean, log_likelihood=mean, bic=bic, model=kept)
 
 
 def simplified_silhouette(distances: np.ndarray, weights: Any) -> float:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from daskcluster.errors import InvalidParameterError, OutputExistsError
+from daskcluster.estimators.opening import scaled
 from daskcluster.events import Callback
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
@@ -33,6 +34,7 @@ def sweep(
     flatten: bool = False,
     columns: Any = None,
     missing: str = "error",
+    scale: str | None = None,
     grid: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     name: str | None = None,
@@ -50,7 +52,8 @@ def sweep(
     output : str, optional
         URL of a JSON file to write, which must end in ``.json``: the table and the best number.
     random_state : int, optional
-    array, weights, storage_options, flatten, columns, missing, grid, overwrite, name, engine, callbacks
+    array, weights, storage_options, flatten, columns, missing, scale, grid, overwrite, name, engine
+    callbacks
         See `fit`. Without `output`, a restarted job starts from scratch.
     **settings
         Further arguments of `daskcluster.select_k`: ``criterion``, ``n_seeds``, ``coreset_size``,
@@ -71,7 +74,7 @@ def sweep(
 
     Notes
     -----
-    Cost: that of `daskcluster.select_k`: three passes.
+    Cost: that of `daskcluster.select_k`: three passes, and one more with `scale`.
 
     Examples
     --------
@@ -85,6 +88,7 @@ def sweep(
     """
     tried = {"k_min": k_min, "k_max": k_max, "ks": None if ks is None else [int(k) for k in ks]}
     arguments = {"source": source, "weights": weights, "array": array, "random_state": random_state}
+    arguments |= {} if scale is None else {"scale": scale}
     run = Run(
         "sweep",
         name,
@@ -114,6 +118,8 @@ def sweep(
             missing=missing,
             grid=grid,
         )
+        if scale is not None:
+            dataset = scaled(dataset, scale, engine=chosen, callbacks=run.callbacks)
         found = select_k(
             dataset,
             **{**settings, **tried},

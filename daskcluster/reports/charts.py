@@ -134,8 +134,8 @@ def _coloured(picture: np.ndarray) -> np.ndarray:
 
 
 BLUE, GREY = "#1f6feb", "#c9d1d9"
-WIDTH = 8.0
-"""Width of all charts in inches."""
+WIDTH, NARROW = 8.0, 4.4
+"""Width of charts in inches, on a page and on a phone."""
 MOST_BARS = 200
 MOST_NUMBERED = 40
 """Most clusters whose numbers are drawn in the plane."""
@@ -153,7 +153,7 @@ class Chart:
     text : str
         Description (alternative text).
     height : float
-        Inches; charts are `WIDTH` wide.
+        Inches, for charts that are `WIDTH` wide.
     draw : callable (figure) -> None
         Draws into a figure or a part of one.
     """

@@ -171,7 +171,9 @@ class Report:
     def _centres(self) -> list[Table | Chart]:
         clusters = self.data or self._fitted()
         weights = np.ones(self.model.n_clusters) if clusters is None else clusters.weights
-        parts = _present(charts.map_of_centres(self.model.centres, weights))
+        # The map of rows shows where the centres are.
+        is_mapped = self.data is not None and self.data.sample is not None
+        parts = [] if is_mapped else _present(charts.map_of_centres(self.model.centres, weights))
         if self.image_shape is not None:
             parts.append(
                 charts.pictures_of_centres(self.model.centres_of_data, weights, self.image_shape)

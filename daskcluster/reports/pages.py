@@ -21,7 +21,7 @@ from daskcluster.errors import (
     OutputExistsError,
 )
 from daskcluster.extras import install_command
-from daskcluster.reports.charts import WIDTH, Chart
+from daskcluster.reports.charts import NARROW, WIDTH, Chart
 from daskcluster.reports.contents import Report
 from daskcluster.reports.tables import Table
 from daskcluster.storage.files import write_file
@@ -45,10 +45,10 @@ def can_draw() -> bool:
     return True
 
 
-def as_svg(chart: Chart, name: str) -> str:
-    """Return the chart as SVG; the same chart and name give the same text."""
+def as_svg(chart: Chart, name: str, width: float = WIDTH) -> str:
+    """Return the chart as SVG; the same chart, name and width give the same text."""
     with style(name):
-        figure = _figure(chart.height)
+        figure = blank((width, chart.height), layout="constrained")
         chart.draw(figure)
         written = io.StringIO()
         figure.savefig(written, format="svg", dpi=_DPI, metadata={"Date": None, "Creator": None})
@@ -66,7 +66,7 @@ def as_png(charts: Sequence[tuple[str, Chart]], title: str) -> bytes:
         raise MissingExtraError(f"PNG output needs matplotlib, but {missing_matplotlib()}.")
     with style(title):
         heights = [chart.height + 0.3 for _, chart in charts]
-        figure = _figure(sum(heights, 0.4))
+        figure = blank((WIDTH, sum(heights, 0.4)), layout="constrained")
         figure.suptitle(title, fontsize=10)
         parts = figure.subfigures(len(charts), 1, height_ratios=heights, squeeze=False)
         for part, (name, chart) in zip(parts[:, 0], charts, strict=True):
@@ -99,10 +99,6 @@ def style(name: str, font_size: float = 8) -> Iterator[None]:
         yield
 
 
-def _figure(height: float) -> Any:
-    return blank((WIDTH, height), layout="constrained")
-
-
 @cache
 def _environment() -> Environment:
     return Environment(
@@ -128,17 +124,19 @@ def render(template: str, **values: Any) -> Markup:
 
 def as_html(report: Report) -> str:
     """Return a report as one HTML file without scripts or external resources."""
-    drawn, sections = can_draw(), report.sections()
-    figures = {"drawn": drawn, "missing": missing_matplotlib(), "picture": _picture}
-    return str(render("report.html", report=report, sections=sections, linked=True, **figures))
+    return _page("report.html", report, linked=True)
 
 
 def as_fragment(report: Report) -> str:
     """Return a report as HTML to be shown within another page, such as a notebook."""
-    drawn, sections = can_draw(), report.sections()
-    figures = {"drawn": drawn, "missing": missing_matplotlib(), "picture": _picture}
+    return _page("report_body.html", report, linked=False)
+
+
+def _page(template: str, report: Report, *, linked: bool) -> str:
+    figures = {"drawn": can_draw(), "missing": missing_matplotlib(), "picture": _picture}
+    sections = report.sections()
     return str(
-        render("report_body.html", report=report, sections=sections, linked=False, **figures)
+        render(template, report=report, sections=sections, linked=linked, narrow=NARROW, **figures)
     )
 
 
@@ -190,9 +188,9 @@ def write_output(path: str, content: bytes) -> None:
     write_file(locate(folder), name, content)
 
 
-def _picture(chart: Chart, section: int, place: int) -> str:
+def _picture(chart: Chart, section: int, place: int, width: float = WIDTH) -> str:
     # As a data URL, so that ids of different images cannot collide.
-    data = base64.b64encode(as_svg(chart, f"{section}-{place}").encode()).decode()
+    data = base64.b64encode(as_svg(chart, f"{section}-{place}", width).encode()).decode()
     return f"data:image/svg+xml;base64,{data}"
 
 

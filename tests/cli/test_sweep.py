@@ -65,3 +65,10 @@ def test_bad_use(here: Path, run: Run) -> None:
     assert refused.exit_code == 1
     assert "should end in one of .json, .png, .svg" in refused.stderr
     assert "n_samples=2000 should be >= k_max=2001" in run(*SWEEP, "--k", "5,2001").stderr
+
+
+def test_scaled_features(here: Path, record: Record) -> None:
+    found = record("sweep", "rows.npy", "-k", "2:4", "--scale", "standard", "--seeds", "1")
+    assert [each["k"] for each in found["candidates"]] == [2, 3, 4]
+    # The first cluster of scaled features: their variance is one, so two clusters cost less than n d.
+    assert 0 < found["candidates"][0]["inertia"] < found["n_rows"] * found["n_features"]
