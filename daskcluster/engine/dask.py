@@ -119,7 +119,8 @@ class DaskEngine(Engine):
         self.close()
 
     def close(self) -> None:
-        """Close the client, if this engine connected it."""
+        """Withdraw the demand for workers, and close the client if this engine connected it."""
+        self._registry.close()
         if self._owns_client:
             self.client.close()
 
@@ -166,13 +167,14 @@ class DaskEngine(Engine):
         footprint: Footprint | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> DaskPlacement:
-        registry = WorkerRegistry(self.client, self._timeout, self._memory_limit)
         cleanup = ExitStack()
         demand = cleanup.enter_context(Demand(self.client))
+        registry = WorkerRegistry(self.client, self._timeout, self._memory_limit, demand)
         try:
             with registry.watched():
                 check_versions(self.client)
                 demand.show(1)
+                self._registry.close()  # its demand has kept the first worker until now
                 near, travels = bring_near(dataset, registry.refresh(), cleanup)
                 if not travels:
                     publish(callbacks, WorkersPrepare())

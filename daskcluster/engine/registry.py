@@ -138,10 +138,19 @@ class WorkerRegistry:
         Seconds to wait for a first worker, and for a scheduler that does not answer.
     memory_limit : int, optional
         Bytes that all workers together may use, if less than the sum of their own limits.
+    demand : Demand, optional
+        Raised while there is no worker; stays raised, or the workers that came for it would leave.
     """
 
-    def __init__(self, client: Client, timeout: float, memory_limit: int | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        timeout: float,
+        memory_limit: int | None = None,
+        demand: Demand | None = None,
+    ) -> None:
         self._client = client
+        self._demand = Demand(client) if demand is None else demand
         self._timeout = timeout
         self._memory_limit = memory_limit
         self._recipe: Recipe | None = None
@@ -178,10 +187,14 @@ class WorkerRegistry:
         SchedulerUnreachableError
             The scheduler is gone.
         """
-        with self._refreshing, Demand(self._client) as demand:
-            return self._refresh(demand)
+        with self._refreshing:
+            return self._refresh()
 
-    def _refresh(self, demand: Demand) -> dict[str, WorkerInfo]:
+    def close(self) -> None:
+        """Withdraw the demand for a worker."""
+        self._demand.close()
+
+    def _refresh(self) -> dict[str, WorkerInfo]:
         deadline = time.monotonic() + self._timeout
         while True:
             there = self._running()
@@ -194,7 +207,7 @@ class WorkerRegistry:
             if time.monotonic() > deadline:
                 raise EngineError(self._nobody())
             # An adaptive cluster starts workers only if tasks are waiting.
-            demand.show(1)
+            self._demand.show(1)
             time.sleep(_STEP_SECONDS)
 
     def present(self) -> set[str]:

@@ -258,8 +258,14 @@ def test_an_adaptive_cluster_starts_from_nothing(dataset: Any, truth: int) -> No
         Client(cluster, set_as_default=False) as client,
     ):  # fmt: skip
         cluster.adapt(minimum=0, maximum=1, interval="100ms")
-        with DaskEngine(client, timeout=60).place(dataset) as placed:
+        engine = DaskEngine(client, timeout=60)
+        assert engine.n_workers == 1
+        first = set(client.scheduler_info(n_workers=-1)["workers"])
+        time.sleep(1)  # ten decisions, before the fit has a task
+        with engine.place(dataset) as placed:
             assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
+            assert set(client.scheduler_info(n_workers=-1)["workers"]) == first
+        assert soon(lambda: not client.scheduler_info(n_workers=-1)["workers"])
 
 
 @pytest.mark.parametrize("start", [0, 3])
