@@ -7,6 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.chunkwise.projection import (
+    LEAST_ROWS,
+    ProjectedSearch,
+    may_pay,
+    projected_search,
+)
 from daskcluster.kernels import (
     data_statistics,
     distance,
@@ -16,7 +22,7 @@ from daskcluster.kernels import (
     sparse_search,
     tile,
 )
-from daskcluster.kernels.accumulate import sum_on_grid
+from daskcluster.kernels.accumulate import accumulate, move, sum_on_grid
 from daskcluster.kernels.sparse_search import SparsePanels, squared_norms
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.kernels.tile import Panels
@@ -74,6 +80,9 @@ class PreparedCentres:
         self._panels: Panels | None = None
         self._sparse_panels: SparsePanels | None = None
         self._norms: np.ndarray | None = None
+        self._search: ProjectedSearch | None = None
+        # Whether a sample of rows has still to show that the search by bounds pays.
+        self._is_open = may_pay(self.array)
 
     def __len__(self) -> int:
         return len(self.array)
@@ -111,8 +120,26 @@ class PreparedCentres:
         """Label every row with its nearest centre; OUT: labels (n,), int32."""
         if isinstance(rows, SparseRows):
             sparse_search.nearest_sparse(*csr(rows), self.sparse_panels, labels)
-        else:
+            return
+        search = self._search_for(rows)
+        if search is None:
             tile.nearest(rows, self.panels, labels)
+            return
+        left = search.nearest(rows, labels)
+        if len(left):
+            found = np.empty(len(left), np.int32)
+            tile.nearest(rows[left], self.panels, found)
+            labels[left] = found
+
+    def _search_for(self, rows: np.ndarray) -> ProjectedSearch | None:
+        """Return the search by bounds if it pays for dense rows; None for that of all centres."""
+        if self._is_open and len(rows) >= LEAST_ROWS:
+            with self._lock:
+                if self._is_open:
+                    self._search = projected_search(self.array, rows)
+                    self._is_open = False
+        search = self._search
+        return search if search is not None and search.pays else None
 
     def nearest_two(
         self,
@@ -140,6 +167,9 @@ class PreparedCentres:
         if isinstance(rows, SparseRows):
             self.nearest(rows, labels)
             sparse.add_sparse(*csr(rows), labels, shift, sums, counts)
+        elif self._search_for(rows) is not None:
+            self.nearest(rows, labels)
+            accumulate(rows, labels, shift, sums, counts)
         else:
             tile.nearest_and_sum(rows, self.panels, labels, shift, sums, counts)
 
@@ -152,7 +182,13 @@ class PreparedCentres:
         counts: np.ndarray,
     ) -> None:
         """Update labels of dense rows, and move rows whose label changes, see `tile.nearest_and_move`."""
-        tile.nearest_and_move(rows, self.panels, labels, shift, sums, counts)
+        if self._search_for(rows) is None:
+            tile.nearest_and_move(rows, self.panels, labels, shift, sums, counts)
+            return
+        old = labels.copy()
+        self.nearest(rows, labels)
+        which = np.flatnonzero(labels != old)
+        move(rows, which, old[which], labels[which], shift, sums, counts)
 
     def sqdist_to_assigned(self, rows: Rows, labels: np.ndarray, out: np.ndarray) -> None:
         """Compute the squared distance of every row to its centre; OUT: out (n,), float64."""

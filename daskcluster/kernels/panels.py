@@ -219,3 +219,68 @@ def place_in_panel(
         return emit.first_lane(builder, builder.fcmp_ordered("==", scores, wanted), centres - 1)
 
     return signature, codegen
+
+
+_CHAINS = 4
+"""Number of independent sums of `scores_in_panel`, which hide the latency of FMAs."""
+
+
+@emit.vector_intrinsic
+def scores_in_panel(
+    typingctx: Any,
+    block: Any,
+    block_at: Any,
+    panel: Any,
+    panel_at: Any,
+    features: Any,
+    out: Any,
+    height: Any,
+    rows: Any,
+) -> Any:
+    """Store the scores of one row and the `height` centres of a panel, in any order of summation.
+
+    OUT: out: its size is the next power of two; lanes beyond the height are zero. `block_at` and `rows` as
+    for `place_in_panel`.
+    """
+    if not emit.literals(height):
+        return None
+    centres = height.literal_value
+    signature = types.void(
+        block, types.intp, panel, types.intp, types.intp, out, height, types.intp
+    )
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
+        lanes = 1 << (centres - 1).bit_length()
+        row = emit.pointer(context, builder, block, args[0], args[1])
+        start = emit.pointer(context, builder, panel, args[2], args[3])
+        first = emit.load_first(builder, start, kind, lanes, centres)
+        zero = ir.Constant(ir.VectorType(kind, lanes), [0.0] * lanes)
+
+        def grow(t: Any, total: Any) -> Any:
+            x = builder.load(builder.gep(row, [builder.mul(t, args[7])]))
+            at = builder.mul(
+                builder.add(t, ir.Constant(emit.I64, 1)), ir.Constant(emit.I64, centres)
+            )
+            line = emit.load_first(builder, builder.gep(start, [at]), kind, lanes, centres)
+            return emit.fma(builder, emit.splat(builder, x, lanes), line, total)
+
+        def several(t: Any, sums: list[Any]) -> list[Any]:
+            steps = [builder.add(t, ir.Constant(emit.I64, i)) for i in range(_CHAINS)]
+            return [grow(step, total) for step, total in zip(steps, sums, strict=True)]
+
+        whole = builder.and_(args[4], ir.Constant(emit.I64, -_CHAINS))
+        total, *others = emit.loop(
+            builder, whole, _CHAINS, [first] + [zero] * (_CHAINS - 1), several
+        )
+        (total,) = emit.loop(
+            builder, builder.sub(args[4], whole), 1, [total],
+            lambda t, sums: [grow(builder.add(whole, t), sums[0])],
+        )  # fmt: skip
+        for other in others:
+            total = builder.fadd(total, other)
+        target = emit.pointer(context, builder, out, args[5], nothing)
+        emit.store(builder, total, target, emit.bits(kind) // 8)
+        return context.get_dummy_value()
+
+    return signature, codegen

@@ -57,7 +57,7 @@ def _pack_rows(rows, start, count, offset, packed):  # type: ignore[no-untyped-d
 
 
 @intrinsic
-def _fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
     """``a * b + c`` of three floats of one type, rounded once."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -78,15 +78,15 @@ def _score(packed, panel, sums):  # type: ignore[no-untyped-def]
             at = 4 * (t + 1) + r
             c0, c1, c2, c3 = panel[at], panel[at + 4], panel[at + 8], panel[at + 12]
             for i in range(width):
-                s = _fma(packed[t, i], c0, sums[r, i])
-                s = _fma(packed[t + 1, i], c1, s)
-                s = _fma(packed[t + 2, i], c2, s)
-                sums[r, i] = _fma(packed[t + 3, i], c3, s)
+                s = fma(packed[t, i], c0, sums[r, i])
+                s = fma(packed[t + 1, i], c1, s)
+                s = fma(packed[t + 2, i], c2, s)
+                sums[r, i] = fma(packed[t + 3, i], c3, s)
     for t in range(whole, d):
         for r in range(4):
             c0 = panel[4 * (t + 1) + r]
             for i in range(width):
-                sums[r, i] = _fma(packed[t, i], c0, sums[r, i])
+                sums[r, i] = fma(packed[t, i], c0, sums[r, i])
 
 
 @kernel

@@ -350,6 +350,42 @@ def all_scores_tile(
     return signature, codegen
 
 
+@emit.tile_intrinsic
+def panel_maxima_tile(
+    typingctx: Any,
+    block: Any,
+    block_at: Any,
+    panel: Any,
+    panel_at: Any,
+    features: Any,
+    out: Any,
+    out_at: Any,
+    height: Any,
+    vectors: Any,
+    width: Any,
+) -> Any:
+    """Store the largest score of each row of a block in a panel: ``out[out_at + r]``, -inf for NaN."""
+    if not emit.literals(height, vectors, width):
+        return None
+    tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
+    signature = types.void(
+        block, types.intp, panel, types.intp, types.intp, out, types.intp, height, vectors, width
+    )
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        rows = emit.pointer(context, builder, block, args[0], args[1])
+        start = emit.pointer(context, builder, panel, args[2], args[3])
+        target = emit.pointer(context, builder, out, args[5], args[6])
+        align = emit.bits(emit.element(block)) // 8
+        scores = _scores(builder, start, rows, args[4], tile, align, None)
+        columns = [[(row[v], None) for row in scores] for v in range(tile.vectors)]
+        most = [_best_of_panel(builder, column, tile)[0] for column in columns]
+        _store(builder, [most], target, tile._replace(height=1), align)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
 def _best_of_panel(builder: Any, column: list[tuple[Any, Any]], tile: TileShape) -> tuple[Any, Any]:
     """Emit the largest score of a panel, and the number of the panel's first centre."""
     kind = column[0][0].type

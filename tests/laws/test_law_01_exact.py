@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskcluster as dc
+from daskcluster.chunkwise import centres
 from daskcluster.errors import InvalidDataError
 from daskcluster.events import Notice
 from daskcluster.methods.kmeans.parameters import EXACT
@@ -28,6 +29,30 @@ def test_equals_lloyd(algorithm, name, k):
     same_bits(
         dc.KMeans(k, init=start, algorithm=algorithm, tol=0).fit(X, sample_weight=w), expected
     )
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("algorithm", ["lloyd", "auto"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_wide_rows_have_the_results_of_all_centres(monkeypatch, algorithm, metric, dtype):
+    rng = np.random.default_rng(0)
+    scale = 0.95 ** np.arange(128)
+    means = 1.0 + rng.standard_normal((520, 128)) * scale
+    rows = means[rng.integers(0, 520, 4000)] + 0.4 * rng.standard_normal((4000, 128)) * scale
+    rows[::40] = rows[0]  # ties
+    rows, start = rows.astype(dtype), rows[:520].astype(dtype)
+    made = []
+
+    def fit():
+        settings = {"init": start, "algorithm": algorithm, "metric": metric, "tol": 0}
+        return dc.KMeans(520, max_iter=4, **settings).fit(rows)
+
+    found = fit()
+    monkeypatch.setattr(centres, "projected_search", lambda *_: made.append(1))
+    same_bits(found, fit())
+    assert made  # the search by bounds was asked for
+    assert np.array_equal(found.labels_, found.predict(rows))
 
 
 @st.composite

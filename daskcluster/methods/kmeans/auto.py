@@ -8,11 +8,12 @@ driver, go ahead with every kind of bounds: their counts say what a pass over al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from daskcluster.chunkwise.projection import cost_share
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.kernels.jit import tile_name
@@ -27,6 +28,7 @@ from daskcluster.methods.kmeans.assignment import (
 from daskcluster.methods.kmeans.chunkwise.bounded import Changes
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Shape, tile_slowness
 from daskcluster.methods.kmeans.drift import Gaps
+from daskcluster.sparse_rows import SparseRows
 
 _RUNS = 16
 _LEAST_RUN, _MOST_RUN, _LONGEST_RUN = 16, 64, 256
@@ -89,7 +91,7 @@ class AutoAssignment:
         self._reads = reads
         self._gaps = Gaps()
         self._pass = self._kept_for = self._in_a_row = 0
-        self._idle = False
+        self._idle, self._pruned = False, 1.0
 
     def __call__(self, centres: np.ndarray) -> Assigned:
         shape = self._shape(centres)
@@ -99,6 +101,8 @@ class AutoAssignment:
         first = self._rows.data_statistics is None
         if self._probing():
             costs = self._probed(centres, shape)
+            self._pruned = self._probes[0].pruned(centres) if self._probes else 1.0
+            shape = replace(shape, pruned=self._pruned)
             self._in_a_row += 1
             if not first and self._telling():
                 self._choose(costs, shape)
@@ -207,7 +211,7 @@ class AutoAssignment:
         k, d = centres.shape
         slowness = tile_slowness(centres.dtype, tile_name())
         group = group_size(k, centres.dtype)
-        return Shape(d, k, d * centres.itemsize, group, self._reads, slowness)
+        return Shape(d, k, d * centres.itemsize, group, self._reads, slowness, self._pruned)
 
 
 @dataclass(frozen=True)
@@ -245,6 +249,11 @@ class _Probe:
     def __call__(self, centres: np.ndarray) -> Counts:
         found, n = self._assign(centres), sum(run.n_rows for run in self._runs)
         return Counts(found.n_touched / n, found.n_distances / n, self._n_read / n)
+
+    def pruned(self, centres: np.ndarray) -> float:
+        """Return the cost of comparing a sampled row with all centres; see `Shape`."""
+        block = next(self._runs[0].blocks(least=centres.dtype))
+        return 1.0 if isinstance(block.rows, SparseRows) else cost_share(centres, block.rows)
 
     def _run(self, reduction: StatefulReduction, params: Any) -> Changes:
         prepared = reduction.prepare(params)

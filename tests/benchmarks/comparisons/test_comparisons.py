@@ -22,6 +22,7 @@ from tests.benchmarks.comparisons import (
     mixture,
     predict,
     reading,
+    wide,
 )
 from tests.benchmarks.harness.catalogue import COMPARISONS, comparison, targets
 from tests.benchmarks.harness.cells import Cell
@@ -164,6 +165,21 @@ def test_targets_of_assign_are_about_the_worst_shape() -> None:
     records["d=64 k=256"]["share"] = 0.7
     records["d=4 k=10"]["faiss"] = 0.99
     assert [target.read(records).met for target in assign.TARGETS] == [False, False]
+
+
+def test_wide(settings: Settings) -> None:
+    shapes = {"embeddings": ("embeddings", 400, 96, 600), "noise": ("noise", 300, 64, 512)}
+    cells = [Cell(name, lambda s=s: wide.measure(s, settings)) for name, s in shapes.items()]
+    records, (table,) = shown(wide, cells, settings)
+    assert [row[1:4] for row in table.rows] == [[400, 96, 600], [300, 64, 512]]
+    one = records["noise"]
+    assert one["share"] == 1.0
+    assert wide.gain({**one, "tile": 2 * one["bounds"]}) == 2
+    assert wide.gain({**one, "faiss": 1.0, "agree": 0.5}, "faiss") is None
+    assert all(target.read(records) is None for target in wide.TARGETS)
+    readings = [t.read({"MNIST, k=4,000": {"bounds": 1.0, "tile": 7.0}}) for t in wide.TARGETS]
+    assert readings[0].met
+    assert readings[1:] == [None] * 4
 
 
 def test_predict(settings: Settings) -> None:

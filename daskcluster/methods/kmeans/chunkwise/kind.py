@@ -64,7 +64,8 @@ class Counts:
 class Shape:
     """Size of the problem: features, centres, bytes of a row, centres in a group, rows to read again.
 
-    `slowness` is what products take, in that of float32 in the tile of AVX-512.
+    `slowness` is what products take, in that of float32 in the tile of AVX-512, and `pruned` the cost of
+    comparing a row with all centres, as a share of that of the tile (`daskcluster.chunkwise.projection`).
     """
 
     d: int
@@ -73,10 +74,11 @@ class Shape:
     group: int
     reads: bool = False
     slowness: float = 1.0
+    pruned: float = 1.0
 
     def plain(self) -> float:
         """Return the cost of a row in a pass over all rows and centres."""
-        tile = self.met(self.k, _WINNER)
+        tile = self.pruned * self.met(self.k, _WINNER)
         return _PLAIN_ROW + self.d * _PREPARE + tile + self.row_bytes * _READ + self.decode(1.0)
 
     def all_fail(self) -> float:

@@ -1,0 +1,128 @@
+"""Prepared centres search by bounds where that pays, with the same labels, sums and moves."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from daskcluster.chunkwise import projection
+from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.projection import cost_share, may_pay, projected_search
+from daskcluster.kernels import tile as tile_module
+from daskcluster.kernels.panels import PORTABLE
+
+N, D, K = 900, 160, 640
+SHIFT = np.full(D, 1.5 * 2.0**30)
+
+no_tile = pytest.mark.skipif(
+    tile_module.working_tile(K, np.dtype(np.float32)) == PORTABLE,
+    reason="the portable tile searches all centres",
+)
+
+
+def blobs(kind: type = np.float32, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows around centres whose variances fall from feature to feature, and the centres."""
+    rng = np.random.default_rng(seed)
+    scale = 0.95 ** np.arange(D)
+    centres = rng.standard_normal((K, D)) * scale
+    rows = centres[rng.integers(0, K, N)] + 0.3 * rng.standard_normal((N, D)) * scale
+    return rows.astype(kind), centres.astype(kind)
+
+
+def by_all(rows: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    labels, sums, counts = np.empty(len(rows), np.int32), np.zeros((K, D)), np.zeros(K, np.int64)
+    tile_module.nearest_and_sum(rows, tile_module.pack(centres), labels, SHIFT, sums, counts)
+    return labels, sums, counts
+
+
+@no_tile
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_labels_sums_and_moves_are_the_same(kind: type) -> None:
+    rows, centres = blobs(kind)
+    labels, sums, counts = by_all(rows, centres)
+    prepared = PreparedCentres(centres)
+    found = np.empty(N, np.int32)
+    prepared.nearest(rows, found)
+    assert prepared._search is not None
+    assert np.array_equal(found, labels)
+    mine, weights = np.zeros((K, D)), np.zeros(K, np.int64)
+    prepared.nearest_and_sum(rows, found, SHIFT, mine, weights)
+    assert np.array_equal(mine, sums)
+    assert np.array_equal(weights, counts)
+    moved = PreparedCentres(blobs(kind, seed=1)[1])
+    moved.nearest_and_move(rows, found, SHIFT, mine, weights)
+    after = by_all(rows, moved.array)
+    assert moved._search is not None
+    for one, other in zip((found, mine, weights), after, strict=True):
+        assert np.array_equal(one, other)
+
+
+@no_tile
+def test_threads_share_one_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, centres = blobs()
+    made: list[int] = []
+    real = projected_search
+
+    def counting(*arguments: np.ndarray) -> projection.ProjectedSearch | None:
+        made.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr("daskcluster.chunkwise.centres.projected_search", counting)
+    prepared, found = PreparedCentres(centres), np.empty((4, N), np.int32)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda labels: prepared.nearest(rows, labels), found))
+    assert made == [1]
+    assert (found == by_all(rows, centres)[0]).all()
+
+
+@no_tile
+def test_few_rows_are_no_sample() -> None:
+    rows, centres = blobs()
+    prepared, labels = PreparedCentres(centres), np.empty(N, np.int32)
+    prepared.nearest(rows[:100], labels[:100])
+    assert prepared._search is None
+    prepared.nearest(rows, labels)
+    assert prepared._search is not None
+
+
+@no_tile
+def test_rows_that_are_given_up_are_searched_in_full() -> None:
+    rows, centres = blobs()
+    rows[5], rows[6, 3] = 1e5, np.nan
+    prepared, labels = PreparedCentres(centres), np.empty(N, np.int32)
+    prepared.nearest(rows, labels)
+    assert np.array_equal(labels, by_all(rows, centres)[0])
+    search = prepared._search
+    assert search is not None
+    assert search.pays
+    prepared.nearest(rows * np.float32(1e18), labels)  # of which bounds might overflow
+    assert not search.pays
+    assert np.array_equal(labels, by_all(rows * np.float32(1e18), centres)[0])
+    assert prepared._search_for(rows) is None
+
+
+def test_where_it_does_not_pay_all_centres_are_searched() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((K, D)).astype(np.float32)
+    assert projected_search(noise, noise) is None
+    assert cost_share(noise, noise) == 1.0
+    assert projected_search(noise * 0.0, noise) is None  # no axes
+    assert projected_search(noise * np.float32(1e19), noise) is None  # might overflow
+    rows, centres = blobs()
+    assert projected_search(centres, rows * np.float32(np.nan)) is None
+    assert not may_pay(centres[:500])
+    assert not may_pay(centres[:, :40])
+
+
+@no_tile
+def test_the_share_falls_with_structure() -> None:
+    rows, centres = blobs()
+    some = cost_share(centres, rows)
+    assert 0.0 < some < 0.75
+    flat = rows.copy()
+    flat[:, 20:] = 0.0
+    narrow = centres.copy()
+    narrow[:, 20:] = 0.0
+    assert cost_share(narrow, flat) <= some
