@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -117,7 +118,24 @@ def cost_share(centres: np.ndarray, rows: np.ndarray) -> float:
 
 def may_pay(centres: np.ndarray) -> bool:
     """Return whether there are enough centres and features for the search by bounds."""
-    return len(centres) >= LEAST_CENTRES and centres.shape[1] >= LEAST_FEATURES
+    k, d = centres.shape
+    return search_bytes(k, d, centres.dtype) > 0
+
+
+def search_bytes(n_clusters: int, n_features: int, dtype: np.dtype[Any]) -> int:
+    """Return the most memory that the search by bounds takes; 0 where it never pays.
+
+    Shifted centres while axes are found, and projected ones.
+
+    Examples
+    --------
+    >>> search_bytes(1000, 768, np.dtype("f4")), search_bytes(1000, 16, np.dtype("f4"))
+    (4104000, 0)
+    """
+    if n_clusters < LEAST_CENTRES or n_features < LEAST_FEATURES:
+        return 0
+    most = min(n_features // 3, _SIZES[-1])
+    return n_clusters * (n_features + most + 2) * dtype.itemsize
 
 
 @contextmanager

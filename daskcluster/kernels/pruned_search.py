@@ -202,21 +202,22 @@ def errors_of(axes: np.ndarray, largest: float) -> Errors:
       by e = (segment + n_segments + 2) u |A|, as a share of its length. What is left of them is then not
       quite orthogonal to the axes, by (3 D + 2 e) X C in all;
     - the squared length of the rest errs by (D + 2 e + 4 (d + m) u64) X^2;
-    - a rough squared distance errs by (d / 16 + 48) u (X + C)^2, which includes the rounding of the shift.
+    - a rough squared distance errs by (d / 16 + 48) u (X + C)^2, which includes the rounding of the shift
+      and of first terms. Squared lengths, summed in float64, add (2 d + 4) u64 (X + C)^2.
 
     Examples
     --------
     >>> found = errors_of(np.eye(768, 64, dtype=np.float32), 4.0)
     >>> " ".join(f"{error:.0e}" for error in found[:5])
-    '8e-05 1e-04 6e-06 1e-04 2e+00'
+    '8e-05 2e-04 6e-06 1e-04 2e+00'
     """
     d, m = axes.shape
     u, wide = float(np.finfo(axes.dtype).eps) / 2, axes.astype(np.float64)
     gaps = wide.T @ wide - np.eye(m)
-    gram = math.sqrt(float(np.sum(gaps * gaps))) + d * 2.0**-52
+    gram = math.sqrt(float(np.sum(gaps * gaps))) + m * d * 2.0**-52
     head = (_SEGMENT + -(-d // _SEGMENT) + 2) * u * math.sqrt(m) * (1.0 + gram)
     slack = gram + 2.0 * head + 4 * (d + m) * 2.0**-53
-    canonical, rough = (d + 3) * u, (d / 16 + 48) * u
+    canonical, rough = (d + 3) * u, (d / 16 + 48) * u + (2 * d + 4) * 2.0**-53
     margin = 2.0 * canonical + (m + 6) * u + 3.0 * gram + 2.0 * head
     close = 2.0 * canonical + 2.0 * rough  # of squared distances; X C + C^2 / 2 <= (X + C)^2 / 2
     slack, margin, rough, close = (_SECOND_ORDER * error for error in (slack, margin, rough, close))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from daskcluster.chunk import compute_dtype
+from daskcluster.chunkwise.projection import search_bytes
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.memory import Footprint
 from daskcluster.estimators.inputs import check_enough_rows
@@ -40,7 +41,8 @@ def fit_footprint(
     drawn = most_drawn(n_clusters) * _row_bytes(dataset) if method == "k-means||" else 0
     row_bytes = {"k-means++": 8, "k-means||": 4}.get(method, 0)
     held = seeding_bytes(dataset, n_clusters, method, chain_length)
-    return Footprint(2 * statistics + panels + drawn, row_bytes, held)
+    searched = search_bytes(n_clusters, dataset.n_features, compute_dtype(dataset.dtype))
+    return Footprint(2 * statistics + panels + searched + drawn, row_bytes, held)
 
 
 def statistics_bytes(dataset: Dataset, n_clusters: int) -> int:
