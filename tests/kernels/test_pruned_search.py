@@ -125,7 +125,7 @@ def test_good_axes_leave_few_centres() -> None:
     assert few[1] < many[1]
 
 
-def test_equal_centres_are_told_by_the_canonical_score() -> None:
+def test_the_canonical_score_decides_between_equal_centres() -> None:
     centres = np.repeat(spectrum(10, 50, 1, 0.9, np.float32), 3, axis=0)
     rows = spectrum(64, 50, 0, 0.9, np.float32)
     found, counts = pruned(rows, packed(centres, orthonormal(centres, 5)))
@@ -134,7 +134,7 @@ def test_equal_centres_are_told_by_the_canonical_score() -> None:
     assert counts[2] >= 3 * len(rows)
 
 
-def test_rows_that_cannot_be_told_are_given_up() -> None:
+def test_undecidable_rows_are_given_up() -> None:
     rows, centres = spectrum(40, 50, 0, 0.9, np.float32), spectrum(300, 50, 1, 0.9, np.float32)
     rows[3, 7], rows[5, 0], rows[9] = np.nan, np.inf, 1e19
     ready = packed(centres, orthonormal(centres, 12))

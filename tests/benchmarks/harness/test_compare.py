@@ -50,7 +50,7 @@ def test_cells_are_chosen_measured_and_kept(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--only", "loyd"), "comparison 'loyd' should be one of assign, lloyd"),
+        (("--only", "loyd"), "comparison 'loyd' should be one of assign, wide, lloyd"),
         (
             ("--only", "predict/9,999"),
             "no cell of predict contains '9,999'; its cells are: 100,000, 128",

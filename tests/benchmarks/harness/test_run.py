@@ -233,7 +233,7 @@ def test_a_choice_without_cells_is_refused(fake: Fake, bench: Callable[..., Benc
 
 def test_an_unknown_comparison_is_named() -> None:
     with pytest.raises(
-        InvalidParameterError, match="comparison 'loyd' should be one of assign, lloyd"
+        InvalidParameterError, match="comparison 'loyd' should be one of assign, wide, lloyd"
     ):
         Choice.of("loyd/400")
 
