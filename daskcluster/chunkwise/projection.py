@@ -19,15 +19,14 @@ from threadpoolctl import ThreadpoolController
 
 from daskcluster.kernels import tile
 from daskcluster.kernels.panels import PORTABLE, Tile, common_offset
-from daskcluster.kernels.pruned_search import (
-    UNDECIDED,
+from daskcluster.kernels.projected_centres import (
     ProjectedCentres,
     errors_of,
-    nearest_pruned,
     pack_projected,
     project_points,
     shift_centres,
 )
+from daskcluster.kernels.pruned_search import UNDECIDED, nearest_pruned
 
 LEAST_CENTRES, LEAST_FEATURES = 512, 48
 """Below these, the search of all centres is always faster."""

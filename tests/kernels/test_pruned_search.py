@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.panels import choose_tile, common_offset
-from daskcluster.kernels.pruned_search import (
-    UNDECIDED,
+from daskcluster.kernels.projected_centres import (
     ProjectedCentres,
-    nearest_pruned,
     pack_projected,
     project_points,
     shift_centres,
 )
+from daskcluster.kernels.pruned_search import UNDECIDED, nearest_pruned
 
 NAMES = ("avx512", "avx2", "neon")
 KINDS = (np.float32, np.float64)
