@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 from llvmlite import binding, ir
 
-from daskcluster.kernels import emit, register_tile
-from daskcluster.kernels.register_tile import TileShape, run_along
+from daskcluster.kernels import emit
+from daskcluster.kernels.register_tile import TileShape, run_along, store_sums
 
 TRIPLE, CPU = "aarch64-linux-gnu", "neoverse-n1"
 ELEMENTS = {"f4": (ir.FloatType(), 4), "f8": (ir.DoubleType(), 2)}
@@ -27,7 +27,7 @@ def tile_module(tile: TileShape, kind: ir.Type) -> str:
     first = [ir.Constant(ir.VectorType(kind, tile.width), [0.0] * tile.width)] * tile.height
     term = partial(emit.fma, builder)
     sums = run_along(builder, panel, block, features, tile, first, term)
-    register_tile._store(builder, sums, out, tile, emit.bits(kind) // 8)
+    store_sums(builder, sums, out, tile, emit.bits(kind) // 8)
     builder.ret_void()
     return str(module)
 
