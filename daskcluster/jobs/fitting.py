@@ -11,7 +11,6 @@ import numpy as np
 
 from daskcluster.engine.engine import Engine
 from daskcluster.estimators.labels import Labels
-from daskcluster.estimators.opening import scaled
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import write_labels
 from daskcluster.jobs.opening import open_rows
@@ -160,10 +159,9 @@ def fit(
             flatten=flatten,
             columns=columns,
             missing=missing,
+            scale=scale,
             grid=grid,
         )
-        if scale is not None:
-            dataset = scaled(dataset, scale, engine=chosen, callbacks=run.callbacks)
         if labels is not None:
             size = np.dtype(np.int32).itemsize * dataset.n_rows
             check_space(labels, size, storage_options=storage_options)

@@ -1,4 +1,4 @@
-"""Rows of a job: opened, and brought to what its flags say about missing values and grids."""
+"""Rows of a job: opened, and brought to what its flags say about missing values, grids and scales."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from daskcluster.data.open import open_dataset
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.grids import open_grid
-from daskcluster.estimators.opening import without_missing
+from daskcluster.estimators.opening import scaled, without_missing
 from daskcluster.jobs.run import Run
 from daskcluster.typing import Dataset
 
@@ -20,6 +20,7 @@ def open_rows(
     source: Any,
     *,
     missing: str = "error",
+    scale: str | None = None,
     grid: Mapping[str, Any] | None = None,
     **opening: Any,
 ) -> tuple[Dataset, Engine]:
@@ -31,7 +32,8 @@ def open_rows(
     engine : see `daskcluster.KMeans`
     source : anything `open_dataset` takes
     missing : {"error", "drop", "mean"}
-        See `daskcluster.open_dataset`; takes passes over the rows.
+    scale : {"standard", "minmax"}, optional
+        See `daskcluster.open_dataset`; both take passes over the rows.
     grid : mapping, optional
         ``features``, ``nodata``, ``select`` and ``dequantize`` of `daskcluster.open_grid`, if the source is
         a grid.
@@ -43,6 +45,8 @@ def open_rows(
     chosen = run.engine(engine, dataset)
     if missing != "error":
         dataset = without_missing(dataset, missing, engine=chosen, **passes)
+    if scale is not None:
+        dataset = scaled(dataset, scale, engine=chosen, **passes)
     return dataset, chosen
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from daskcluster.errors import InvalidParameterError, OutputExistsError
-from daskcluster.estimators.opening import scaled
 from daskcluster.events import Callback
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
@@ -116,10 +115,9 @@ def sweep(
             flatten=flatten,
             columns=columns,
             missing=missing,
+            scale=scale,
             grid=grid,
         )
-        if scale is not None:
-            dataset = scaled(dataset, scale, engine=chosen, callbacks=run.callbacks)
         found = select_k(
             dataset,
             **{**settings, **tried},
