@@ -56,13 +56,27 @@ def ours(
     """Return our search: pack the centres, then run the kernel on equal parts of the rows."""
     from daskcluster.kernels.tile import nearest, pack
 
+    def prepare() -> Callable[[np.ndarray, np.ndarray], None]:
+        panels = pack(centres)
+        return lambda part, labels: nearest(part, panels, labels)
+
+    return in_parts(rows, prepare, pool, threads)
+
+
+def in_parts(
+    rows: np.ndarray,
+    prepare: Callable[[], Callable[[np.ndarray, np.ndarray], None]],
+    pool: ThreadPoolExecutor,
+    threads: int,
+) -> Callable[[], np.ndarray]:
+    """Return a search: `prepare` it, then let it label equal parts of the rows."""
     labels = np.empty(len(rows), np.int32)
     bounds = [len(rows) * i // threads for i in range(threads + 1)]
     spans = [slice(*pair) for pair in itertools.pairwise(bounds)]
 
     def run() -> np.ndarray:
-        panels = pack(centres)
-        list(pool.map(lambda span: nearest(rows[span], panels, labels[span]), spans))
+        search = prepare()
+        list(pool.map(lambda span: search(rows[span], labels[span]), spans))
         return labels
 
     return run

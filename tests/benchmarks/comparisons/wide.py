@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
 
-from tests.benchmarks.comparisons.assign import REST, SAME_LABELS, faiss_search, ours
+from tests.benchmarks.comparisons.assign import REST, SAME_LABELS, faiss_search, in_parts, ours
 from tests.benchmarks.harness.cells import Cell, Figures, Reading, Records, Target
 from tests.benchmarks.harness.machine import version_of
 from tests.benchmarks.harness.parts import Part, Table
@@ -77,16 +76,7 @@ def by_bounds(
     """Return the search that a pass makes: prepare the centres, then label equal parts of the rows."""
     from daskcluster.chunkwise.centres import PreparedCentres
 
-    labels = np.empty(len(rows), np.int32)
-    bounds = [len(rows) * i // threads for i in range(threads + 1)]
-    spans = [slice(*pair) for pair in itertools.pairwise(bounds)]
-
-    def run() -> np.ndarray:
-        prepared = PreparedCentres(centres)
-        list(pool.map(lambda span: prepared.nearest(rows[span], labels[span]), spans))
-        return labels
-
-    return run
+    return in_parts(rows, lambda: PreparedCentres(centres).nearest, pool, threads)
 
 
 def measure(shape: tuple[str, int, int, int], settings: Settings) -> Figures:
