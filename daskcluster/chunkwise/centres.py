@@ -22,7 +22,7 @@ from daskcluster.kernels import (
     sparse_search,
     tile,
 )
-from daskcluster.kernels.accumulate import accumulate, move, sum_on_grid
+from daskcluster.kernels.accumulate import accumulate, move_relabelled, sum_on_grid
 from daskcluster.kernels.sparse_search import SparsePanels, squared_norms
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.kernels.tile import Panels
@@ -184,11 +184,8 @@ class PreparedCentres:
         """Update labels of dense rows, and move rows whose label changes, see `tile.nearest_and_move`."""
         if self._search_for(rows) is None:
             tile.nearest_and_move(rows, self.panels, labels, shift, sums, counts)
-            return
-        old = labels.copy()
-        self.nearest(rows, labels)
-        which = np.flatnonzero(labels != old)
-        move(rows, which, old[which], labels[which], shift, sums, counts)
+        else:
+            move_relabelled(rows, self.nearest, labels, shift, sums, counts)
 
     def sqdist_to_assigned(self, rows: Rows, labels: np.ndarray, out: np.ndarray) -> None:
         """Compute the squared distance of every row to its centre; OUT: out (n,), float64."""

@@ -8,18 +8,18 @@ few centres: by counts, not by clocks.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from daskcluster.kernels import tile
-from daskcluster.kernels.panels import PORTABLE, Tile, common_offset
+from daskcluster.kernels.panels import PORTABLE, common_offset
 from daskcluster.kernels.projected_centres import (
+    Errors,
     ProjectedCentres,
     errors_of,
     pack_projected,
@@ -95,7 +95,7 @@ def projected_search(centres: np.ndarray, rows: np.ndarray) -> ProjectedSearch |
     """
     with _one_blas_thread():
         plan = _plan(centres, rows)
-        return None if plan is None else ProjectedSearch(plan.pack())
+        return None if plan is None else ProjectedSearch(plan[1]())
 
 
 def cost_share(centres: np.ndarray, rows: np.ndarray) -> float:
@@ -112,7 +112,7 @@ def cost_share(centres: np.ndarray, rows: np.ndarray) -> float:
         return 1.0
     with _one_blas_thread():
         plan = _plan(centres, rows)
-        return 1.0 if plan is None else plan.share
+        return 1.0 if plan is None else plan[0]
 
 
 def may_pay(centres: np.ndarray) -> bool:
@@ -149,34 +149,8 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """Axes that pay: what `ProjectedCentres` are packed from, and the cost of the search.
-
-    Attributes
-    ----------
-    centres : ndarray of shape (k, d)
-    offset : ndarray of shape (d,)
-    squares : ndarray of shape (k,), float64
-    axes : ndarray of shape (d, m)
-    heads : ndarray of shape (k, m)
-    tile : Tile
-    share : float
-        Of the cost of the search of all centres.
-    """
-
-    centres: np.ndarray
-    offset: np.ndarray
-    squares: np.ndarray
-    axes: np.ndarray
-    heads: np.ndarray
-    tile: Tile
-    share: float
-
-    def pack(self) -> ProjectedCentres:
-        return pack_projected(
-            self.centres, self.offset, self.axes, self.heads, self.squares, self.tile
-        )
+_Plan = tuple[float, Callable[[], ProjectedCentres]]
+"""Cost of a search that pays, as a share of that of all centres, and what packs the centres for it."""
 
 
 def _plan(centres: np.ndarray, rows: np.ndarray) -> _Plan | None:
@@ -193,16 +167,17 @@ def _plan(centres: np.ndarray, rows: np.ndarray) -> _Plan | None:
         return None
     shifted, squares = np.empty_like(centres), np.empty(k)
     shift_centres(centres, offset, shifted, squares)
-    if not squares.max() < errors_of(axes, 0.0).most:
+    errors = errors_of(axes, float(squares.max()))
+    if not squares.max() < errors.most:
         return None
     some = _some(rows, max(1, min(_SAMPLED_ROWS, _SAMPLED_BOUNDS // k))) - offset
     heads = np.empty((k, sizes[-1]), centres.dtype)
-    costs = _costs(some, shifted, squares, axes, sizes, suited.height, heads)
+    costs = _costs(some, shifted, squares, axes, sizes, suited.height, errors, heads)
     m = min(costs, key=lambda m: (costs[m], m), default=0)
     if not m or costs[m] >= _LEAST_GAIN * k * d:
         return None
-    axes = np.ascontiguousarray(axes[:, :m])
-    return _Plan(centres, offset, squares, axes, heads[:, :m], suited, costs[m] / (k * d))
+    found = np.ascontiguousarray(axes[:, :m]), heads[:, :m], squares, suited
+    return costs[m] / (k * d), partial(pack_projected, centres, offset, *found)
 
 
 def _some(points: np.ndarray, most: int) -> np.ndarray:
@@ -248,6 +223,7 @@ def _costs(
     axes: np.ndarray,
     sizes: list[int],
     height: int,
+    errors: Errors,
     heads: np.ndarray,
 ) -> dict[int, float]:
     """Return the cost per row of the search with each number of axes, up to the cheapest and beyond.
@@ -261,7 +237,7 @@ def _costs(
         return {}
     kept, rest = np.zeros(len(rows)), squares.copy()
     bounds = np.repeat((-0.5 * squares).astype(kind)[None], len(rows), axis=0)
-    errors, costs, before = errors_of(axes, float(squares.max())), dict[int, float](), 0
+    costs, before = dict[int, float](), 0
     reach = errors.margin * errors.largest * (np.sqrt(lengths) + 0.5 * errors.largest)
     limits = (rows @ shifted.T + bounds).max(axis=1) - reach  # of the best score
     for m in sizes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -209,6 +210,21 @@ def move(
     (array([1., 2.]), array([1, 1]))
     """
     _move(read_only(X), which, old, new, shift, sums, counts)
+
+
+def move_relabelled(
+    X: np.ndarray,
+    label: Callable[[np.ndarray, np.ndarray], None],
+    labels: np.ndarray,
+    shift: np.ndarray,
+    sums: np.ndarray,
+    counts: np.ndarray,
+) -> None:
+    """Label rows anew with ``label(X, labels)``, and `move` those whose label changes; IN/OUT: labels."""
+    old = labels.copy()
+    label(X, labels)
+    which = np.flatnonzero(labels != old)
+    move(X, which, old[which], labels[which], shift, sums, counts)
 
 
 def move_weighted(

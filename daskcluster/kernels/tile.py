@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.accumulate import accumulate, fused_kernel, move
+from daskcluster.kernels.accumulate import accumulate, fused_kernel, move_relabelled
 from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.jit import tile_name
 from daskcluster.kernels.panels import (
@@ -268,10 +268,9 @@ def nearest_and_move(
     (array([0, 1], dtype=int32), array([0., 3.]), array([1, 1]))
     """
     if panels.tile == PORTABLE or _blocking(panels)[0] > 1:
-        old = labels.copy()
-        nearest(X, panels, labels)
-        which = np.flatnonzero(labels != old)
-        move(X, which, old[which], labels[which], shift, sums, counts)
+        move_relabelled(
+            X, lambda X, labels: nearest(X, panels, labels), labels, shift, sums, counts
+        )
         return
     fused = fused_kernel(panels.tile, lanes_of(panels.dtype), two_stage=_is_two_stage(panels))
     fused(read_only(X), panels.data, panels.offset, labels, shift, sums, counts, True)
