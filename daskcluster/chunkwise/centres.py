@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.projection import (
-    LEAST_ROWS,
-    ProjectedSearch,
-    may_pay,
-    projected_search,
-)
+from daskcluster.chunkwise.pruned import PrunedSearch, may_pay, pruned_search, repays_sample
 from daskcluster.kernels import (
     data_statistics,
     distance,
@@ -80,9 +75,9 @@ class PreparedCentres:
         self._panels: Panels | None = None
         self._sparse_panels: SparsePanels | None = None
         self._norms: np.ndarray | None = None
-        self._search: ProjectedSearch | None = None
+        self._search: PrunedSearch | None = None
         # Whether a sample of rows has still to show that the search by bounds pays.
-        self._is_open = may_pay(self.array)
+        self._is_open, self._n_seen = may_pay(self.array), 0
 
     def __len__(self) -> int:
         return len(self.array)
@@ -131,12 +126,14 @@ class PreparedCentres:
             tile.nearest(rows[left], self.panels, found)
             labels[left] = found
 
-    def _search_for(self, rows: np.ndarray) -> ProjectedSearch | None:
+    def _search_for(self, rows: np.ndarray) -> PrunedSearch | None:
         """Return the search by bounds if it pays for dense rows; None for that of all centres."""
-        if self._is_open and len(rows) >= LEAST_ROWS:
+        if self._is_open:
+            panels = self.panels
             with self._lock:
-                if self._is_open:
-                    self._search = projected_search(self.array, rows)
+                self._n_seen += len(rows)
+                if self._is_open and repays_sample(self.array, self._n_seen):
+                    self._search = pruned_search(self.array, panels, rows)
                     self._is_open = False
         search = self._search
         return search if search is not None and search.pays else None

@@ -16,6 +16,8 @@ from numba.extending import intrinsic
 
 from daskcluster.kernels.features import GRANTED, TILE_FEATURES
 
+I8 = ir.IntType(8)
+I16 = ir.IntType(16)
 I32 = ir.IntType(32)
 I64 = ir.IntType(64)
 F64 = ir.DoubleType()
@@ -121,15 +123,26 @@ def load_first(builder: Any, pointer: Any, element: Any, lanes: int, count: int)
     """Load the first `count` lanes of a vector that is aligned to its elements; the others are zero."""
     kind = ir.VectorType(element, lanes)
     mask = ir.VectorType(ir.IntType(1), lanes)
-    name = f"llvm.masked.load.v{lanes}f{bits(element)}.p0"
+    there = ir.Constant(mask, [int(lane < count) for lane in range(lanes)])
+    place = builder.bitcast(pointer, kind.as_pointer())
+    align = ir.Constant(I32, bits(element) // 8)
+    name = f"llvm.masked.load.v{lanes}{'i' if element == I32 else 'f'}{bits(element)}.p0"
+    return call(builder, name, kind, [place, align, there, zeros(element, lanes)])
+
+
+def zeros(element: Any, lanes: int) -> Any:
+    """Return a vector of zeros."""
+    zero = 0 if isinstance(element, ir.IntType) else 0.0
+    return ir.Constant(ir.VectorType(element, lanes), [zero] * lanes)
+
+
+def call(builder: Any, name: str, result: Any, args: Sequence[Any]) -> Any:
+    """Call a function of LLVM, which is declared on first use."""
     function = builder.module.globals.get(name)
     if function is None:
-        signature = ir.FunctionType(kind, [kind.as_pointer(), I32, mask, kind])
-        function = ir.Function(builder.module, signature, name)
-    there = ir.Constant(mask, [int(lane < count) for lane in range(lanes)])
-    zero = ir.Constant(kind, [0.0] * lanes)
-    place = builder.bitcast(pointer, kind.as_pointer())
-    return builder.call(function, [place, ir.Constant(I32, bits(element) // 8), there, zero])
+        kind = ir.FunctionType(result, [arg.type for arg in args])
+        function = ir.Function(builder.module, kind, name)
+    return builder.call(function, args)
 
 
 def first_lane(builder: Any, mask: Any, last: int) -> Any:
@@ -155,6 +168,13 @@ def splat(builder: Any, scalar: Any, lanes: int) -> Any:
     vector = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
     vector = builder.insert_element(vector, scalar, ir.Constant(I32, 0))
     return shuffle(builder, vector, vector, [0] * lanes)
+
+
+def compare(builder: Any, operator: str, a: Any, b: Any) -> Any:
+    """Compare vectors of numbers; false for NaN."""
+    if isinstance(a.type.element, ir.IntType):
+        return builder.icmp_signed(operator, a, b)
+    return builder.fcmp_ordered(operator, a, b)
 
 
 def concatenate(builder: Any, parts: list[Any]) -> Any:
@@ -183,10 +203,7 @@ def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     vector = isinstance(kind, ir.VectorType)
     size = bits(kind.element if vector else kind)
     name = f"llvm.fma.v{kind.count}f{size}" if vector else f"llvm.fma.f{size}"
-    function = builder.module.globals.get(name)
-    if function is None:
-        function = ir.Function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
-    return builder.call(function, [a, b, c])
+    return call(builder, name, kind, [a, b, c])
 
 
 def prefetch(builder: Any, place: Any, *, level: int = 1) -> None:
@@ -194,14 +211,9 @@ def prefetch(builder: Any, place: Any, *, level: int = 1) -> None:
 
     The target is the first or second cache level; the second allows more outstanding lines.
     """
-    byte = ir.IntType(8).as_pointer()
-    name = "llvm.prefetch.p0"
-    function = builder.module.globals.get(name)
-    if function is None:
-        kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
-        function = ir.Function(builder.module, kind, name)
     read, locality, data = (ir.Constant(I32, value) for value in (0, 4 - level, 1))
-    builder.call(function, [builder.bitcast(place, byte), read, locality, data])
+    byte = builder.bitcast(place, I8.as_pointer())
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), [byte, read, locality, data])
 
 
 def loop(

@@ -13,6 +13,9 @@ _CONFIG: Any = numba.config
 WANTED = {"avx512": ("avx512f", "avx512vl", "avx512dq"), "avx2": ("avx2", "fma")}
 """Features that the x86 tiles need, the widest tile first."""
 
+_USED = {"avx512": ("avx512bw", "avx512vnni"), "avx2": ("avxvnni",)}
+"""Further features that they use where the CPU has them; see `daskcluster.kernels.dot_product`."""
+
 _PLAIN = {"generic", "x86-64", "x86-64-v2"}
 
 
@@ -34,9 +37,11 @@ def cpu_features() -> frozenset[str]:
 
 def _widest(features: Iterable[str]) -> str:
     """Return the features of the widest usable x86 tile, in LLVM's notation."""
-    for wanted in WANTED.values():
-        if set(wanted).issubset(features):
-            return ",".join(f"+{name}" for name in wanted)
+    there = set(features)
+    for tile, wanted in WANTED.items():
+        if there.issuperset(wanted):
+            used = (name for name in _USED[tile] if name in there)
+            return ",".join(f"+{name}" for name in (*wanted, *used))
     return ""
 
 

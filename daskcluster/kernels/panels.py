@@ -16,7 +16,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from daskcluster.kernels import emit
+from daskcluster.kernels import dot_product, emit
 from daskcluster.kernels.jit import kernel
 
 
@@ -171,6 +171,17 @@ def fill_panels(centres, offset, data, height):  # type: ignore[no-untyped-def]
     return norms
 
 
+def panels_of(features: np.ndarray, first: np.ndarray, height: int, never: float) -> np.ndarray:
+    """Return panels of points (k, d) with these first terms; lanes beyond k have the first term `never`."""
+    k, d = features.shape
+    n_panels = -(-k // height)
+    whole = np.zeros((n_panels * height, d + 1), features.dtype)
+    whole[:, 0] = never
+    whole[:k, 0], whole[:k, 1:] = first, features
+    panels = whole.reshape(n_panels, height, d + 1).transpose(0, 2, 1)
+    return np.ascontiguousarray(panels).reshape(n_panels, -1)
+
+
 @emit.vector_intrinsic
 def place_in_panel(
     typingctx: Any,
@@ -236,17 +247,18 @@ def scores_in_panel(
     out: Any,
     height: Any,
     rows: Any,
+    dot: Any,
 ) -> Any:
     """Store the scores of one row and the `height` centres of a panel, in any order of summation.
 
     OUT: out: its size is the next power of two; lanes beyond the height are zero. `block_at` and `rows` as
-    for `place_in_panel`.
+    for `place_in_panel`, `dot` as for `daskcluster.kernels.register_tile.panel_maxima_tile`.
     """
-    if not emit.literals(height):
+    if not emit.literals(height, dot):
         return None
-    centres = height.literal_value
+    centres, is_float = height.literal_value, dot.literal_value == dot_product.NO_DOT
     signature = types.void(
-        block, types.intp, panel, types.intp, types.intp, out, height, types.intp
+        block, types.intp, panel, types.intp, types.intp, out, height, types.intp, dot
     )
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -255,15 +267,18 @@ def scores_in_panel(
         row = emit.pointer(context, builder, block, args[0], args[1])
         start = emit.pointer(context, builder, panel, args[2], args[3])
         first = emit.load_first(builder, start, kind, lanes, centres)
-        zero = ir.Constant(ir.VectorType(kind, lanes), [0.0] * lanes)
+        zero = emit.zeros(kind, lanes)
 
         def grow(t: Any, total: Any) -> Any:
             x = builder.load(builder.gep(row, [builder.mul(t, args[7])]))
+            x = emit.splat(builder, x, lanes)
             at = builder.mul(
                 builder.add(t, ir.Constant(emit.I64, 1)), ir.Constant(emit.I64, centres)
             )
             line = emit.load_first(builder, builder.gep(start, [at]), kind, lanes, centres)
-            return emit.fma(builder, emit.splat(builder, x, lanes), line, total)
+            if is_float:
+                return emit.fma(builder, x, line, total)
+            return dot_product.add_products(builder, x, line, total, dot.literal_value)
 
         def several(t: Any, sums: list[Any]) -> list[Any]:
             steps = [builder.add(t, ir.Constant(emit.I64, i)) for i in range(_CHAINS)]
@@ -278,7 +293,7 @@ def scores_in_panel(
             lambda t, sums: [grow(builder.add(whole, t), sums[0])],
         )  # fmt: skip
         for other in others:
-            total = builder.fadd(total, other)
+            total = builder.fadd(total, other) if is_float else builder.add(total, other)
         target = emit.pointer(context, builder, out, args[5], nothing)
         emit.store(builder, total, target, emit.bits(kind) // 8)
         return context.get_dummy_value()

@@ -8,54 +8,37 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from daskcluster.kernels.candidates import SECOND_ORDER, Errors, errors_of, margins_of
+from daskcluster.kernels.dot_product import NO_DOT
 from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.panels import Tile
+from daskcluster.kernels.panels import Tile, panels_of
+from daskcluster.kernels.register_tile import all_scores_tile
+from daskcluster.kernels.row_block import aligned
 
 SEGMENT = 64
 """Features whose products are summed in one chain when points are projected; more would round more."""
 
-_SECOND_ORDER = 1.01
-"""Covers the products of errors, which bounds of the first order leave out."""
 
-_SAFE_SHARE = 2.0**-8
-"""Share of the largest number that squared lengths may have; beyond, bounds might overflow."""
-
-
-class Errors(NamedTuple):
-    """Worst-case errors of the search; X is the length of a row, and C that of the longest centre.
+class Slack(NamedTuple):
+    """Number of axes, and worst-case errors of projections.
 
     Attributes
     ----------
-    slack : float
-        Of the squared length that the projection of a row or a centre leaves, over X^2.
-    margin : float
-        Of bounds against a score, over X C + C^2 / 2.
-    rough : float
-        Of a rough squared distance, over (X + C)^2.
-    close : float
-        Of two rough squared distances, beyond which their order is certain, over (X + C)^2.
-    largest : float
-        C.
+    m : int
+        Number of axes.
+    square : float
+        Of the squared length that a projection leaves, over that of the row or centre.
     unit : float
         Unit of rounding.
-    tiny : float
-        What underflow may add.
-    most : float
-        Squared lengths from here on might overflow.
     """
 
-    slack: float
-    margin: float
-    rough: float
-    close: float
-    largest: float
+    m: int
+    square: float
     unit: float
-    tiny: float
-    most: float
 
 
 @dataclass(frozen=True)
@@ -67,25 +50,32 @@ class ProjectedCentres:
     centres : ndarray of shape (k, d)
     offset : ndarray of shape (d,)
         See `daskcluster.kernels.panels.common_offset`.
-    axes : ndarray of shape (n_segments, n_panels, (SEGMENT + 1) * height)
+    basis : ndarray of shape (n_segments, n_panels, (SEGMENT + 1) * height)
         Panels of the axes, for each segment of features. The first terms are zero.
     bounds : ndarray of shape (n_panels, (m + 2) * height)
         Panels of the projected centres: first terms -|c'|^2 / 2, m coordinates, and the length of the rest.
     first : ndarray of shape (k,)
         First terms -|c'|^2 / 2.
     errors : Errors
-    m : int
+    coding : Slack
     tile : Tile
     """
 
     centres: np.ndarray
     offset: np.ndarray
-    axes: np.ndarray
+    basis: np.ndarray
     bounds: np.ndarray
     first: np.ndarray
     errors: Errors
-    m: int
+    coding: Slack
     tile: Tile
+
+    dot: ClassVar[int] = NO_DOT
+
+    @property
+    def features(self) -> int:
+        """Features of a bound."""
+        return self.coding.m + 1
 
 
 @kernel
@@ -134,31 +124,19 @@ def pack_projected(
     tile : Tile
     """
     d, m, kind = centres.shape[1], axes.shape[1], centres.dtype
-    errors = errors_of(axes, float(squares.max(initial=0.0)))
+    errors, slack = projection_errors(axes, float(squares.max(initial=0.0)))
     first = (-0.5 * squares).astype(kind)
     kept = np.square(heads, dtype=np.float64).sum(axis=1)
-    rest = np.sqrt(np.maximum(squares - kept, 0.0) + errors.slack * squares)
+    rest = np.sqrt(np.maximum(squares - kept, 0.0) + slack.square * squares)
     features = np.column_stack([heads, _up(rest, kind)])
-    bounds = _panels(features, first, tile.height)
+    bounds = panels_of(features, first, tile.height, -np.inf)
     segments = -(-d // SEGMENT)
     packed = np.zeros((segments, -(-m // tile.height), (SEGMENT + 1) * tile.height), kind)
     for number in range(segments):
         part = axes[number * SEGMENT : (number + 1) * SEGMENT].T
         size = (part.shape[1] + 1) * tile.height
-        packed[number, :, :size] = _panels(part, np.zeros(m, kind), tile.height)
-    packed[np.isinf(packed)] = 0.0  # lanes without an axis
-    return ProjectedCentres(centres, offset, packed, bounds, first, errors, m, tile)
-
-
-def _panels(features: np.ndarray, first: np.ndarray, height: int) -> np.ndarray:
-    """Return panels of points (k, d) with these first terms; lanes beyond k have -inf."""
-    k, d = features.shape
-    n_panels = -(-k // height)
-    whole = np.zeros((n_panels * height, d + 1), features.dtype)
-    whole[:, 0] = -np.inf
-    whole[:k, 0], whole[:k, 1:] = first, features
-    panels = whole.reshape(n_panels, height, d + 1).transpose(0, 2, 1)
-    return np.ascontiguousarray(panels).reshape(n_panels, -1)
+        packed[number, :, :size] = panels_of(part, np.zeros(m, kind), tile.height, 0.0)
+    return ProjectedCentres(centres, offset, packed, bounds, first, errors, slack, tile)
 
 
 def _up(values: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
@@ -166,36 +144,67 @@ def _up(values: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
     return np.asarray(np.nextafter(values.astype(kind), np.array(np.inf, kind)))
 
 
-def errors_of(axes: np.ndarray, largest: float) -> Errors:
-    """Return what bounds may be off by, in the worst case.
+def projection_errors(axes: np.ndarray, largest: float) -> tuple[Errors, Slack]:
+    """Return what bounds may be off by, in the worst case; `largest` is that of |c'|^2.
 
-    With u the unit of rounding, X = |x'| and C the largest |c'|:
+    With u the unit of rounding, X = |x'| and C the largest |c'|, beyond `errors_of`:
 
-    - the canonical score of d features errs by (d + 3) u (X C + C^2 / 2);
     - a bound of m + 1 features errs by (m + 6) u (X C + C^2 / 2), rounded comparisons included;
     - the axes A are not quite orthonormal, by D = |A'A - I|, and the projection of a row or a centre errs
       by e = (segment + n_segments + 2) u |A|, as a share of its length. What is left of them is then not
       quite orthogonal to the axes, by (3 D + 2 e) X C in all;
-    - the squared length of the rest errs by (D + 2 e + 4 (d + m) u64) X^2;
-    - a rough squared distance errs by (d / 16 + 48) u (X + C)^2, which includes the rounding of the shift
-      and of first terms. Squared lengths, summed in float64, add (2 d + 4) u64 (X + C)^2.
+    - the squared length of the rest errs by (D + 2 e + 4 (d + m) u64) X^2.
 
     Examples
     --------
-    >>> found = errors_of(np.eye(768, 64, dtype=np.float32), 4.0)
-    >>> " ".join(f"{error:.0e}" for error in found[:5])
-    '8e-05 2e-04 6e-06 1e-04 2e+00'
+    >>> errors, slack = projection_errors(np.eye(768, 64, dtype=np.float32), 4.0)
+    >>> f"{slack.square:.0e}", f"{errors.margin:.0e}", errors.largest
+    ('8e-05', '2e-04', 2.0)
     """
     d, m = axes.shape
-    u, wide = float(np.finfo(axes.dtype).eps) / 2, axes.astype(np.float64)
+    unit, wide = float(np.finfo(axes.dtype).eps) / 2, axes.astype(np.float64)
     gaps = wide.T @ wide - np.eye(m)
     gram = math.sqrt(float(np.sum(gaps * gaps))) + m * d * 2.0**-52
-    head = (SEGMENT + -(-d // SEGMENT) + 2) * u * math.sqrt(m) * (1.0 + gram)
-    slack = gram + 2.0 * head + 4 * (d + m) * 2.0**-53
-    canonical, rough = (d + 3) * u, (d / 16 + 48) * u + (2 * d + 4) * 2.0**-53
-    margin = 2.0 * canonical + (m + 6) * u + 3.0 * gram + 2.0 * head
-    close = 2.0 * canonical + 2.0 * rough  # of squared distances; X C + C^2 / 2 <= (X + C)^2 / 2
-    slack, margin, rough, close = (_SECOND_ORDER * error for error in (slack, margin, rough, close))
-    limits = np.finfo(axes.dtype)
-    tiny, most = d * float(limits.tiny), _SAFE_SHARE * float(limits.max)
-    return Errors(slack, margin, rough, close, math.sqrt(largest), u, tiny, most)
+    head = (SEGMENT + -(-d // SEGMENT) + 2) * unit * math.sqrt(m) * (1.0 + gram)
+    square = SECOND_ORDER * (gram + 2.0 * head + 4 * (d + m) * 2.0**-53)
+    extra = (m + 6) * unit + 3.0 * gram + 2.0 * head
+    return errors_of(d, axes.dtype, math.sqrt(largest), extra), Slack(m, square, unit)
+
+
+@kernel
+def project_block(packed, d, axes, heads, at, described, errors, slack, shape):  # type: ignore[no-untyped-def]
+    """Project a packed block of rows; OUT: heads from `at` on, described.
+
+    `described` are the lengths, margins and reach of `daskcluster.kernels.candidates.BlockState`.
+    """
+    (lengths, margins, reach), (vectors, width, _, height, _) = described, shape
+    block = vectors * width
+    (_, n_panels, size), m = axes.shape, slack.m
+    flat, places = axes.reshape(axes.size), np.zeros(SEGMENT, np.int64)
+    part = aligned(n_panels * height * block, packed)
+    heads[at : at + m * block] = 0.0
+    lengths[:] = 0.0
+    for s in range(axes.shape[0]):
+        count = min(SEGMENT, d - s * SEGMENT)
+        rows = packed[s * SEGMENT * block :]
+        for p in range(n_panels):
+            all_scores_tile(
+                rows, flat, (s * n_panels + p) * size, count, part, p * height * block,
+                height, vectors, width, packed, places, 0,
+            )  # fmt: skip
+        for i in range(m * block):
+            heads[at + i] += part[i]
+        for t in range(count):
+            for r in range(block):
+                value = np.float64(rows[t * block + r])
+                lengths[r] += value * value
+    left = np.zeros(block)
+    for t in range(m):
+        for r in range(block):
+            value = np.float64(heads[at + t * block + r])
+            left[r] += value * value
+    for r in range(block):
+        rest = math.sqrt(max(lengths[r] - left[r], 0.0) + slack.square * lengths[r])
+        # Rounding up: a factor of more than 1 + 2 u of either dtype.
+        heads[at + m * block + r] = rest * (1.0 + 3.0 * slack.unit)
+    margins_of(lengths, errors, margins, reach)

@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba import types
 
-from daskcluster.kernels import emit
+from daskcluster.kernels import dot_product, emit
 
 _PICKING_BYTES = 16
 """Bits of vectors from which an FMA can select a lane: those of ARM."""
+
+_LEAST = -(2**31)
 
 
 class TileShape(NamedTuple):
@@ -233,15 +235,18 @@ def _scores(
     tile: TileShape,
     align: int,
     prefetch: Callable[[Any], None] | None,
+    dot: int = dot_product.NO_DOT,
 ) -> list[list[Any]]:
     """Emit the scores of the centres of the panel at `start`: by centre, then by vector of rows."""
+    term = partial(emit.fma, builder)
+    if dot != dot_product.NO_DOT:
+        term = partial(dot_product.add_products, builder, instruction=dot)
     first = [
         broadcast(builder, emit.step(builder, start, r), tile.width, align)
         for r in range(tile.height)
     ]
     return run_along(
-        builder, emit.step(builder, start, tile.height), rows, features, tile, first,
-        partial(emit.fma, builder), prefetch,
+        builder, emit.step(builder, start, tile.height), rows, features, tile, first, term, prefetch
     )  # fmt: skip
 
 
@@ -310,13 +315,27 @@ def panel_maxima_tile(
     height: Any,
     vectors: Any,
     width: Any,
+    dot: Any,
 ) -> Any:
-    """Store the largest score of each row of a block in a panel: ``out[out_at + r]``, -inf for NaN."""
-    if not emit.literals(height, vectors, width):
+    """Store the largest score of each row of a block in a panel: ``out[out_at + r]``, -inf for NaN.
+
+    With an instruction `dot` of `daskcluster.kernels.dot_product`, each feature is four 8-bit integers.
+    """
+    if not emit.literals(height, vectors, width, dot):
         return None
     tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
     signature = types.void(
-        block, types.intp, panel, types.intp, types.intp, out, types.intp, height, vectors, width
+        block,
+        types.intp,
+        panel,
+        types.intp,
+        types.intp,
+        out,
+        types.intp,
+        height,
+        vectors,
+        width,
+        dot,
     )
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -324,7 +343,7 @@ def panel_maxima_tile(
         start = emit.pointer(context, builder, panel, args[2], args[3])
         target = emit.pointer(context, builder, out, args[5], args[6])
         align = emit.bits(emit.element(block)) // 8
-        scores = _scores(builder, start, rows, args[4], tile, align, None)
+        scores = _scores(builder, start, rows, args[4], tile, align, None, dot.literal_value)
         columns = [[(row[v], None) for row in scores] for v in range(tile.vectors)]
         most = [_best_of_panel(builder, column, tile)[0] for column in columns]
         store_sums(builder, [most], target, tile._replace(height=1), align)
@@ -336,9 +355,10 @@ def panel_maxima_tile(
 def _best_of_panel(builder: Any, column: list[tuple[Any, Any]], tile: TileShape) -> tuple[Any, Any]:
     """Emit the largest score of a panel, and the number of the panel's first centre."""
     kind = column[0][0].type
-    most = ir.Constant(kind, [float("-inf")] * tile.width)
-    for score, _ in column:
-        most = builder.select(builder.fcmp_ordered(">", score, most), score, most)  # NaN never wins
+    least = _LEAST if kind.element == emit.I32 else float("-inf")
+    most = ir.Constant(kind, [least] * tile.width)
+    for score, _ in column:  # NaN never wins
+        most = builder.select(emit.compare(builder, ">", score, most), score, most)
     return most, column[0][1]
 
 

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskcluster.kernels import tile as tile_module
+from daskcluster.kernels.candidates import UNDECIDED
+from daskcluster.kernels.dot_product import LEVELS, MADD, VNNI, best_dot
 from daskcluster.kernels.panels import choose_tile, common_offset
 from daskcluster.kernels.projected_centres import (
     ProjectedCentres,
@@ -15,7 +17,8 @@ from daskcluster.kernels.projected_centres import (
     project_points,
     shift_centres,
 )
-from daskcluster.kernels.pruned_search import UNDECIDED, nearest_pruned
+from daskcluster.kernels.pruned_search import BoundedCentres, nearest_pruned
+from daskcluster.kernels.quantized_centres import QuantizedCentres, quantize_centres
 
 NAMES = ("avx512", "avx2", "neon")
 KINDS = (np.float32, np.float64)
@@ -50,6 +53,28 @@ def packed(
     return pack_projected(centres, offset, axes, heads, squares, tile)
 
 
+def instructions() -> list[int]:
+    """Return the instructions of 8-bit products that this machine has."""
+    best = best_dot("avx2")
+    return [MADD, VNNI] if best == VNNI else [best] if best else []
+
+
+def quantized(
+    centres: np.ndarray,
+    rows: np.ndarray,
+    name: str = tile_module.tile_name(),
+    dot: int | None = None,
+) -> QuantizedCentres:
+    name = "avx2" if name == "portable" else name
+    panels = tile_module.pack(centres, tile=choose_tile(len(centres), centres.dtype, name))
+    found = quantize_centres(centres, panels, rows, best_dot(name) if dot is None else dot)
+    assert found is not None
+    return found
+
+
+with_dot = pytest.mark.skipif(not instructions(), reason="no instruction multiplies 8-bit integers")
+
+
 def truth(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
     labels = np.empty(len(rows), np.int32)
     tile_module.nearest(rows, tile_module.pack(centres), labels)
@@ -57,7 +82,7 @@ def truth(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 
 def pruned(
-    rows: np.ndarray, centres: ProjectedCentres, most: int = 1 << 30
+    rows: np.ndarray, centres: BoundedCentres, most: int = 1 << 30
 ) -> tuple[np.ndarray, np.ndarray]:
     labels = np.full(len(rows), -7, np.int32)
     return labels, nearest_pruned(np.ascontiguousarray(rows), centres, most, labels)
@@ -102,6 +127,108 @@ def test_labels_are_those_of_all_centres(
     decided = found != UNDECIDED
     assert np.array_equal(found[decided], expected[decided])
     assert decided.all() or twins
+
+
+@with_dot
+@pytest.mark.parametrize("dot", instructions())
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_instruction_finds_the_nearest(name: str, kind: type, dot: int) -> None:
+    for n, d in ((5, 8), (100, 70), (333, 129), (70, 1)):
+        rows, centres = spectrum(n, d, 0, 0.97, kind), spectrum(90, d, 1, 0.97, kind)
+        found, counts = pruned(rows, quantized(centres, rows, name, dot))
+        assert np.array_equal(found, truth(rows, centres))
+        assert n <= counts[0] <= 2 * n * 90
+
+
+@with_dot
+@settings(max_examples=80, deadline=None)
+@given(
+    seed=st.integers(0, 2**20),
+    d=st.integers(1, 90),
+    k=st.sampled_from([1, 2, 28, 112]),  # each height of a tile compiles a kernel
+    decay=st.sampled_from([1.0, 0.97, 0.7]),
+    shift=st.sampled_from([0.0, 1.0, 1e4]),
+    twins=st.booleans(),
+    wide=st.booleans(),
+    clipped=st.booleans(),
+    dot=st.sampled_from(instructions() or [MADD]),
+)
+def test_quantized_labels_are_those_of_all_centres(
+    seed: int,
+    d: int,
+    k: int,
+    decay: float,
+    shift: float,
+    twins: bool,
+    wide: bool,
+    clipped: bool,
+    dot: int,
+) -> None:
+    kind = np.float64 if wide else np.float32
+    rows = spectrum(70, d, seed, decay, kind) + kind(shift)
+    centres = spectrum(k, d, seed + 1, decay, kind) + kind(shift)
+    if twins:  # ties, near ties, and rows that are centres
+        centres[k // 2 :] = centres[: k - k // 2]
+        centres[-1] = np.nextafter(centres[0], kind(np.inf))
+        rows[:k] = centres[: len(rows)]
+    if np.ptp(centres - common_offset(centres)) == 0.0:
+        return
+    # Rows beyond the levels of others are clipped.
+    levelled = rows[np.abs(rows).max(axis=1).argsort(kind="stable")[:20]] if clipped else rows
+    found, _ = pruned(rows, quantized(centres, levelled, dot=dot))
+    expected = truth(rows, centres)
+    decided = found != UNDECIDED
+    assert np.array_equal(found[decided], expected[decided])
+    assert decided.all() or twins
+
+
+@with_dot
+def test_few_centres_are_left_by_8_bits() -> None:
+    rng = np.random.default_rng(0)
+    rows, centres = rng.standard_normal((500, 32)), rng.standard_normal((700, 32))
+    rows, centres = rows.astype(np.float32), centres.astype(np.float32)
+    _, counts = pruned(rows, quantized(centres, rows))
+    assert counts[0] < 8 * len(rows)
+    _, clipped = pruned(rows, quantized(centres, rows[:1] * 0.5))
+    assert clipped[0] > counts[0]
+
+
+@with_dot
+def test_what_cannot_be_quantized() -> None:
+    rows = spectrum(50, 20, 0, 1.0, np.float32)
+    dot = instructions()[0]
+
+    def tried(centres: np.ndarray, rows: np.ndarray) -> QuantizedCentres | None:
+        with np.errstate(all="ignore"):
+            return quantize_centres(centres, tile_module.pack(centres), rows, dot)
+
+    assert tried(rows, rows) is not None
+    assert tried(np.repeat(rows[:1], 30, axis=0), rows) is None  # all the same
+    assert tried(rows, rows[:1] * 0.0 + 1.0) is not None
+    far = rows * np.float32(1e15)
+    assert tried(np.concatenate([far, -far]), rows) is None  # sums beyond 32 bits
+    assert tried(rows, rows * np.float32(np.nan)) is None
+    holed = rows.copy()
+    holed[3, 3] = np.inf
+    assert tried(holed, rows) is None
+
+
+@with_dot
+def test_rows_that_are_not_finite_are_undecided() -> None:
+    rows = spectrum(100, 20, 0, 1.0, np.float32)
+    ready = quantized(rows, rows)
+    rows = rows.copy()
+    rows[5, 7], rows[50, 3], rows[70] = np.nan, np.inf, 1e30
+    found, _ = pruned(rows, ready)
+    assert np.flatnonzero(found == UNDECIDED).tolist() == [5, 50, 70]
+
+
+def test_levels_are_exact() -> None:
+    for dot, levels in LEVELS.items():
+        assert levels.row - levels.shift <= (127 if levels.shift else 255)
+        # Two products must fit 16 bits where an instruction adds them there.
+        assert dot != MADD or 2 * levels.row * levels.centre < 2**15
 
 
 def test_any_axes_will_do() -> None:

@@ -49,7 +49,7 @@ def test_wide_rows_have_the_results_of_all_centres(monkeypatch, algorithm, metri
         return dc.KMeans(520, max_iter=4, **settings).fit(rows)
 
     found = fit()
-    monkeypatch.setattr(centres, "projected_search", lambda *_: made.append(1))
+    monkeypatch.setattr(centres, "pruned_search", lambda *_: made.append(1))
     same_bits(found, fit())
     assert made  # the search by bounds was asked for
     assert np.array_equal(found.labels_, found.predict(rows))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.projection import cost_share
+from daskcluster.chunkwise.pruned import cost_share
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.kernels.jit import tile_name

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.chunkwise.projection import search_bytes
+from daskcluster.chunkwise.pruned import search_bytes
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.memory import Footprint
 from daskcluster.estimators.inputs import check_enough_rows

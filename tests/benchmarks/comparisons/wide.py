@@ -81,7 +81,7 @@ def by_bounds(
 
 def measure(shape: tuple[str, int, int, int], settings: Settings) -> Figures:
     """Time the programs on one shape, and compare their labels."""
-    from daskcluster.chunkwise.projection import cost_share
+    from daskcluster.chunkwise.pruned import cost_share
 
     rows, centres = problem(*shape, settings)
     rows, centres = np.ascontiguousarray(rows), np.ascontiguousarray(centres, np.float32)

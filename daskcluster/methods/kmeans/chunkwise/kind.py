@@ -65,7 +65,7 @@ class Shape:
     """Size of the problem: features, centres, bytes of a row, centres in a group, rows to read again.
 
     `slowness` is what products take, in that of float32 in the tile of AVX-512, and `pruned` the cost of
-    comparing a row with all centres, as a share of that of the tile (`daskcluster.chunkwise.projection`).
+    comparing a row with all centres, as a share of that of the tile (`daskcluster.chunkwise.pruned`).
     """
 
     d: int

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 
-from daskcluster.chunkwise import projection
+from daskcluster.chunkwise import pruned
 from daskcluster.chunkwise.centres import PreparedCentres
-from daskcluster.chunkwise.projection import cost_share, may_pay, projected_search
+from daskcluster.chunkwise.pruned import PrunedSearch, cost_share, may_pay, pruned_search
 from daskcluster.kernels import tile as tile_module
+from daskcluster.kernels.dot_product import NO_DOT, best_dot
 from daskcluster.kernels.panels import PORTABLE
 
 N, D, K = 900, 160, 640
@@ -20,6 +22,30 @@ no_tile = pytest.mark.skipif(
     tile_module.working_tile(K, np.dtype(np.float32)) == PORTABLE,
     reason="the portable tile searches all centres",
 )
+
+
+FORMS = ["projected", pytest.param("quantized", marks=pytest.mark.skipif(
+    best_dot(tile_module.tile_name()) == NO_DOT, reason="no instruction multiplies 8-bit integers"
+))]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruned, "_LEAST_PRODUCTS", 0)
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Leave one form of bounds."""
+    if request.param == "projected":
+        monkeypatch.setattr(pruned, "best_dot", lambda tile: NO_DOT)
+    else:
+        monkeypatch.setattr(pruned, "plan_projection", lambda sample, suited: None)
+    return str(request.param)
+
+
+def searched(centres: np.ndarray, rows: np.ndarray) -> PrunedSearch | None:
+    return pruned_search(centres, tile_module.pack(centres), rows)
 
 
 def blobs(kind: type = np.float32, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -39,7 +65,7 @@ def by_all(rows: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 @no_tile
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_labels_sums_and_moves_are_the_same(kind: type) -> None:
+def test_labels_sums_and_moves_are_the_same(form: str, kind: type) -> None:
     rows, centres = blobs(kind)
     labels, sums, counts = by_all(rows, centres)
     prepared = PreparedCentres(centres)
@@ -63,13 +89,12 @@ def test_labels_sums_and_moves_are_the_same(kind: type) -> None:
 def test_threads_share_one_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, centres = blobs()
     made: list[int] = []
-    real = projected_search
 
-    def counting(*arguments: np.ndarray) -> projection.ProjectedSearch | None:
+    def counting(*arguments: Any) -> PrunedSearch | None:
         made.append(1)
-        return real(*arguments)
+        return pruned_search(*arguments)
 
-    monkeypatch.setattr("daskcluster.chunkwise.centres.projected_search", counting)
+    monkeypatch.setattr("daskcluster.chunkwise.centres.pruned_search", counting)
     prepared, found = PreparedCentres(centres), np.empty((4, N), np.int32)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda labels: prepared.nearest(rows, labels), found))
@@ -88,7 +113,7 @@ def test_few_rows_are_no_sample() -> None:
 
 
 @no_tile
-def test_rows_that_are_given_up_are_searched_in_full() -> None:
+def test_rows_that_are_given_up_are_searched_in_full(form: str) -> None:
     rows, centres = blobs()
     rows[5], rows[6, 3] = 1e5, np.nan
     prepared, labels = PreparedCentres(centres), np.empty(N, np.int32)
@@ -104,16 +129,31 @@ def test_rows_that_are_given_up_are_searched_in_full() -> None:
 
 
 def test_where_it_does_not_pay_all_centres_are_searched() -> None:
+    rows, centres = blobs()
+    assert searched(centres * 0.0, rows) is None  # no axes, no levels
+    assert searched(centres * np.float32(1e19), rows) is None  # might overflow
+    assert searched(centres, rows * np.float32(np.nan)) is None
+    assert not may_pay(centres[:100])
+    assert not may_pay(centres[:, :20])
+
+
+def test_noise_has_no_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruned, "best_dot", lambda tile: NO_DOT)
     rng = np.random.default_rng(0)
     noise = rng.standard_normal((K, D)).astype(np.float32)
-    assert projected_search(noise, noise) is None
+    assert searched(noise, noise) is None
     assert cost_share(noise, noise) == 1.0
-    assert projected_search(noise * 0.0, noise) is None  # no axes
-    assert projected_search(noise * np.float32(1e19), noise) is None  # might overflow
+
+
+@no_tile
+def test_a_sample_needs_rows_that_repay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, centres = blobs()
-    assert projected_search(centres, rows * np.float32(np.nan)) is None
-    assert not may_pay(centres[:500])
-    assert not may_pay(centres[:, :40])
+    monkeypatch.setattr(pruned, "_LEAST_PRODUCTS", 2 * N * K * D)
+    prepared, labels = PreparedCentres(centres), np.empty(N, np.int32)
+    prepared.nearest(rows, labels)
+    assert prepared._search is None
+    prepared.nearest(rows, labels)
+    assert prepared._search is not None
 
 
 @no_tile

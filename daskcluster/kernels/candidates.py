@@ -1,0 +1,197 @@
+"""Candidates of a row: the centres that its bounds leave, measured until the nearest one is certain.
+
+See `daskcluster.kernels.pruned_search`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.portable import fma
+from daskcluster.kernels.row_ops import rough_squared_distance
+
+UNDECIDED = -1
+"""Label of a row that needs the search of all centres."""
+
+MOST_CLOSE = 24
+"""Most centres of a row that are kept as too close to tell; a row with more is searched in full."""
+
+SECOND_ORDER = 1.01
+"""Covers the products of errors, which bounds of the first order leave out."""
+
+_SAFE_SHARE = 2.0**-8
+"""Share of the largest number that squared lengths may have; beyond, bounds might overflow."""
+
+
+class Errors(NamedTuple):
+    """Worst-case errors; X is the length of a row, and C that of the longest centre, about the same point.
+
+    Attributes
+    ----------
+    margin : float
+        Of scores and bounds, over X C + C^2 / 2.
+    rough : float
+        Of a rough squared distance, over (X + C)^2.
+    close : float
+        Of two rough squared distances, beyond which their order is certain, over (X + C)^2.
+    largest : float
+        C about the offset of the centres, at most.
+    shift : float
+        Distance of the point from that offset.
+    tiny : float
+        What underflow may add.
+    most : float
+        Squared lengths from here on might overflow.
+    scale, top : float
+        Units of bounds in one of scores, and more than any bound.
+    """
+
+    margin: float
+    rough: float
+    close: float
+    largest: float
+    shift: float
+    tiny: float
+    most: float
+    scale: float
+    top: float
+
+
+def errors_of(
+    d: int, kind: np.dtype[Any], largest: float, extra: float, *, shift: float = 0.0
+) -> Errors:
+    """Return what candidates may be off by; `extra` is the error of bounds, over X C + C^2 / 2.
+
+    With u the unit of rounding:
+
+    - the canonical score of d features errs by (d + 3) u (X C + C^2 / 2);
+    - a rough squared distance errs by (d / 16 + 48) u (X + C)^2, which includes the rounding of the shift
+      and of first terms. Squared lengths, summed in float64, add (2 d + 4) u64 (X + C)^2.
+
+    Examples
+    --------
+    >>> found = errors_of(768, np.dtype("f4"), 4.0, 0.0)
+    >>> " ".join(f"{error:.0e}" for error in found[:4])
+    '9e-05 6e-06 1e-04 4e+00'
+    """
+    limits = np.finfo(kind)
+    unit = float(limits.eps) / 2
+    canonical, rough = (d + 3) * unit, (d / 16 + 48) * unit + (2 * d + 4) * 2.0**-53
+    margin = 2.0 * canonical + extra
+    close = 2.0 * canonical + 2.0 * rough  # of squared distances; X C + C^2 / 2 <= (X + C)^2 / 2
+    margin, rough, close = (SECOND_ORDER * error for error in (margin, rough, close))
+    tiny, most = d * float(limits.tiny), _SAFE_SHARE * float(limits.max)
+    return Errors(margin, rough, close, largest, shift, tiny, most, 1.0, np.inf)
+
+
+@kernel
+def margins_of(lengths, errors, margins, reach):  # type: ignore[no-untyped-def]
+    """OUT: margins, reach: see `BlockState`, without the errors of bounds that depend on the row."""
+    largest = errors.largest
+    for r in range(lengths.shape[0]):
+        length = math.sqrt(lengths[r]) + errors.shift
+        total = (length + largest) * (length + largest)
+        reach[r] = errors.close * total + errors.tiny
+        margins[r] = (
+            errors.margin * (length * largest + 0.5 * largest * largest)
+            + 0.5 * errors.rough * total
+            + errors.tiny
+        )
+
+
+@kernel
+def _canonical(flat, at, c, centre_at, offset, first, d):  # type: ignore[no-untyped-def]
+    """Return the score of `daskcluster.kernels.tile`, bit for bit."""
+    total = first
+    for t in range(d):
+        total = fma(flat[at + t] - offset[t], c[centre_at + t] - offset[t], total)
+    return total
+
+
+class BlockState(NamedTuple):
+    """State of the rows of a block.
+
+    Attributes
+    ----------
+    lengths, margins : ndarray of shape (block,)
+        |x'|^2, and by how much a bound must be below the best score.
+    reach : ndarray of shape (block,)
+        By how much rough squared distances may differ if their order is not certain.
+    limits : ndarray of shape (block,)
+        Centres with a lower bound cannot win. `Errors.top` for a row that is given up.
+    nearest : ndarray of shape (block,)
+        Rough squared distance of the best centre so far.
+    chosen, first : ndarray of shape (block,), int64
+        The best centre so far, and the winner of the bounds.
+    measured, n_close : ndarray of shape (block,), int64
+        Centres that were measured, and those of them that may be the nearest.
+    close, distances : ndarray of shape (block, MOST_CLOSE)
+        These centres, and their rough squared distances.
+    """
+
+    lengths: Any
+    margins: Any
+    reach: Any
+    limits: Any
+    nearest: Any
+    chosen: Any
+    first: Any
+    measured: Any
+    n_close: Any
+    close: Any
+    distances: Any
+
+
+@kernel
+def measure(flat, begin, centres, d, queue, size, state, errors):  # type: ignore[no-untyped-def]
+    """Measure the centres of a queue (row, centre, bound); their memory has been prefetched."""
+    (rows, numbers, bounds), (limits, nearest, n_close) = (
+        queue, (state.limits, state.nearest, state.n_close)
+    )  # fmt: skip
+    for i in range(size):
+        r, j = rows[i], numbers[i]
+        if not bounds[i] >= limits[r]:
+            continue
+        distance = rough_squared_distance(flat, (begin + r) * d, centres, j * d, d)
+        state.measured[r] += 1
+        if distance > nearest[r] + state.reach[r]:
+            continue
+        if distance < nearest[r]:
+            nearest[r], state.chosen[r] = distance, j
+            limit = (0.5 * (state.lengths[r] - distance) - state.margins[r]) * errors.scale
+            limits[r] = min(max(limit, -errors.top), errors.top)
+        if n_close[r] < MOST_CLOSE:
+            state.close[r, n_close[r]] = j
+            state.distances[r, n_close[r]] = distance
+        n_close[r] += 1
+
+
+@kernel
+def label_rows(flat, begin, count, centres, offset, first, d, state, errors, labels, counts):  # type: ignore[no-untyped-def]
+    """Label the rows of a block once all their candidates are measured; OUT: labels from `begin` on."""
+    for r in range(count):
+        counts[0] += state.measured[r]
+        labels[begin + r] = state.chosen[r]
+        if state.chosen[r] < 0:
+            continue
+        if state.n_close[r] > MOST_CLOSE or state.limits[r] == errors.top:
+            labels[begin + r] = UNDECIDED
+            continue
+        limit, rivals = state.nearest[r] + state.reach[r], 0
+        for i in range(state.n_close[r]):
+            rivals += state.distances[r, i] <= limit
+        if rivals == 1:
+            continue
+        counts[2] += rivals
+        best, label = first[0], UNDECIDED
+        for i in range(state.n_close[r]):
+            if state.distances[r, i] <= limit:
+                j = state.close[r, i]
+                score = _canonical(flat, (begin + r) * d, centres, j * d, offset, first[j], d)
+                if label < 0 or score > best or (score == best and j < label):
+                    best, label = score, j
+        labels[begin + r] = label

@@ -1,0 +1,96 @@
+"""Scans of the largest bounds of panels: one number for each panel and row of a block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from daskcluster.kernels import emit
+
+
+@emit.vector_intrinsic
+def best_panels(
+    typingctx: Any, maxima: Any, at: Any, n_panels: Any, winner: Any, vectors: Any, width: Any
+) -> Any:
+    """Find the panel with the largest bound of each row; OUT: winner (block,), int32, -1 for none.
+
+    ``maxima[at + p * block + r]`` is that of panel p and row r. Ties go to the first panel.
+    """
+    if not emit.literals(vectors, width):
+        return None
+    lanes, rows = width.literal_value, vectors.literal_value * width.literal_value
+    signature = types.void(maxima, types.intp, types.intp, winner, vectors, width)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind, nothing = emit.element(maxima), ir.Constant(emit.I64, 0)
+        align = emit.bits(kind) // 8
+        source = emit.pointer(context, builder, maxima, args[0], args[1])
+        target = emit.pointer(context, builder, winner, args[3], nothing)
+
+        def panel(p: Any, kept: list[Any]) -> list[Any]:
+            place = builder.gep(source, [builder.mul(p, ir.Constant(emit.I64, rows))])
+            number = emit.splat(builder, builder.trunc(p, emit.I32), lanes)
+            found = []
+            for v in range(rows // lanes):
+                value = emit.load(
+                    builder, emit.step(builder, place, v * lanes), kind, lanes, lanes * align
+                )
+                best, index = kept[2 * v], kept[2 * v + 1]
+                wins = emit.compare(builder, ">", value, best)
+                found += [
+                    builder.select(wins, value, best), builder.select(wins, number, index)
+                ]  # fmt: skip
+            return found
+
+        least = -(2**31) if kind == emit.I32 else float("-inf")
+        none = [
+            ir.Constant(ir.VectorType(kind, lanes), [least] * lanes),
+            ir.Constant(ir.VectorType(emit.I32, lanes), [-1] * lanes),
+        ]
+        kept = emit.loop(builder, args[2], 1, none * (rows // lanes), panel)
+        for v in range(rows // lanes):
+            emit.store(builder, kept[2 * v + 1], emit.step(builder, target, v * lanes), 4)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@emit.vector_intrinsic
+def rows_reaching(
+    typingctx: Any, maxima: Any, at: Any, limits: Any, vectors: Any, width: Any
+) -> Any:
+    """Return the rows of a block whose bound in a panel reaches their limit, as the bits of an integer."""
+    if not emit.literals(vectors, width):
+        return None
+    lanes, rows = width.literal_value, vectors.literal_value * width.literal_value
+    signature = types.int64(maxima, types.intp, limits, vectors, width)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind, nothing = emit.element(maxima), ir.Constant(emit.I64, 0)
+        align = emit.bits(kind) // 8
+        source = emit.pointer(context, builder, maxima, args[0], args[1])
+        wanted = emit.pointer(context, builder, limits, args[2], nothing)
+        mask: Any = ir.Constant(emit.I64, 0)
+        for first in range(0, rows, lanes):
+            value, limit = (
+                emit.load(builder, emit.step(builder, place, first), kind, lanes, align)
+                for place in (source, wanted)
+            )
+            reached = emit.compare(builder, ">=", value, limit)
+            part = builder.zext(builder.bitcast(reached, ir.IntType(lanes)), emit.I64)
+            mask = builder.or_(mask, builder.shl(part, ir.Constant(emit.I64, first)))
+        return mask
+
+    return signature, codegen
+
+
+@emit.vector_intrinsic
+def lowest_bit(typingctx: Any, mask: Any) -> Any:
+    """Return the position of the lowest bit of a nonzero integer."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), codegen
