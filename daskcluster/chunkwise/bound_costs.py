@@ -1,6 +1,6 @@
 """What the searches by bounds would cost for a sample of rows, in multiply-adds of the tile in float32.
 
-The constants are times measured with AVX-512 and AVX2, divided by that of a multiply-add.
+The constants are measured times, divided by that of a multiply-add.
 """
 
 from __future__ import annotations
@@ -10,14 +10,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskcluster.kernels.candidates import Errors
+from daskcluster.kernels.dot_product import LEVELS, MADD, SDOT, VNNI
 from daskcluster.kernels.panels import common_offset
 from daskcluster.kernels.projected_centres import shift_centres
 
-_SAMPLED_ROWS, _SAMPLED_BOUNDS = 32, 1 << 19
+_SAMPLED_ROWS, _SAMPLED_BOUNDS = 32, 1 << 21
 """Most rows, and most bounds, of the sample."""
 
-MEASURED, LOOKED = 20, 4000
-"""Of a centre that is measured, for each feature; and of a panel that is looked through."""
+_PRODUCT = {MADD: 0.48, VNNI: 0.24, SDOT: 0.3}
+"""Of a product, in each instruction."""
+_BOUND, _ROW, _FEATURE = 1.0, 3300, 30
+"""Of a bound, a row, and a feature of a row, besides products."""
+_LOOKED, _LOOKED_FEATURE, _MEASURED, _MEASURED_FEATURE = 660, 14, 800, 17
+"""Of a panel that is looked through, and of a centre that is measured."""
+
+MOST_LEFT = 20
+"""Rows for which more than one centre of so many is left are searched in full."""
+
+_RANGE = 1.3
+"""The range of the coordinates of most rows, over that of a typical row."""
+_UNEVEN = 1.25
+"""The largest loss of a centre, over what is expected of losses that are uniform."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +63,8 @@ class Sample:
 
     def limits(self, errors: Errors) -> np.ndarray:
         """Return the bounds below which centres cannot be nearest to a row, without errors of bounds."""
-        lengths = np.sqrt(self.lengths) + 0.5 * errors.largest
-        return np.asarray(self.scores.max(axis=1) - errors.margin * errors.largest * lengths)
+        total = np.square(np.sqrt(self.lengths) + errors.largest)
+        return np.asarray(self.scores.max(axis=1) - 0.5 * errors.margin * total)
 
 
 def sample_of(centres: np.ndarray, rows: np.ndarray) -> Sample:
@@ -78,8 +91,39 @@ def every_so_many(points: np.ndarray, most: int) -> np.ndarray:
     return points[np.arange(count) * len(points) // count]
 
 
-def survivors(upper: np.ndarray, limits: np.ndarray, height: int) -> tuple[float, float]:
-    """Return how many centres, and panels with any of them, have bounds above the limit of a row."""
-    left = upper >= limits[:, None]
-    panels = np.add.reduceat(left, np.arange(0, left.shape[1], height), axis=1) > 0
-    return float(left.sum(axis=1).mean()), float(panels.sum(axis=1).mean())
+def search_cost(
+    sample: Sample, coarse: np.ndarray, fine: np.ndarray, n: int, height: int, dot: int
+) -> float:
+    """Return the cost of the search per row.
+
+    Parameters
+    ----------
+    sample : Sample
+    coarse, fine : ndarray of shape (m, k), bool
+        Centres that are left by the bounds of all centres, and by those of panels with any of them.
+    n : int
+        Coordinates of a coarse bound.
+    height : int
+        Centres of a panel.
+    dot : int
+        Instruction.
+    """
+    k, d = sample.centres.shape
+    panels = np.add.reduceat(coarse, np.arange(0, k, height), axis=1) > 0
+    measured, looked = fine.sum(axis=1), panels.sum(axis=1)
+    cost = looked * (_LOOKED + _LOOKED_FEATURE * d) + measured * (_MEASURED + _MEASURED_FEATURE * d)
+    # A row with more centres left is given up.
+    cost = np.where(measured > k // MOST_LEFT, np.minimum(cost, k * d) + k * d, cost)
+    return _ROW + _FEATURE * d + k * (_PRODUCT[dot] * (n + 3) + _BOUND) + float(cost.mean())
+
+
+def expected_loss(about: np.ndarray, extent: float, longest: float, dot: int) -> np.ndarray:
+    """Return by how much quantizing may lower bounds, for rows about the mean of the centres, (m,).
+
+    `extent` is the largest coordinate of a centre about the mean, and `longest` the length of the longest.
+    """
+    levels, spread = LEVELS[dot], np.sqrt(about.shape[1] / 12)
+    reach = np.median(about.max(axis=1)) - np.median(about.min(axis=1))
+    lost, rest = _RANGE * spread * reach / levels.row, _UNEVEN * spread * extent / levels.centre
+    lengths = np.sqrt(np.square(about, dtype=np.float64).sum(axis=1))
+    return np.asarray(lost * (longest + rest) + lengths * rest)

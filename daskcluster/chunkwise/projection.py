@@ -6,18 +6,11 @@ centres alone, wherever centres are prepared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from daskcluster.chunkwise.bound_costs import LOOKED, MEASURED, Sample, every_so_many, survivors
-from daskcluster.kernels.panels import Tile
-from daskcluster.kernels.projected_centres import (
-    ProjectedCentres,
-    pack_projected,
-    project_points,
-    projection_errors,
-)
+from daskcluster.chunkwise.bound_costs import Sample, every_so_many, expected_loss, search_cost
+from daskcluster.kernels.candidates import errors_of
+from daskcluster.kernels.projected_centres import Projection, project_points
 
 _LEAST_CENTRES, _LEAST_FEATURES = 512, 48
 """Below these, another search is always faster."""
@@ -32,30 +25,11 @@ _LEAST_PROBED, _LEAST_SHARE = 0.3, 0.5
 """Centres whose axes hold less of their squared lengths have no structure to use: first of the few axes of
 a probe, which costs little, and then of all axes."""
 
-_ROW, _PROJECTED, _SCANNED = 100, 2, 3
-"""Of a feature of a row, besides projecting it on each axis, and of the bound of a centre."""
+_ORDERED_AXES = 24
+"""Axes along which centres are ordered."""
 
-
-@dataclass(frozen=True)
-class ProjectionPlan:
-    """The cheapest number of axes.
-
-    Attributes
-    ----------
-    cost : float
-        Of a row, see `daskcluster.chunkwise.bound_costs`.
-    axes : ndarray of shape (d, m)
-    heads : ndarray of shape (k, m)
-        Coordinates of the centres on the axes.
-    """
-
-    cost: float
-    axes: np.ndarray
-    heads: np.ndarray
-
-    def pack(self, centres: np.ndarray, sample: Sample, suited: Tile) -> ProjectedCentres:
-        """Return the centres packed for the search."""
-        return pack_projected(centres, sample.offset, self.axes, self.heads, sample.squares, suited)
+_PROJECTED = 2.0
+"""Cost of a feature of a row for each axis."""
 
 
 def most_axes(n_clusters: int, n_features: int) -> int:
@@ -65,29 +39,45 @@ def most_axes(n_clusters: int, n_features: int) -> int:
     return min(n_features // 3, _MOST_AXES if n_clusters < _MANY_CENTRES else _SIZES[-1])
 
 
-def plan_projection(sample: Sample, suited: Tile) -> ProjectionPlan | None:
-    """Return the cheapest number of axes; None if the centres have no structure to use.
+def plan_projection(
+    sample: Sample, left: np.ndarray, height: int, dot: int
+) -> tuple[float, Projection, np.ndarray] | None:
+    """Return the cheapest projection, its cost, and an order of the centres; None without structure to use.
 
     Parameters
     ----------
     sample : Sample
-    suited : Tile
+    left : ndarray of shape (m, k), bool
+        Centres that bounds of quantized features leave.
+    height : int
+        Centres of a panel.
+    dot : int
+        Instruction that multiplies quantized coordinates.
+
+    Returns
+    -------
+    cost : float
+        Of the search per row, see `daskcluster.chunkwise.bound_costs`.
+    projection : Projection
+    order : ndarray of shape (k,), int64
+        An order in which the centres of a panel lie close together.
 
     Notes
     -----
     Cost: about the time of searching 32 + 2 m rows, m the number of axes (at most 256).
     """
     k, d = sample.centres.shape
-    sizes = sorted({-(-m // suited.height) * suited.height for m in _SIZES if m <= most_axes(k, d)})
+    sizes = sorted({-(-m // height) * height for m in _SIZES if m <= most_axes(k, d)})
     if not sizes or not _has_structure(every_so_many(sample.centres, _PROBED_CENTRES)):
         return None
     axes = principal_axes(every_so_many(sample.centres, _SAMPLED_CENTRES), sizes[-1], _LEAST_SHARE)
     if axes is None:
         return None
-    heads = np.empty((k, sizes[-1]), axes.dtype)
-    costs = _costs(sample, axes, sizes, suited.height, heads)
+    whole = Projection(axes, np.empty((k, sizes[-1]), axes.dtype), sample.squares)
+    costs, order = _costs(sample, left, whole, sizes, height, dot)
     m = min(costs, key=lambda m: (costs[m], m))
-    return ProjectionPlan(costs[m], np.ascontiguousarray(axes[:, :m]), heads[:, :m])
+    axes, heads = (np.ascontiguousarray(some[:, :m]) for some in (axes, whole.heads))
+    return costs[m], Projection(axes, heads, sample.squares), order
 
 
 def _has_structure(shifted: np.ndarray) -> bool:
@@ -121,29 +111,65 @@ def principal_axes(points: np.ndarray, most: int, least: float) -> np.ndarray | 
 
 
 def _costs(
-    sample: Sample, axes: np.ndarray, sizes: list[int], height: int, heads: np.ndarray
-) -> dict[int, float]:
-    """Return the cost per row of the search with each number of axes, up to the cheapest and beyond.
+    sample: Sample, left: np.ndarray, whole: Projection, sizes: list[int], height: int, dot: int
+) -> tuple[dict[int, float], np.ndarray]:
+    """Return the cost per row with each number of axes, up to the cheapest and beyond, and the order.
 
-    OUT: heads: the coordinates of the centres on the axes that were tried.
+    OUT: whole.heads: the coordinates of the centres on the axes that were tried.
     """
-    (k, d), kind = sample.centres.shape, axes.dtype
-    coordinates, kept, rest = sample.rows @ axes, np.zeros(len(sample.rows)), sample.squares.copy()
-    bounds = np.repeat((-0.5 * rest).astype(kind)[None], len(kept), axis=0)
-    limits = sample.limits(projection_errors(axes, float(rest.max()))[0])
-    costs, before = dict[int, float](), 0
+    (k, d), kind = sample.centres.shape, whole.axes.dtype
+    rest, about = sample.squares.copy(), sample.rows @ whole.axes
+    coordinates, kept, lengths = about.copy(), np.zeros(len(about)), np.zeros(k)
+    bounds = np.repeat((-0.5 * rest).astype(kind)[None], len(about), axis=0)
+    largest = float(np.sqrt(rest.max()))
+    limits = sample.limits(errors_of(d, kind, largest, extra=whole.slack().bound))
+    costs, before, extent, order = dict[int, float](), 0, 0.0, np.arange(k)
     for m in sizes:
-        found = project_points(sample.centres, np.ascontiguousarray(axes[:, before:m]))
-        heads[:, before:m], part = found, coordinates[:, before:m]
+        found = project_points(sample.centres, np.ascontiguousarray(whole.axes[:, before:m]))
+        whole.heads[:, before:m], part, mean = found, coordinates[:, before:m], found.mean(axis=0)
         bounds += part @ found.T
         kept += np.square(part, dtype=np.float64).sum(axis=1)
         rest -= np.square(found, dtype=np.float64).sum(axis=1)
-        left = np.sqrt(np.maximum(sample.lengths - kept, 0.0)).astype(kind)[:, None]
-        upper = bounds + left * np.sqrt(np.maximum(rest, 0.0)).astype(kind)
-        measured, looked = survivors(upper, limits, height)
-        costs[m] = d * (_ROW + _PROJECTED * m) + k * (m + 1 + _SCANNED)
-        costs[m] += measured * MEASURED * d + looked * LOOKED
+        found -= mean
+        about[:, before:m] -= mean
+        lengths += np.square(found).sum(axis=1)
+        if before == 0:
+            order = close_together(found, height)
+        extent = max(extent, float(np.abs(found).max()))
+        rests = np.sqrt(np.maximum(sample.lengths - kept, 0.0)).astype(kind)[:, None]
+        upper = bounds + rests * np.sqrt(np.maximum(rest, 0.0)).astype(kind)
+        loss = expected_loss(about[:, :m], extent, float(np.sqrt(lengths.max())), dot)
+        coarse = upper >= (limits - loss)[:, None]
+        costs[m] = search_cost(sample, coarse[:, order], left & coarse, m + 4, height, dot)
+        costs[m] += _PROJECTED * m * d
         before = m
-        if costs[m] > 1.2 * min(costs.values()):
+        if costs[m] > 1.05 * min(costs.values()):
             break
-    return costs
+    return costs, order
+
+
+def close_together(heads: np.ndarray, size: int) -> np.ndarray:
+    """Return an order of points in which each run of `size` lies close together, (k,) int64.
+
+    They are halved again and again along the axis with the largest variance, of the first few.
+
+    Examples
+    --------
+    >>> close_together(np.array([[0.0], [9.0], [1.0], [8.0]]), 2).tolist()
+    [0, 2, 1, 3]
+    """
+    few = np.ascontiguousarray(heads[:, :_ORDERED_AXES])
+    order = np.arange(len(few))
+    waiting = [(0, len(few))]
+    while waiting:
+        first, last = waiting.pop()
+        n_runs = -(-(last - first) // size)
+        if n_runs <= 1:
+            continue
+        here = order[first:last]
+        points = few[here]
+        along = points[:, int(points.var(axis=0).argmax())]
+        order[first:last] = here[np.argsort(along, kind="stable")]
+        middle = first + n_runs // 2 * size
+        waiting += [(first, middle), (middle, last)]
+    return order

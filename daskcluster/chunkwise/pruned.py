@@ -7,28 +7,38 @@ the bounds of each form would leave: by counts, not by clocks.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from daskcluster.chunkwise.bound_costs import MEASURED, every_so_many, sample_of
+from daskcluster.chunkwise.bound_costs import (
+    MOST_LEFT,
+    Sample,
+    every_so_many,
+    expected_loss,
+    sample_of,
+    search_cost,
+)
 from daskcluster.chunkwise.projection import most_axes, plan_projection
-from daskcluster.chunkwise.quantization import may_quantize, quantized_cost
 from daskcluster.kernels import tile
-from daskcluster.kernels.candidates import UNDECIDED
+from daskcluster.kernels.candidates import UNDECIDED, errors_of
 from daskcluster.kernels.dot_product import best_dot
-from daskcluster.kernels.panels import PORTABLE, Panels
-from daskcluster.kernels.pruned_search import BoundedCentres, nearest_pruned
-from daskcluster.kernels.quantized_centres import quantize_centres
+from daskcluster.kernels.panels import Panels
+from daskcluster.kernels.projected_centres import Projection
+from daskcluster.kernels.pruned_search import PrunedCentres, nearest_pruned
+from daskcluster.kernels.quantized_centres import first_terms, quantize_centres
 
+_LEAST_CENTRES, _LEAST_SCORES = 128, 1 << 14
+"""With fewer centres, or products for a row, the search of all centres is over before any bound pays."""
 _LEAST_ROWS, _LEAST_PRODUCTS = 512, 1 << 27
 """The search of fewer rows, or products, would not repay the sample."""
-_LEVELLED_ROWS = 4096
-"""Rows, at most, whose coordinates set the levels of quantized ones."""
+_LEVELLED_ROWS, _PROJECTED_ROWS = 4096, 1024
+"""Rows, at most, whose coordinates set the levels of quantized ones; fewer where they must be projected."""
 _LEAST_GAIN = 0.75
 _GIVEN_UP = 0.25
 """Largest share of rows that the search may give up before it is given up itself."""
@@ -41,12 +51,12 @@ class PrunedSearch:
 
     Parameters
     ----------
-    packed : BoundedCentres
+    packed : PrunedCentres
     """
 
-    def __init__(self, packed: BoundedCentres) -> None:
+    def __init__(self, packed: PrunedCentres) -> None:
         self._packed = packed
-        self._most = len(packed.centres) // MEASURED
+        self._most = len(packed.centres) // MOST_LEFT
         self._rows, self._given_up = 0, 0
 
     @property
@@ -79,7 +89,7 @@ def pruned_search(centres: np.ndarray, panels: Panels, rows: np.ndarray) -> Prun
     """
     with _one_blas_thread():
         plan = _plan(centres, rows)
-        packed = None if plan is None else plan[1](panels)
+        packed = None if plan is None else plan.pack(centres, panels, rows)
     return None if packed is None else PrunedSearch(packed)
 
 
@@ -97,7 +107,7 @@ def cost_share(centres: np.ndarray, rows: np.ndarray) -> float:
         return 1.0
     with _one_blas_thread():
         plan = _plan(centres, rows)
-    return 1.0 if plan is None else plan[0]
+    return 1.0 if plan is None else plan.share
 
 
 def may_pay(centres: np.ndarray) -> bool:
@@ -121,12 +131,10 @@ def search_bytes(n_clusters: int, n_features: int, dtype: np.dtype[Any]) -> int:
     >>> search_bytes(1000, 768, np.dtype("f4")), search_bytes(10, 16, np.dtype("f4"))
     (4104000, 0)
     """
-    most = most_axes(n_clusters, n_features)
-    projected = (most + 2) * dtype.itemsize if most else 0
-    quantized = n_features + 8 if may_quantize(n_clusters, n_features) else 0
-    if not (projected or quantized):
+    if n_clusters < _LEAST_CENTRES or n_clusters * n_features < _LEAST_SCORES:
         return 0
-    return n_clusters * (n_features * dtype.itemsize + max(projected, quantized))
+    coordinates = 2 * most_axes(n_clusters, n_features) * dtype.itemsize
+    return n_clusters * (n_features * (dtype.itemsize + 1) + coordinates + 16)
 
 
 @contextmanager
@@ -141,28 +149,52 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-_Plan = tuple[float, Callable[[Panels], BoundedCentres | None]]
-"""Cost of a search that pays, as a share of that of all centres, and what packs the centres for it."""
+@dataclass(frozen=True)
+class _Plan:
+    """A search that pays: its cost as a share of that of all centres, and axes and order, if it has any."""
+
+    share: float
+    dot: int
+    projection: Projection | None
+    order: np.ndarray | None
+
+    def pack(self, centres: np.ndarray, panels: Panels, rows: np.ndarray) -> PrunedCentres | None:
+        """Return the centres packed for it."""
+        some, heads, order = every_so_many(rows, _LEVELLED_ROWS), None, self.order
+        if self.projection is not None:
+            few = every_so_many(rows, _PROJECTED_ROWS)
+            heads = quantize_centres(centres, panels, few, self.dot, self.projection, order)
+        features = quantize_centres(centres, panels, some, self.dot, order=order)
+        if features is None or (heads is None) != (self.projection is None):
+            return None
+        return PrunedCentres(centres, panels.offset, first_terms(panels), features, heads, order)
 
 
 def _plan(centres: np.ndarray, rows: np.ndarray) -> _Plan | None:
     (k, d), suited = centres.shape, tile.working_tile(len(centres), centres.dtype)
-    if suited == PORTABLE:
+    dot, height = best_dot(suited.name), suited.height
+    if not dot:
         return None
     sample, whole = sample_of(centres, rows), k * d * centres.itemsize / 4
     if not sample.is_finite:
         return None
-    plans: list[_Plan] = []
-    if (dot := best_dot(suited.name)) and may_quantize(k, d):
-        levelled = every_so_many(rows, _LEVELLED_ROWS)
-        pack = partial(quantize_centres, centres, rows=levelled, dot=dot)
-        plans.append((quantized_cost(sample, suited.height, dot), pack))
-    if (projection := plan_projection(sample, suited)) is not None:
-        cost = projection.cost * centres.itemsize / 4
+    left, projection, order = _left_by_features(sample, dot), None, None
+    cost = search_cost(sample, left, left, d, height, dot)
+    projected = plan_projection(sample, left, height, dot)
+    if projected is not None and projected[0] < cost:
+        cost, projection, order = projected
+    return _Plan(cost / whole, dot, projection, order) if cost < _LEAST_GAIN * whole else None
 
-        def project(panels: Panels) -> BoundedCentres:
-            return projection.pack(centres, sample, suited)
 
-        plans.append((cost, project))
-    cost, made = min(plans, key=lambda plan: plan[0], default=(np.inf, None))
-    return (cost / whole, made) if made is not None and cost < _LEAST_GAIN * whole else None
+def _left_by_features(sample: Sample, dot: int) -> np.ndarray:
+    """Return which centres the bounds of quantized features leave, (m, k), bool.
+
+    Bounds are taken to be the scores; what quantizing may take from them lowers the limits.
+    """
+    (_, d), mean = sample.centres.shape, sample.centres.mean(axis=0)
+    above, below = sample.centres.max(axis=0) - mean, mean - sample.centres.min(axis=0)
+    squares = sample.squares - 2.0 * (sample.centres @ mean) + float(np.square(mean).sum())
+    longest = float(np.sqrt(max(float(squares.max()), 0.0)))
+    loss = expected_loss(sample.rows - mean, float(np.maximum(above, below).max()), longest, dot)
+    limits = sample.limits(errors_of(d, mean.dtype, float(np.sqrt(sample.squares.max()))))
+    return np.asarray(sample.scores >= (limits - loss)[:, None])

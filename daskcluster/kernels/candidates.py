@@ -33,9 +33,7 @@ class Errors(NamedTuple):
     Attributes
     ----------
     margin : float
-        Of scores and bounds, over X C + C^2 / 2.
-    rough : float
-        Of a rough squared distance, over (X + C)^2.
+        Of scores, of bounds and of half a rough squared distance, over (X + C)^2 / 2.
     close : float
         Of two rough squared distances, beyond which their order is certain, over (X + C)^2.
     largest : float
@@ -51,7 +49,6 @@ class Errors(NamedTuple):
     """
 
     margin: float
-    rough: float
     close: float
     largest: float
     shift: float
@@ -62,9 +59,9 @@ class Errors(NamedTuple):
 
 
 def errors_of(
-    d: int, kind: np.dtype[Any], largest: float, extra: float, *, shift: float = 0.0
+    d: int, kind: np.dtype[Any], largest: float, *, extra: float = 0.0, shift: float = 0.0
 ) -> Errors:
-    """Return what candidates may be off by; `extra` is the error of bounds, over X C + C^2 / 2.
+    """Return what candidates may be off by; `extra` is the error of bounds, over (X + C)^2 / 2.
 
     With u the unit of rounding:
 
@@ -74,33 +71,28 @@ def errors_of(
 
     Examples
     --------
-    >>> found = errors_of(768, np.dtype("f4"), 4.0, 0.0)
-    >>> " ".join(f"{error:.0e}" for error in found[:4])
-    '9e-05 6e-06 1e-04 4e+00'
+    >>> found = errors_of(768, np.dtype("f4"), 4.0)
+    >>> f"{found.margin:.0e} {found.close:.0e} {found.largest}"
+    '1e-04 1e-04 4.0'
     """
     limits = np.finfo(kind)
     unit = float(limits.eps) / 2
     canonical, rough = (d + 3) * unit, (d / 16 + 48) * unit + (2 * d + 4) * 2.0**-53
-    margin = 2.0 * canonical + extra
-    close = 2.0 * canonical + 2.0 * rough  # of squared distances; X C + C^2 / 2 <= (X + C)^2 / 2
-    margin, rough, close = (SECOND_ORDER * error for error in (margin, rough, close))
+    margin, close = (
+        SECOND_ORDER * (2.0 * canonical + rough),
+        SECOND_ORDER * 2.0 * (canonical + rough),
+    )
     tiny, most = d * float(limits.tiny), _SAFE_SHARE * float(limits.max)
-    return Errors(margin, rough, close, largest, shift, tiny, most, 1.0, np.inf)
+    return Errors(margin + extra, close, largest, shift, tiny, most, 1.0, np.inf)
 
 
 @kernel
 def margins_of(lengths, errors, margins, reach):  # type: ignore[no-untyped-def]
-    """OUT: margins, reach: see `BlockState`, without the errors of bounds that depend on the row."""
-    largest = errors.largest
+    """OUT: margins, reach: see `Bounded` and `BlockState`; without what quantizing the row takes."""
     for r in range(lengths.shape[0]):
-        length = math.sqrt(lengths[r]) + errors.shift
-        total = (length + largest) * (length + largest)
-        reach[r] = errors.close * total + errors.tiny
-        margins[r] = (
-            errors.margin * (length * largest + 0.5 * largest * largest)
-            + 0.5 * errors.rough * total
-            + errors.tiny
-        )
+        total = math.sqrt(lengths[r]) + errors.shift + errors.largest
+        reach[r] = errors.close * total * total + errors.tiny
+        margins[r] = 0.5 * errors.margin * total * total + errors.tiny
 
 
 @kernel
@@ -112,17 +104,35 @@ def _canonical(flat, at, c, centre_at, offset, first, d):  # type: ignore[no-unt
     return total
 
 
-class BlockState(NamedTuple):
-    """State of the rows of a block.
+class Bounded(NamedTuple):
+    """What bounds of one form leave of the rows of a block.
 
     Attributes
     ----------
     lengths, margins : ndarray of shape (block,)
         |x'|^2, and by how much a bound must be below the best score.
+    limits : ndarray of shape (block,), int32
+        Centres with a lower bound cannot win; `Errors.top` for a row that is given up.
+    scale : float
+        Units of bounds in one of scores.
+    """
+
+    lengths: Any
+    margins: Any
+    limits: Any
+    scale: float
+
+
+class BlockState(NamedTuple):
+    """State of the rows of a block.
+
+    Attributes
+    ----------
+    coarse, fine : Bounded
+        Bounds of all centres, and of those in panels that the coarse ones leave; the same if there is one
+        form.
     reach : ndarray of shape (block,)
         By how much rough squared distances may differ if their order is not certain.
-    limits : ndarray of shape (block,)
-        Centres with a lower bound cannot win. `Errors.top` for a row that is given up.
     nearest : ndarray of shape (block,)
         Rough squared distance of the best centre so far.
     chosen, first : ndarray of shape (block,), int64
@@ -133,10 +143,9 @@ class BlockState(NamedTuple):
         These centres, and their rough squared distances.
     """
 
-    lengths: Any
-    margins: Any
+    coarse: Bounded
+    fine: Bounded
     reach: Any
-    limits: Any
     nearest: Any
     chosen: Any
     first: Any
@@ -147,11 +156,17 @@ class BlockState(NamedTuple):
 
 
 @kernel
-def measure(flat, begin, centres, d, queue, size, state, errors):  # type: ignore[no-untyped-def]
-    """Measure the centres of a queue (row, centre, bound); their memory has been prefetched."""
-    (rows, numbers, bounds), (limits, nearest, n_close) = (
-        queue, (state.limits, state.nearest, state.n_close)
-    )  # fmt: skip
+def _raise_limit(bounded, r, distance, top):  # type: ignore[no-untyped-def]
+    """Rule out more centres of row r, which has one at this squared distance."""
+    limit = (0.5 * (bounded.lengths[r] - distance) - bounded.margins[r]) * bounded.scale
+    bounded.limits[r] = min(max(limit, -top), top)
+
+
+@kernel
+def measure(flat, begin, centres, d, queue, size, state, top):  # type: ignore[no-untyped-def]
+    """Measure the centres of a queue (row, centre, fine bound); their memory has been prefetched."""
+    (rows, numbers, bounds), limits = queue, state.fine.limits
+    nearest, n_close = state.nearest, state.n_close
     for i in range(size):
         r, j = rows[i], numbers[i]
         if not bounds[i] >= limits[r]:
@@ -162,8 +177,8 @@ def measure(flat, begin, centres, d, queue, size, state, errors):  # type: ignor
             continue
         if distance < nearest[r]:
             nearest[r], state.chosen[r] = distance, j
-            limit = (0.5 * (state.lengths[r] - distance) - state.margins[r]) * errors.scale
-            limits[r] = min(max(limit, -errors.top), errors.top)
+            _raise_limit(state.coarse, r, distance, top)
+            _raise_limit(state.fine, r, distance, top)
         if n_close[r] < MOST_CLOSE:
             state.close[r, n_close[r]] = j
             state.distances[r, n_close[r]] = distance
@@ -171,14 +186,14 @@ def measure(flat, begin, centres, d, queue, size, state, errors):  # type: ignor
 
 
 @kernel
-def label_rows(flat, begin, count, centres, offset, first, d, state, errors, labels, counts):  # type: ignore[no-untyped-def]
+def label_rows(flat, begin, count, centres, offset, first, d, state, top, labels, counts):  # type: ignore[no-untyped-def]
     """Label the rows of a block once all their candidates are measured; OUT: labels from `begin` on."""
     for r in range(count):
         counts[0] += state.measured[r]
         labels[begin + r] = state.chosen[r]
         if state.chosen[r] < 0:
             continue
-        if state.n_close[r] > MOST_CLOSE or state.limits[r] == errors.top:
+        if state.n_close[r] > MOST_CLOSE or state.fine.limits[r] == top:
             labels[begin + r] = UNDECIDED
             continue
         limit, rivals = state.nearest[r] + state.reach[r], 0

@@ -12,6 +12,9 @@ from llvmlite import ir
 from daskcluster.kernels import emit
 from daskcluster.kernels.features import TILE_FEATURES, cpu_features
 
+QUAD = 4
+"""8-bit integers of a 32-bit one."""
+
 NO_DOT, MADD, VNNI, SDOT = range(4)
 """Instructions, as literals of kernels: none (products are not integers), PMADDUBSW and PMADDWD of AVX2,
 VPDPBUSD of AVX-VNNI and AVX-512 VNNI, SDOT of ARM."""

@@ -1,21 +1,20 @@
-"""Centres projected onto axes, packed for the search by bounds, and its errors in the worst case.
+"""Rows and centres projected onto axes, for the search by bounds, and the errors in the worst case.
 
-See `daskcluster.kernels.pruned_search`. Coordinates are sums of products in any order: the errors cover all
-orders, and labels are those of any axes.
+See `daskcluster.kernels.quantized_centres`. Coordinates are sums of products in any order: the errors cover
+all orders, and labels are those of any axes.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from daskcluster.kernels.candidates import SECOND_ORDER, Errors, errors_of, margins_of
-from daskcluster.kernels.dot_product import NO_DOT
+from daskcluster.kernels.candidates import SECOND_ORDER
 from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.panels import Tile, panels_of
+from daskcluster.kernels.panels import panels_of
 from daskcluster.kernels.register_tile import all_scores_tile
 from daskcluster.kernels.row_block import aligned
 
@@ -24,58 +23,79 @@ SEGMENT = 64
 
 
 class Slack(NamedTuple):
-    """Number of axes, and worst-case errors of projections.
+    """Worst-case errors of projections.
 
     Attributes
     ----------
-    m : int
-        Number of axes.
     square : float
         Of the squared length that a projection leaves, over that of the row or centre.
-    unit : float
-        Unit of rounding.
+    bound : float
+        Of a bound, over (X + C)^2 / 2; see `daskcluster.kernels.candidates.Errors`.
     """
 
-    m: int
     square: float
-    unit: float
+    bound: float
 
 
 @dataclass(frozen=True)
-class ProjectedCentres:
-    """Centres and axes, packed for the search.
+class Projection:
+    """Axes, and the centres projected onto them.
 
     Attributes
     ----------
-    centres : ndarray of shape (k, d)
-    offset : ndarray of shape (d,)
-        See `daskcluster.kernels.panels.common_offset`.
-    basis : ndarray of shape (n_segments, n_panels, (SEGMENT + 1) * height)
-        Panels of the axes, for each segment of features. The first terms are zero.
-    bounds : ndarray of shape (n_panels, (m + 2) * height)
-        Panels of the projected centres: first terms -|c'|^2 / 2, m coordinates, and the length of the rest.
-    first : ndarray of shape (k,)
-        First terms -|c'|^2 / 2.
-    errors : Errors
-    coding : Slack
-    tile : Tile
+    axes : ndarray of shape (d, m)
+        Nearly orthonormal columns, in the dtype of the centres.
+    heads : ndarray of shape (k, m)
+        Coordinates of the shifted centres on the axes, from `project_points`.
+    squares : ndarray of shape (k,), float64
+        Squared lengths of the shifted centres, from `shift_centres`.
     """
 
-    centres: np.ndarray
-    offset: np.ndarray
-    basis: np.ndarray
-    bounds: np.ndarray
-    first: np.ndarray
-    errors: Errors
-    coding: Slack
-    tile: Tile
+    axes: np.ndarray
+    heads: np.ndarray
+    squares: np.ndarray
 
-    dot: ClassVar[int] = NO_DOT
+    def slack(self) -> Slack:
+        """Return the errors of the axes.
 
-    @property
-    def features(self) -> int:
-        """Features of a bound."""
-        return self.coding.m + 1
+        With u the unit of rounding, X = |x'| and C the largest |c'|:
+
+        - the axes A are not quite orthonormal, by D = |A'A - I|, and the projection of a row or a centre
+          errs by e = (segment + n_segments + 2) u |A|, as a share of its length. What is left of them is
+          then not quite orthogonal to the axes, by (3 D + 2 e) X C in all;
+        - the squared length of the rest errs by (D + 2 e + 4 (d + m) u64) X^2, and is raised by as much.
+
+        Examples
+        --------
+        >>> axes = np.eye(768, 64, dtype=np.float32)
+        >>> slack = Projection(axes, axes[:5], np.ones(5)).slack()
+        >>> f"{slack.square:.0e} {slack.bound:.0e}"
+        '8e-05 2e-04'
+        """
+        d, m = self.axes.shape
+        unit, wide = float(np.finfo(self.axes.dtype).eps) / 2, self.axes.astype(np.float64)
+        gaps = wide.T @ wide - np.eye(m)
+        gram = math.sqrt(float(np.sum(gaps * gaps))) + m * d * 2.0**-52
+        head = (SEGMENT + -(-d // SEGMENT) + 2) * unit * math.sqrt(m) * (1.0 + gram)
+        square = SECOND_ORDER * (gram + 2.0 * head + 4 * (d + m) * 2.0**-53)
+        return Slack(square, SECOND_ORDER * (3.0 * gram + 2.0 * head) + 4.0 * square)
+
+    def rests(self) -> np.ndarray:
+        """Return the lengths that the projection leaves of the centres, never too small, (k,) float64."""
+        kept = np.square(self.heads, dtype=np.float64).sum(axis=1)
+        found = np.maximum(self.squares - kept, 0.0) + self.slack().square * self.squares
+        return np.asarray(np.sqrt(found))
+
+    def pack(self, height: int) -> np.ndarray:
+        """Return panels of the axes for each segment, (n_segments, n_panels, (SEGMENT + 1) * height)."""
+        (d, m), kind = self.axes.shape, self.axes.dtype
+        n_segments = -(-d // SEGMENT)
+        packed = np.zeros((n_segments, -(-m // height), (SEGMENT + 1) * height), kind)
+        for number in range(n_segments):
+            part = self.axes[number * SEGMENT : (number + 1) * SEGMENT].T
+            size = (part.shape[1] + 1) * height
+            packed[number, :, :size] = panels_of(part, np.zeros(m, kind), height, 0.0)
+        return packed
 
 
 @kernel
@@ -101,89 +121,14 @@ def project_points(points: np.ndarray, axes: np.ndarray) -> np.ndarray:
     return found
 
 
-def pack_projected(
-    centres: np.ndarray,
-    offset: np.ndarray,
-    axes: np.ndarray,
-    heads: np.ndarray,
-    squares: np.ndarray,
-    tile: Tile,
-) -> ProjectedCentres:
-    """Pack centres and axes.
-
-    Parameters
-    ----------
-    centres : ndarray of shape (k, d), float32 or float64, C-contiguous
-    offset : ndarray of shape (d,)
-    axes : ndarray of shape (d, m), dtype of the centres
-        Nearly orthonormal columns.
-    heads : ndarray of shape (k, m), dtype of the centres
-        c' on the axes, from `project_points`.
-    squares : ndarray of shape (k,), float64
-        |c'|^2, from `shift_centres`.
-    tile : Tile
-    """
-    d, m, kind = centres.shape[1], axes.shape[1], centres.dtype
-    errors, slack = projection_errors(axes, float(squares.max(initial=0.0)))
-    first = (-0.5 * squares).astype(kind)
-    kept = np.square(heads, dtype=np.float64).sum(axis=1)
-    rest = np.sqrt(np.maximum(squares - kept, 0.0) + slack.square * squares)
-    features = np.column_stack([heads, _up(rest, kind)])
-    bounds = panels_of(features, first, tile.height, -np.inf)
-    segments = -(-d // SEGMENT)
-    packed = np.zeros((segments, -(-m // tile.height), (SEGMENT + 1) * tile.height), kind)
-    for number in range(segments):
-        part = axes[number * SEGMENT : (number + 1) * SEGMENT].T
-        size = (part.shape[1] + 1) * tile.height
-        packed[number, :, :size] = panels_of(part, np.zeros(m, kind), tile.height, 0.0)
-    return ProjectedCentres(centres, offset, packed, bounds, first, errors, slack, tile)
-
-
-def _up(values: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
-    """Round up to a dtype."""
-    return np.asarray(np.nextafter(values.astype(kind), np.array(np.inf, kind)))
-
-
-def projection_errors(axes: np.ndarray, largest: float) -> tuple[Errors, Slack]:
-    """Return what bounds may be off by, in the worst case; `largest` is that of |c'|^2.
-
-    With u the unit of rounding, X = |x'| and C the largest |c'|, beyond `errors_of`:
-
-    - a bound of m + 1 features errs by (m + 6) u (X C + C^2 / 2), rounded comparisons included;
-    - the axes A are not quite orthonormal, by D = |A'A - I|, and the projection of a row or a centre errs
-      by e = (segment + n_segments + 2) u |A|, as a share of its length. What is left of them is then not
-      quite orthogonal to the axes, by (3 D + 2 e) X C in all;
-    - the squared length of the rest errs by (D + 2 e + 4 (d + m) u64) X^2.
-
-    Examples
-    --------
-    >>> errors, slack = projection_errors(np.eye(768, 64, dtype=np.float32), 4.0)
-    >>> f"{slack.square:.0e}", f"{errors.margin:.0e}", errors.largest
-    ('8e-05', '2e-04', 2.0)
-    """
-    d, m = axes.shape
-    unit, wide = float(np.finfo(axes.dtype).eps) / 2, axes.astype(np.float64)
-    gaps = wide.T @ wide - np.eye(m)
-    gram = math.sqrt(float(np.sum(gaps * gaps))) + m * d * 2.0**-52
-    head = (SEGMENT + -(-d // SEGMENT) + 2) * unit * math.sqrt(m) * (1.0 + gram)
-    square = SECOND_ORDER * (gram + 2.0 * head + 4 * (d + m) * 2.0**-53)
-    extra = (m + 6) * unit + 3.0 * gram + 2.0 * head
-    return errors_of(d, axes.dtype, math.sqrt(largest), extra), Slack(m, square, unit)
-
-
 @kernel
-def project_block(packed, d, axes, heads, at, described, errors, slack, shape):  # type: ignore[no-untyped-def]
-    """Project a packed block of rows; OUT: heads from `at` on, described.
-
-    `described` are the lengths, margins and reach of `daskcluster.kernels.candidates.BlockState`.
-    """
-    (lengths, margins, reach), (vectors, width, _, height, _) = described, shape
-    block = vectors * width
-    (_, n_panels, size), m = axes.shape, slack.m
+def project_block(packed, d, axes, m, heads, rests, slack, shape):  # type: ignore[no-untyped-def]
+    """Project a packed block of rows; OUT: heads (m * block,) and rests (block,), never too small."""
+    vectors, width, _, height, _ = shape
+    block, (_, n_panels, size) = vectors * width, axes.shape
     flat, places = axes.reshape(axes.size), np.zeros(SEGMENT, np.int64)
-    part = aligned(n_panels * height * block, packed)
-    heads[at : at + m * block] = 0.0
-    lengths[:] = 0.0
+    part, squares = aligned(n_panels * height * block, packed), np.zeros(block)
+    heads[: m * block] = 0.0
     for s in range(axes.shape[0]):
         count = min(SEGMENT, d - s * SEGMENT)
         rows = packed[s * SEGMENT * block :]
@@ -193,18 +138,15 @@ def project_block(packed, d, axes, heads, at, described, errors, slack, shape): 
                 height, vectors, width, packed, places, 0,
             )  # fmt: skip
         for i in range(m * block):
-            heads[at + i] += part[i]
+            heads[i] += part[i]
         for t in range(count):
             for r in range(block):
                 value = np.float64(rows[t * block + r])
-                lengths[r] += value * value
-    left = np.zeros(block)
+                squares[r] += value * value
+    rests[:] = squares
     for t in range(m):
         for r in range(block):
-            value = np.float64(heads[at + t * block + r])
-            left[r] += value * value
+            value = np.float64(heads[t * block + r])
+            rests[r] -= value * value
     for r in range(block):
-        rest = math.sqrt(max(lengths[r] - left[r], 0.0) + slack.square * lengths[r])
-        # Rounding up: a factor of more than 1 + 2 u of either dtype.
-        heads[at + m * block + r] = rest * (1.0 + 3.0 * slack.unit)
-    margins_of(lengths, errors, margins, reach)
+        rests[r] = math.sqrt(max(rests[r], 0.0) + slack * squares[r])

@@ -1,31 +1,37 @@
 """Nearest centres from cheap bounds, with the labels of the search of all centres.
 
-Bounds of scores come from one of two forms of rows and centres:
+Bounds of scores come from features that are quantized to 8 bits, of which an instruction multiplies
+four at a time. Where that pays, bounds from a few coordinates, quantized as well, come first and rule out
+most panels.
 
-- projected onto m axes, with the length of what is left as one more feature, which makes the score of both
-  an upper bound (Cauchy-Schwarz): m + 1 features instead of d;
-- quantized to 8 bits, of which an instruction multiplies four at a time.
-
-The tile computes these bounds and keeps the largest one of each panel. The winner of the bounds is
-measured; then every other centre whose bound reaches that score, less a margin for all rounding. Where
-several centres are too close to tell, the canonical chain decides (`daskcluster.kernels.tile`).
+The tile computes the first bounds and keeps the largest one of each panel. The winner is measured, then
+every other centre whose bound reaches that score, less a margin for all rounding. Where several centres are
+too close to tell, the canonical chain decides (`daskcluster.kernels.tile`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.candidates import MOST_CLOSE, UNDECIDED, BlockState, label_rows, measure
-from daskcluster.kernels.dot_product import NO_DOT
+from daskcluster.kernels.candidates import (
+    MOST_CLOSE,
+    UNDECIDED,
+    BlockState,
+    Bounded,
+    label_rows,
+    measure,
+)
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panel_maxima import best_panels, lowest_bit, rows_reaching
 from daskcluster.kernels.panels import Tile, scores_in_panel
-from daskcluster.kernels.projected_centres import ProjectedCentres, project_block
-from daskcluster.kernels.quantized_centres import QuantizedCentres, quantize_block
+from daskcluster.kernels.projected_centres import project_block
+from daskcluster.kernels.quantized_centres import QuantizedCentres
+from daskcluster.kernels.quantized_rows import quantize_block
 from daskcluster.kernels.register_tile import panel_maxima_tile
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
 from daskcluster.kernels.row_ops import fetch_row
@@ -37,15 +43,16 @@ _SCRATCH_BYTES = 512 << 10
 _GROUP_BYTES = 192 << 10
 """Bytes of the panels that one block after the other is scored against."""
 
+_INT_BYTES = 4
+
 _QUEUE = 64
 """Centres that wait to be measured while their memory is fetched."""
 
-BoundedCentres = ProjectedCentres | QuantizedCentres
-
 
 @kernel
-def _clear(state, least):  # type: ignore[no-untyped-def]
-    state.limits[:] = least
+def _clear(state, top):  # type: ignore[no-untyped-def]
+    state.coarse.limits[:] = -top
+    state.fine.limits[:] = -top
     state.nearest[:] = np.inf
     state.chosen[:] = UNDECIDED
     state.first[:] = UNDECIDED
@@ -54,7 +61,7 @@ def _clear(state, least):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _score(heads, bounds, n_panels, features, maxima, here, group, shape, dot):  # type: ignore[no-untyped-def]
+def _score(words, bounds, n_panels, features, maxima, here, group, shape, dot):  # type: ignore[no-untyped-def]
     """OUT: maxima: the largest bound in each panel, of each row of the first `here` blocks."""
     vectors, width, _, height, _ = shape
     block = vectors * width
@@ -62,7 +69,7 @@ def _score(heads, bounds, n_panels, features, maxima, here, group, shape, dot): 
         for b in range(here):
             for p in range(low, min(low + group, n_panels)):
                 panel_maxima_tile(
-                    heads, b * features * block, bounds, p * (features + 1) * height, features,
+                    words, b * features * block, bounds, p * (features + 1) * height, features,
                     maxima, (b * n_panels + p) * block, height, vectors, width, dot,
                 )  # fmt: skip
 
@@ -71,116 +78,174 @@ def _score(heads, bounds, n_panels, features, maxima, here, group, shape, dot): 
 def _settle(flat, begin, centres, d, place, maxima, base, state, queue, limits, counts):  # type: ignore[no-untyped-def]
     """Measure all centres that may be nearest to rows of a block.
 
-    `place` is (heads, start of the block in them, bounds, features, scratch), and `limits` is (rows,
-    panels, most centres of a row, errors, tile, winners (block,)).
+    `place` is (fine words, start of the block in them, fine bounds, features, scratch), and `limits` is
+    (rows, panels, most centres of a row, (largest squared length, `Errors.top`), tile, winners (block,),
+    the centre in each lane).
     """
     # One function, since each call would count references to all the arrays of a state.
-    count, n_panels, most, errors, tile, winner = limits
-    (heads, at, bounds, features, found), (height, vectors, width, k, dot) = place, tile
+    count, n_panels, most, (longest, top), tile, winner, order = limits
+    (words, at, bounds, features, found), (height, vectors, width, dot) = place, tile
     block, (rows, numbers, values), waiting = vectors * width, queue, 0
-    reach, first = state.limits, state.first
+    coarse, fine, first = state.coarse.limits, state.fine.limits, state.first
     best_panels(maxima, base, n_panels, winner, vectors, width)
-    _clear(state, -errors.top)
+    _clear(state, top)
     for r in range(block):
         # A row that is not finite has no winner.
-        if r >= count or winner[r] < 0 or not state.lengths[r] < errors.most:
-            reach[r] = errors.top
+        if r >= count or winner[r] < 0 or not state.fine.lengths[r] < longest:
+            coarse[r], fine[r] = top, top
             continue
         start = winner[r] * (features + 1) * height
-        scores_in_panel(heads, at + r, bounds, start, features, found, height, block, dot)
+        scores_in_panel(words, at + r, bounds, start, features, found, height, block, dot)
         lane = 0
         for other in range(1, height):
             lane = other if found[other] > found[lane] else lane
-        first[r] = winner[r] * height + lane
-        rows[waiting], numbers[waiting], values[waiting] = r, first[r], errors.top
+        first[r] = order[winner[r] * height + lane]
+        rows[waiting], numbers[waiting], values[waiting] = r, first[r], top
         fetch_row(centres, first[r] * d, d)
         waiting += 1
-    measure(flat, begin, centres, d, queue, waiting, state, errors)
+    measure(flat, begin, centres, d, queue, waiting, state, top)
     waiting = 0
     for p in range(n_panels):
-        mask = rows_reaching(maxima, base + p * block, reach, vectors, width)
+        mask = rows_reaching(maxima, base + p * block, coarse, vectors, width)
         start = p * (features + 1) * height
         while mask != 0:
             r = lowest_bit(mask)
             mask &= mask - 1
             counts[1] += 1
-            scores_in_panel(heads, at + r, bounds, start, features, found, height, block, dot)
+            scores_in_panel(words, at + r, bounds, start, features, found, height, block, dot)
             for lane in range(height):
-                j = p * height + lane
-                if found[lane] >= reach[r] and j < k and j != first[r]:
+                j = order[p * height + lane]
+                if found[lane] >= fine[r] and j >= 0 and j != first[r]:
                     rows[waiting], numbers[waiting], values[waiting] = r, j, found[lane]
                     fetch_row(centres, j * d, d)
                     waiting += 1
         if waiting > _QUEUE:
-            measure(flat, begin, centres, d, queue, waiting, state, errors)
+            measure(flat, begin, centres, d, queue, waiting, state, top)
             waiting = 0
             for r in range(block):
                 if state.measured[r] > most:
-                    reach[r] = errors.top
-    measure(flat, begin, centres, d, queue, waiting, state, errors)
+                    coarse[r], fine[r] = top, top
+    measure(flat, begin, centres, d, queue, waiting, state, top)
 
 
 @cache
 def pruned_kernel(tile: Tile, lanes: int, dot: int) -> Any:
-    """Build the search for a tile; `lanes` elements fill 128 bits, `dot` is that of the centres."""
+    """Build the search for a tile of 32-bit integers; `lanes` elements of rows fill 128 bits."""
     shape = tile_shape(tile, lanes, 0)
     vectors, width, _, height, _ = shape
-    block, quantized = vectors * width, dot != NO_DOT
+    block = vectors * width
 
-    def search(rows, arrays, features, coding, errors, most, blocks, group, labels, counts):  # type: ignore[no-untyped-def]
+    def search(rows, arrays, fine, coarse, axes, most, blocks, group, labels, counts):  # type: ignore[no-untyped-def]
         # OUT: labels (n,), UNDECIDED where the search gives up; counts: see `nearest_pruned`.
-        (n, d), (table, offset, basis, panels, first) = rows.shape, arrays
+        # `fine` and `coarse` are (bounds, mean, features, levels, errors); those of features and of
+        # coordinates on `axes`, if there are any.
+        (n, d), (table, offset, first, order), projected = rows.shape, arrays, axes.size > 0
         flat, centres = rows.reshape(n * d), table.reshape(table.size)
-        bounds, k, n_panels = panels.reshape(panels.size), len(table), len(panels)
-        packed = aligned((d + 3) * block, offset)
-        heads = aligned(blocks * features * block, bounds)
+        panels, mean, features, levels, errors = fine
+        bounds, n_panels = panels.reshape(panels.size), len(panels)
+        head_panels, head_mean, n_heads, head_levels, head_errors = coarse
+        m, head_bounds = head_levels.m, head_panels.reshape(head_panels.size)
+        packed, heads = aligned((d + 3) * block, offset), aligned((m + 3) * block, offset)
+        packed[d * block :], heads[m * block :] = 0.0, 0.0  # complete a quad
+        words, head_words = (
+            aligned(blocks * features * block, bounds), aligned(blocks * n_heads * block, bounds)
+        )  # fmt: skip
+        no_rests, rests = np.zeros(block), np.zeros(block)
         maxima = aligned(blocks * n_panels * block, bounds)
-        described = np.empty((3, blocks, block))
+        described = np.empty((6, blocks, block))
         scratch, room = np.empty(2 * height, bounds.dtype), _QUEUE + height * block
         queue = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, bounds.dtype)
         limits, nearest, numbers = (
-            np.empty(block, bounds.dtype), np.empty(block), np.empty((4, block), np.int64),
+            np.empty((2, block), bounds.dtype), np.empty(block), np.empty((4, block), np.int64),
         )  # fmt: skip
         winner = np.empty(block, np.int32)
         close, distances = np.empty((block, MOST_CLOSE), np.int64), np.empty((block, MOST_CLOSE))
         for start in range(0, n, blocks * block):
             here = min(blocks, -(-(n - start) // block))
             for b in range(here):
-                begin, at = first_row(start + b * block, block, n), b * features * block
+                begin = first_row(start + b * block, block, n)
                 pack_rows(flat, n, d, begin, offset, packed, 0, shape)
-                found = described[0, b], described[1, b], described[2, b]
-                if quantized:
-                    quantize_block(packed, d, basis, heads, at, found, errors, coding, shape)
-                else:
-                    project_block(packed, d, basis, heads, at, found, errors, coding, shape)
-            _score(heads, bounds, n_panels, features, maxima, here, group, shape, dot)
+                quantize_block(
+                    packed, mean, no_rests, words, b * features * block,
+                    (described[0, b], described[1, b], described[2, b]), errors, levels, shape,
+                )  # fmt: skip
+                if projected:
+                    project_block(packed, d, axes, m, heads, rests, head_levels.square, shape)
+                    quantize_block(
+                        heads, head_mean, rests, head_words, b * n_heads * block,
+                        (described[3, b], described[4, b], described[5, b]), head_errors,
+                        head_levels, shape,
+                    )  # fmt: skip
+            if projected:
+                _score(head_words, head_bounds, n_panels, n_heads, maxima, here, group, shape, dot)
+            else:
+                _score(words, bounds, n_panels, features, maxima, here, group, shape, dot)
             for b in range(here):
+                ours = Bounded(described[0, b], described[1, b], limits[0], errors.scale)
+                theirs = ours
+                if projected:
+                    theirs = Bounded(described[3, b], described[4, b], limits[1], head_errors.scale)
                 state = BlockState(
-                    described[0, b], described[1, b], described[2, b], limits, nearest, numbers[0],
-                    numbers[1], numbers[2], numbers[3], close, distances,
+                    theirs, ours, described[2, b], nearest, numbers[0], numbers[1], numbers[2],
+                    numbers[3], close, distances,
                 )  # fmt: skip
                 begin, count = first_row(start + b * block, block, n), min(block, n)
-                place = heads, b * features * block, bounds, features, scratch
+                place = words, b * features * block, bounds, features, scratch
                 _settle(
                     flat, begin, centres, d, place, maxima, b * n_panels * block, state, queue,
-                    (count, n_panels, most, errors, (height, vectors, width, k, dot), winner), counts,
+                    (count, n_panels, most, (errors.most, errors.top), (height, vectors, width, dot),
+                     winner, order), counts,
                 )  # fmt: skip
                 label_rows(
-                    flat, begin, count, centres, offset, first, d, state, errors, labels, counts
+                    flat, begin, count, centres, offset, first, d, state, errors.top, labels, counts
                 )
 
     return kernel(search)
 
 
+@dataclass(frozen=True)
+class PrunedCentres:
+    """Centres packed for the search.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+    offset : ndarray of shape (d,)
+        See `daskcluster.kernels.panels.common_offset`.
+    first : ndarray of shape (k,)
+        First terms -|c'|^2 / 2 of their scores.
+    features : QuantizedCentres
+    heads : QuantizedCentres or None
+        Those of coordinates on a few axes, whose bounds come first.
+    order : ndarray of shape (k,), int, or None
+        The centre in each lane of all panels, if it is not 0, 1, ...
+    """
+
+    centres: np.ndarray
+    offset: np.ndarray
+    first: np.ndarray
+    features: QuantizedCentres
+    heads: QuantizedCentres | None = None
+    order: np.ndarray | None = None
+
+    @property
+    def lanes(self) -> np.ndarray:
+        """The centre in each lane; -1 for none."""
+        found = np.full(len(self.features.bounds) * self.features.tile.height, -1)
+        k = len(self.centres)
+        found[:k] = np.arange(k) if self.order is None else self.order
+        return found
+
+
 def nearest_pruned(
-    X: np.ndarray, centres: BoundedCentres, most: int, labels: np.ndarray
+    X: np.ndarray, centres: PrunedCentres, most: int, labels: np.ndarray
 ) -> np.ndarray:
     """Label every row with its nearest centre, as `daskcluster.kernels.tile.nearest` does.
 
     Parameters
     ----------
     X : ndarray of shape (n, d), C-contiguous, dtype of the centres
-    centres : BoundedCentres
+    centres : PrunedCentres
     most : int
         Give up rows with more candidates.
     labels : ndarray of shape (n,), int32
@@ -191,13 +256,15 @@ def nearest_pruned(
     ndarray of shape (3,), int64
         How many centres were measured, panels were looked through, and canonical scores were computed.
     """
-    kind, counts = centres.bounds.dtype, np.zeros(3, np.int64)
-    n_panels, height = len(centres.bounds), centres.tile.height
-    blocks = _SCRATCH_BYTES // (n_panels * centres.tile.rows * kind.itemsize)
-    group = _GROUP_BYTES // ((centres.features + 1) * height * kind.itemsize)
-    arrays = (centres.centres, centres.offset, centres.basis, centres.bounds, centres.first)
-    pruned_kernel(centres.tile, lanes_of(X.dtype), centres.dot)(
-        read_only(X), tuple(map(read_only, arrays)), centres.features, centres.coding, centres.errors,
-        int(most), min(8, max(1, blocks)), max(1, group), labels, counts,
+    counts, fine = np.zeros(3, np.int64), centres.features
+    coarse = fine if centres.heads is None else centres.heads
+    n_panels, tile = len(fine.bounds), fine.tile
+    blocks = _SCRATCH_BYTES // (n_panels * tile.rows * _INT_BYTES)
+    group = _GROUP_BYTES // ((coarse.features + 1) * tile.height * _INT_BYTES)
+    arrays = centres.centres, centres.offset, centres.first, centres.lanes
+    pruned_kernel(tile, lanes_of(X.dtype), fine.dot)(
+        read_only(X), tuple(map(read_only, arrays)),
+        fine.packed(), coarse.packed(), read_only(coarse.axes), int(most),
+        min(8, max(1, blocks)), max(1, group), labels, counts,
     )  # fmt: skip
     return counts

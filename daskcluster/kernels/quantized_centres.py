@@ -1,7 +1,10 @@
-"""Centres quantized to 8 bits, packed for the search by bounds; the same for rows; and their errors.
+"""Centres quantized to 8 bits, packed for the search by bounds, and the errors of these bounds.
 
 See `daskcluster.kernels.pruned_search`. Integer products are exact, so a bound is off only by what rows and
 centres lose when they are quantized. Both losses are measured, and Cauchy-Schwarz bounds their effect.
+
+What is quantized is either the features, or coordinates on a few axes, and the lengths of what these leave:
+their product makes the sum an upper bound, once more by Cauchy-Schwarz.
 """
 
 from __future__ import annotations
@@ -11,18 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 
-from daskcluster.kernels import emit
-from daskcluster.kernels.candidates import Errors, errors_of, margins_of
-from daskcluster.kernels.dot_product import LEVELS
+from daskcluster.kernels.arrays import read_only
+from daskcluster.kernels.candidates import Errors, errors_of
+from daskcluster.kernels.dot_product import LEVELS, QUAD
 from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.panels import Panels, Tile, vector_width
-from daskcluster.kernels.row_block import aligned
-
-_QUAD = 4
-"""Features of a 32-bit integer."""
+from daskcluster.kernels.panels import Panels, Tile, panels_of, vector_width
+from daskcluster.kernels.projected_centres import Projection, project_points
 
 _MOST = 2.0**30
 """Sums up to here cannot overflow, with products of the same size."""
@@ -31,7 +29,7 @@ _FAR = 0.005
 """Share of the rows that may be clipped on each side, so that a few far ones do not set the levels."""
 
 _TOP = 2.0**31 - 1
-_ROUNDED = 1.0 + 1e-9
+ROUNDED = 1.0 + 1e-9
 """Covers the rounding of float64 sums."""
 
 
@@ -45,13 +43,20 @@ class Levels(NamedTuple):
         The level of 0, the largest one, and what is subtracted from levels before they are stored.
     longest : float
         Length of the longest quantized centre.
-    rest : float
+    lost : float
         What quantizing takes from a centre, at most.
     slack : float
         What rounding first terms, limits and squared lengths may take from a bound.
     rounding : float
         Worst-case error of a row's squared length, as a share of it, and of the length that quantizing
         takes from the row, as a share of the row's length.
+    m : int
+        Number of axes; 0 if features are quantized.
+    rest_step, most_rest : float
+        Step of the levels of rests, which are half the lengths that projections leave; and the largest one
+        of a centre.
+    square : float
+        See `daskcluster.kernels.projected_centres.Slack`.
     """
 
     step: float
@@ -59,51 +64,62 @@ class Levels(NamedTuple):
     most: int
     shift: int
     longest: float
-    rest: float
+    lost: float
     slack: float
     rounding: float
+    m: int
+    rest_step: float
+    most_rest: float
+    square: float
 
 
 @dataclass(frozen=True)
 class QuantizedCentres:
-    """Quantized centres, packed for the search.
+    """Centres of which features or coordinates are quantized, packed for the search.
 
     Attributes
     ----------
-    centres : ndarray of shape (k, d)
-    offset : ndarray of shape (d,)
-        See `daskcluster.kernels.panels.common_offset`.
-    basis : ndarray of shape (4 * ceil(d / 4),)
-        Mean of the centres less the offset, and zeros.
-    bounds : ndarray of shape (n_panels, (ceil(d / 4) + 1) * height), int32
-        Panels of the centres: first terms, then four features in each integer.
-    first : ndarray of shape (k,)
-        First terms -|c'|^2 / 2.
+    bounds : ndarray of shape (n_panels, (features + 1) * height), int32
+        Panels of the centres: first terms, then four coordinates in each integer, and one with the rests.
+    mean : ndarray of shape (4 * ceil(n_coordinates / 4),)
+        Mean of the centres' coordinates, and zeros.
+    axes : ndarray of shape (n_segments, n_axis_panels, size)
+        See `daskcluster.kernels.projected_centres.Projection.pack`; empty if features are quantized.
+    levels : Levels
     errors : Errors
-    coding : Levels
     dot : int
         Instruction, see `daskcluster.kernels.dot_product`.
     tile : Tile
+        Of 32-bit integers.
     """
 
-    centres: np.ndarray
-    offset: np.ndarray
-    basis: np.ndarray
     bounds: np.ndarray
-    first: np.ndarray
+    mean: np.ndarray
+    axes: np.ndarray
+    levels: Levels
     errors: Errors
-    coding: Levels
     dot: int
     tile: Tile
 
     @property
     def features(self) -> int:
         """Integers of a bound."""
-        return -(-self.centres.shape[1] // _QUAD)
+        return self.bounds.shape[1] // self.tile.height - 1
+
+    def packed(self) -> tuple[Any, ...]:
+        """Return bounds, mean, features, levels and errors, as the search takes them."""
+        return (
+            read_only(self.bounds), read_only(self.mean), self.features, self.levels, self.errors
+        )  # fmt: skip
 
 
 def quantize_centres(
-    centres: np.ndarray, panels: Panels, rows: np.ndarray, dot: int
+    centres: np.ndarray,
+    panels: Panels,
+    rows: np.ndarray,
+    dot: int,
+    projection: Projection | None = None,
+    order: np.ndarray | None = None,
 ) -> QuantizedCentres | None:
     """Quantize and pack centres; None if there are no levels for such rows.
 
@@ -116,34 +132,76 @@ def quantize_centres(
         Rows whose coordinates are between the first and the last level, but for the farthest of them. What
         lies beyond is clipped, which bounds take into account.
     dot : int
+    projection : Projection, optional
+        Quantize coordinates on axes in place of features.
+    order : ndarray of shape (k,), int, optional
+        The centre in each lane. Default: 0, 1, ...
     """
     (k, d), asked, kind, tile = centres.shape, LEVELS[dot], centres.dtype, panels.tile
-    tile = replace(tile, width=vector_width(np.dtype(np.int32), tile.name))
-    quads = -(-d // _QUAD)
-    mean = np.zeros(quads * _QUAD, kind)
-    mean[:d] = centres.mean(axis=0, dtype=np.float64) - panels.offset
-    low, high = _range_of(rows - panels.offset - mean[:d])
-    step_c = _extent(panels.data, mean, k, d) / asked.centre
+    eps, about, rests = float(np.finfo(kind).eps), rows - panels.offset, np.zeros(k)
+    data, axes, slack, half = panels.data, np.empty((0, 0, 0), kind), (0.0, 0.0), 0.0
+    if projection is not None:
+        heads = project_points(about, projection.axes)
+        squares = np.square(about, dtype=np.float64).sum(axis=1) - np.square(
+            heads, dtype=np.float64
+        ).sum(axis=1)
+        half, about = 0.5 * math.sqrt(max(float(np.nanmedian(squares)), 0.0)), heads
+        data = panels_of(projection.heads, np.zeros(k, kind), tile.height, 0.0)
+        axes, slack, rests = (
+            projection.pack(tile.height),
+            projection.slack(),
+            0.5 * projection.rests(),
+        )
+    n = about.shape[1]
+    quads = -(-n // QUAD)
+    mean = np.zeros(quads * QUAD, kind)
+    points = centres if projection is None else projection.heads
+    mean[:n] = points.mean(axis=0, dtype=np.float64)
+    mean[:n] -= panels.offset if projection is None else 0.0
+    low, high = _range_of(about - mean[:n])
+    step_c = _extent(data, mean, k, n) / asked.centre
     step = (high - low) / (asked.row - 1)  # one level more than needed, so that 0 is one
-    unit = step * step_c
-    if not (
-        0.0 < unit < np.inf and abs(low) < _MOST * step and d * asked.row * asked.centre < _MOST
-    ):
+    unit, most_rest = step * step_c, float(rests.max())
+    is_small = abs(low) < _MOST * step and (n + QUAD) * asked.row * asked.centre < _MOST
+    if not (0.0 < unit < np.inf and is_small and math.isfinite(half + most_rest)):
         return None
+    # Rests of rows and centres have about the same levels, if those of centres have enough.
+    rest_step_c = max(most_rest / asked.centre, math.sqrt(unit * most_rest / half) if half else 0.0)
     zero = math.ceil(-low / step)
-    bounds = np.zeros((len(panels.data), (quads + 1) * tile.height), np.int32)
-    numbers = step, step_c, zero - asked.shift
-    most, rest, longest, far = _fill(panels.data, mean, numbers, k, d, bounds)
-    first = np.ascontiguousarray(panels.data[:, : tile.height]).ravel()[:k]
-    largest = math.sqrt(-2.0 * float(first.min()) * (1.0 + float(np.finfo(kind).eps)))
-    rounding = (d + 8) * float(np.finfo(kind).eps)
+    integers = quads + (projection is not None)
+    bounds = np.zeros((len(data), (integers + 1) * tile.height), np.int32)
+    numbers = step, step_c, zero - asked.shift, rest_step_c, asked.shift
+    most, lost, longest, far = _fill(data, mean, rests, numbers, k, n, bounds)
     if not most < _MOST:
         return None
-    errors = errors_of(d, kind, largest, 0.0, shift=math.sqrt(float(np.square(mean).sum())))
+    largest = math.sqrt(-2.0 * float(first_terms(panels).min()) * (1.0 + eps))
+    shift = math.sqrt(float(np.square(mean, dtype=np.float64).sum())) * ROUNDED
+    errors = errors_of(d, kind, largest, extra=slack[1], shift=shift * (1.0 + slack[0]))
     errors = errors._replace(scale=1.0 / unit, top=_TOP)
-    slack = 2.0 * unit + 0.5 * rounding * far * far
-    levels = Levels(step, zero, asked.row, asked.shift, longest, rest, slack, rounding)
-    return QuantizedCentres(centres, panels.offset, mean, bounds, first, errors, levels, dot, tile)
+    rounding = (n + 8) * eps
+    levels = Levels(
+        step, zero, asked.row, asked.shift, longest, lost, 2.0 * unit + 0.5 * rounding * far * far,
+        rounding, 0 if projection is None else n, unit / rest_step_c if rest_step_c else np.inf,
+        most_rest, slack[0],
+    )  # fmt: skip
+    tile = replace(tile, width=vector_width(np.dtype(np.int32), tile.name))
+    if order is not None:
+        bounds = _in_order(bounds, order, tile.height)
+    return QuantizedCentres(bounds, mean, axes, levels, errors, dot, tile)
+
+
+def _in_order(bounds: np.ndarray, order: np.ndarray, height: int) -> np.ndarray:
+    """Return panels whose lanes have the centres in this order."""
+    lanes = bounds.reshape(len(bounds), -1, height).transpose(0, 2, 1)
+    points = lanes.reshape(len(bounds) * height, -1).copy()
+    points[: len(order)] = points[order]
+    turned = points.reshape(lanes.shape).transpose(0, 2, 1)
+    return np.ascontiguousarray(turned).reshape(bounds.shape)
+
+
+def first_terms(panels: Panels) -> np.ndarray:
+    """Return the first terms -|c'|^2 / 2 of all scores, (k,)."""
+    return np.ascontiguousarray(panels.data[:, : panels.tile.height]).ravel()[: panels.k]
 
 
 def _range_of(about: np.ndarray) -> tuple[float, float]:
@@ -173,11 +231,11 @@ def _extent(panels, mean, k, d):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fill(panels, mean, numbers, k, d, bounds):  # type: ignore[no-untyped-def]
+def _fill(panels, mean, rests, numbers, k, d, bounds):  # type: ignore[no-untyped-def]
     """OUT: bounds. Return the largest first term, loss, and lengths of a centre, quantized and not."""
-    step, step_c, shift = numbers
+    step, step_c, shift, rest_step, rest_shift = numbers
     height, most, inverse = panels.shape[1] // (d + 1), 0.0, 1.0 / step_c
-    rest, longest, far = 0.0, 0.0, 0.0
+    most_lost, longest, far, last = 0.0, 0.0, 0.0, bounds.shape[1] - height
     square, lost, quantized = np.empty(height), np.empty(height), np.empty(height)
     total = np.empty(height)
     for p in range(panels.shape[0]):
@@ -202,126 +260,14 @@ def _fill(panels, mean, numbers, k, d, bounds):  # type: ignore[no-untyped-def]
         for lane in range(height):
             bound[lane] = -_TOP
         for lane in range(there):
-            value = -0.5 * square[lane] / (step * step_c) - shift * total[lane]
+            value = rests[p * height + lane]
+            level = np.ceil(value / rest_step) if value > 0.0 else 0.0
+            if value > 0.0:  # the same level four times
+                bound[last + lane] = np.int32(level) * np.int32(0x01010101)
+            value = -0.5 * (square[lane] + 4.0 * value * value) / (step * step_c)
+            value += 4.0 * rest_shift * level - shift * total[lane]
             most = max(most, abs(value)) if value == value else np.inf
             bound[lane] = np.int32(np.rint(value)) if most < _MOST else 0
-            rest, longest = max(rest, lost[lane]), max(longest, quantized[lane])
+            most_lost, longest = max(most_lost, lost[lane]), max(longest, quantized[lane])
             far = max(far, square[lane])
-    return most, math.sqrt(rest) * _ROUNDED, math.sqrt(longest) * _ROUNDED, math.sqrt(far)
-
-
-@kernel
-def quantize_block(packed, d, mean, heads, at, described, errors, levels, shape):  # type: ignore[no-untyped-def]
-    """Quantize a packed block of rows; OUT: heads from `at` on, described.
-
-    `described` are the lengths, margins and reach of `daskcluster.kernels.candidates.BlockState`.
-    """
-    (lengths, margins, reach), vectors, width = described, shape[0], shape[1]
-    block, quads = vectors * width, mean.shape[0] // _QUAD
-    sums = aligned(2 * block, packed)
-    packed[d * block :] = 0.0
-    numbers = aligned(4, packed)
-    numbers[0], numbers[1] = levels.step, 1.0 / levels.step
-    numbers[2], numbers[3] = -levels.zero, levels.most - levels.zero
-    quantize_tile(
-        packed, mean, quads, numbers, levels.zero - levels.shift, heads, at, sums, vectors, width
-    )
-    lengths[:] = sums[:block]
-    margins_of(lengths, errors, margins, reach)
-    for r in range(block):
-        length, lost = math.sqrt(lengths[r]), math.sqrt(np.float64(sums[block + r]))
-        length *= 1.0 + levels.rounding
-        lost += levels.rounding * (length + lost)
-        error = lost * levels.longest + length * levels.rest + 0.5 * levels.rounding * lengths[r]
-        margins[r] += error * _ROUNDED + levels.slack
-
-
-@emit.tile_intrinsic
-def quantize_tile(
-    typingctx: Any,
-    block: Any,
-    mean: Any,
-    quads: Any,
-    numbers: Any,
-    zero: Any,
-    heads: Any,
-    at: Any,
-    sums: Any,
-    vectors: Any,
-    width: Any,
-) -> Any:
-    """Quantize a block of rows: ``level = rint((x - mean) / step)``, clipped, plus `zero`.
-
-    `numbers` are the step, its inverse, and the least and the largest level before `zero` is added. OUT:
-    heads: four levels in each integer; sums: the squared length of each row about the mean, and of what
-    quantizing takes from it.
-    """
-    if not emit.literals(vectors, width):
-        return None
-    lanes, rows = width.literal_value, vectors.literal_value * width.literal_value
-    signature = types.void(
-        block, mean, types.intp, numbers, types.int32, heads, types.intp, sums, vectors, width
-    )
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
-        align = emit.bits(kind) // 8
-        integers, floats = ir.VectorType(emit.I32, lanes), ir.VectorType(kind, lanes)
-        source = emit.pointer(context, builder, block, args[0], nothing)
-        means = emit.pointer(context, builder, mean, args[1], nothing)
-        given = emit.pointer(context, builder, numbers, args[3], nothing)
-        target = emit.pointer(context, builder, heads, args[5], args[6])
-        totals = emit.pointer(context, builder, sums, args[7], nothing)
-        step, inverse, least, most = (
-            emit.splat(builder, builder.load(emit.step(builder, given, i), align=align), lanes)
-            for i in range(4)
-        )
-        base = emit.splat(builder, args[4], lanes)
-        name = f"v{lanes}f{emit.bits(kind)}"
-
-        def feature(place: Any, centre: Any, total: Any, lost: Any) -> tuple[Any, Any, Any]:
-            about = builder.fsub(emit.load(builder, place, kind, lanes, lanes * align), centre)
-            level = emit.call(builder, f"llvm.rint.{name}", floats, [builder.fmul(about, inverse)])
-            level = builder.select(
-                builder.fcmp_ordered(">", level, least), level, least
-            )  # NaN: least
-            level = builder.select(builder.fcmp_ordered("<", level, most), level, most)
-            gap = builder.fsub(about, builder.fmul(level, step))
-            whole = builder.add(builder.fptosi(level, integers), base)
-            whole = builder.and_(whole, ir.Constant(integers, [255] * lanes))
-            return whole, emit.fma(builder, about, about, total), emit.fma(builder, gap, gap, lost)
-
-        def quad(q: Any, kept: list[Any]) -> list[Any]:
-            t = builder.mul(q, ir.Constant(emit.I64, _QUAD))
-            centres = [
-                emit.splat(
-                    builder,
-                    builder.load(builder.gep(means, [builder.add(t, number)]), align=align),
-                    lanes,
-                )
-                for number in (ir.Constant(emit.I64, i) for i in range(_QUAD))
-            ]
-            here = builder.gep(source, [builder.mul(t, ir.Constant(emit.I64, rows))])
-            there = builder.gep(target, [builder.mul(q, ir.Constant(emit.I64, rows))])
-            for v in range(rows // lanes):
-                word = ir.Constant(integers, [0] * lanes)
-                for i, centre in enumerate(centres):
-                    place = emit.step(builder, here, i * rows + v * lanes)
-                    whole, kept[2 * v], kept[2 * v + 1] = feature(
-                        place, centre, kept[2 * v], kept[2 * v + 1]
-                    )
-                    word = builder.or_(
-                        word, builder.shl(whole, ir.Constant(integers, [8 * i] * lanes))
-                    )
-                emit.store(builder, word, emit.step(builder, there, v * lanes), 4 * lanes)
-            return kept
-
-        start = [emit.zeros(kind, lanes)] * (2 * rows // lanes)
-        found = emit.loop(builder, args[2], 1, start, lambda q, kept: quad(q, list(kept)))
-        for v in range(rows // lanes):
-            for part in range(2):
-                place = emit.step(builder, totals, part * rows + v * lanes)
-                emit.store(builder, found[2 * v + part], place, lanes * align)
-        return context.get_dummy_value()
-
-    return signature, codegen
+    return most, math.sqrt(most_lost) * ROUNDED, math.sqrt(longest) * ROUNDED, math.sqrt(far)

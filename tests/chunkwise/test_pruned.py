@@ -9,24 +9,20 @@ import numpy as np
 import pytest
 
 from daskcluster.chunkwise import pruned
+from daskcluster.chunkwise.bound_costs import sample_of
 from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.projection import plan_projection
 from daskcluster.chunkwise.pruned import PrunedSearch, cost_share, may_pay, pruned_search
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.dot_product import NO_DOT, best_dot
-from daskcluster.kernels.panels import PORTABLE
 
 N, D, K = 900, 160, 640
 SHIFT = np.full(D, 1.5 * 2.0**30)
 
 no_tile = pytest.mark.skipif(
-    tile_module.working_tile(K, np.dtype(np.float32)) == PORTABLE,
-    reason="the portable tile searches all centres",
+    best_dot(tile_module.working_tile(K, np.dtype(np.float32)).name) == NO_DOT,
+    reason="without products of 8-bit integers, all centres are searched",
 )
-
-
-FORMS = ["projected", pytest.param("quantized", marks=pytest.mark.skipif(
-    best_dot(tile_module.tile_name()) == NO_DOT, reason="no instruction multiplies 8-bit integers"
-))]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -34,13 +30,13 @@ def _small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pruned, "_LEAST_PRODUCTS", 0)
 
 
-@pytest.fixture(params=FORMS)
+@pytest.fixture(params=["projected", "quantized"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Leave one form of bounds."""
     if request.param == "projected":
-        monkeypatch.setattr(pruned, "best_dot", lambda tile: NO_DOT)
+        monkeypatch.setattr(pruned, "search_cost", lambda *arguments: np.inf)
     else:
-        monkeypatch.setattr(pruned, "plan_projection", lambda sample, suited: None)
+        monkeypatch.setattr(pruned, "plan_projection", lambda *arguments: None)
     return str(request.param)
 
 
@@ -137,12 +133,22 @@ def test_where_it_does_not_pay_all_centres_are_searched() -> None:
     assert not may_pay(centres[:, :20])
 
 
-def test_noise_has_no_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+@no_tile
+def test_noise_has_no_axes() -> None:
+    noise = np.random.default_rng(0).standard_normal((K, D)).astype(np.float32)
+    sample = sample_of(noise, noise)
+    left = np.ones(sample.scores.shape, bool)
+    assert plan_projection(sample, left, 14, best_dot(tile_module.tile_name())) is None
+
+
+@no_tile
+def test_machines_without_products_of_8_bits_search_all_centres(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows, centres = blobs()
     monkeypatch.setattr(pruned, "best_dot", lambda tile: NO_DOT)
-    rng = np.random.default_rng(0)
-    noise = rng.standard_normal((K, D)).astype(np.float32)
-    assert searched(noise, noise) is None
-    assert cost_share(noise, noise) == 1.0
+    assert searched(centres, rows) is None
+    assert cost_share(centres, rows) == 1.0
 
 
 @no_tile

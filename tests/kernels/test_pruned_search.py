@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.candidates import UNDECIDED
 from daskcluster.kernels.dot_product import LEVELS, MADD, VNNI, best_dot
 from daskcluster.kernels.panels import choose_tile, common_offset
-from daskcluster.kernels.projected_centres import (
-    ProjectedCentres,
-    pack_projected,
-    project_points,
-    shift_centres,
-)
-from daskcluster.kernels.pruned_search import BoundedCentres, nearest_pruned
-from daskcluster.kernels.quantized_centres import QuantizedCentres, quantize_centres
+from daskcluster.kernels.projected_centres import Projection, project_points, shift_centres
+from daskcluster.kernels.pruned_search import PrunedCentres, nearest_pruned
+from daskcluster.kernels.quantized_centres import QuantizedCentres, first_terms, quantize_centres
 
 NAMES = ("avx512", "avx2", "neon")
 KINDS = (np.float32, np.float64)
@@ -38,25 +35,41 @@ def orthonormal(centres: np.ndarray, m: int) -> np.ndarray:
     return np.ascontiguousarray(vectors[:, ::-1][:, :m]).astype(centres.dtype)
 
 
-def packed(
-    centres: np.ndarray, axes: np.ndarray, name: str = tile_module.tile_name()
-) -> ProjectedCentres:
-    offset, shifted, squares = (
-        common_offset(centres),
-        np.empty_like(centres),
-        np.empty(len(centres)),
-    )
-    shift_centres(centres, offset, shifted, squares)
-    heads = project_points(shifted, axes)
-    name = "avx2" if name == "portable" else name
-    tile = choose_tile(len(centres), centres.dtype, name)
-    return pack_projected(centres, offset, axes, heads, squares, tile)
-
-
 def instructions() -> list[int]:
     """Return the instructions of 8-bit products that this machine has."""
     best = best_dot("avx2")
     return [MADD, VNNI] if best == VNNI else [best] if best else []
+
+
+def pack_or_none(
+    centres: np.ndarray,
+    axes: np.ndarray | None,
+    rows: np.ndarray,
+    name: str = tile_module.tile_name(),
+    dot: int | None = None,
+) -> PrunedCentres | None:
+    """Return centres packed for the search, in an order of their own if there are axes."""
+    name, k = "avx2" if name == "portable" else name, len(centres)
+    panels = tile_module.pack(centres, tile=choose_tile(k, centres.dtype, name))
+    dot = best_dot(name) if dot is None else dot
+    heads = order = None
+    with np.errstate(all="ignore"):
+        if axes is not None:
+            shifted, squares = np.empty_like(centres), np.empty(k)
+            shift_centres(centres, panels.offset, shifted, squares)
+            found = Projection(axes, project_points(shifted, axes), squares)
+            order = np.random.default_rng(k).permutation(k)
+            heads = quantize_centres(centres, panels, rows, dot, found, order)
+        features = quantize_centres(centres, panels, rows, dot, order=order)
+    if features is None or (axes is not None and heads is None):
+        return None
+    return PrunedCentres(centres, panels.offset, first_terms(panels), features, heads, order)
+
+
+def packed(*arguments: Any) -> PrunedCentres:
+    found = pack_or_none(*arguments)
+    assert found is not None
+    return found
 
 
 def quantized(
@@ -64,12 +77,8 @@ def quantized(
     rows: np.ndarray,
     name: str = tile_module.tile_name(),
     dot: int | None = None,
-) -> QuantizedCentres:
-    name = "avx2" if name == "portable" else name
-    panels = tile_module.pack(centres, tile=choose_tile(len(centres), centres.dtype, name))
-    found = quantize_centres(centres, panels, rows, best_dot(name) if dot is None else dot)
-    assert found is not None
-    return found
+) -> PrunedCentres:
+    return packed(centres, None, rows, name, dot)
 
 
 with_dot = pytest.mark.skipif(not instructions(), reason="no instruction multiplies 8-bit integers")
@@ -82,8 +91,9 @@ def truth(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 
 def pruned(
-    rows: np.ndarray, centres: BoundedCentres, most: int = 1 << 30
+    rows: np.ndarray, centres: PrunedCentres | None, most: int = 1 << 30
 ) -> tuple[np.ndarray, np.ndarray]:
+    assert centres is not None
     labels = np.full(len(rows), -7, np.int32)
     return labels, nearest_pruned(np.ascontiguousarray(rows), centres, most, labels)
 
@@ -95,7 +105,7 @@ def test_every_tile_finds_the_nearest(
     name: str, kind: type, n: int, d: int, k: int, m: int
 ) -> None:
     rows, centres = spectrum(n, d, 0, 0.9, kind), spectrum(k, d, 1, 0.9, kind)
-    found, counts = pruned(rows, packed(centres, orthonormal(centres, m), name))
+    found, counts = pruned(rows, packed(centres, orthonormal(centres, m), rows, name))
     assert np.array_equal(found, truth(rows, centres))
     assert n <= counts[0] <= 2 * n * k  # some rows are in two blocks
 
@@ -104,7 +114,7 @@ def test_every_tile_finds_the_nearest(
 @given(
     seed=st.integers(0, 2**20),
     d=st.integers(1, 90),
-    k=st.integers(1, 120),
+    k=st.sampled_from([1, 2, 28, 112]),  # each height of a tile compiles a kernel
     m=st.integers(1, 30),
     decay=st.sampled_from([1.0, 0.97, 0.7]),
     shift=st.sampled_from([0.0, 1.0, 1e4]),
@@ -121,8 +131,9 @@ def test_labels_are_those_of_all_centres(
         centres[k // 2 :] = centres[: k - k // 2]
         centres[-1] = np.nextafter(centres[0], kind(np.inf))
         rows[:k] = centres[: len(rows)]
-    axes = orthonormal(centres, min(m, d))
-    found, _ = pruned(rows, packed(centres, axes))
+    ready = pack_or_none(centres, orthonormal(centres, min(m, d)), rows)
+    assume(ready is not None)
+    found, _ = pruned(rows, ready)
     expected = truth(rows, centres)
     decided = found != UNDECIDED
     assert np.array_equal(found[decided], expected[decided])
@@ -172,11 +183,11 @@ def test_quantized_labels_are_those_of_all_centres(
         centres[k // 2 :] = centres[: k - k // 2]
         centres[-1] = np.nextafter(centres[0], kind(np.inf))
         rows[:k] = centres[: len(rows)]
-    if np.ptp(centres - common_offset(centres)) == 0.0:
-        return
     # Rows beyond the levels of others are clipped.
     levelled = rows[np.abs(rows).max(axis=1).argsort(kind="stable")[:20]] if clipped else rows
-    found, _ = pruned(rows, quantized(centres, levelled, dot=dot))
+    ready = pack_or_none(centres, None, levelled, tile_module.tile_name(), dot)
+    assume(ready is not None)
+    found, _ = pruned(rows, ready)
     expected = truth(rows, centres)
     decided = found != UNDECIDED
     assert np.array_equal(found[decided], expected[decided])
@@ -236,25 +247,25 @@ def test_any_axes_will_do() -> None:
     rows, centres = spectrum(200, 40, 0, 0.9, np.float32), spectrum(60, 40, 1, 0.9, np.float32)
     for axes in (
         rng.standard_normal((40, 6)).astype(np.float32),  # not orthonormal
-        np.zeros((40, 3), np.float32),
+        np.full((40, 3), 0.01, np.float32),
         np.repeat(np.eye(40, 1, dtype=np.float32), 4, axis=1),
     ):
-        found, _ = pruned(rows, packed(centres, axes))
+        found, _ = pruned(rows, packed(centres, axes, rows))
         assert np.array_equal(found, truth(rows, centres))
 
 
 def test_good_axes_leave_few_centres() -> None:
     rows, centres = spectrum(500, 96, 0, 0.8, np.float32), spectrum(400, 96, 1, 0.8, np.float32)
-    _, few = pruned(rows, packed(centres, orthonormal(centres, 16)))
-    _, many = pruned(rows, packed(centres, orthonormal(centres, 2)))
-    assert few[0] < 5 * len(rows) < many[0]
-    assert few[1] < many[1]
+    _, few = pruned(rows, packed(centres, orthonormal(centres, 16), rows))
+    _, many = pruned(rows, packed(centres, orthonormal(centres, 2), rows))
+    assert few[0] < 5 * len(rows)
+    assert few[1] < 5 * len(rows) < many[1]
 
 
 def test_the_canonical_score_decides_between_equal_centres() -> None:
     centres = np.repeat(spectrum(10, 50, 1, 0.9, np.float32), 3, axis=0)
     rows = spectrum(64, 50, 0, 0.9, np.float32)
-    found, counts = pruned(rows, packed(centres, orthonormal(centres, 5)))
+    found, counts = pruned(rows, packed(centres, orthonormal(centres, 5), rows))
     assert np.array_equal(found, truth(rows, centres))
     assert (found % 3 == 0).all()
     assert counts[2] >= 3 * len(rows)
@@ -263,13 +274,15 @@ def test_the_canonical_score_decides_between_equal_centres() -> None:
 def test_undecidable_rows_are_given_up() -> None:
     rows, centres = spectrum(40, 50, 0, 0.9, np.float32), spectrum(300, 50, 1, 0.9, np.float32)
     rows[3, 7], rows[5, 0], rows[9] = np.nan, np.inf, 1e19
-    ready = packed(centres, orthonormal(centres, 12))
+    ready = packed(centres, orthonormal(centres, 12), rows)
     found, _ = pruned(rows, ready)
     assert np.array_equal(np.flatnonzero(found == UNDECIDED), [3, 5, 9])
-    same = packed(np.repeat(centres[:1], 300, axis=0), orthonormal(centres, 12))
+    many = np.repeat(centres[:1], 300, axis=0)
+    many[-1] += 10.0
+    same = packed(many, orthonormal(centres, 12), rows[10:])
     assert (pruned(rows, same)[0] == UNDECIDED).all()  # too many that are equally near
     noise = spectrum(300, 50, 2, 1.0, np.float32)
-    found, counts = pruned(noise, packed(noise[:200], orthonormal(noise, 2)), most=20)
+    found, counts = pruned(noise, packed(noise[:200], orthonormal(noise, 2), 0.1 * noise), most=20)
     assert (found == UNDECIDED).any()
     assert counts[0] < 200 * len(noise)
     decided = found != UNDECIDED

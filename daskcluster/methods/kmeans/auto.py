@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.pruned import cost_share
+from daskcluster.chunkwise.pruned import cost_share, may_pay
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.kernels.jit import tile_name
@@ -43,6 +43,9 @@ _SMALL = 3e6
 _WORTH, _WORTH_MORE = 0.75, 0.6
 """To begin with bounds costs a pass or two, so they have to promise this much; and more where bounds
 that do well are given up for it."""
+_LEAST_WORTH, _CHEAP = 0.1, 0.5
+"""Setting new bounds takes a full comparison. Where a pass takes only a share of that, bounds have to
+promise more, down to the first number; and where it is less than the second, they are tried later."""
 _LOST = 1.2
 """Bounds that cost this much more than they save are left alone for a while."""
 
@@ -86,6 +89,7 @@ class AutoAssignment:
         self._full = FullAssignment(rows, labels, by_changes=True)
         self._bounded: BoundedAssignment | None = None
         self._probes: list[_Probe] | None = None
+        self._runs: list[np.ndarray] | None = None
         self._allowed = tuple(allowed)
         self._recent_bytes = recent_bytes
         self._reads = reads
@@ -99,10 +103,12 @@ class AutoAssignment:
             return self._full(centres)
         self._pass += 1
         first = self._rows.data_statistics is None
-        if self._probing():
+        probing = self._probing()
+        if probing and self._pass & (self._pass - 1) == 0:
+            self._pruned = self._share(centres)
+        shape = replace(shape, pruned=self._pruned)
+        if probing and (self._pass >= 2 * _OPENING or self._pruned > _CHEAP):
             costs = self._probed(centres, shape)
-            self._pruned = self._probes[0].pruned(centres) if self._probes else 1.0
-            shape = replace(shape, pruned=self._pruned)
             self._in_a_row += 1
             if not first and self._telling():
                 self._choose(costs, shape)
@@ -161,9 +167,11 @@ class AutoAssignment:
     def _choose(self, costs: dict[BoundKind, float], shape: Shape) -> None:
         current = None if self._bounded is None or self._idle else self._bounded.bounds
         now = shape.plain() if current is None else min(shape.plain(), costs[current])
-        best = min(costs, key=costs.__getitem__)
+        best, n = min(costs, key=costs.__getitem__), self._rows.placement.dataset.n_rows
+        gaps = shape.met(shape.k, 0.0) * shape.k / n
         worth = _WORTH if current is None else _WORTH_MORE
-        if best is not current and costs[best] < worth * now:
+        worth = max(1.0 - (1.0 - worth) / shape.pruned, _LEAST_WORTH)
+        if best is not current and costs[best] + gaps < worth * now:
             self._use(best)
 
     def _use(self, kind: BoundKind) -> BoundedAssignment:
@@ -195,12 +203,25 @@ class AutoAssignment:
 
     def _probed(self, centres: np.ndarray, shape: Shape) -> dict[BoundKind, float]:
         if self._probes is None:
-            runs = _sample(self._rows, _LONGEST_RUN if self._reads else _MOST_RUN)
-            runs = runs if self._reads else [np.concatenate(runs)]
             self._probes = [
-                _Probe(self._rows, kind, runs, self._gaps) for kind in self._hopeful(shape)
+                _Probe(self._rows, kind, self._sampled(), self._gaps)
+                for kind in self._hopeful(shape)
             ]
         return {probe.kind: probe.kind.cost(shape, probe(centres)) for probe in self._probes}
+
+    def _sampled(self) -> list[np.ndarray]:
+        """Return the sampled rows, in runs if rows are read in each pass."""
+        if self._runs is None:
+            runs = _sample(self._rows, _LONGEST_RUN if self._reads else _MOST_RUN)
+            self._runs = runs if self._reads else [np.concatenate(runs)]
+        return self._runs
+
+    def _share(self, centres: np.ndarray) -> float:
+        """Return the cost of comparing a sampled row with all centres; see `Shape`."""
+        if not may_pay(centres):
+            return 1.0
+        block = next(self._rows.chunk(np.concatenate(self._sampled())).blocks(least=centres.dtype))
+        return 1.0 if isinstance(block.rows, SparseRows) else cost_share(centres, block.rows)
 
     def _hopeful(self, shape: Shape) -> list[BoundKind]:
         """Return the kinds that may win."""
@@ -249,11 +270,6 @@ class _Probe:
     def __call__(self, centres: np.ndarray) -> Counts:
         found, n = self._assign(centres), sum(run.n_rows for run in self._runs)
         return Counts(found.n_touched / n, found.n_distances / n, self._n_read / n)
-
-    def pruned(self, centres: np.ndarray) -> float:
-        """Return the cost of comparing a sampled row with all centres; see `Shape`."""
-        block = next(self._runs[0].blocks(least=centres.dtype))
-        return 1.0 if isinstance(block.rows, SparseRows) else cost_share(centres, block.rows)
 
     def _run(self, reduction: StatefulReduction, params: Any) -> Changes:
         prepared = reduction.prepare(params)

@@ -1,0 +1,154 @@
+"""Rows quantized to 8 bits, as their centres are (`daskcluster.kernels.quantized_centres`)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from daskcluster.kernels import emit
+from daskcluster.kernels.candidates import margins_of
+from daskcluster.kernels.dot_product import QUAD
+from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.quantized_centres import ROUNDED
+from daskcluster.kernels.row_block import aligned
+
+
+@kernel
+def quantize_block(coordinates, mean, rests, words, at, described, errors, levels, shape):  # type: ignore[no-untyped-def]
+    """Quantize a block of rows, by coordinate; OUT: words from `at` on, described.
+
+    `coordinates` has room for the zeros that complete a quad. `described` are the lengths, margins and
+    reach of `daskcluster.kernels.candidates`.
+    """
+    (lengths, margins, reach), vectors, width = described, shape[0], shape[1]
+    block, quads = vectors * width, mean.shape[0] // QUAD
+    sums, numbers = aligned(2 * block, coordinates), aligned(4, coordinates)
+    numbers[0], numbers[1] = levels.step, 1.0 / levels.step
+    numbers[2], numbers[3] = -levels.zero, levels.most - levels.zero
+    quantize_tile(
+        coordinates,
+        mean,
+        quads,
+        numbers,
+        levels.zero - levels.shift,
+        words,
+        at,
+        sums,
+        vectors,
+        width,
+    )
+    for r in range(block):
+        lengths[r] = np.float64(sums[r]) + rests[r] * rests[r]
+    margins_of(lengths, errors, margins, reach)
+    for r in range(block):
+        square = np.float64(sums[r])
+        length, lost = math.sqrt(square), math.sqrt(np.float64(sums[block + r]))
+        length *= 1.0 + levels.rounding
+        lost += levels.rounding * (length + lost)
+        error = lost * levels.longest + length * levels.lost + 0.5 * levels.rounding * square
+        if levels.m > 0:
+            level = np.ceil(0.5 * rests[r] / levels.rest_step)
+            if not level <= levels.most:
+                error += (
+                    2.0 * rests[r] * levels.most_rest
+                    - 4.0 * levels.most * levels.rest_step * levels.most_rest
+                )
+                level = np.float64(levels.most)
+            byte = (np.int64(level) - levels.shift) & 255
+            words[at + quads * block + r] = np.int32(np.uint32(byte * 0x01010101))
+        margins[r] += error * ROUNDED + levels.slack
+
+
+@emit.tile_intrinsic
+def quantize_tile(
+    typingctx: Any,
+    block: Any,
+    mean: Any,
+    quads: Any,
+    numbers: Any,
+    zero: Any,
+    heads: Any,
+    at: Any,
+    sums: Any,
+    vectors: Any,
+    width: Any,
+) -> Any:
+    """Quantize a block of rows: ``level = rint((x - mean) / step)``, clipped, plus `zero`.
+
+    `numbers` are the step, its inverse, and the least and the largest level before `zero` is added. OUT:
+    heads: four levels in each integer; sums: the squared length of each row about the mean, and of what
+    quantizing takes from it.
+    """
+    if not emit.literals(vectors, width):
+        return None
+    lanes, rows = width.literal_value, vectors.literal_value * width.literal_value
+    signature = types.void(
+        block, mean, types.intp, numbers, types.int32, heads, types.intp, sums, vectors, width
+    )
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
+        align = emit.bits(kind) // 8
+        integers, floats = ir.VectorType(emit.I32, lanes), ir.VectorType(kind, lanes)
+        source = emit.pointer(context, builder, block, args[0], nothing)
+        means = emit.pointer(context, builder, mean, args[1], nothing)
+        given = emit.pointer(context, builder, numbers, args[3], nothing)
+        target = emit.pointer(context, builder, heads, args[5], args[6])
+        totals = emit.pointer(context, builder, sums, args[7], nothing)
+        step, inverse, least, most = (
+            emit.splat(builder, builder.load(emit.step(builder, given, i), align=align), lanes)
+            for i in range(4)
+        )
+        base = emit.splat(builder, args[4], lanes)
+        name = f"v{lanes}f{emit.bits(kind)}"
+
+        def feature(place: Any, centre: Any, total: Any, lost: Any) -> tuple[Any, Any, Any]:
+            about = builder.fsub(emit.load(builder, place, kind, lanes, lanes * align), centre)
+            level = emit.call(builder, f"llvm.rint.{name}", floats, [builder.fmul(about, inverse)])
+            level = builder.select(
+                builder.fcmp_ordered(">", level, least), level, least
+            )  # NaN: least
+            level = builder.select(builder.fcmp_ordered("<", level, most), level, most)
+            gap = builder.fsub(about, builder.fmul(level, step))
+            whole = builder.add(builder.fptosi(level, integers), base)
+            whole = builder.and_(whole, ir.Constant(integers, [255] * lanes))
+            return whole, emit.fma(builder, about, about, total), emit.fma(builder, gap, gap, lost)
+
+        def quad(q: Any, kept: list[Any]) -> list[Any]:
+            t = builder.mul(q, ir.Constant(emit.I64, QUAD))
+            centres = [
+                emit.splat(
+                    builder,
+                    builder.load(builder.gep(means, [builder.add(t, number)]), align=align),
+                    lanes,
+                )
+                for number in (ir.Constant(emit.I64, i) for i in range(QUAD))
+            ]
+            here = builder.gep(source, [builder.mul(t, ir.Constant(emit.I64, rows))])
+            there = builder.gep(target, [builder.mul(q, ir.Constant(emit.I64, rows))])
+            for v in range(rows // lanes):
+                word = ir.Constant(integers, [0] * lanes)
+                for i, centre in enumerate(centres):
+                    place = emit.step(builder, here, i * rows + v * lanes)
+                    whole, kept[2 * v], kept[2 * v + 1] = feature(
+                        place, centre, kept[2 * v], kept[2 * v + 1]
+                    )
+                    word = builder.or_(
+                        word, builder.shl(whole, ir.Constant(integers, [8 * i] * lanes))
+                    )
+                emit.store(builder, word, emit.step(builder, there, v * lanes), 4 * lanes)
+            return kept
+
+        start = [emit.zeros(kind, lanes)] * (2 * rows // lanes)
+        found = emit.loop(builder, args[2], 1, start, lambda q, kept: quad(q, list(kept)))
+        for v in range(rows // lanes):
+            for part in range(2):
+                place = emit.step(builder, totals, part * rows + v * lanes)
+                emit.store(builder, found[2 * v + part], place, lanes * align)
+        return context.get_dummy_value()
+
+    return signature, codegen
