@@ -24,6 +24,9 @@ _BOUND, _ROW, _FEATURE = 1.0, 3300, 30
 _LOOKED, _LOOKED_FEATURE, _MEASURED, _MEASURED_FEATURE = 660, 14, 800, 17
 """Of a panel that is looked through, and of a centre that is measured."""
 
+_CACHE, _FAR = 1 << 25, 2.0
+"""Bytes of quantized features that a cache has room for. Looking at more takes longer, by up to so much."""
+
 MOST_LEFT = 20
 """Rows for which more than one centre of so many is left are searched in full."""
 
@@ -111,7 +114,10 @@ def search_cost(
     k, d = sample.centres.shape
     panels = np.add.reduceat(coarse, np.arange(0, k, height), axis=1) > 0
     measured, looked = fine.sum(axis=1), panels.sum(axis=1)
-    cost = looked * (_LOOKED + _LOOKED_FEATURE * d) + measured * (_MEASURED + _MEASURED_FEATURE * d)
+    distance = 1.0 + min(k * d / _CACHE, _FAR)
+    cost = looked * (_LOOKED + _LOOKED_FEATURE * d * distance) + measured * (
+        _MEASURED + _MEASURED_FEATURE * d
+    )
     # A row with more centres left is given up.
     cost = np.where(measured > k // MOST_LEFT, np.minimum(cost, k * d) + k * d, cost)
     return _ROW + _FEATURE * d + k * (_PRODUCT[dot] * (n + 3) + _BOUND) + float(cost.mean())
