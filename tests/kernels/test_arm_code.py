@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from typing import Any
 
 import pytest
 from llvmlite import binding, ir
 
-from daskcluster.kernels import emit
+from daskcluster.kernels import dot_product, emit
 from daskcluster.kernels.register_tile import TileShape, run_along, store_sums
 
 TRIPLE, CPU = "aarch64-linux-gnu", "neoverse-n1"
 ELEMENTS = {"f4": (ir.FloatType(), 4), "f8": (ir.DoubleType(), 2)}
 
 
-def tile_module(tile: TileShape, kind: ir.Type) -> str:
+def tile_module(tile: TileShape, kind: ir.Type, term: Any = emit.fma) -> str:
     """Return the IR of a function that stores the products of `tile`."""
     module = ir.Module()
     module.triple = TRIPLE
@@ -24,9 +25,8 @@ def tile_module(tile: TileShape, kind: ir.Type) -> str:
     function = ir.Function(module, signature, "tile")
     builder = ir.IRBuilder(function.append_basic_block())
     block, panel, features, out = function.args
-    first = [ir.Constant(ir.VectorType(kind, tile.width), [0.0] * tile.width)] * tile.height
-    term = partial(emit.fma, builder)
-    sums = run_along(builder, panel, block, features, tile, first, term)
+    first = [emit.zeros(kind, tile.width)] * tile.height
+    sums = run_along(builder, panel, block, features, tile, first, partial(term, builder))
     store_sums(builder, sums, out, tile, emit.bits(kind) // 8)
     builder.ret_void()
     return str(module)
@@ -66,3 +66,12 @@ def test_centres_are_loaded_as_vectors_and_picked_by_lane(dtype: str, height: in
     assert not [line for line in loop if re.match(r"dup|ld1r|st", line) or "sp" in line]
     registers = sum(len(re.findall(r"\b[qds]\d+", line)) for line in loop if line.startswith("ld"))
     assert registers == 2 + height // width + height % width
+
+
+@pytest.mark.parametrize("height", [13, 8])
+def test_products_of_8_bits_are_one_instruction(height: int) -> None:
+    term = partial(dot_product.add_products, instruction=dot_product.SDOT)
+    blocks = compiled(tile_module(TileShape(height, 2, 4), emit.I32, term))
+    loop = max(blocks, key=lambda block: sum(line.startswith("sdot") for line in block))
+    assert sum(line.startswith("sdot") for line in loop) == 2 * height
+    assert not [line for line in loop if re.match(r"st|mul|add\s+v", line)]

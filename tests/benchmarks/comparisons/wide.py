@@ -22,6 +22,7 @@ SHAPES = {
     "MNIST, k=4,000": ("mnist", 60_000, 784, 4_000),
     "embeddings, k=4,096": ("embeddings", 50_000, 768, 4_096),
     "embeddings, k=16,384": ("embeddings", 50_000, 768, 16_384),
+    "embeddings, near-duplicates, k=16,384": ("duplicates", 50_000, 768, 16_384),
     "embeddings, k=65,536": ("embeddings", 40_000, 768, 65_536),
     "embeddings, rows as centres, k=16,384": ("rows", 50_000, 768, 16_384),
     "noise, k=4,096": ("noise", 50_000, 768, 4_096),
@@ -46,7 +47,7 @@ def problem(kind: str, n: int, d: int, k: int, settings: Settings) -> tuple[np.n
     """Return rows and centres.
 
     Embeddings are unit rows around anisotropic clusters whose spectrum decays; the centres are the means of
-    the clusters, or rows. Centres of MNIST come from two iterations of k-means.
+    the clusters, or rows. A tenth of them can be near-duplicates of others. Centres of MNIST come from two iterations of k-means.
     """
     rng = np.random.default_rng(0)
     if kind == "mnist":
@@ -63,6 +64,10 @@ def problem(kind: str, n: int, d: int, k: int, settings: Settings) -> tuple[np.n
     rows = means[rng.integers(0, k, n)]
     rows += 0.6 * rng.standard_normal((n, d), dtype=np.float32) * scale
     rows, means = (_unit(points @ turn) for points in (rows, means))
+    if kind == "duplicates":
+        copies = rng.choice(n, n // 10, replace=False)
+        noise = rng.standard_normal((len(copies), d), dtype=np.float32)
+        rows[copies] = _unit(rows[rng.integers(0, n, len(copies))] + 1e-3 * noise)
     return rows, rows[rng.choice(n, k, replace=False)] if kind == "rows" else means
 
 

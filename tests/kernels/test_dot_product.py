@@ -1,0 +1,104 @@
+"""Products of 8-bit integers are exact with every instruction, and the fastest one is chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import njit
+
+from daskcluster.kernels import dot_product
+from daskcluster.kernels.dot_product import LEVELS, MADD, NO_DOT, SDOT, VNNI, best_dot
+from daskcluster.kernels.panel_maxima import best_panels, lowest_bit, rows_reaching
+from daskcluster.kernels.panels import scores_in_panel
+from daskcluster.kernels.register_tile import panel_maxima_tile
+
+BEST = best_dot("avx2")
+HEIGHT, VECTORS, WIDTH = 6, 2, 8
+BLOCK = VECTORS * WIDTH
+
+with_madd = pytest.mark.skipif(BEST not in (MADD, VNNI), reason="the CPU has no PMADDUBSW")
+with_vnni = pytest.mark.skipif(BEST != VNNI, reason="the CPU has no VPDPBUSD")
+
+
+@njit
+def _with_madd(words, panel, quads, most, scores):  # type: ignore[no-untyped-def]
+    panel_maxima_tile(words, 0, panel, 0, quads, most, 0, HEIGHT, VECTORS, WIDTH, MADD)
+    scores_in_panel(words, 3, panel, 0, quads, scores, HEIGHT, BLOCK, MADD)
+
+
+@njit
+def _with_vnni(words, panel, quads, most, scores):  # type: ignore[no-untyped-def]
+    panel_maxima_tile(words, 0, panel, 0, quads, most, 0, HEIGHT, VECTORS, WIDTH, VNNI)
+    scores_in_panel(words, 3, panel, 0, quads, scores, HEIGHT, BLOCK, VNNI)
+
+
+@njit
+def _scan(maxima, n_panels, limits, winner):  # type: ignore[no-untyped-def]
+    best_panels(maxima, 0, n_panels, winner, VECTORS, WIDTH)
+    mask = rows_reaching(maxima, 0, limits, VECTORS, WIDTH)
+    return mask, lowest_bit(mask)
+
+
+def aligned(values: np.ndarray) -> np.ndarray:
+    """Return a copy that starts at a cache line."""
+    room = np.zeros(values.size + 16, np.int32)
+    start = -room.ctypes.data % 64 // 4
+    room[start : start + values.size] = values.ravel()
+    return room[start : start + values.size]
+
+
+def quads_of(numbers: np.ndarray, kind: type) -> np.ndarray:
+    """Return integers of four numbers each, quad by quad."""
+    return np.ascontiguousarray(numbers.astype(kind)).view(np.int32).T
+
+
+@pytest.mark.parametrize("quads", [1, 3, 4, 9])
+@pytest.mark.parametrize(
+    "dot", [pytest.param(MADD, marks=with_madd), pytest.param(VNNI, marks=with_vnni)]
+)
+def test_sums_are_exact_at_the_limits_of_the_levels(dot: int, quads: int) -> None:
+    rng, levels = np.random.default_rng(quads), LEVELS[dot]
+    rows = rng.integers(0, levels.row + 1, (BLOCK, 4 * quads))
+    centres = rng.integers(-levels.centre, levels.centre + 1, (HEIGHT, 4 * quads))
+    rows[3], centres[0], centres[1] = levels.row, levels.centre, -levels.centre
+    first = rng.integers(-(2**30), 2**30, HEIGHT).astype(np.int32)
+    panel = np.concatenate([first[None], quads_of(centres, np.int8)])
+    most, scores = aligned(np.zeros(BLOCK)), np.zeros(8, np.int32)
+    run = _with_madd if dot == MADD else _with_vnni
+    run(aligned(quads_of(rows, np.uint8)), aligned(panel), quads, most, scores)
+    expected = rows @ centres.T + first
+    assert np.array_equal(most, expected.max(axis=1))
+    assert np.array_equal(scores[:HEIGHT], expected[3])
+
+
+def test_scans_find_the_first_best_panel_and_the_rows_that_reach_their_limits() -> None:
+    maxima = np.random.default_rng(0).integers(-5, 5, (7, BLOCK))
+    winner, limits = np.empty(BLOCK, np.int32), np.full(BLOCK, 3, np.int32)
+    maxima[0, 4:] = -9
+    maxima[0, [5, 9]] = 3
+    mask, lowest = _scan(aligned(maxima), 7, limits, winner)
+    assert np.array_equal(winner, maxima.argmax(axis=0))
+    reached = [r for r in range(BLOCK) if maxima[0, r] >= 3]
+    assert [r for r in range(BLOCK) if mask >> r & 1] == reached
+    assert lowest == reached[0]
+
+
+@pytest.mark.parametrize(
+    ("there", "tile", "expected"),
+    [
+        ({"avx2", "fma"}, "avx2", MADD),
+        ({"avx2", "fma", "avxvnni"}, "avx2", VNNI),
+        ({"avx2", "avx512f", "avx512bw"}, "avx512", MADD),
+        ({"avx2", "avx512f", "avx512bw", "avx512vnni"}, "avx512", VNNI),
+        ({"avx2", "avx512f"}, "avx512", NO_DOT),
+        ({"neon", "dotprod"}, "neon", SDOT),
+        ({"neon"}, "neon", NO_DOT),
+        ({"avx2", "avxvnni"}, "portable", NO_DOT),
+    ],
+)
+def test_the_fastest_instruction_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, there: set[str], tile: str, expected: int
+) -> None:
+    monkeypatch.setattr(dot_product, "cpu_features", lambda: frozenset(there))
+    monkeypatch.setattr(dot_product, "TILE_FEATURES", "")
+    assert best_dot(tile) == expected
