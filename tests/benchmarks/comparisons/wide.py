@@ -47,7 +47,8 @@ def problem(kind: str, n: int, d: int, k: int, settings: Settings) -> tuple[np.n
     """Return rows and centres.
 
     Embeddings are unit rows around anisotropic clusters whose spectrum decays; the centres are the means of
-    the clusters, or rows. A tenth of them can be near-duplicates of others. Centres of MNIST come from two iterations of k-means.
+    the clusters, or rows. Of duplicates, a tenth of the rows are almost others. Centres of MNIST come from
+    two iterations of k-means.
     """
     rng = np.random.default_rng(0)
     if kind == "mnist":
