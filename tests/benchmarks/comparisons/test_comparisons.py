@@ -170,16 +170,22 @@ def test_targets_of_assign_are_about_the_worst_shape() -> None:
 def test_wide(settings: Settings) -> None:
     shapes = {"embeddings": ("embeddings", 400, 96, 600), "noise": ("noise", 300, 64, 512)}
     cells = [Cell(name, lambda s=s: wide.measure(s, settings)) for name, s in shapes.items()]
-    records, (table,) = shown(wide, cells, settings)
+    cells.append(Cell("fit", lambda: wide.measure_fit((700, 96, 64, 2), settings)))
+    records, (table, fits) = shown(wide, cells, settings)
     assert [row[1:4] for row in table.rows] == [[400, 96, 600], [300, 64, 512]]
+    assert [row[1:5] for row in fits.rows] == [[700, 96, 64, 2]]
+    fit = {"ours": 1.0, "ours inertia": 2.0, "faiss": 5.0, "faiss inertia": 2.0}
+    assert wide.fit_gain(fit) == 5.0
+    assert wide.fit_gain({**fit, "faiss inertia": 1.9}) is None
+    assert wide.TARGETS[-1].read(dict.fromkeys(wide.FITS, fit)).met
     one = records["noise"]
-    assert one["share"] == 1.0
+    assert 0.0 < one["share"] <= 1.0
     assert wide.gain({**one, "tile": 2 * one["bounds"]}) == 2
     assert wide.gain({**one, "faiss": 1.0, "agree": 0.5}, "faiss") is None
     assert all(target.read(records) is None for target in wide.TARGETS)
     readings = [t.read({"MNIST, k=4,000": {"bounds": 1.0, "tile": 7.0}}) for t in wide.TARGETS]
     assert readings[0].met
-    assert readings[1:] == [None] * 4
+    assert readings[1:] == [None] * 5
 
 
 def test_predict(settings: Settings) -> None:
