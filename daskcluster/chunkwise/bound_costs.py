@@ -16,6 +16,8 @@ from daskcluster.kernels.projected_centres import shift_centres
 
 _SAMPLED_ROWS, _SAMPLED_BOUNDS = 32, 1 << 21
 """Most rows, and most bounds, of the sample."""
+_BOUNDS_AT_ONCE = 5
+"""Numbers for each bound of the sample: scores, bounds of coordinates, and what is computed from them."""
 
 _PRODUCT = {MADD: 0.48, VNNI: 0.24, SDOT: 0.3}
 """Of a product, in each instruction."""
@@ -81,11 +83,20 @@ def sample_of(centres: np.ndarray, rows: np.ndarray) -> Sample:
     k = len(centres)
     offset, shifted, squares = common_offset(centres), np.empty_like(centres), np.empty(k)
     shift_centres(centres, offset, shifted, squares)
-    some = every_so_many(rows, max(1, min(_SAMPLED_ROWS, _SAMPLED_BOUNDS // k))) - offset
+    some = every_so_many(rows, _sampled_rows(k)) - offset
     scores = some @ shifted.T
     scores -= (0.5 * squares).astype(centres.dtype)
     lengths = np.square(some, dtype=np.float64).sum(axis=1)
     return Sample(offset, shifted, squares, some, lengths, scores)
+
+
+def sample_bytes(n_clusters: int, itemsize: int) -> int:
+    """Return the most memory of scores and bounds of a sample."""
+    return _sampled_rows(n_clusters) * n_clusters * _BOUNDS_AT_ONCE * itemsize
+
+
+def _sampled_rows(n_clusters: int) -> int:
+    return max(1, min(_SAMPLED_ROWS, _SAMPLED_BOUNDS // n_clusters))
 
 
 def every_so_many(points: np.ndarray, most: int) -> np.ndarray:

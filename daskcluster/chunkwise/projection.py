@@ -155,8 +155,9 @@ def close_together(heads: np.ndarray, size: int) -> np.ndarray:
 
     Examples
     --------
+    >>> import numpy as np
     >>> close_together(np.array([[0.0], [9.0], [1.0], [8.0]]), 2).tolist()
-    [0, 2, 1, 3]
+    [0, 2, 3, 1]
     """
     few = np.ascontiguousarray(heads[:, :_ORDERED_AXES])
     order = np.arange(len(few))

@@ -21,6 +21,7 @@ from daskcluster.chunkwise.bound_costs import (
     Sample,
     every_so_many,
     expected_loss,
+    sample_bytes,
     sample_of,
     search_cost,
 )
@@ -124,17 +125,18 @@ def repays_sample(centres: np.ndarray, n_rows: int) -> bool:
 def search_bytes(n_clusters: int, n_features: int, dtype: np.dtype[Any]) -> int:
     """Return the most memory that a search by bounds takes; 0 where none pays.
 
-    Shifted centres while the forms are compared, and projected or quantized ones.
+    Shifted centres and bounds of a sample while the forms are compared, and quantized centres.
 
     Examples
     --------
     >>> search_bytes(1000, 768, np.dtype("f4")), search_bytes(10, 16, np.dtype("f4"))
-    (4104000, 0)
+    (5520000, 0)
     """
     if n_clusters < _LEAST_CENTRES or n_clusters * n_features < _LEAST_SCORES:
         return 0
     coordinates = 2 * most_axes(n_clusters, n_features) * dtype.itemsize
-    return n_clusters * (n_features * (dtype.itemsize + 1) + coordinates + 16)
+    centres = n_clusters * (n_features * (dtype.itemsize + 1) + coordinates + 16)
+    return centres + sample_bytes(n_clusters, dtype.itemsize)
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class Projection:
         >>> axes = np.eye(768, 64, dtype=np.float32)
         >>> slack = Projection(axes, axes[:5], np.ones(5)).slack()
         >>> f"{slack.square:.0e} {slack.bound:.0e}"
-        '8e-05 2e-04'
+        '8e-05 4e-04'
         """
         d, m = self.axes.shape
         unit, wide = float(np.finfo(self.axes.dtype).eps) / 2, self.axes.astype(np.float64)

@@ -166,7 +166,9 @@ def quantize_centres(
     if not (0.0 < unit < np.inf and is_small and math.isfinite(half + most_rest)):
         return None
     # Rests of rows and centres have about the same levels, if those of centres have enough.
-    rest_step_c = max(most_rest / asked.centre, math.sqrt(unit * most_rest / half) if half else 0.0)
+    rest_step_c = max(
+        most_rest * ROUNDED / asked.centre, math.sqrt(unit * most_rest / half) if half else 0.0
+    )
     zero = math.ceil(-low / step)
     integers = quads + (projection is not None)
     bounds = np.zeros((len(data), (integers + 1) * tile.height), np.int32)
@@ -248,7 +250,7 @@ def _fill(panels, mean, rests, numbers, k, d, bounds):  # type: ignore[no-untype
                 np.int32(8 * (t % 4)),
             )
             for lane in range(there):
-                value = np.float64(line[lane] - centre)
+                value = np.float64(line[lane]) - np.float64(centre)
                 level = np.rint(value * inverse)
                 near = level * step_c
                 gap = value - near
