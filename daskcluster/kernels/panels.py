@@ -233,7 +233,7 @@ def place_in_panel(
 
 
 _CHAINS = 4
-"""Number of independent sums of `scores_in_panel`, which hide the latency of FMAs."""
+"""Number of independent sums of `scores_in_panel`, which hide the latency of products."""
 
 
 @emit.vector_intrinsic
@@ -249,14 +249,14 @@ def scores_in_panel(
     rows: Any,
     dot: Any,
 ) -> Any:
-    """Store the scores of one row and the `height` centres of a panel, in any order of summation.
+    """Store the integer scores of one row and the `height` centres of a panel.
 
     OUT: out: its size is the next power of two; lanes beyond the height are zero. `block_at` and `rows` as
     for `place_in_panel`, `dot` as for `daskcluster.kernels.register_tile.panel_maxima_tile`.
     """
     if not emit.literals(height, dot):
         return None
-    centres, is_float = height.literal_value, dot.literal_value == dot_product.NO_DOT
+    centres = height.literal_value
     signature = types.void(
         block, types.intp, panel, types.intp, types.intp, out, height, types.intp, dot
     )
@@ -276,8 +276,6 @@ def scores_in_panel(
                 builder.add(t, ir.Constant(emit.I64, 1)), ir.Constant(emit.I64, centres)
             )
             line = emit.load_first(builder, builder.gep(start, [at]), kind, lanes, centres)
-            if is_float:
-                return emit.fma(builder, x, line, total)
             return dot_product.add_products(builder, x, line, total, dot.literal_value)
 
         def several(t: Any, sums: list[Any]) -> list[Any]:
@@ -293,7 +291,7 @@ def scores_in_panel(
             lambda t, sums: [grow(builder.add(whole, t), sums[0])],
         )  # fmt: skip
         for other in others:
-            total = builder.fadd(total, other) if is_float else builder.add(total, other)
+            total = builder.add(total, other)
         target = emit.pointer(context, builder, out, args[5], nothing)
         emit.store(builder, total, target, emit.bits(kind) // 8)
         return context.get_dummy_value()

@@ -80,10 +80,13 @@ class Projection:
         square = SECOND_ORDER * (gram + 2.0 * head + 4 * (d + m) * 2.0**-53)
         return Slack(square, SECOND_ORDER * (3.0 * gram + 2.0 * head) + 4.0 * square)
 
-    def rests(self) -> np.ndarray:
-        """Return the lengths that the projection leaves of the centres, never too small, (k,) float64."""
+    def rests(self, slack: float) -> np.ndarray:
+        """Return the lengths that the projection leaves of the centres, never too small, (k,) float64.
+
+        `slack` is that of squared lengths, from `slack`.
+        """
         kept = np.square(self.heads, dtype=np.float64).sum(axis=1)
-        found = np.maximum(self.squares - kept, 0.0) + self.slack().square * self.squares
+        found = np.maximum(self.squares - kept, 0.0) + slack * self.squares
         return np.asarray(np.sqrt(found))
 
     def pack(self, height: int) -> np.ndarray:

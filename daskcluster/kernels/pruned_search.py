@@ -12,7 +12,7 @@ too close to tell, the canonical chain decides (`daskcluster.kernels.tile`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -228,7 +228,7 @@ class PrunedCentres:
     heads: QuantizedCentres | None = None
     order: np.ndarray | None = None
 
-    @property
+    @cached_property
     def lanes(self) -> np.ndarray:
         """The centre in each lane; -1 for none."""
         found = np.full(len(self.features.bounds) * self.features.tile.height, -1)

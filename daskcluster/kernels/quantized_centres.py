@@ -20,7 +20,7 @@ from daskcluster.kernels.candidates import Errors, errors_of
 from daskcluster.kernels.dot_product import LEVELS, QUAD
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import Panels, Tile, panels_of, vector_width
-from daskcluster.kernels.projected_centres import Projection, project_points
+from daskcluster.kernels.projected_centres import Projection, Slack, project_points
 
 _MOST = 2.0**30
 """Sums up to here cannot overflow, with products of the same size."""
@@ -139,7 +139,7 @@ def quantize_centres(
     """
     (k, d), asked, kind, tile = centres.shape, LEVELS[dot], centres.dtype, panels.tile
     eps, about, rests = float(np.finfo(kind).eps), rows - panels.offset, np.zeros(k)
-    data, axes, slack, half = panels.data, np.empty((0, 0, 0), kind), (0.0, 0.0), 0.0
+    data, axes, slack, half = panels.data, np.empty((0, 0, 0), kind), Slack(0.0, 0.0), 0.0
     if projection is not None:
         heads = project_points(about, projection.axes)
         squares = np.square(about, dtype=np.float64).sum(axis=1) - np.square(
@@ -147,11 +147,8 @@ def quantize_centres(
         ).sum(axis=1)
         half, about = 0.5 * math.sqrt(max(float(np.nanmedian(squares)), 0.0)), heads
         data = panels_of(projection.heads, np.zeros(k, kind), tile.height, 0.0)
-        axes, slack, rests = (
-            projection.pack(tile.height),
-            projection.slack(),
-            0.5 * projection.rests(),
-        )
+        axes, slack = projection.pack(tile.height), projection.slack()
+        rests = 0.5 * projection.rests(slack.square)
     n = about.shape[1]
     quads = -(-n // QUAD)
     mean = np.zeros(quads * QUAD, kind)
@@ -178,13 +175,13 @@ def quantize_centres(
         return None
     largest = math.sqrt(-2.0 * float(first_terms(panels).min()) * (1.0 + eps))
     shift = math.sqrt(float(np.square(mean, dtype=np.float64).sum())) * ROUNDED
-    errors = errors_of(d, kind, largest, extra=slack[1], shift=shift * (1.0 + slack[0]))
+    errors = errors_of(d, kind, largest, extra=slack.bound, shift=shift * (1.0 + slack.square))
     errors = errors._replace(scale=1.0 / unit, top=_TOP)
     rounding = (n + 8) * eps
     levels = Levels(
         step, zero, asked.row, asked.shift, longest, lost, 2.0 * unit + 0.5 * rounding * far * far,
         rounding, 0 if projection is None else n, unit / rest_step_c if rest_step_c else np.inf,
-        most_rest, slack[0],
+        most_rest, slack.square,
     )  # fmt: skip
     tile = replace(tile, width=vector_width(np.dtype(np.int32), tile.name))
     if order is not None:
@@ -246,8 +243,8 @@ def _fill(panels, mean, rests, numbers, k, d, bounds):  # type: ignore[no-untype
         for t in range(d):
             line, centre = panel[(t + 1) * height : (t + 2) * height], mean[t]
             words, bits = (
-                bound[(t // 4 + 1) * height : (t // 4 + 2) * height],
-                np.int32(8 * (t % 4)),
+                bound[(t // QUAD + 1) * height : (t // QUAD + 2) * height],
+                np.int32(8 * (t % QUAD)),
             )
             for lane in range(there):
                 value = np.float64(line[lane]) - np.float64(centre)

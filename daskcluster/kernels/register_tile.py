@@ -317,9 +317,10 @@ def panel_maxima_tile(
     width: Any,
     dot: Any,
 ) -> Any:
-    """Store the largest score of each row of a block in a panel: ``out[out_at + r]``, -inf for NaN.
+    """Store the largest integer score of each row of a block in a panel: ``out[out_at + r]``.
 
-    With an instruction `dot` of `daskcluster.kernels.dot_product`, each feature is four 8-bit integers.
+    Each feature is four 8-bit integers, which instruction `dot` of `daskcluster.kernels.dot_product`
+    multiplies.
     """
     if not emit.literals(height, vectors, width, dot):
         return None

@@ -90,6 +90,19 @@ def truth(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
     return labels
 
 
+def problem(
+    seed: int, d: int, k: int, decay: float, shift: float, twins: bool, kind: type
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and centres; with `twins`, ties, near ties, and rows that are centres."""
+    rows = spectrum(70, d, seed, decay, kind) + kind(shift)
+    centres = spectrum(k, d, seed + 1, decay, kind) + kind(shift)
+    if twins:
+        centres[k // 2 :] = centres[: k - k // 2]
+        centres[-1] = np.nextafter(centres[0], kind(np.inf))
+        rows[:k] = centres[: len(rows)]
+    return rows, centres
+
+
 def pruned(
     rows: np.ndarray, centres: PrunedCentres | None, most: int = 1 << 30
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -124,13 +137,7 @@ def test_every_tile_finds_the_nearest(
 def test_labels_are_those_of_all_centres(
     seed: int, d: int, k: int, m: int, decay: float, shift: float, twins: bool, wide: bool
 ) -> None:
-    kind = np.float64 if wide else np.float32
-    rows = spectrum(70, d, seed, decay, kind) + kind(shift)
-    centres = spectrum(k, d, seed + 1, decay, kind) + kind(shift)
-    if twins:  # ties, near ties, and rows that are centres
-        centres[k // 2 :] = centres[: k - k // 2]
-        centres[-1] = np.nextafter(centres[0], kind(np.inf))
-        rows[:k] = centres[: len(rows)]
+    rows, centres = problem(seed, d, k, decay, shift, twins, np.float64 if wide else np.float32)
     ready = pack_or_none(centres, orthonormal(centres, min(m, d)), rows)
     assume(ready is not None)
     found, _ = pruned(rows, ready)
@@ -176,13 +183,7 @@ def test_quantized_labels_are_those_of_all_centres(
     clipped: bool,
     dot: int,
 ) -> None:
-    kind = np.float64 if wide else np.float32
-    rows = spectrum(70, d, seed, decay, kind) + kind(shift)
-    centres = spectrum(k, d, seed + 1, decay, kind) + kind(shift)
-    if twins:  # ties, near ties, and rows that are centres
-        centres[k // 2 :] = centres[: k - k // 2]
-        centres[-1] = np.nextafter(centres[0], kind(np.inf))
-        rows[:k] = centres[: len(rows)]
+    rows, centres = problem(seed, d, k, decay, shift, twins, np.float64 if wide else np.float32)
     # Rows beyond the levels of others are clipped.
     levelled = rows[np.abs(rows).max(axis=1).argsort(kind="stable")[:20]] if clipped else rows
     ready = pack_or_none(centres, None, levelled, tile_module.tile_name(), dot)
