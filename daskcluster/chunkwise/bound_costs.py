@@ -6,6 +6,7 @@ The constants are measured times, divided by that of a multiply-add.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from daskcluster.kernels.dot_product import LEVELS, MADD, SDOT, VNNI
 from daskcluster.kernels.panels import common_offset
 from daskcluster.kernels.projected_centres import shift_centres
 
-_SAMPLED_ROWS, _SAMPLED_BOUNDS = 32, 1 << 21
-"""Most rows, and most bounds, of the sample."""
+_SAMPLED_ROWS, _SAMPLED_BOUNDS = 128, 1 << 22
+"""Most rows, and most bounds, of the sample. Of few rows, some have many centres left."""
 _BOUNDS_AT_ONCE = 5
 """Numbers for each bound of the sample: scores, bounds of coordinates, and what is computed from them."""
 
@@ -23,11 +24,13 @@ _PRODUCT = {MADD: 0.48, VNNI: 0.24, SDOT: 0.3}
 """Of a product, in each instruction."""
 _BOUND, _ROW, _FEATURE = 1.0, 3300, 30
 """Of a bound, a row, and a feature of a row, besides products."""
-_LOOKED, _LOOKED_FEATURE, _MEASURED, _MEASURED_FEATURE = 660, 14, 800, 17
-"""Of a panel that is looked through, and of a centre that is measured."""
+_LOOKED, _LOOKED_FEATURE = 1500, 14
+_BOUNDED, _BOUNDED_FEATURE = 420, 0.55
+_MEASURED, _MEASURED_FEATURE = 800, 17
+"""Of a panel that is looked through, of a centre that needs a second bound, and of one that is measured."""
 
 _CACHE, _FAR = 1 << 25, 2.0
-"""Bytes of quantized features that a cache has room for. Looking at more takes longer, by up to so much."""
+"""Bytes of quantized features that a cache has room for. Reading more takes longer, by up to so much."""
 
 MOST_LEFT = 20
 """Rows for which more than one centre of so many is left are searched in full."""
@@ -105,33 +108,51 @@ def every_so_many(points: np.ndarray, most: int) -> np.ndarray:
     return points[np.arange(count) * len(points) // count]
 
 
-def search_cost(
-    sample: Sample, coarse: np.ndarray, fine: np.ndarray, n: int, height: int, dot: int
-) -> float:
-    """Return the cost of the search per row.
+def panels_with(left: np.ndarray, panels: np.ndarray) -> np.ndarray:
+    """Return how many panels have any centre that is left, (m,).
 
-    Parameters
-    ----------
-    sample : Sample
-    coarse, fine : ndarray of shape (m, k), bool
-        Centres that are left by the bounds of all centres, and by those of panels with any of them.
-    n : int
-        Coordinates of a coarse bound.
-    height : int
-        Centres of a panel.
-    dot : int
-        Instruction.
+    Examples
+    --------
+    >>> panels_with(np.array([[True, True, False, False, True]]), np.arange(5) // 2)
+    array([2])
     """
+    rows, centres = np.nonzero(left)
+    found = np.zeros((len(left), int(panels.max()) + 1), bool)
+    found[rows, panels[centres]] = True
+    return np.count_nonzero(found, axis=1)
+
+
+class Left(NamedTuple):
+    """What bounds leave of each row of a sample, (m,) each.
+
+    Attributes
+    ----------
+    looked : ndarray
+        Panels that are looked through.
+    bounded, measured : ndarray
+        Centres that need a second bound, and that are measured.
+    """
+
+    looked: np.ndarray
+    bounded: np.ndarray
+    measured: np.ndarray
+
+
+def search_cost(sample: Sample, left: Left, n: int, dot: int) -> float:
+    """Return the cost of the search per row, with n coordinates in the first bounds."""
     k, d = sample.centres.shape
-    panels = np.add.reduceat(coarse, np.arange(0, k, height), axis=1) > 0
-    measured, looked = fine.sum(axis=1), panels.sum(axis=1)
-    distance = 1.0 + min(k * d / _CACHE, _FAR)
-    cost = looked * (_LOOKED + _LOOKED_FEATURE * d * distance) + measured * (
-        _MEASURED + _MEASURED_FEATURE * d
+    cost = (
+        left.looked * (_LOOKED + _LOOKED_FEATURE * n * _distance(k * n))
+        + left.bounded * (_BOUNDED + _BOUNDED_FEATURE * d * _distance(k * d))
+        + left.measured * (_MEASURED + _MEASURED_FEATURE * d)
     )
     # A row with more centres left is given up.
-    cost = np.where(measured > k // MOST_LEFT, np.minimum(cost, k * d) + k * d, cost)
+    cost = np.where(left.measured > k // MOST_LEFT, np.minimum(cost, k * d) + k * d, cost)
     return _ROW + _FEATURE * d + k * (_PRODUCT[dot] * (n + 3) + _BOUND) + float(cost.mean())
+
+
+def _distance(size: int) -> float:
+    return 1.0 + min(size / _CACHE, _FAR)
 
 
 def expected_loss(about: np.ndarray, extent: float, longest: float, dot: int) -> np.ndarray:

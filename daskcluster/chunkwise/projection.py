@@ -8,8 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskcluster.chunkwise.bound_costs import Sample, every_so_many, expected_loss, search_cost
+from daskcluster.chunkwise.bound_costs import (
+    Left,
+    Sample,
+    every_so_many,
+    expected_loss,
+    panels_with,
+    search_cost,
+)
 from daskcluster.kernels.candidates import errors_of
+from daskcluster.kernels.panel_maxima import WINNERS
 from daskcluster.kernels.projected_centres import Projection, project_points
 
 _LEAST_CENTRES, _LEAST_FEATURES = 512, 48
@@ -124,6 +132,7 @@ def _costs(
     largest = float(np.sqrt(rest.max()))
     limits = sample.limits(errors_of(d, kind, largest, extra=whole.slack().bound))
     costs, before, extent, order = dict[int, float](), 0, 0.0, np.arange(k)
+    best, panels = sample.scores.max(axis=1), np.arange(k) // height
     for m in sizes:
         found = project_points(sample.centres, np.ascontiguousarray(whole.axes[:, before:m]))
         whole.heads[:, before:m], part, mean = found, coordinates[:, before:m], found.mean(axis=0)
@@ -135,17 +144,30 @@ def _costs(
         lengths += np.square(found).sum(axis=1)
         if before == 0:
             order = close_together(found, height)
+            panels[order] = np.arange(k) // height
         extent = max(extent, float(np.abs(found).max()))
         rests = np.sqrt(np.maximum(sample.lengths - kept, 0.0)).astype(kind)[:, None]
         upper = bounds + rests * np.sqrt(np.maximum(rest, 0.0)).astype(kind)
         loss = expected_loss(about[:, :m], extent, float(np.sqrt(lengths.max())), dot)
-        coarse = upper >= (limits - loss)[:, None]
-        costs[m] = search_cost(sample, coarse[:, order], left & coarse, m + 4, height, dot)
-        costs[m] += _PROJECTED * m * d
+        sure = upper >= (limits - loss)[:, None]
+        # Rows begin with lower limits, and on average raise them halfway.
+        first = upper >= (limits - loss - best + _first_scores(upper, sample.scores))[:, None]
+        looked = 0.5 * (panels_with(sure, panels) + panels_with(first, panels))
+        bounded = 0.5 * (sure.sum(axis=1) + first.sum(axis=1))
+        there = Left(looked, bounded, (left & sure).sum(axis=1))
+        costs[m] = search_cost(sample, there, m + 4, dot) + _PROJECTED * m * d
         before = m
         if costs[m] > 1.05 * min(costs.values()):
             break
     return costs, order
+
+
+def _first_scores(bounds: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return the best score of the centres with the largest bound in each of some groups, (m,)."""
+    size = bounds.shape[1] // WINNERS
+    groups = bounds[:, : WINNERS * size].reshape(-1, WINNERS, size)
+    places = groups.argmax(axis=2) + size * np.arange(WINNERS)
+    return np.asarray(np.take_along_axis(scores, places, axis=1).max(axis=1))
 
 
 def close_together(heads: np.ndarray, size: int) -> np.ndarray:

@@ -18,9 +18,11 @@ from threadpoolctl import ThreadpoolController
 
 from daskcluster.chunkwise.bound_costs import (
     MOST_LEFT,
+    Left,
     Sample,
     every_so_many,
     expected_loss,
+    panels_with,
     sample_bytes,
     sample_of,
     search_cost,
@@ -169,6 +171,7 @@ class _Plan:
         features = quantize_centres(centres, panels, some, self.dot, order=order)
         if features is None or (heads is None) != (self.projection is None):
             return None
+        features = features if heads is None else features.in_lines()
         return PrunedCentres(centres, panels.offset, first_terms(panels), features, heads, order)
 
 
@@ -181,7 +184,8 @@ def _plan(centres: np.ndarray, rows: np.ndarray) -> _Plan | None:
     if not sample.is_finite:
         return None
     left, projection, order = _left_by_features(sample, dot), None, None
-    cost = search_cost(sample, left, left, d, height, dot)
+    n_left, panels = left.sum(axis=1), np.arange(k) // height
+    cost = search_cost(sample, Left(panels_with(left, panels), 0 * n_left, n_left), d, dot)
     projected = plan_projection(sample, left, height, dot)
     if projected is not None and projected[0] < cost:
         cost, projection, order = projected

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from daskcluster.kernels.dot_product import product_of_lines
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.portable import fma
 from daskcluster.kernels.row_ops import rough_squared_distance
@@ -163,14 +164,24 @@ def _raise_limit(bounded, r, distance, top):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def measure(flat, begin, centres, d, queue, size, state, top):  # type: ignore[no-untyped-def]
-    """Measure the centres of a queue (row, centre, fine bound); their memory has been prefetched."""
-    (rows, numbers, bounds), limits = queue, state.fine.limits
+def measure(flat, begin, centres, d, fine, order, queue, waiting, state, top, dot, counts):  # type: ignore[no-untyped-def]
+    """Measure centres of a queue (row, lane, coarse bound) whose bounds reach the limits of the row.
+
+    `fine` is (lines of the rows, lines of the centres, size), or of size 0 if all bounds are of one form.
+    """
+    (rows, numbers, bounds), (row_lines, lines, size) = queue, fine
+    limits, coarse = state.fine.limits, state.coarse.limits
     nearest, n_close = state.nearest, state.n_close
-    for i in range(size):
-        r, j = rows[i], numbers[i]
-        if not bounds[i] >= limits[r]:
+    for i in range(waiting):
+        r, at = rows[i], numbers[i]
+        if not bounds[i] >= coarse[r]:
             continue
+        if size > 0 and bounds[i] < top:
+            counts[3] += 1
+            bound = product_of_lines(row_lines, r * size, lines, at * size, size, dot)
+            if not bound + lines[at * size + size - 1] >= limits[r]:
+                continue
+        j = order[at]
         distance = rough_squared_distance(flat, (begin + r) * d, centres, j * d, d)
         state.measured[r] += 1
         if distance > nearest[r] + state.reach[r]:

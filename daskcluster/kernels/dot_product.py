@@ -8,12 +8,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from llvmlite import ir
+from numba import types
 
 from daskcluster.kernels import emit
 from daskcluster.kernels.features import TILE_FEATURES, cpu_features
 
 QUAD = 4
 """8-bit integers of a 32-bit one."""
+
+LINE = 16
+"""32-bit integers of a cache line."""
 
 NO_DOT, MADD, VNNI, SDOT = range(4)
 """Instructions, as literals of kernels: none (products are not integers), PMADDUBSW and PMADDWD of AVX2,
@@ -75,6 +79,36 @@ def add_products(builder: Any, row: Any, centre: Any, total: Any, instruction: i
         for first in range(0, lanes, widest)
     ]
     return emit.concatenate(builder, parts)
+
+
+@emit.vector_intrinsic
+def product_of_lines(
+    typingctx: Any, rows: Any, at: Any, centres: Any, centre_at: Any, size: Any, dot: Any
+) -> Any:
+    """Return the product of `size` integers from ``rows[at]`` and ``centres[centre_at]`` on.
+
+    `size` is a multiple of `LINE`.
+    """
+    if not emit.literals(dot):
+        return None
+    signature = types.int32(rows, types.intp, centres, types.intp, types.intp, dot)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        row = emit.pointer(context, builder, rows, args[0], args[1])
+        centre = emit.pointer(context, builder, centres, args[2], args[3])
+
+        def line(t: Any, sums: list[Any]) -> list[Any]:
+            x, c = (
+                emit.load(builder, builder.gep(place, [t]), emit.I32, LINE, 4)
+                for place in (row, centre)
+            )
+            return [add_products(builder, x, c, sums[0], dot.literal_value)]
+
+        (total,) = emit.loop(builder, args[4], LINE, [emit.zeros(emit.I32, LINE)], line)
+        name = f"llvm.vector.reduce.add.v{LINE}i32"
+        return emit.call(builder, name, emit.I32, [total])
+
+    return signature, codegen
 
 
 def _madd(builder: Any, row: Any, centre: Any, total: Any) -> Any:

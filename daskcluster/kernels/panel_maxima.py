@@ -8,28 +8,47 @@ from llvmlite import ir
 from numba import types
 
 from daskcluster.kernels import emit
+from daskcluster.kernels.jit import kernel
+
+WINNERS = 8
+"""Panels of a row that are looked through first: the best of those numbered 0, 8, ..., of 1, 9, ..."""
+
+_LEAST = -(2**31)
 
 
 @emit.vector_intrinsic
 def best_panels(
-    typingctx: Any, maxima: Any, at: Any, n_panels: Any, winner: Any, vectors: Any, width: Any
+    typingctx: Any,
+    maxima: Any,
+    at: Any,
+    first: Any,
+    n_panels: Any,
+    every: Any,
+    winner: Any,
+    winner_at: Any,
+    vectors: Any,
+    width: Any,
 ) -> Any:
-    """Find the panel with the largest bound of each row; OUT: winner (block,), int32, -1 for none.
+    """Find the panel with the largest bound of each row among panels first, first + every, ...
 
-    ``maxima[at + p * block + r]`` is that of panel p and row r. Ties go to the first panel.
+    ``maxima[at + p * block + r]`` is that of panel p and row r. Ties go to the first panel. OUT: winner,
+    from `winner_at` on, int32; -1 for none.
     """
     if not emit.literals(vectors, width):
         return None
     lanes, rows = width.literal_value, vectors.literal_value * width.literal_value
-    signature = types.void(maxima, types.intp, types.intp, winner, vectors, width)
+    signature = types.void(
+        maxima, types.intp, types.intp, types.intp, types.intp, winner, types.intp, vectors, width
+    )
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind, nothing = emit.element(maxima), ir.Constant(emit.I64, 0)
+        kind = emit.element(maxima)
         align = emit.bits(kind) // 8
         source = emit.pointer(context, builder, maxima, args[0], args[1])
-        target = emit.pointer(context, builder, winner, args[3], nothing)
+        target = emit.pointer(context, builder, winner, args[5], args[6])
 
-        def panel(p: Any, kept: list[Any]) -> list[Any]:
+        def panel(i: Any, kept: list[Any]) -> list[Any]:
+            p = builder.add(args[2], builder.mul(i, args[4]))
             place = builder.gep(source, [builder.mul(p, ir.Constant(emit.I64, rows))])
             number = emit.splat(builder, builder.trunc(p, emit.I32), lanes)
             found = []
@@ -44,17 +63,46 @@ def best_panels(
                 ]  # fmt: skip
             return found
 
-        least = -(2**31) if kind == emit.I32 else float("-inf")
+        least = _LEAST if kind == emit.I32 else float("-inf")
         none = [
             ir.Constant(ir.VectorType(kind, lanes), [least] * lanes),
             ir.Constant(ir.VectorType(emit.I32, lanes), [-1] * lanes),
         ]
-        kept = emit.loop(builder, args[2], 1, none * (rows // lanes), panel)
+        span = builder.sub(builder.add(args[3], args[4]), builder.add(args[2], emit.I64(1)))
+        kept = emit.loop(builder, builder.sdiv(span, args[4]), 1, none * (rows // lanes), panel)
         for v in range(rows // lanes):
             emit.store(builder, kept[2 * v + 1], emit.step(builder, target, v * lanes), 4)
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@kernel
+def find_winners(maxima, at, n_panels, winner, vectors, width):  # type: ignore[no-untyped-def]
+    """Find `WINNERS` panels of each row; OUT: winner (WINNERS * block,), the largest bound first."""
+    block = vectors * width
+    for g in range(WINNERS):
+        best_panels(maxima, at, g, n_panels, WINNERS, winner, g * block, vectors, width)
+    for place in range(block, WINNERS * block):
+        r, p = place % block, winner[place]
+        best = winner[r]
+        if p >= 0 and (best < 0 or maxima[at + p * block + r] > maxima[at + best * block + r]):
+            winner[r], winner[place] = p, best
+
+
+@kernel
+def take_winners(maxima, at, winner, first, limits, block):  # type: ignore[no-untyped-def]
+    """Return the rows whose winner, listed from `first` on, reaches their limit, as the bits of an integer.
+
+    Their maxima become too low to be found again.
+    """
+    mask = 0
+    for r in range(block):
+        p = winner[first + r]
+        if p >= 0 and maxima[at + p * block + r] >= limits[r]:
+            maxima[at + p * block + r] = _LEAST
+            mask |= 1 << r
+    return mask
 
 
 @emit.vector_intrinsic

@@ -247,18 +247,20 @@ def scores_in_panel(
     out: Any,
     height: Any,
     rows: Any,
+    limit: Any,
     dot: Any,
 ) -> Any:
     """Store the integer scores of one row and the `height` centres of a panel.
 
-    OUT: out: its size is the next power of two; lanes beyond the height are zero. `block_at` and `rows` as
-    for `place_in_panel`, `dot` as for `daskcluster.kernels.register_tile.panel_maxima_tile`.
+    Return which of them reach the limit, as the bits of an integer. OUT: out: its size is the next power of
+    two. `block_at` and `rows` as for `place_in_panel`, `dot` as for
+    `daskcluster.kernels.register_tile.panel_maxima_tile`.
     """
     if not emit.literals(height, dot):
         return None
     centres = height.literal_value
-    signature = types.void(
-        block, types.intp, panel, types.intp, types.intp, out, height, types.intp, dot
+    signature = types.int64(
+        block, types.intp, panel, types.intp, types.intp, out, height, types.intp, types.int32, dot
     )
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -294,6 +296,8 @@ def scores_in_panel(
             total = builder.add(total, other)
         target = emit.pointer(context, builder, out, args[5], nothing)
         emit.store(builder, total, target, emit.bits(kind) // 8)
-        return context.get_dummy_value()
+        reached = emit.compare(builder, ">=", total, emit.splat(builder, args[8], lanes))
+        mask = builder.zext(builder.bitcast(reached, ir.IntType(lanes)), emit.I64)
+        return builder.and_(mask, ir.Constant(emit.I64, (1 << centres) - 1))
 
     return signature, codegen

@@ -1,11 +1,11 @@
 """Nearest centres from cheap bounds, with the labels of the search of all centres.
 
 Bounds of scores come from features that are quantized to 8 bits, of which an instruction multiplies
-four at a time. Where that pays, bounds from a few coordinates, quantized as well, come first and rule out
-most panels.
+four at a time. Where that pays, coarse bounds from a few coordinates, quantized as well, come first and
+rule out most centres.
 
 The tile computes the first bounds and keeps the largest one of each panel. The winner is measured, then
-every other centre whose bound reaches that score, less a margin for all rounding. Where several centres are
+every other centre whose bounds reach that score, less a margin for all rounding. Where several centres are
 too close to tell, the canonical chain decides (`daskcluster.kernels.tile`).
 """
 
@@ -27,7 +27,13 @@ from daskcluster.kernels.candidates import (
     measure,
 )
 from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.panel_maxima import best_panels, lowest_bit, rows_reaching
+from daskcluster.kernels.panel_maxima import (
+    WINNERS,
+    find_winners,
+    lowest_bit,
+    rows_reaching,
+    take_winners,
+)
 from daskcluster.kernels.panels import Tile, scores_in_panel
 from daskcluster.kernels.projected_centres import project_block
 from daskcluster.kernels.quantized_centres import QuantizedCentres
@@ -46,7 +52,7 @@ _GROUP_BYTES = 192 << 10
 _INT_BYTES = 4
 
 _QUEUE = 64
-"""Centres that wait to be measured while their memory is fetched."""
+"""Centres that wait for the next bound, or to be measured, while their memory is fetched."""
 
 
 @kernel
@@ -75,57 +81,80 @@ def _score(words, bounds, n_panels, features, maxima, here, group, shape, dot): 
 
 
 @kernel
-def _settle(flat, begin, centres, d, place, maxima, base, state, queue, limits, counts):  # type: ignore[no-untyped-def]
+def _turn(words, at, features, lines, size, shape):  # type: ignore[no-untyped-def]
+    """OUT: lines: the words of each row of a block, one after the other."""
+    block = shape[0] * shape[1]
+    for q in range(features):
+        for r in range(block):
+            lines[r * size + q] = words[at + q * block + r]
+
+
+@kernel
+def _settle(flat, begin, centres, d, place, fine, maxima, base, state, queue, limits, counts):  # type: ignore[no-untyped-def]
     """Measure all centres that may be nearest to rows of a block.
 
-    `place` is (fine words, start of the block in them, fine bounds, features, scratch), and `limits` is
-    (rows, panels, most centres of a row, (largest squared length, `Errors.top`), tile, winners (block,),
-    the centre in each lane).
+    `place` is (words, start of the block in them, bounds, features, scratch) of the tile, `fine` is (lines
+    of the rows, lines of the centres, size) or of size 0, and `limits` is (rows, panels, most centres of a
+    row, (largest squared length, `Errors.top`), tile, winners (block,), the centre in each lane).
     """
     # One function, since each call would count references to all the arrays of a state.
     count, n_panels, most, (longest, top), tile, winner, order = limits
     (words, at, bounds, features, found), (height, vectors, width, dot) = place, tile
     block, (rows, numbers, values), waiting = vectors * width, queue, 0
-    coarse, fine, first = state.coarse.limits, state.fine.limits, state.first
-    best_panels(maxima, base, n_panels, winner, vectors, width)
+    coarse, first, (_, lines, size) = state.coarse.limits, state.first, fine
+    find_winners(maxima, base, n_panels, winner, vectors, width)
     _clear(state, top)
     for r in range(block):
+        best = winner[r]
         # A row that is not finite has no winner.
-        if r >= count or winner[r] < 0 or not state.fine.lengths[r] < longest:
-            coarse[r], fine[r] = top, top
+        if r >= count or best < 0 or not state.fine.lengths[r] < longest:
+            coarse[r], state.fine.limits[r] = top, top
             continue
-        start = winner[r] * (features + 1) * height
-        scores_in_panel(words, at + r, bounds, start, features, found, height, block, dot)
-        lane = 0
-        for other in range(1, height):
-            lane = other if found[other] > found[lane] else lane
-        first[r] = order[winner[r] * height + lane]
-        rows[waiting], numbers[waiting], values[waiting] = r, first[r], top
+        scores_in_panel(
+            words, at + r, bounds, best * height * (features + 1), features, found, height, block,
+            np.int32(top), dot,
+        )  # fmt: skip
+        lane = best * height + found[:height].argmax()
+        first[r] = order[lane]
+        rows[waiting], numbers[waiting], values[waiting] = r, lane, top
         fetch_row(centres, first[r] * d, d)
         waiting += 1
-    measure(flat, begin, centres, d, queue, waiting, state, top)
+    measure(flat, begin, centres, d, fine, order, queue, waiting, state, top, dot, counts)
     waiting = 0
-    for p in range(n_panels):
-        mask = rows_reaching(maxima, base + p * block, coarse, vectors, width)
-        start = p * (features + 1) * height
+    for turn in range(-WINNERS, n_panels):
+        p, ahead = turn, (turn + WINNERS) * block
+        if turn < 0:
+            mask = take_winners(maxima, base, winner, ahead, coarse, block)
+        else:
+            mask = rows_reaching(maxima, base + p * block, coarse, vectors, width)
         while mask != 0:
             r = lowest_bit(mask)
             mask &= mask - 1
+            p = winner[ahead + r] if turn < 0 else p
+            start = p * height
             counts[1] += 1
-            scores_in_panel(words, at + r, bounds, start, features, found, height, block, dot)
-            for lane in range(height):
-                j = order[p * height + lane]
-                if found[lane] >= fine[r] and j >= 0 and j != first[r]:
-                    rows[waiting], numbers[waiting], values[waiting] = r, j, found[lane]
-                    fetch_row(centres, j * d, d)
+            reaching = scores_in_panel(
+                words, at + r, bounds, start * (features + 1), features, found, height, block,
+                coarse[r], dot,
+            )  # fmt: skip
+            while reaching != 0:
+                lane = lowest_bit(reaching)
+                reaching &= reaching - 1
+                j = order[start + lane]
+                if j >= 0 and j != first[r]:
+                    rows[waiting], numbers[waiting], values[waiting] = r, start + lane, found[lane]
+                    if size == 0:
+                        fetch_row(centres, j * d, d)
+                    else:
+                        fetch_row(lines, (start + lane) * size, size)
                     waiting += 1
-        if waiting > _QUEUE:
-            measure(flat, begin, centres, d, queue, waiting, state, top)
+        if waiting > _QUEUE or turn < 0:
+            measure(flat, begin, centres, d, fine, order, queue, waiting, state, top, dot, counts)
             waiting = 0
             for r in range(block):
                 if state.measured[r] > most:
-                    coarse[r], fine[r] = top, top
-    measure(flat, begin, centres, d, queue, waiting, state, top)
+                    coarse[r], state.fine.limits[r] = top, top
+    measure(flat, begin, centres, d, fine, order, queue, waiting, state, top, dot, counts)
 
 
 @cache
@@ -137,18 +166,21 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int) -> Any:
 
     def search(rows, arrays, fine, coarse, axes, most, blocks, group, labels, counts):  # type: ignore[no-untyped-def]
         # OUT: labels (n,), UNDECIDED where the search gives up; counts: see `nearest_pruned`.
-        # `fine` and `coarse` are (bounds, mean, features, levels, errors); those of features and of
-        # coordinates on `axes`, if there are any.
+        # `fine` and `coarse` are (bounds, mean, features, levels, errors): lines of features and panels of
+        # coordinates on `axes`, or twice panels of features.
         (n, d), (table, offset, first, order), projected = rows.shape, arrays, axes.size > 0
         flat, centres = rows.reshape(n * d), table.reshape(table.size)
-        panels, mean, features, levels, errors = fine
-        bounds, n_panels = panels.reshape(panels.size), len(panels)
-        head_panels, head_mean, n_heads, head_levels, head_errors = coarse
-        m, head_bounds = head_levels.m, head_panels.reshape(head_panels.size)
+        fine_bounds, mean, n_words, levels, errors = fine
+        panels, head_mean, n_heads, head_levels, head_errors = coarse
+        bounds, n_panels, m = panels.reshape(panels.size), len(panels), head_levels.m
+        lines, size = fine_bounds.reshape(fine_bounds.size), 0
+        if projected:
+            size = fine_bounds.shape[1]
+        row_lines = np.zeros(block * size, bounds.dtype)
         packed, heads = aligned((d + 3) * block, offset), aligned((m + 3) * block, offset)
         packed[d * block :], heads[m * block :] = 0.0, 0.0  # complete a quad
         words, head_words = (
-            aligned(blocks * features * block, bounds), aligned(blocks * n_heads * block, bounds)
+            aligned(blocks * n_words * block, bounds), aligned(blocks * n_heads * block, bounds)
         )  # fmt: skip
         no_rests, rests = np.zeros(block), np.zeros(block)
         maxima = aligned(blocks * n_panels * block, bounds)
@@ -158,7 +190,7 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int) -> Any:
         limits, nearest, numbers = (
             np.empty((2, block), bounds.dtype), np.empty(block), np.empty((4, block), np.int64),
         )  # fmt: skip
-        winner = np.empty(block, np.int32)
+        winner = np.empty(WINNERS * block, np.int32)
         close, distances = np.empty((block, MOST_CLOSE), np.int64), np.empty((block, MOST_CLOSE))
         for start in range(0, n, blocks * block):
             here = min(blocks, -(-(n - start) // block))
@@ -166,7 +198,7 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int) -> Any:
                 begin = first_row(start + b * block, block, n)
                 pack_rows(flat, n, d, begin, offset, packed, 0, shape)
                 quantize_block(
-                    packed, mean, no_rests, words, b * features * block,
+                    packed, mean, no_rests, words, b * n_words * block,
                     (described[0, b], described[1, b], described[2, b]), errors, levels, shape,
                 )  # fmt: skip
                 if projected:
@@ -176,23 +208,23 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int) -> Any:
                         (described[3, b], described[4, b], described[5, b]), head_errors,
                         head_levels, shape,
                     )  # fmt: skip
-            if projected:
-                _score(head_words, head_bounds, n_panels, n_heads, maxima, here, group, shape, dot)
-            else:
-                _score(words, bounds, n_panels, features, maxima, here, group, shape, dot)
+            scored = head_words if projected else words
+            _score(scored, bounds, n_panels, n_heads, maxima, here, group, shape, dot)
             for b in range(here):
                 ours = Bounded(described[0, b], described[1, b], limits[0], errors.scale)
                 theirs = ours
                 if projected:
                     theirs = Bounded(described[3, b], described[4, b], limits[1], head_errors.scale)
+                    _turn(words, b * n_words * block, n_words, row_lines, size, shape)
                 state = BlockState(
                     theirs, ours, described[2, b], nearest, numbers[0], numbers[1], numbers[2],
                     numbers[3], close, distances,
                 )  # fmt: skip
                 begin, count = first_row(start + b * block, block, n), min(block, n)
-                place = words, b * features * block, bounds, features, scratch
+                place = scored, b * n_heads * block, bounds, n_heads, scratch
                 _settle(
-                    flat, begin, centres, d, place, maxima, b * n_panels * block, state, queue,
+                    flat, begin, centres, d, place, (row_lines, lines, size), maxima,
+                    b * n_panels * block, state, queue,
                     (count, n_panels, most, (errors.most, errors.top), (height, vectors, width, dot),
                      winner, order), counts,
                 )  # fmt: skip
@@ -215,6 +247,7 @@ class PrunedCentres:
     first : ndarray of shape (k,)
         First terms -|c'|^2 / 2 of their scores.
     features : QuantizedCentres
+        In lines if there are heads, else in panels.
     heads : QuantizedCentres or None
         Those of coordinates on a few axes, whose bounds come first.
     order : ndarray of shape (k,), int, or None
@@ -231,7 +264,8 @@ class PrunedCentres:
     @cached_property
     def lanes(self) -> np.ndarray:
         """The centre in each lane; -1 for none."""
-        found = np.full(len(self.features.bounds) * self.features.tile.height, -1)
+        height = self.features.tile.height
+        found = np.full(-(-len(self.centres) // height) * height, -1)
         k = len(self.centres)
         found[:k] = np.arange(k) if self.order is None else self.order
         return found
@@ -253,12 +287,13 @@ def nearest_pruned(
 
     Returns
     -------
-    ndarray of shape (3,), int64
-        How many centres were measured, panels were looked through, and canonical scores were computed.
+    ndarray of shape (4,), int64
+        How many centres were measured, panels were looked through, canonical scores were computed, and
+        centres had both bounds computed.
     """
-    counts, fine = np.zeros(3, np.int64), centres.features
+    counts, fine = np.zeros(4, np.int64), centres.features
     coarse = fine if centres.heads is None else centres.heads
-    n_panels, tile = len(fine.bounds), fine.tile
+    n_panels, tile = len(coarse.bounds), fine.tile
     blocks = _SCRATCH_BYTES // (n_panels * tile.rows * _INT_BYTES)
     group = _GROUP_BYTES // ((coarse.features + 1) * tile.height * _INT_BYTES)
     arrays = centres.centres, centres.offset, centres.first, centres.lanes

@@ -17,7 +17,7 @@ import numpy as np
 
 from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.candidates import Errors, errors_of
-from daskcluster.kernels.dot_product import LEVELS, QUAD
+from daskcluster.kernels.dot_product import LEVELS, LINE, QUAD
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import Panels, Tile, panels_of, vector_width
 from daskcluster.kernels.projected_centres import Projection, Slack, project_points
@@ -81,6 +81,8 @@ class QuantizedCentres:
     ----------
     bounds : ndarray of shape (n_panels, (features + 1) * height), int32
         Panels of the centres: first terms, then four coordinates in each integer, and one with the rests.
+        Or (n_panels * height, size), a line for each lane of the panels: coordinates, zeros up to a
+        multiple of `daskcluster.kernels.dot_product.LINE`, and the first term.
     mean : ndarray of shape (4 * ceil(n_coordinates / 4),)
         Mean of the centres' coordinates, and zeros.
     axes : ndarray of shape (n_segments, n_axis_panels, size)
@@ -104,13 +106,22 @@ class QuantizedCentres:
     @property
     def features(self) -> int:
         """Integers of a bound."""
-        return self.bounds.shape[1] // self.tile.height - 1
+        return len(self.mean) // QUAD + (self.levels.m > 0)
 
     def packed(self) -> tuple[Any, ...]:
         """Return bounds, mean, features, levels and errors, as the search takes them."""
         return (
             read_only(self.bounds), read_only(self.mean), self.features, self.levels, self.errors
         )  # fmt: skip
+
+    def in_lines(self) -> QuantizedCentres:
+        """Return the same in lines, which are read one by one."""
+        height, features = self.tile.height, self.features
+        points = self.bounds.reshape(len(self.bounds), -1, height).transpose(0, 2, 1)
+        lines = np.zeros((len(points) * height, -(-(features + 1) // LINE) * LINE), np.int32)
+        by_panel = lines.reshape(len(points), height, -1)
+        by_panel[:, :, :features], by_panel[:, :, -1] = points[:, :, 1:], points[:, :, 0]
+        return replace(self, bounds=lines)
 
 
 def quantize_centres(

@@ -7,7 +7,16 @@ import pytest
 from numba import njit
 
 from daskcluster.kernels import dot_product
-from daskcluster.kernels.dot_product import LEVELS, MADD, NO_DOT, SDOT, VNNI, best_dot
+from daskcluster.kernels.dot_product import (
+    LEVELS,
+    LINE,
+    MADD,
+    NO_DOT,
+    SDOT,
+    VNNI,
+    best_dot,
+    product_of_lines,
+)
 from daskcluster.kernels.panel_maxima import best_panels, lowest_bit, rows_reaching
 from daskcluster.kernels.panels import scores_in_panel
 from daskcluster.kernels.register_tile import panel_maxima_tile
@@ -21,20 +30,30 @@ with_vnni = pytest.mark.skipif(BEST != VNNI, reason="the CPU has no VPDPBUSD")
 
 
 @njit
-def _with_madd(words, panel, quads, most, scores):  # type: ignore[no-untyped-def]
+def _with_madd(words, panel, quads, most, scores, limit):  # type: ignore[no-untyped-def]
     panel_maxima_tile(words, 0, panel, 0, quads, most, 0, HEIGHT, VECTORS, WIDTH, MADD)
-    scores_in_panel(words, 3, panel, 0, quads, scores, HEIGHT, BLOCK, MADD)
+    return scores_in_panel(words, 3, panel, 0, quads, scores, HEIGHT, BLOCK, limit, MADD)
 
 
 @njit
-def _with_vnni(words, panel, quads, most, scores):  # type: ignore[no-untyped-def]
+def _with_vnni(words, panel, quads, most, scores, limit):  # type: ignore[no-untyped-def]
     panel_maxima_tile(words, 0, panel, 0, quads, most, 0, HEIGHT, VECTORS, WIDTH, VNNI)
-    scores_in_panel(words, 3, panel, 0, quads, scores, HEIGHT, BLOCK, VNNI)
+    return scores_in_panel(words, 3, panel, 0, quads, scores, HEIGHT, BLOCK, limit, VNNI)
 
 
 @njit
-def _scan(maxima, n_panels, limits, winner):  # type: ignore[no-untyped-def]
-    best_panels(maxima, 0, n_panels, winner, VECTORS, WIDTH)
+def _lines_with_madd(row, centre):  # type: ignore[no-untyped-def]
+    return product_of_lines(row, 0, centre, 0, 2 * LINE, MADD)
+
+
+@njit
+def _lines_with_vnni(row, centre):  # type: ignore[no-untyped-def]
+    return product_of_lines(row, 0, centre, 0, 2 * LINE, VNNI)
+
+
+@njit
+def _scan(maxima, first, n_panels, every, limits, winner):  # type: ignore[no-untyped-def]
+    best_panels(maxima, 0, first, n_panels, every, winner, 0, VECTORS, WIDTH)
     mask = rows_reaching(maxima, 0, limits, VECTORS, WIDTH)
     return mask, lowest_bit(mask)
 
@@ -65,10 +84,16 @@ def test_sums_are_exact_at_the_limits_of_the_levels(dot: int, quads: int) -> Non
     panel = np.concatenate([first[None], quads_of(centres, np.int8)])
     most, scores = aligned(np.zeros(BLOCK)), np.zeros(8, np.int32)
     run = _with_madd if dot == MADD else _with_vnni
-    run(aligned(quads_of(rows, np.uint8)), aligned(panel), quads, most, scores)
     expected = rows @ centres.T + first
+    limit = np.int32(np.sort(expected[3])[2])
+    reaching = run(aligned(quads_of(rows, np.uint8)), aligned(panel), quads, most, scores, limit)
     assert np.array_equal(most, expected.max(axis=1))
     assert np.array_equal(scores[:HEIGHT], expected[3])
+    assert reaching == sum(1 << lane for lane in range(HEIGHT) if expected[3, lane] >= limit)
+    lines = np.zeros((2, 2 * LINE), np.int32)
+    lines[0, :quads], lines[1, :quads] = panel[1:, 0], quads_of(rows, np.uint8)[:, 3]
+    multiply = _lines_with_madd if dot == MADD else _lines_with_vnni
+    assert multiply(lines[1], lines[0]) == expected[3, 0] - first[0]
 
 
 def test_scans_find_the_first_best_panel_and_the_rows_that_reach_their_limits() -> None:
@@ -76,8 +101,11 @@ def test_scans_find_the_first_best_panel_and_the_rows_that_reach_their_limits() 
     winner, limits = np.empty(BLOCK, np.int32), np.full(BLOCK, 3, np.int32)
     maxima[0, 4:] = -9
     maxima[0, [5, 9]] = 3
-    mask, lowest = _scan(aligned(maxima), 7, limits, winner)
-    assert np.array_equal(winner, maxima.argmax(axis=0))
+    for first, every in ((0, 1), (1, 3), (6, 8), (3, 2)):
+        mask, lowest = _scan(aligned(maxima), first, 7, every, limits, winner)
+        assert np.array_equal(winner, first + every * maxima[first::every].argmax(axis=0))
+    _scan(aligned(maxima), 9, 7, 10, limits, winner)
+    assert (winner == -1).all()
     reached = [r for r in range(BLOCK) if maxima[0, r] >= 3]
     assert [r for r in range(BLOCK) if mask >> r & 1] == reached
     assert lowest == reached[0]

@@ -63,6 +63,7 @@ def pack_or_none(
         features = quantize_centres(centres, panels, rows, dot, order=order)
     if features is None or (axes is not None and heads is None):
         return None
+    features = features if heads is None else features.in_lines()
     return PrunedCentres(centres, panels.offset, first_terms(panels), features, heads, order)
 
 
