@@ -46,7 +46,7 @@ class DaskPlacement(Placement):
         self._travels = travels
         self._cleanup = cleanup
         self._rows = DistributedRows(client, source, source.partitions, travels=travels)
-        stays = not (travels or source.in_memory)
+        stays = footprint.keeps_rows and not (travels or source.in_memory)
         self._cache = ResidentCache(
             client,
             [stop - start for start, stop in self._rows.spans],

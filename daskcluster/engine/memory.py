@@ -42,6 +42,9 @@ class Footprint:
     ahead_bytes : int
         Held by that process between passes only: rows that batches are drawn from. If the limit leaves less
         room, fewer rows are read.
+    keeps_rows : bool
+        Partitions stay in memory between passes where there is room. False for one or two passes, which
+        would fill the memory to save little.
     """
 
     thread_bytes: int = 0
@@ -49,10 +52,14 @@ class Footprint:
     process_bytes: int = 0
     home_bytes: int = 0
     ahead_bytes: int = 0
+    keeps_rows: bool = True
 
     def of_workers(self) -> Footprint:
         """Return the footprint of the workers, where another process runs the steps."""
         return replace(self, home_bytes=0, ahead_bytes=0)
+
+
+ONE_PASS = Footprint(keeps_rows=False)
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,8 @@ class MemoryPlan:
     residents : int
         Number of partitions that stay in memory between passes.
     limit : int
+    keeps_rows : bool
+        See `Footprint`.
     """
 
     baseline: int
@@ -73,6 +82,7 @@ class MemoryPlan:
     resident: int
     residents: int
     limit: int
+    keeps_rows: bool = True
 
     @property
     def projected(self) -> int:
@@ -126,7 +136,8 @@ def project(
             _refusal(base, working, state, limit, largest, n_threads, n_processes)
             + _at_home(footprint.home_bytes)
         )
-    return with_state(MemoryPlan(base, working, state, 0, 0, limit), dataset, state)
+    plan = MemoryPlan(base, working, state, 0, 0, limit, footprint.keeps_rows)
+    return with_state(plan, dataset, state)
 
 
 def thread_rows(dataset: Dataset, spans: Iterable[Range]) -> int:
@@ -141,7 +152,7 @@ def _largest(dataset: Dataset, spans: Iterable[Range]) -> int:
 
 def with_state(plan: MemoryPlan, dataset: Dataset, state: int) -> MemoryPlan:
     """Return the plan with `state` bytes of per-row state; resident partitions get the rest."""
-    if dataset.in_memory:
+    if dataset.in_memory or not plan.keeps_rows:
         return replace(plan, state=state)
     shared = int(plan.limit * RESIDENT_SHARE)
     room = min(shared, plan.limit - plan.working) - plan.baseline - state

@@ -25,6 +25,7 @@ from daskcluster.chunkwise.assign import (
 )
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.cells import is_xarray, map_cells
@@ -290,7 +291,7 @@ class CentreEstimator(ClusterEstimator):
         check_is_fitted(self)
         dataset = fit_dataset(self, X, sample_weight, reset=False)
         engine = choose_engine(self.engine, dataset)
-        with engine.place(dataset) as placement:
+        with engine.place(dataset, footprint=ONE_PASS) as placement:
             rows = ScaledPlacement(placement)
             centres = self._row_params(dataset).centres
             found = score_rows(rows, centres)
@@ -313,7 +314,7 @@ class CentreEstimator(ClusterEstimator):
             return map_blocks(X, fn, params, dtype, width, normalize=self.metric == "cosine")
         dataset = fit_dataset(self, X, None, reset=False)
         params = self._row_params(dataset, most)
-        with choose_engine(self.engine, dataset).place(dataset) as placement:
+        with choose_engine(self.engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
             return results_of_rows(placement, fn, params, dtype, width)
 
     def _checked_most(self, n_nearest: int | None, return_distance: bool) -> int:

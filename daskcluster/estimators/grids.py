@@ -33,6 +33,7 @@ from daskcluster.data.nodes import metadata_digest, open_array, warn_of_missing_
 from daskcluster.data.open import open_dataset, open_url
 from daskcluster.data.zarr import location_of
 from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import (
     InvalidDataError,
     InvalidParameterError,
@@ -268,7 +269,7 @@ def _masked(
     if nodata is None:
         return Grid(dataset, GridShape(shape, None, template))
     chosen = choose_engine(engine, dataset)
-    with chosen.place(dataset, callbacks=callbacks) as placement:
+    with chosen.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
         complete = complete_of(placement, nodata)
     refuse_nothing(complete, shape)
     rows = without_incomplete(dataset, complete, nodata)

@@ -15,6 +15,7 @@ from daskcluster.data.grid_files import GRID_KINDS, write_grid
 from daskcluster.data.label_files import is_file_output, write_label_file
 from daskcluster.data.sink import ArraySink, GroupSink, ZarrSink
 from daskcluster.engine.engine import Engine, Placement
+from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.operations import output_blocks
 from daskcluster.estimators.checkpoint_header import fingerprint_of_rows
 from daskcluster.events import Callback
@@ -120,7 +121,7 @@ class Labels:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if self._array is None:
-            with self._engine.place(self._dataset) as placement:
+            with self._engine.place(self._dataset, footprint=ONE_PASS) as placement:
                 self._array = results_of_rows(
                     placement, self._fn, self._params, np.int32, name="labels"
                 )
@@ -240,7 +241,7 @@ def save_rows(
     )
     with sink.staging:
         if computed is None:
-            with engine.place(dataset, callbacks=callbacks) as placement:
+            with engine.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
                 placement.map_rows(fn, sink, params, prepare=prepare_rows, name="labels")
         else:
             for first, last in output_blocks(dataset, sink.block_rows):

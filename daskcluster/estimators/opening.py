@@ -27,6 +27,7 @@ from daskcluster.data.sink import ArraySink
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement
+from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.events import Callback
@@ -177,7 +178,7 @@ def without_missing(
     if dataset.dtype.kind in "biu":
         return dataset
     chosen = choose_engine(engine, dataset)
-    with chosen.place(dataset, callbacks=callbacks) as placement:
+    with chosen.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
         if missing == "drop":
             complete = complete_of(placement)
             if not complete.any():
@@ -261,7 +262,9 @@ def learn_scaling(
 ) -> FeatureScaling:
     """Return the scaling of the rows of `dataset`. One pass; the bits depend on the rows alone."""
     sparse = isinstance(dataset, SparseDataset)
-    with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
+    with choose_engine(engine, dataset).place(
+        dataset, callbacks=callbacks, footprint=ONE_PASS
+    ) as placement:
         rows = ScaledPlacement(placement)
         origin = rows.origin.astype(np.float64)
         origin = np.zeros_like(origin) if sparse else origin

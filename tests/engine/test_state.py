@@ -16,7 +16,7 @@ from daskcluster.engine.cache import cached_bytes
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
-from daskcluster.engine.memory import BASELINE_BYTES, READ_AHEAD_BYTES, Footprint
+from daskcluster.engine.memory import BASELINE_BYTES, ONE_PASS, READ_AHEAD_BYTES, Footprint
 from tests.engine import reductions as r
 
 MIB = 1024**2
@@ -145,6 +145,17 @@ def test_room_on_workers_counts_what_others_hold_and_not_what_gives_way(
             second._baselines = first._baselines
             assert room - second.state_room() >= size + 8 * dataset.n_rows
             assert room - second.state_room() < size + 9 * dataset.n_rows
+
+
+def test_one_pass_keeps_no_rows(engine: Engine, stored: Path, integers: np.ndarray) -> None:
+    dataset = open_dataset(str(stored))
+    assert engine.plan(dataset).resident == integers.nbytes
+    assert engine.plan(dataset, ONE_PASS).resident == 0
+    for footprint, n_read in ((None, 1), (ONE_PASS, 2)):
+        with engine.place(dataset, footprint=footprint) as placed:
+            for _ in range(2):
+                assert placed.reduce(r.SUM, {"factor": 1})[1] == int(integers.sum())
+            assert placed.traffic.bytes_read == n_read * integers.nbytes
 
 
 def test_resident_rows_give_way_to_state_that_was_not_announced(

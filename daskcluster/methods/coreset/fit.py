@@ -145,4 +145,5 @@ class CoresetDraw:
 def coreset_footprint(dataset: Dataset, size: int) -> Footprint:
     """Return the memory of drawing a coreset: tasks hold the rows that they draw, which are joined once."""
     row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
-    return Footprint(thread_bytes=2 * min(size, dataset.n_rows) * (row_bytes + 48))
+    drawn = 2 * min(size, dataset.n_rows) * (row_bytes + 48)
+    return Footprint(thread_bytes=drawn, keeps_rows=False)

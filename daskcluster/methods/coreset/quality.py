@@ -17,6 +17,7 @@ from daskcluster.data.open import open_dataset
 from daskcluster.data.recipes import for_metric
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError
 from daskcluster.estimators.opening import scaled_like
@@ -235,7 +236,9 @@ def coreset_quality(
     dataset = for_metric(dataset, metric)
     _check_features(dataset, few)
     dtype = compute_dtype(dataset.dtype)
-    with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
+    with choose_engine(engine, dataset).place(
+        dataset, callbacks=callbacks, footprint=ONE_PASS
+    ) as placement:
         found = true_costs(ScaledPlacement(placement), [c.astype(dtype) for c in sets.values()])
     return compared(costs, found, few.n_rows)
 

@@ -10,6 +10,7 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.data_statistics import refuse_large
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.methods.coreset.quality import true_costs
@@ -44,7 +45,7 @@ def quantization_error(
     """
     dataset = open_dataset(X, weights=sample_weight)
     wanted = _checked(centres, dataset, "centres")
-    with choose_engine(engine, dataset).place(dataset) as placement:
+    with choose_engine(engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
         found = score_rows(ScaledPlacement(placement), wanted)
     if not mean:
         return found.inertia
@@ -95,7 +96,7 @@ def relative_error(
     known = isinstance(reference, (int, float, np.number)) and not isinstance(reference, bool)
     if not known:
         sets.append(_checked(reference, dataset, "reference centres"))
-    with choose_engine(engine, dataset).place(dataset) as placement:
+    with choose_engine(engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
         found = true_costs(ScaledPlacement(placement), sets)
     error, other = found[0], float(reference) if known else found[1]
     if not other > 0.0:

@@ -17,6 +17,7 @@ from daskcluster.chunkwise.assign import (
 from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.data.recipes import for_metric
 from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.examples import Examination, examine_rows
@@ -57,7 +58,7 @@ class CentreJobs:
         params = _row_params(model, dataset)
         chosen = choose_engine(engine, dataset)
         rows = for_metric(dataset, model.metric)
-        with chosen.place(rows, callbacks=callbacks) as placement:
+        with chosen.place(rows, callbacks=callbacks, footprint=ONE_PASS) as placement:
             return score_rows(ScaledPlacement(placement), params.centres)
 
     def score(

@@ -10,6 +10,7 @@ from daskcluster.chunkwise.labelled import ComputedLabels
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
+from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidDataError
 from daskcluster.estimators.examples import Examination, examine_rows
@@ -63,7 +64,7 @@ class MixtureJobs:
         """Return size, weight and cost of every cluster, with rows of `dataset` at their nearest mean."""
         means = _gaussians(model, dataset).means
         chosen = choose_engine(engine, dataset)
-        with chosen.place(dataset, callbacks=callbacks) as placement:
+        with chosen.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
             return score_rows(ScaledPlacement(placement), means)
 
     def score(
@@ -72,7 +73,7 @@ class MixtureJobs:
         """Return the inertia about the nearest means, and the mean log-density. Two passes."""
         gaussians = _gaussians(model, dataset)
         chosen = choose_engine(engine, dataset)
-        with chosen.place(dataset, callbacks=callbacks) as placement:
+        with chosen.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
             rows = ScaledPlacement(placement)
             inertia = score_rows(rows, gaussians.means).inertia
             total, weight = log_likelihood(rows, gaussians)

@@ -17,6 +17,7 @@ from daskcluster.data.sparse import SparseDataset
 from daskcluster.elementary import log
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
+from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.base import OnScale, SharesEngine
@@ -96,7 +97,10 @@ def save_posteriors(
         mark=fingerprint_of_rows(dataset, params, stored_posteriors),
         resume=resume,
     )
-    with sink.transaction(), engine.place(dataset, callbacks=callbacks) as placement:
+    with (
+        sink.transaction(),
+        engine.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement,
+    ):
         placement.map_rows(stored_posteriors, sink, params, prepare=prepare_rows, name="posteriors")
 
 
@@ -346,7 +350,7 @@ class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
             return map_blocks(X, fn, params, dtype)
         dataset = dense_dataset(self, X, None, reset=False)
         params = MixtureRowParams.of(self._gaussians(dataset.dtype), max(1, width))
-        with choose_engine(self.engine, dataset).place(dataset) as placement:
+        with choose_engine(self.engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
             return results_of_rows(placement, fn, params, dtype, width)
 
     def _likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float, int]:
@@ -354,7 +358,7 @@ class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
         check_is_fitted(self)
         dataset = dense_dataset(self, X, sample_weight, reset=False)
         gaussians = self._gaussians(dataset.dtype)
-        with choose_engine(self.engine, dataset).place(dataset) as placement:
+        with choose_engine(self.engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
             return *log_likelihood(ScaledPlacement(placement), gaussians), dataset.n_rows
 
     def n_parameters(self) -> int:

@@ -16,6 +16,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.data.sink import ZarrSink
 from daskcluster.data.writer import write_rows_at
 from daskcluster.engine.engine import Engine
+from daskcluster.engine.memory import ONE_PASS
 from daskcluster.methods.streaming.refit import StreamCentres
 from daskcluster.methods.streaming.service.folding import Folded
 from daskcluster.sparse_rows import SparseRows
@@ -152,7 +153,7 @@ class LabelWriter:
         distances = None if self.distances is None else sink(self.distances, np.float64)
         sinks = [labels] if distances is None else [labels, distances]
         try:
-            with engine.place(dataset) as placement:
+            with engine.place(dataset, footprint=ONE_PASS) as placement:
                 placement.map_rows(label_spells, TwoSinks(labels, distances), params, name="labels")
             for each in sinks:
                 each.commit()
