@@ -149,8 +149,19 @@ class PreparedCentres:
         if isinstance(rows, SparseRows):
             panels = self.sparse_panels
             sparse_search.nearest_two_sparse(*csr(rows), panels, labels, second, scores)
-        else:
+            return
+        search = self._search_for(rows)
+        if search is None:
             tile.nearest_two(rows, self.panels, labels, second, scores)
+            return
+        left = search.nearest_two(rows, labels, second, scores)
+        if len(left):
+            found = np.empty((2, len(left)), np.int32)
+            measured = None if scores is None else np.empty((len(left), 2), scores.dtype)
+            tile.nearest_two(rows[left], self.panels, *found, measured)
+            labels[left], second[left] = found
+            if scores is not None:
+                scores[left] = measured
 
     def nearest_and_sum(
         self,

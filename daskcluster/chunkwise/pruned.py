@@ -33,7 +33,7 @@ from daskcluster.kernels.candidates import UNDECIDED, errors_of
 from daskcluster.kernels.dot_product import best_dot
 from daskcluster.kernels.panels import Panels
 from daskcluster.kernels.projected_centres import Projection
-from daskcluster.kernels.pruned_search import PrunedCentres, nearest_pruned
+from daskcluster.kernels.pruned_search import PrunedCentres, nearest_pruned, nearest_two_pruned
 from daskcluster.kernels.quantized_centres import first_terms, quantize_centres
 
 _LEAST_CENTRES, _LEAST_SCORES = 128, 1 << 14
@@ -70,8 +70,18 @@ class PrunedSearch:
     def nearest(self, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Label rows; return which of them need the search of all centres."""
         nearest_pruned(rows, self._packed, self._most, labels)
+        return self._left(labels)
+
+    def nearest_two(
+        self, rows: np.ndarray, labels: np.ndarray, second: np.ndarray, scores: np.ndarray | None
+    ) -> np.ndarray:
+        """Label rows twice; return which of them need the search of all centres."""
+        nearest_two_pruned(rows, self._packed, self._most, labels, second, scores)
+        return self._left(labels)
+
+    def _left(self, labels: np.ndarray) -> np.ndarray:
         left = np.flatnonzero(labels == UNDECIDED)
-        self._rows += len(rows)
+        self._rows += len(labels)
         self._given_up += len(left)
         return left
 

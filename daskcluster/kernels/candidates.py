@@ -134,10 +134,13 @@ class BlockState(NamedTuple):
         form.
     reach : ndarray of shape (block,)
         By how much rough squared distances may differ if their order is not certain.
-    nearest : ndarray of shape (block,)
-        Rough squared distance of the best centre so far.
-    chosen, first : ndarray of shape (block,), int64
-        The best centre so far, and the winner of the bounds.
+    nearest, worst : ndarray of shape (block,)
+        Rough squared distances of the best centre so far, and of the last one that is kept: the same array,
+        or that of the second best.
+    chosen : ndarray of shape (block,), int64
+        The best centre so far.
+    first : ndarray of shape (1, block) or (2, block), int64
+        As many winners of the bounds as are kept, which are measured first.
     measured, n_close : ndarray of shape (block,), int64
         Centres that were measured, and those of them that may be the nearest.
     close, distances : ndarray of shape (block, MOST_CLOSE)
@@ -148,6 +151,7 @@ class BlockState(NamedTuple):
     fine: Bounded
     reach: Any
     nearest: Any
+    worst: Any
     chosen: Any
     first: Any
     measured: Any
@@ -164,14 +168,16 @@ def _raise_limit(bounded, r, distance, top):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def measure(flat, begin, centres, d, fine, order, queue, waiting, state, top, dot, counts):  # type: ignore[no-untyped-def]
+def measure(flat, begin, centres, d, fine, order, queue, waiting, state, limit, dot, counts):  # type: ignore[no-untyped-def]
     """Measure centres of a queue (row, lane, coarse bound) whose bounds reach the limits of the row.
 
-    `fine` is (lines of the rows, lines of the centres, size), or of size 0 if all bounds are of one form.
+    `fine` is (lines of the rows, lines of the centres, size), or of size 0 if all bounds are of one form,
+    and `limit` is (`Errors.top`, most centres of a row).
     """
+    top, most = limit
     (rows, numbers, bounds), (row_lines, lines, size) = queue, fine
     limits, coarse = state.fine.limits, state.coarse.limits
-    nearest, n_close = state.nearest, state.n_close
+    nearest, worst, n_close = state.nearest, state.worst, state.n_close
     for i in range(waiting):
         r, at = rows[i], numbers[i]
         if not bounds[i] >= coarse[r]:
@@ -184,12 +190,19 @@ def measure(flat, begin, centres, d, fine, order, queue, waiting, state, top, do
         j = order[at]
         distance = rough_squared_distance(flat, (begin + r) * d, centres, j * d, d)
         state.measured[r] += 1
-        if distance > nearest[r] + state.reach[r]:
+        if state.measured[r] > most:
+            limits[r], coarse[r] = top, top
             continue
-        if distance < nearest[r]:
-            nearest[r], state.chosen[r] = distance, j
-            _raise_limit(state.coarse, r, distance, top)
-            _raise_limit(state.fine, r, distance, top)
+        if distance > worst[r] + state.reach[r]:
+            continue
+        if distance < worst[r]:
+            if distance < nearest[r]:
+                worst[r] = nearest[r]
+                nearest[r], state.chosen[r] = distance, j
+            else:
+                worst[r] = distance
+            _raise_limit(state.coarse, r, worst[r], top)
+            _raise_limit(state.fine, r, worst[r], top)
         if n_close[r] < MOST_CLOSE:
             state.close[r, n_close[r]] = j
             state.distances[r, n_close[r]] = distance
@@ -199,25 +212,66 @@ def measure(flat, begin, centres, d, fine, order, queue, waiting, state, top, do
 @kernel
 def label_rows(flat, begin, count, centres, offset, first, d, state, top, labels, counts):  # type: ignore[no-untyped-def]
     """Label the rows of a block once all their candidates are measured; OUT: labels from `begin` on."""
+    best, winners = np.empty(2, offset.dtype), np.empty(2, np.int64)
     for r in range(count):
         counts[0] += state.measured[r]
         labels[begin + r] = state.chosen[r]
         if state.chosen[r] < 0:
             continue
-        if state.n_close[r] > MOST_CLOSE or state.fine.limits[r] == top:
+        rivals = _n_rivals(state, r, top)
+        if rivals < 0:
+            labels[begin + r] = UNDECIDED
+        elif rivals > 1:
+            counts[2] += rivals
+            _best_two(flat, begin, r, centres, offset, first, d, state, best, winners)
+            labels[begin + r] = winners[0]
+
+
+@kernel
+def label_two(flat, begin, count, centres, offset, first, d, state, top, found, counts):  # type: ignore[no-untyped-def]
+    """Label rows twice; OUT: found: labels, second and, unless empty, scores (n, 2)."""
+    labels, second, scores = found
+    best, winners = np.empty(2, offset.dtype), np.empty(2, np.int64)
+    for r in range(count):
+        counts[0] += state.measured[r]
+        rivals = -1 if state.chosen[r] < 0 else _n_rivals(state, r, top)
+        if rivals < 2:
             labels[begin + r] = UNDECIDED
             continue
-        limit, rivals = state.nearest[r] + state.reach[r], 0
-        for i in range(state.n_close[r]):
-            rivals += state.distances[r, i] <= limit
-        if rivals == 1:
-            continue
         counts[2] += rivals
-        best, label = first[0], UNDECIDED
-        for i in range(state.n_close[r]):
-            if state.distances[r, i] <= limit:
-                j = state.close[r, i]
-                score = _canonical(flat, (begin + r) * d, centres, j * d, offset, first[j], d)
-                if label < 0 or score > best or (score == best and j < label):
-                    best, label = score, j
-        labels[begin + r] = label
+        _best_two(flat, begin, r, centres, offset, first, d, state, best, winners)
+        labels[begin + r], second[begin + r] = winners
+        if scores.size > 0:
+            scores[begin + r] = best
+
+
+@kernel
+def _n_rivals(state, r, top):  # type: ignore[no-untyped-def]
+    """Return how many centres may be among the nearest; -1 for a row that is given up."""
+    if state.n_close[r] > MOST_CLOSE or state.fine.limits[r] == top:
+        return -1
+    limit, rivals = state.worst[r] + state.reach[r], 0
+    for i in range(state.n_close[r]):
+        rivals += state.distances[r, i] <= limit
+    return rivals
+
+
+@kernel
+def _best_two(flat, begin, r, centres, offset, first, d, state, best, winners):  # type: ignore[no-untyped-def]
+    """OUT: best, winners: canonical scores and numbers of the two rivals that win."""
+    limit = state.worst[r] + state.reach[r]
+    best[:], winners[:] = -np.inf, UNDECIDED
+    for i in range(state.n_close[r]):
+        if state.distances[r, i] <= limit:
+            j = state.close[r, i]
+            score = _canonical(flat, (begin + r) * d, centres, j * d, offset, first[j], d)
+            if _beats(score, j, best[0], winners[0]):
+                best[1], winners[1] = best[0], winners[0]
+                best[0], winners[0] = score, j
+            elif _beats(score, j, best[1], winners[1]):
+                best[1], winners[1] = score, j
+
+
+@kernel
+def _beats(score, j, other, number):  # type: ignore[no-untyped-def]
+    return number < 0 or score > other or (score == other and j < number)

@@ -24,6 +24,7 @@ from daskcluster.kernels.candidates import (
     BlockState,
     Bounded,
     label_rows,
+    label_two,
     measure,
 )
 from daskcluster.kernels.jit import kernel
@@ -60,6 +61,7 @@ def _clear(state, top):  # type: ignore[no-untyped-def]
     state.coarse.limits[:] = -top
     state.fine.limits[:] = -top
     state.nearest[:] = np.inf
+    state.worst[:] = np.inf
     state.chosen[:] = UNDECIDED
     state.first[:] = UNDECIDED
     state.measured[:] = 0
@@ -99,7 +101,7 @@ def _settle(flat, begin, centres, d, place, fine, maxima, base, state, queue, li
     """
     # One function, since each call would count references to all the arrays of a state.
     count, n_panels, most, (longest, top), tile, winner, order = limits
-    (words, at, bounds, features, found), (height, vectors, width, dot) = place, tile
+    (words, at, bounds, features, found), (height, vectors, width, dot, keep) = place, tile
     block, (rows, numbers, values), waiting = vectors * width, queue, 0
     coarse, first, (_, lines, size) = state.coarse.limits, state.first, fine
     find_winners(maxima, base, n_panels, winner, vectors, width)
@@ -114,12 +116,15 @@ def _settle(flat, begin, centres, d, place, fine, maxima, base, state, queue, li
             words, at + r, bounds, best * height * (features + 1), features, found, height, block,
             np.int32(top), dot,
         )  # fmt: skip
-        lane = best * height + found[:height].argmax()
-        first[r] = order[lane]
-        rows[waiting], numbers[waiting], values[waiting] = r, lane, top
-        fetch_row(centres, first[r] * d, d)
-        waiting += 1
-    measure(flat, begin, centres, d, fine, order, queue, waiting, state, top, dot, counts)
+        for kept in range(keep):
+            lane = found[:height].argmax()
+            found[lane], lane = -top, lane + best * height
+            first[kept, r] = order[lane]
+            if order[lane] >= 0:
+                rows[waiting], numbers[waiting], values[waiting] = r, lane, top
+                fetch_row(centres, order[lane] * d, d)
+                waiting += 1
+    measure(flat, begin, centres, d, fine, order, queue, waiting, state, (top, most), dot, counts)
     waiting = 0
     for turn in range(-WINNERS, n_panels):
         p, ahead = turn, (turn + WINNERS) * block
@@ -141,7 +146,7 @@ def _settle(flat, begin, centres, d, place, fine, maxima, base, state, queue, li
                 lane = lowest_bit(reaching)
                 reaching &= reaching - 1
                 j = order[start + lane]
-                if j >= 0 and j != first[r]:
+                if j >= 0 and j != first[0, r] and j != first[keep - 1, r]:
                     rows[waiting], numbers[waiting], values[waiting] = r, start + lane, found[lane]
                     if size == 0:
                         fetch_row(centres, j * d, d)
@@ -149,23 +154,37 @@ def _settle(flat, begin, centres, d, place, fine, maxima, base, state, queue, li
                         fetch_row(lines, (start + lane) * size, size)
                     waiting += 1
         if waiting > _QUEUE or turn < 0:
-            measure(flat, begin, centres, d, fine, order, queue, waiting, state, top, dot, counts)
+            measure(
+                flat,
+                begin,
+                centres,
+                d,
+                fine,
+                order,
+                queue,
+                waiting,
+                state,
+                (top, most),
+                dot,
+                counts,
+            )
             waiting = 0
-            for r in range(block):
-                if state.measured[r] > most:
-                    coarse[r], state.fine.limits[r] = top, top
-    measure(flat, begin, centres, d, fine, order, queue, waiting, state, top, dot, counts)
+    measure(flat, begin, centres, d, fine, order, queue, waiting, state, (top, most), dot, counts)
 
 
 @cache
-def pruned_kernel(tile: Tile, lanes: int, dot: int) -> Any:
-    """Build the search for a tile of 32-bit integers; `lanes` elements of rows fill 128 bits."""
+def pruned_kernel(tile: Tile, lanes: int, dot: int, keep: int) -> Any:
+    """Build the search for a tile of 32-bit integers; `lanes` elements of rows fill 128 bits.
+
+    It keeps the nearest centre, or the nearest two.
+    """
     shape = tile_shape(tile, lanes, 0)
     vectors, width, _, height, _ = shape
     block = vectors * width
 
-    def search(rows, arrays, fine, coarse, axes, most, blocks, group, labels, counts):  # type: ignore[no-untyped-def]
-        # OUT: labels (n,), UNDECIDED where the search gives up; counts: see `nearest_pruned`.
+    def search(rows, arrays, fine, coarse, axes, most, blocks, group, out, counts):  # type: ignore[no-untyped-def]
+        # OUT: out: labels (n,), UNDECIDED where the search gives up, and second (n,) and scores (n, 2) of
+        # the nearest two, or empty; counts: see `nearest_pruned`.
         # `fine` and `coarse` are (bounds, mean, features, levels, errors): lines of features and panels of
         # coordinates on `axes`, or twice panels of features.
         (n, d), (table, offset, first, order), projected = rows.shape, arrays, axes.size > 0
@@ -188,8 +207,10 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int) -> Any:
         scratch, room = np.empty(2 * height, bounds.dtype), _QUEUE + height * block
         queue = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, bounds.dtype)
         limits, nearest, numbers = (
-            np.empty((2, block), bounds.dtype), np.empty(block), np.empty((4, block), np.int64),
+            np.empty((2, block), bounds.dtype), np.empty((keep, block)),
+            np.empty((3, block), np.int64),
         )  # fmt: skip
+        winners = np.empty((keep, block), np.int64)
         winner = np.empty(WINNERS * block, np.int32)
         close, distances = np.empty((block, MOST_CLOSE), np.int64), np.empty((block, MOST_CLOSE))
         for start in range(0, n, blocks * block):
@@ -217,20 +238,25 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int) -> Any:
                     theirs = Bounded(described[3, b], described[4, b], limits[1], head_errors.scale)
                     _turn(words, b * n_words * block, n_words, row_lines, size, shape)
                 state = BlockState(
-                    theirs, ours, described[2, b], nearest, numbers[0], numbers[1], numbers[2],
-                    numbers[3], close, distances,
+                    theirs, ours, described[2, b], nearest[0], nearest[keep - 1], numbers[0],
+                    winners, numbers[1], numbers[2], close, distances,
                 )  # fmt: skip
                 begin, count = first_row(start + b * block, block, n), min(block, n)
                 place = scored, b * n_heads * block, bounds, n_heads, scratch
                 _settle(
                     flat, begin, centres, d, place, (row_lines, lines, size), maxima,
                     b * n_panels * block, state, queue,
-                    (count, n_panels, most, (errors.most, errors.top), (height, vectors, width, dot),
+                    (count, n_panels, most, (errors.most, errors.top), (height, vectors, width, dot, keep),
                      winner, order), counts,
                 )  # fmt: skip
-                label_rows(
-                    flat, begin, count, centres, offset, first, d, state, errors.top, labels, counts
-                )
+                if keep > 1:
+                    label_two(
+                        flat, begin, count, centres, offset, first, d, state, errors.top, out, counts
+                    )  # fmt: skip
+                else:
+                    label_rows(
+                        flat, begin, count, centres, offset, first, d, state, errors.top, out[0], counts
+                    )  # fmt: skip
 
     return kernel(search)
 
@@ -291,15 +317,38 @@ def nearest_pruned(
         How many centres were measured, panels were looked through, canonical scores were computed, and
         centres had both bounds computed.
     """
+    nothing = np.empty((0, 2), centres.centres.dtype)
+    return _search(X, centres, most, (labels, labels[:0], nothing), 1)
+
+
+def nearest_two_pruned(
+    X: np.ndarray,
+    centres: PrunedCentres,
+    most: int,
+    labels: np.ndarray,
+    second: np.ndarray,
+    scores: np.ndarray | None = None,
+) -> np.ndarray:
+    """Like `nearest_pruned`, for the two nearest; see `daskcluster.kernels.tile.nearest_two`.
+
+    Where `labels` is `UNDECIDED`, `second` and `scores` mean nothing.
+    """
+    found = np.empty((0, 2), centres.centres.dtype) if scores is None else scores
+    return _search(X, centres, most, (labels, second, found), 2)
+
+
+def _search(
+    X: np.ndarray, centres: PrunedCentres, most: int, out: tuple[np.ndarray, ...], keep: int
+) -> np.ndarray:
     counts, fine = np.zeros(4, np.int64), centres.features
     coarse = fine if centres.heads is None else centres.heads
     n_panels, tile = len(coarse.bounds), fine.tile
     blocks = _SCRATCH_BYTES // (n_panels * tile.rows * _INT_BYTES)
     group = _GROUP_BYTES // ((coarse.features + 1) * tile.height * _INT_BYTES)
     arrays = centres.centres, centres.offset, centres.first, centres.lanes
-    pruned_kernel(tile, lanes_of(X.dtype), fine.dot)(
+    pruned_kernel(tile, lanes_of(X.dtype), fine.dot, keep)(
         read_only(X), tuple(map(read_only, arrays)),
         fine.packed(), coarse.packed(), read_only(coarse.axes), int(most),
-        min(8, max(1, blocks)), max(1, group), labels, counts,
+        min(8, max(1, blocks)), max(1, group), out, counts,
     )  # fmt: skip
     return counts

@@ -82,6 +82,22 @@ def test_labels_sums_and_moves_are_the_same(form: str, kind: type) -> None:
 
 
 @no_tile
+@pytest.mark.parametrize("scored", [False, True])
+def test_the_nearest_two_are_the_same(form: str, scored: bool) -> None:
+    rows, centres = blobs()
+    rows[5], rows[6, 3] = 1e5, np.nan  # given up
+    found, expected = np.empty((2, 2, N), np.int32)
+    scores, known = np.empty((2, N, 2), np.float32) if scored else (None, None)
+    tile_module.nearest_two(rows, tile_module.pack(centres), *expected, known)
+    prepared = PreparedCentres(centres)
+    prepared.nearest_two(rows, *found, scores)
+    assert prepared._search is not None
+    assert np.array_equal(found, expected)
+    if scores is not None and known is not None:
+        assert np.array_equal(scores, known)
+
+
+@no_tile
 def test_threads_share_one_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, centres = blobs()
     made: list[int] = []

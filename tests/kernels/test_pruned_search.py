@@ -14,7 +14,11 @@ from daskcluster.kernels.candidates import UNDECIDED
 from daskcluster.kernels.dot_product import LEVELS, MADD, VNNI, best_dot
 from daskcluster.kernels.panels import choose_tile, common_offset
 from daskcluster.kernels.projected_centres import Projection, project_points, shift_centres
-from daskcluster.kernels.pruned_search import PrunedCentres, nearest_pruned
+from daskcluster.kernels.pruned_search import (
+    PrunedCentres,
+    nearest_pruned,
+    nearest_two_pruned,
+)
 from daskcluster.kernels.quantized_centres import QuantizedCentres, first_terms, quantize_centres
 
 NAMES = ("avx512", "avx2", "neon")
@@ -289,3 +293,35 @@ def test_undecidable_rows_are_given_up() -> None:
     assert counts[0] < 200 * len(noise)
     decided = found != UNDECIDED
     assert np.array_equal(found[decided], truth(noise, noise[:200])[decided])
+
+
+@with_dot
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**20),
+    d=st.integers(1, 90),
+    k=st.sampled_from([2, 28, 112]),  # each height of a tile compiles a kernel
+    m=st.integers(0, 30),
+    decay=st.sampled_from([1.0, 0.97, 0.7]),
+    shift=st.sampled_from([0.0, 1.0, 1e4]),
+    twins=st.booleans(),
+    wide=st.booleans(),
+)
+def test_the_nearest_two_are_those_of_all_centres(
+    seed: int, d: int, k: int, m: int, decay: float, shift: float, twins: bool, wide: bool
+) -> None:
+    kind = np.float64 if wide else np.float32
+    rows, centres = problem(seed, d, k, decay, shift, twins, kind)
+    axes = orthonormal(centres, min(m, d)) if m else None
+    ready = pack_or_none(centres, axes, rows)
+    assume(ready is not None)
+    assert ready is not None
+    found, expected = np.full((2, 2, len(rows)), -7, np.int32)
+    scores, known = np.zeros((2, len(rows), 2), kind)
+    nearest_two_pruned(rows, ready, 1 << 30, *found, scores)
+    panels = tile_module.pack(centres, tile=choose_tile(k, centres.dtype, tile_module.tile_name()))
+    tile_module.nearest_two(rows, panels, *expected, known)
+    decided = found[0] != UNDECIDED
+    assert np.array_equal(found[:, decided], expected[:, decided])
+    assert np.array_equal(scores[decided], known[decided])
+    assert decided.all() or twins

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from tests.benchmarks.comparisons.assign import REST, SAME_LABELS, faiss_search,
 from tests.benchmarks.harness import peers
 from tests.benchmarks.harness.cells import Cell, Figures, Reading, Records, Target
 from tests.benchmarks.harness.machine import version_of
+from tests.benchmarks.harness.memory import added_bytes
 from tests.benchmarks.harness.parts import Part, Table
 from tests.benchmarks.harness.peers import Contestant
 from tests.benchmarks.harness.race import race
@@ -109,9 +111,11 @@ def measure(shape: tuple[str, int, int, int], settings: Settings) -> Figures:
         if version_of("faiss-cpu") is not None:
             programs["faiss"] = faiss_search(rows, centres, settings.threads)
         found = race(programs, settings.repeats, pause=REST)
+        grown = {f"{name} bytes": added_bytes(run) for name, run in programs.items()}
     assert np.array_equal(found["bounds"].value, found["tile"].value)
     figures: Figures = {"n": len(rows), "d": rows.shape[1], "k": len(centres)}
     figures |= {name: one.median for name, one in found.items()}
+    figures |= grown
     figures["share"] = cost_share(centres, rows)
     if "faiss" in found:
         figures["agree"] = float((found["faiss"].value == found["bounds"].value).mean())
@@ -131,11 +135,17 @@ def measure_fit(shape: tuple[int, int, int, int], settings: Settings) -> Figures
     figures: Figures = {"n": n, "d": d, "k": k, "iterations": iterations}
     for name, fit in programs.items():
         fit(rows[: 2 * k], start, 1, settings.threads)
+        found: list[np.ndarray] = []
+        run = partial(_fit_into, found, fit, rows, start, iterations, settings.threads)
         begin = time.perf_counter()
-        centres, _ = fit(rows, start, iterations, settings.threads)
+        figures[f"{name} bytes"] = added_bytes(run)
         figures[name] = time.perf_counter() - begin
-        figures[f"{name} inertia"] = quantization_error(rows, centres) / n
+        figures[f"{name} inertia"] = quantization_error(rows, found[0]) / n
     return figures
+
+
+def _fit_into(found: list[np.ndarray], fit: Contestant, *arguments: Any) -> None:
+    found.append(fit(*arguments)[0])
 
 
 def gain(one: Figures, peer: str = "tile") -> float | None:
@@ -150,35 +160,43 @@ def show(records: Records, settings: Settings) -> list[Part]:
     table = Table(
         f"Seconds to find the nearest centre of float32 rows, {settings.threads} threads",
         ["rows", "n", "d", "k", "as in a pass", "tile", "Faiss flat", "tile / ours", "Faiss / ours",
-         "expected cost", "same label as Faiss"],
+         "expected cost", "same label as Faiss", "MB, as in a pass", "MB, tile", "MB, Faiss"],
     )  # fmt: skip
     fits = Table(
         f"Seconds of a whole fit of all rows, {settings.threads} threads",
         ["rows", "n", "d", "k", "iterations", "ours", "Faiss", "Faiss / ours", "inertia / n, ours",
-         "inertia / n, Faiss"],
+         "inertia / n, Faiss", "MB, ours", "MB, Faiss"],
     )  # fmt: skip
     for name, one in records.items():
         if "iterations" in one:
             fits.rows.append([
                 name, one["n"], one["d"], one["k"], one["iterations"], one["ours"], one.get("faiss"),
                 fit_gain(one), one["ours inertia"], one.get("faiss inertia"),
+                *_megabytes(one, "ours", "faiss"),
             ])  # fmt: skip
             continue
         agree = one.get("agree")
         table.rows.append([
             name, one["n"], one["d"], one["k"], one["bounds"], one["tile"], one.get("faiss"),
             gain(one), gain(one, "faiss"), f"{one['share']:.0%}",
-            None if agree is None else f"{agree:.4%}",
+            None if agree is None else f"{agree:.4%}", *_megabytes(one, "bounds", "tile", "faiss"),
         ])  # fmt: skip
     table.notes.append(
         "All labels equal those of the tile. Ours includes finding the axes, the sample of rows that "
         "shows whether bounds pay, and packing. The expected cost is by the counts of that sample, as a "
-        "share of the tile's; 100% means that all centres are searched."
+        "share of the tile's; 100% means that all centres are searched. MB is by how much memory grows, "
+        "besides rows and centres."
     )
     fits.notes.append(
-        "Both start from the same rows. Ours includes the inertia and the labels of all rows."
+        "Both start from the same rows. Ours includes the inertia and the labels of all rows. MB is by how "
+        "much memory grows, besides the rows."
     )
     return [table, fits]
+
+
+def _megabytes(one: Figures, *names: str) -> list[int | None]:
+    found = [one.get(f"{name} bytes") for name in names]
+    return [None if size is None else round(size / 1e6) for size in found]
 
 
 def fit_gain(one: Figures) -> float | None:

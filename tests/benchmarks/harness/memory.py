@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import resource
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import psutil
+
+from daskcluster.host import give_back_memory
 
 
 def peak_bytes() -> int:
@@ -24,6 +31,16 @@ def forget_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return
+
+
+def added_bytes(run: Callable[[], Any]) -> int:
+    """Return by how much memory grows at most while `run` runs."""
+    gc.collect()
+    give_back_memory()  # otherwise what was freed earlier could be used again
+    before = psutil.Process().memory_info().rss
+    forget_peak()
+    run()
+    return max(0, peak_bytes() - before)
 
 
 def drop_from_cache(file: Path) -> None:
