@@ -17,6 +17,7 @@ from daskcluster.chunkwise.bound_costs import (
     search_cost,
 )
 from daskcluster.kernels.candidates import errors_of
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panel_maxima import WINNERS
 from daskcluster.kernels.projected_centres import Projection, project_points
 
@@ -181,18 +182,36 @@ def close_together(heads: np.ndarray, size: int) -> np.ndarray:
     >>> close_together(np.array([[0.0], [9.0], [1.0], [8.0]]), 2).tolist()
     [0, 2, 3, 1]
     """
-    few = np.ascontiguousarray(heads[:, :_ORDERED_AXES])
-    order = np.arange(len(few))
-    waiting = [(0, len(few))]
-    while waiting:
-        first, last = waiting.pop()
+    order = np.arange(len(heads))
+    _halve(np.ascontiguousarray(heads[:, :_ORDERED_AXES]), size, order)
+    return order
+
+
+@kernel
+def _halve(points, size, order):  # type: ignore[no-untyped-def]
+    # OUT: order. Halves of halves wait in a stack.
+    waiting, n_waiting = np.empty((64, 2), np.int64), 1
+    waiting[0] = 0, len(points)
+    while n_waiting > 0:
+        n_waiting -= 1
+        first, last = waiting[n_waiting]
         n_runs = -(-(last - first) // size)
         if n_runs <= 1:
             continue
-        here = order[first:last]
-        points = few[here]
-        along = points[:, int(points.var(axis=0).argmax())]
-        order[first:last] = here[np.argsort(along, kind="stable")]
+        here = order[first:last].copy()
+        best, axis = -1.0, 0
+        for t in range(points.shape[1]):
+            total, square = 0.0, 0.0
+            for i in here:
+                total += points[i, t]
+                square += points[i, t] * points[i, t]
+            spread = square - total * total / len(here)
+            best, axis = (spread, t) if spread > best else (best, axis)
+        keys = np.empty(len(here), points.dtype)
+        for i in range(len(here)):
+            keys[i] = points[here[i], axis]
+        order[first:last] = here[np.argsort(keys, kind="mergesort")]
         middle = first + n_runs // 2 * size
-        waiting += [(first, middle), (middle, last)]
-    return order
+        waiting[n_waiting] = first, middle
+        waiting[n_waiting + 1] = middle, last
+        n_waiting += 2

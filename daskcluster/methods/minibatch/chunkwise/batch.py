@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
-from daskcluster.chunkwise.centres import csr
+from daskcluster.chunkwise.centres import PreparedCentres, csr
+from daskcluster.chunkwise.pruned import may_pay
 from daskcluster.kernels import sparse_search, tile
 from daskcluster.kernels.accumulate import group_by_label
 from daskcluster.methods.minibatch.kernels import batch as minibatch
@@ -23,6 +24,9 @@ RULES = {"count": minibatch.COUNT, "sqrt": minibatch.SQRT}
 
 _WORTH_A_THREAD = 1 << 26
 """Multiplications of a step from which on a second thread pays for being woken."""
+_MANY_ROWS, _TAKEN_ROWS = 6144, 1024
+"""Rows of a batch from which on bounds of distances repay being set for each step; and how many of them are
+copied at once."""
 _ENTRY, _COORDINATE = 12.0, 200.0
 """How many of them a stored value of a sparse row takes as long as, for each centre, and a coordinate of a
 centre that moves: memory is slow."""
@@ -232,10 +236,17 @@ class MiniBatchStepper:
                 )  # fmt: skip
 
             return label_sparse, move_sparse
-        panels = tile.pack(state.centres)
+        many = len(batch) >= _MANY_ROWS and may_pay(state.centres)
+        prepared = PreparedCentres(state.centres) if many else None
+        panels = tile.pack(state.centres) if prepared is None else prepared.panels
 
         def label(first: int, last: int) -> None:
-            minibatch.nearest_listed(rows, listed[first:last], panels, self.labels[first:last])
+            if prepared is None:
+                minibatch.nearest_listed(rows, listed[first:last], panels, self.labels[first:last])
+                return
+            for start in range(first, last, _TAKEN_ROWS):
+                part = slice(start, min(start + _TAKEN_ROWS, last))
+                prepared.nearest(rows[listed[part]], self.labels[part])
 
         def move(first: int, last: int) -> None:
             minibatch.move_centres(

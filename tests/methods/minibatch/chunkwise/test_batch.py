@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskcluster.chunkwise.centres import find_bad
+from daskcluster.chunkwise.centres import PreparedCentres, find_bad
 from daskcluster.methods.minibatch.chunkwise import batch as minibatch
 from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.sparse_rows import SparseRows
@@ -135,3 +135,21 @@ def test_rows_that_are_not_finite_are_found():
         assert not np.isfinite(MiniBatchStepper(state).step(batch).cost)
         assert find_bad(batch.taken()) == (1, True)
         assert find_bad(Batch(rows, np.array([3, 5])).taken()) == (-1, False)
+
+
+def test_large_batches_of_many_centres_are_searched_by_bounds(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = (rng.standard_normal((3000, 120)) * 0.95 ** np.arange(120)).astype(np.float32)
+    start, batches, rows = X[:160].copy(), draws(3000, 2500, 3), []
+    expected = stepped(X, None, start, batches, "count")
+    monkeypatch.setattr(minibatch, "_MANY_ROWS", 2000)
+
+    def counted(self, some, labels):
+        rows.append(len(some))
+        nearest(self, some, labels)
+
+    nearest = PreparedCentres.nearest
+    monkeypatch.setattr(PreparedCentres, "nearest", counted)
+    for threads in (1, 2):
+        same(stepped(X, None, start, batches, "count", threads=threads), expected)
+    assert sum(rows) == 2 * 3 * 2500
