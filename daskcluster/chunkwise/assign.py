@@ -251,11 +251,14 @@ class RowParams:
         Number of nearest centres that `nearest_rows` returns.
     squared : bool
         Return squared distances.
+    parents : ndarray of shape (k,), int32, optional
+        `label_rows` returns these in place of the clusters.
     """
 
     centres: np.ndarray
     most: int = 1
     squared: bool = False
+    parents: np.ndarray | None = None
 
 
 def prepare_rows(params: RowParams) -> tuple[RowParams, PreparedCentres]:
@@ -264,13 +267,13 @@ def prepare_rows(params: RowParams) -> tuple[RowParams, PreparedCentres]:
 
 
 def label_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> np.ndarray:
-    """Return the index of the nearest centre of every row, int32 (n,)."""
+    """Return the index of the nearest centre of every row, or its parent, int32 (n,)."""
     params, centres = prepared
     labels = np.empty(chunk.n_rows, np.int32)
     for block in chunk.cache_blocks(least=params.centres.dtype):
         refuse_bad(block)
         centres.nearest(block.rows, labels[block.start - chunk.start : block.stop - chunk.start])
-    return labels
+    return labels if params.parents is None else params.parents[labels]
 
 
 def distance_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> np.ndarray:

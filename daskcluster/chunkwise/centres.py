@@ -158,7 +158,7 @@ class PreparedCentres:
         if len(left):
             found = np.empty((2, len(left)), np.int32)
             measured = None if scores is None else np.empty((len(left), 2), scores.dtype)
-            tile.nearest_two(rows[left], self.panels, *found, measured)
+            tile.nearest_two(rows[left], self.panels, found[0], found[1], measured)
             labels[left], second[left] = found
             if scores is not None:
                 scores[left] = measured

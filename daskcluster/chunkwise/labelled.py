@@ -67,6 +67,15 @@ class RenumberedLabels:
         return lambda chunk: numbers[find(chunk)]
 
 
+@dataclass(frozen=True)
+class OneCluster:
+    """All rows in cluster 0, for passes that need no labels."""
+
+    def ready(self) -> Numbers:
+        """Return the function that returns zeros."""
+        return lambda chunk: np.zeros(chunk.n_rows, np.int32)
+
+
 # -- sums and weights of every cluster ----------------------------------------------------------------
 
 

@@ -25,12 +25,6 @@ from daskcluster.cli.signals import after_a_commit
 from daskcluster.methods.coreset.parameters import SIZE
 from daskcluster.parameters import shared
 
-_OF_A_FIT = (
-    "algorithm", "planned", "seeding", "passes_seeding", "restarts", "bounds", "seconds_at_most_about",
-    "bottleneck",
-)  # fmt: skip
-"""Fields of a projection that apply to fits but not to coresets."""
-
 
 @click.command("coreset", cls=SectionedCommand)
 @click.argument("source", shell_complete=complete_path)
@@ -133,17 +127,15 @@ def _project(
     place: Place,
     console: Console,
 ) -> None:
-    from daskcluster.cli.dry_run import project_fit, rows_of_projection
+    from daskcluster.cli.dry_run import of_a_sample, project_fit
 
     given = {"n_clusters": 1, "coreset_size": size}
     found = project_fit(source, opening, place, "coreset", given)
     passes = found["passes_at_most"] + (quality is not None)
     more = found["bytes_later_pass"] * (quality is not None)
     found |= {"passes_at_most": passes, "bytes_at_most": found["bytes_at_most"] + more}
-    left_out = ("seeding", "passes", "iteration", "time", "  bounds")
-    rows = [row for row in rows_of_projection(found) if row[0] not in left_out]
-    record = {name: value for name, value in found.items() if name not in _OF_A_FIT}
-    console.emit({**record, "size": size}, [*rows, ("passes", f"{passes}")])
+    record, rows = of_a_sample(found)
+    console.emit({**record, "size": size}, rows)
 
 
 def _rows_of_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:

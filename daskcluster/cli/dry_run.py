@@ -44,9 +44,16 @@ def project_fit(
     """
     dataset = open_metadata(source, opening)
     plan = plan_of(dataset, algorithm, given)
+    return project_plan(dataset, plan, place, algorithm, scale=scale)
+
+
+def project_plan(
+    dataset: Dataset, plan: Plan | None, place: Place, name: str, *, scale: str | None = None
+) -> dict[str, Any]:
+    """Return the projection of a plan as plain values; see `project_fit`."""
     facts = {
         "dry_run": True,
-        "algorithm": algorithm,
+        "algorithm": name,
         "n_rows": dataset.n_rows,
         "n_features": dataset.n_features,
         "dtype": str(dataset.dtype),
@@ -142,6 +149,21 @@ def _in_place(dataset: Dataset, n_bytes: int) -> dict[str, float] | None:
         "read": n_bytes * rate,
         "convert": decoded * (rate + WRITTEN_BYTE_SECONDS) + n_bytes * CONVERTED_BYTE_SECONDS,
     }
+
+
+_OF_A_FIT = (
+    "algorithm", "planned", "seeding", "passes_seeding", "restarts", "bounds", "seconds_at_most_about",
+    "bottleneck",
+)  # fmt: skip
+"""Fields of a projection that apply to fits but not to samples."""
+
+
+def of_a_sample(found: Mapping[str, Any]) -> tuple[dict[str, Any], Rows]:
+    """Return the projection of a sample or coreset, and its lines of text, without what only fits have."""
+    left_out = ("seeding", "passes", "iteration", "time", "  bounds")
+    rows = [row for row in rows_of_projection(found) if row[0] not in left_out]
+    record = {name: value for name, value in found.items() if name not in _OF_A_FIT}
+    return record, [*rows, ("passes", f"{found['passes_at_most']}")]
 
 
 # -- for people -----------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ COMMANDS = {
     "info": "Describe a dataset or a model.",
     "fit": "Cluster a dataset and save the model.",
     "coreset": "Draw a small weighted sample that represents all rows.",
+    "sample": "Draw rows evenly from the clusters of a model.",
     "predict": "Write the label of every row to Zarr.",
     "score": "Compute the sum of squared distances of a dataset under a model.",
     "sweep": "Fit several numbers of clusters and report the best one.",

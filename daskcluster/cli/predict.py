@@ -40,6 +40,13 @@ from daskcluster.cli.output import Console
 )
 @option("--distances", section=OUTPUT, is_flag=True, help="Also write Euclidean distances.")
 @option(
+    "--level",
+    section=OUTPUT,
+    type=click.IntRange(min=1),
+    default=1,
+    help="For a model of several levels: write the clusters of this one, from 1 (the default).",
+)
+@option(
     "--posteriors",
     section=OUTPUT,
     metavar="URL",
@@ -62,6 +69,7 @@ def command(
     posteriors: str | None,
     n_nearest: int | None,
     distances: bool,
+    level: int,
     overwrite: bool,
     resume: bool,
     opening: dict[str, Any],
@@ -83,7 +91,7 @@ def command(
     if task.detach:
         urls = {"model": model, "source": source, "output": output, "posteriors": posteriors}
         options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
-        options |= {"n_nearest": n_nearest, "distances": distances}
+        options |= {"n_nearest": n_nearest, "distances": distances, "level": level}
         task.submit(jobs.predict, place, console, urls, options, opening)
         return
     # Check before a cluster is started.
@@ -99,6 +107,7 @@ def command(
             posteriors=posteriors,
             n_nearest=n_nearest,
             distances=distances,
+            level=level,
             overwrite=overwrite,
             resume=resume,
             name=task.name,

@@ -152,7 +152,7 @@ def write_sparse(
     documents = writer.documents()
     if weights is not None:
         # The group last: until it is there, nothing is found at the URL.
-        documents |= weights.document() | group_document({})
+        documents |= weights.document() | group_document(table.attributes)
     chunk = max(1, writer.chunk * done // max(1, table.n_entries))
     return Written(documents, done, table.n_entries * dtype.itemsize, min(chunk, done))
 
@@ -352,7 +352,7 @@ def _write(
     documents = rows.document(n_rows)
     if weights is not None:
         # The group last: until it is there, nothing is found at the URL.
-        documents |= weights.document(n_rows) | group_document({})
+        documents |= weights.document(n_rows) | group_document(table.attributes)
     shard = shard_rows if shard_rows != step else None
     return Written(documents, n_rows, n_rows * row_bytes, step, shard)
 

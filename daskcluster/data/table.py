@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -32,6 +32,8 @@ class Table:
     blocks : callable () -> iterator of (rows, weights or None)
     n_entries : int or None
         Stored values of CSR rows; None for dense ones.
+    attributes : mapping
+        Of the group that rows and weights are written to.
     """
 
     n_rows: int | None
@@ -40,6 +42,7 @@ class Table:
     weighted: bool
     blocks: Callable[[], Iterator[Block]]
     n_entries: int | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def open_binary(location: Location) -> Any:
@@ -194,15 +197,15 @@ def _parse_slowly(lines: list[str], form: TextForm, location: Location, done: in
         fields = _fields(line, form.delimiter)
         if len(fields) != form.width:
             raise _uneven(location, number, len(fields), form.width)
-        for j, field in enumerate(fields):
-            field = field.strip("\"'")
-            if field.lower() in _MISSING:
+        for j, text in enumerate(fields):
+            text = text.strip("\"'")
+            if text.lower() in _MISSING:
                 rows[i, j] = np.nan
-            elif _is_number(field):
-                rows[i, j] = float(field)
+            elif _is_number(text):
+                rows[i, j] = float(text)
             else:
                 raise InvalidDataError(
-                    f"{location.url!r}: {field!r} in line {number}, column {j} is no number; drop "
+                    f"{location.url!r}: {text!r} in line {number}, column {j} is no number; drop "
                     "or encode columns of text first."
                 )
     return rows

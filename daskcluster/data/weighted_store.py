@@ -29,14 +29,15 @@ INDICES = "indices"
 KINDS = ("group",)
 """Kinds of nodes that an output of this kind may replace."""
 
-_MARK = {"daskcluster": "weighted rows"}
+MARK = {"daskcluster": "weighted rows"}
+"""Attributes of a group whose weights are found when it is opened."""
 
 
 def holds_weighted_rows(node: Any) -> bool:
     """Return True for a Zarr group that `write_weighted` made."""
     attributes = getattr(node, "attrs", {})
     is_array = hasattr(node, "chunks")
-    return not is_array and all(attributes.get(name) == value for name, value in _MARK.items())
+    return not is_array and all(attributes.get(name) == value for name, value in MARK.items())
 
 
 def stored_attributes(dataset: Any) -> Mapping[str, Any]:
@@ -93,7 +94,7 @@ def write_weighted(
         if indices is not None:
             documents |= _write_array(staging, INDICES, np.asarray(indices, np.int64))
         # The group last: until it is there, nothing is found at the URL.
-        staging.commit(documents | group_document({**facts, **_MARK}))
+        staging.commit(documents | group_document({**facts, **MARK}))
 
 
 def _write_rows(staging: Staging, rows: Rows) -> dict[str, bytes]:

@@ -180,6 +180,8 @@ class CentreEstimator(ClusterEstimator):
     scaling_: FeatureScaling | None = None
     fits_partial: ClassVar[bool] = False
     """Whether rows opened with ``missing="partial"`` can be fitted."""
+    _label_parents: np.ndarray | None = None
+    """Numbers to return in place of those of the clusters; see `RowParams`."""
     cluster_centers_: np.ndarray
     _centres = OnScale("cluster_centers_")
 
@@ -303,14 +305,14 @@ class CentreEstimator(ClusterEstimator):
         if hasattr(X, "__dask_graph__"):
             self._check_lazy_features(X)
             if is_dask_frame(X):
-                params = RowParams(self._centres_for(X), most)
+                params = self._of_centres(self._centres_for(X), most)
                 cosine = self.metric == "cosine"
                 return map_frame(
                     X, fn, params, dtype, width, normalize=cosine, scaling=self.scaling_
                 )
             if self.scaling_ is not None:
                 X = scaled_blocks(X, self.scaling_)
-            params = RowParams(self._centres_for(X), most)
+            params = self._of_centres(self._centres_for(X), most)
             return map_blocks(X, fn, params, dtype, width, normalize=self.metric == "cosine")
         dataset = fit_dataset(self, X, None, reset=False)
         params = self._row_params(dataset, most)
@@ -338,7 +340,10 @@ class CentreEstimator(ClusterEstimator):
             )
 
     def _row_params(self, dataset: Dataset, most: int = 1) -> RowParams:
-        return RowParams(for_rows(self._centres, dataset.dtype), most)
+        return self._of_centres(for_rows(self._centres, dataset.dtype), most)
+
+    def _of_centres(self, centres: np.ndarray, most: int) -> RowParams:
+        return RowParams(centres, most, parents=self._label_parents)
 
     def _centres_for(self, X: Any) -> np.ndarray:
         # Imported here, since only callers with a dask collection have imported dask.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from daskcluster.jobs.outputs import check_outputs
     from daskcluster.jobs.predicting import predict
     from daskcluster.jobs.registry import JobStatus
+    from daskcluster.jobs.sampling import sample
     from daskcluster.jobs.scoring import score
     from daskcluster.jobs.selection import select_k
     from daskcluster.jobs.streaming import open_stream, stream
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         CoresetRecord,
         FitRecord,
         PredictRecord,
+        SampleRecord,
         ScoreRecord,
         SweepRecord,
     )
@@ -37,6 +39,7 @@ __all__ = [
     "FitRecord",
     "JobStatus",
     "PredictRecord",
+    "SampleRecord",
     "ScoreRecord",
     "SweepRecord",
     "build_coreset",
@@ -49,6 +52,7 @@ __all__ = [
     "logs",
     "predict",
     "open_stream",
+    "sample",
     "score",
     "select_k",
     "status",
@@ -63,6 +67,7 @@ _LAZY = {
     "build_coreset": "daskcluster.jobs.coresets",
     "FitRecord": "daskcluster.models.record",
     "PredictRecord": "daskcluster.models.record",
+    "SampleRecord": "daskcluster.models.record",
     "ScoreRecord": "daskcluster.models.record",
     "SweepRecord": "daskcluster.models.record",
     "check_outputs": "daskcluster.jobs.outputs",
@@ -70,6 +75,7 @@ _LAZY = {
     "examine": "daskcluster.jobs.kinds",
     "fit": "daskcluster.jobs.fitting",
     "predict": "daskcluster.jobs.predicting",
+    "sample": "daskcluster.jobs.sampling",
     "score": "daskcluster.jobs.scoring",
     "select_k": "daskcluster.jobs.selection",
     "JobStatus": "daskcluster.jobs.registry",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
+from daskcluster.methods.hierarchical.model import HierarchicalModel
 from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.jobs import KernelJobs
 from daskcluster.methods.kernel.model import KernelKMeansModel
@@ -22,6 +24,7 @@ from daskcluster.methods.kmeans.jobs import CentreJobs
 from daskcluster.methods.mixture.jobs import MixtureJobs
 from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.levels import ancestors, check_labels_alone
 from daskcluster.models.persist import Model
 from daskcluster.typing import Dataset
 
@@ -83,6 +86,7 @@ class PosteriorJobs(Protocol):
 
 JOBS: dict[str, ModelJobs] = {
     KMeansModel.kind: CentreJobs(),
+    HierarchicalModel.kind: CentreJobs(),
     MixtureModel.kind: MixtureJobs(),
     KernelKMeansModel.kind: KernelJobs(),
     GraphKMeansModel.kind: KernelJobs(),
@@ -91,6 +95,7 @@ JOBS: dict[str, ModelJobs] = {
 
 EXAMPLES: dict[str, ExampleJobs] = {
     KMeansModel.kind: CentreJobs(),
+    HierarchicalModel.kind: CentreJobs(),
     MixtureModel.kind: MixtureJobs(),
 }
 """The kinds of model whose centres are points in the space of the rows."""
@@ -140,18 +145,25 @@ def write_labels(
     before_end: Callable[[], None] = lambda: None,
     n_nearest: int | None = None,
     return_distance: bool = False,
+    level: int = 1,
     computed: np.ndarray | None = None,
 ) -> None:
     """Write the label of every row to `url`, a Zarr array or a file; see `save_rows`.
 
-    The rows must have the model's features and be on its scale. One pass, none if labels are `computed`.
+    The rows must have the model's features and be on its scale. Above `level` 1, labels are the clusters of
+    that level. One pass, none if labels are `computed`.
 
     Raises
     ------
     InvalidParameterError
-        Nearest centres or distances of a model that has no centres.
+        Nearest centres or distances of a model that has no centres, or of a level above the first; a level
+        that the model does not have.
     """
     labels = JOBS[model.kind].row_labels(model, dataset)
+    parents = ancestors(getattr(model, "parents", ()), level)
+    if parents is not None:
+        check_labels_alone(level, n_nearest=n_nearest, distances=return_distance)
+        labels = replace(labels, params=replace(labels.params, parents=parents))
     found: dict[str, Any] = {"fn": labels.fn, "params": labels.params}
     if n_nearest is not None or return_distance:
         nearest = getattr(JOBS[model.kind], "nearest", None)

@@ -22,6 +22,7 @@ def predict(
     posteriors: str | None = None,
     n_nearest: int | None = None,
     distances: bool = False,
+    level: int = 1,
     array: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
@@ -53,6 +54,8 @@ def predict(
         Write that many nearest centres of every row, nearest first.
     distances : bool
         Also write Euclidean distances.
+    level : int
+        For a model of several levels: write the clusters of this one, from 1.
     resume : bool
         Resume an interrupted call: finished chunks of the outputs are not computed again. Finished chunks
         of this call are kept if it is interrupted, too.
@@ -68,13 +71,14 @@ def predict(
     -----
     Cost: one pass; one more for `posteriors`.
     """
-    inputs, outputs = {"source": source, "model": model}, {"output": output}
+    inputs: dict[str, Any] = {"source": source, "model": model}
+    outputs = {"output": output}
     outputs |= {} if posteriors is None else {"posteriors": posteriors}
     run = Run(
         "predict",
         name,
         output=output,
-        arguments={**inputs, **outputs, "array": array},
+        arguments={**inputs, **outputs, "array": array} | ({} if level == 1 else {"level": level}),
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,
@@ -123,6 +127,7 @@ def predict(
             before_end=write_posteriors,
             n_nearest=n_nearest,
             return_distance=distances,
+            level=level,
         )
         return run.done(
             PredictRecord(

@@ -40,7 +40,7 @@ def submit(
     ----------
     client : distributed.Client
     job : callable
-        `fit`, `predict`, `score`, `sweep`, `build_coreset` or `stream`.
+        `fit`, `predict`, `sample`, `score`, `sweep`, `build_coreset` or `stream`.
     *arguments, **options
         Arguments of the job. Credentials are refused: workers must have their own.
     name : str, optional

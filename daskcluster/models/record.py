@@ -95,6 +95,34 @@ class PredictRecord(Record):
 
 
 @dataclass(frozen=True)
+class SampleRecord(Record):
+    """Result of the job `sample`.
+
+    Attributes
+    ----------
+    model, output, rows : str
+        The URLs that were read and written.
+    size, seed : int
+    how : str
+    levels : list of int
+        Numbers of clusters of each level of the model.
+    before, after : list of dict
+        For each level, the balance of the clusters that have rows, in the source and in the sample; see
+        `daskcluster.models.balance.Balance`.
+    """
+
+    model: str
+    output: str
+    rows: str | None
+    size: int
+    how: str
+    seed: int
+    levels: list[int]
+    before: list[dict[str, Any]]
+    after: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
 class SweepRecord(Record):
     """Result of the job `sweep`; `daskcluster.reports.k_selection.KSelection.of` converts it.
 

@@ -112,6 +112,11 @@ INIT_SIZE = Parameter(
     ge=1,
 )
 
+SAMPLE_SIZE = Parameter("size", int, 10_000, "Number of rows to draw.", ge=1)
+
+HOW = ("random", "nearest", "farthest")
+"""Ways to choose among the rows of a cluster that have a name; any other is a score."""
+
 CHECKPOINT = Parameter(
     "checkpoint",
     str,

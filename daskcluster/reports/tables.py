@@ -58,6 +58,7 @@ _NAMES = {
     "score": "score",
     "mean": "mean squared distance",
     "balance": "balance",
+    "levels": "levels",
     "n_iter": "iterations",
     "stop_reason": "ended",
     "seeding": "seeding",

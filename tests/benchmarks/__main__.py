@@ -30,6 +30,7 @@ BENCHMARKS = {
     "kernel-rows": "tests.benchmarks.bench_kernel_rows",
     "scaling": "tests.benchmarks.scaling",
     "hierarchical": "tests.benchmarks.hierarchical",
+    "balanced-sample": "tests.benchmarks.balanced_sample",
     "allocator": "tests.benchmarks.bench_allocator",
     "parquet": "tests.benchmarks.bench_parquet",
 }

@@ -9,7 +9,7 @@ import zarr
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster.methods.kernel.minibatch.recursion import chosen_rows
+from daskcluster.data.chosen import chosen_rows
 from daskcluster.sparse_rows import SparseRows
 
 ROWS = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)

@@ -208,7 +208,7 @@ def test_an_unknown_kind(tmp_path: Path) -> None:
     url = saved(tmp_path)
     edit_head(url, kind="forest", sign=True)
     with pytest.raises(
-        ModelFormatError, match="kind 'forest', known are graph-kmeans, kernel-kmeans"
+        ModelFormatError, match="kind 'forest', known are graph-kmeans, hierarchical-kmeans"
     ):
         load_document(str(url))
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunkwise.feature_scaling import undone
 from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.hierarchical.fit import HierarchicalFit
+from daskcluster.methods.hierarchical.levels import sizes_above
+from daskcluster.methods.hierarchical.model import HierarchicalModel
 from daskcluster.methods.hierarchical.parameters import HIERARCHICAL
 from daskcluster.methods.kmeans.base import KMeansEstimator
 from daskcluster.models.balance import Balance
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.levels import ancestors, check_labels_alone
 from daskcluster.parameters.parameter import Parameter
 
 
 class HierarchicalKMeans(KMeansEstimator):
-    """K-means with very many clusters, in two levels.
+    """K-means with very many clusters, found cell by cell, and clusters of clusters.
 
     Rows are divided into about sqrt(k) cells by k-means of a coreset. Each cell gets clusters in
     proportion to its weight, its rows are clustered by weighted k-means on their own, and at last all
@@ -24,12 +31,28 @@ class HierarchicalKMeans(KMeansEstimator):
     the nearest of all k centres. The result is the same to the bit on any engine, for any chunking and
     any number of workers.
 
+    With several levels, the centres are clustered again, and their centres again. `resample_rounds` spreads
+    the centres of each level evenly over the data.
+
     Parameters
     ----------
     n_clusters : int >= 1
     n_coarse : int >= 1 or "auto"
         Cells, at most `n_clusters`. ``"auto"``: the square root of `n_clusters`, which balances the work of
-        both levels.
+        both stages.
+    n_levels : int >= 1
+        Levels of clusters: those of each level are clusters of the centres below, and a tenth as many, or
+        the `n_levels`-th root of `n_clusters` where that is less: 5000, 500, 50; or 64, 16, 4.
+    level_sizes : str or sequence of int, optional
+        Numbers of clusters of the levels above the first, decreasing, instead of `n_levels`: ``[100, 10]``
+        or ``"100,10"``.
+    resample_rounds : int >= 0 or "auto"
+        Rounds of resampling in each level: the `resample_size` rows (or centres) nearest to each centre are
+        drawn, and new centres are fitted to them alone. Centres then spread evenly over the support of
+        the data instead of following its density. ``"auto"``: 10 if there are several levels, but 2 in the
+        first, whose rounds read all rows; otherwise 0.
+    resample_size : int >= 2 or "auto"
+        Rows that each cluster gives, or all it has. ``"auto"``: half the mean size of a cluster, 2 to 20.
     refine : bool
         Move all centres together once the cells are clustered. Otherwise, rows are not compared with
         centres of other cells before they are labelled.
@@ -67,7 +90,13 @@ class HierarchicalKMeans(KMeansEstimator):
         Of the cells; not part of a saved model, as the two below.
     coarse_sizes_, quotas_ : ndarray of shape (c,), int64
         Rows of each cell, and how many clusters it got.
+    parents_ : list of ndarray of int32
+        For each level but the last, the cluster of the next level that each cluster belongs to: the first
+        is of shape (k,). Empty for one level.
+    level_sizes_ : list of int
+        Numbers of clusters of all levels, k first.
     labels_ : ndarray of shape (n,), int32, or Labels
+        Clusters of the first level, as all figures are.
     inertia_ : float
         Weighted sum of squared distances of the rows to the nearest of all centres.
     n_iter_ : int
@@ -84,12 +113,16 @@ class HierarchicalKMeans(KMeansEstimator):
     others together take O(n d sqrt(k)) operations a pass or iteration. A group is a sixteenth of the
     rows, but at least 64 MB and at most 4 GB; rows in memory are gathered once. Memory: for each thread one
     group of cells and its statistics (8 k (d + 1) bytes, twice that for float64 or weighted rows), and the
-    bounds of the refinement, if it has more than five iterations.
+    bounds of the refinement, if it has more than five iterations. Each round of resampling in the first
+    level takes two passes, and memory for `resample_size` k rows in this process, which it clusters there.
+    Levels above the first take no pass: they cluster at most k centres in this process.
 
     Two-level clustering for large vocabularies: Nister and Stewenius, "Scalable Recognition with a
     Vocabulary Tree" (CVPR 2006), with equal branching. What differs: quotas in proportion to weight by
     Webster's method, at least one and at most the different rows of the cell; the refinement; full
-    search for labels.
+    search for labels. Levels and resampling: Vo et al., "Automatic Data Curation for Self-Supervised
+    Learning: A Clustering-Based Approach" (2024), algorithm 1. What differs: every k-means of a level is
+    that of this class, and draws are seeded by round.
 
     Examples
     --------
@@ -101,15 +134,27 @@ class HierarchicalKMeans(KMeansEstimator):
     (20, 400, 2)
     >>> bool((model.labels_ == model.predict(X)).all()), model.balance().empty
     (True, 0)
+    >>> model = dc.HierarchicalKMeans(200, n_levels=2, random_state=0).fit(X)
+    >>> model.level_sizes_, [len(parents) for parents in model.parents_]
+    ([200, 20], [200])
+    >>> bool((model.parents_[0][model.labels_] == model.predict(X, level=2)).all())
+    True
     """
 
     _parameters: ClassVar[tuple[Parameter, ...]] = HIERARCHICAL
+    model_kinds = (KMeansModel.kind, HierarchicalModel.kind)
+    parents_: list[np.ndarray]
+    level_sizes_: list[int]
 
     def __init__(
         self,
         n_clusters: int = 8,
         *,
         n_coarse: int | str = "auto",
+        n_levels: int = 1,
+        level_sizes: str | Sequence[int] | None = None,
+        resample_rounds: int | str = "auto",
+        resample_size: int | str = "auto",
         refine: bool = True,
         refine_iter: int = 2,
         init: str = "auto",
@@ -128,6 +173,10 @@ class HierarchicalKMeans(KMeansEstimator):
     ) -> None:
         self.n_clusters = n_clusters
         self.n_coarse = n_coarse
+        self.n_levels = n_levels
+        self.level_sizes = level_sizes
+        self.resample_rounds = resample_rounds
+        self.resample_size = resample_size
         self.refine = refine
         self.refine_iter = refine_iter
         self.init = init
@@ -176,7 +225,61 @@ class HierarchicalKMeans(KMeansEstimator):
         run = fit.run()
         self.coarse_centers_ = undone(self.scaling_, fit.cells.coarse)
         self.coarse_sizes_, self.quotas_ = fit.cells.sizes, fit.cells.quotas
+        self.parents_, self.level_sizes_ = fit.parents, [self.n_clusters, *fit.sizes_above]
         self._learn(run, fit)
+        return self
+
+    def predict(self, X: Any, *, level: int = 1, **options: Any) -> Any:
+        """Return the nearest centre of every row, or the cluster of a level that it belongs to.
+
+        Parameters
+        ----------
+        X, **options
+            As of `daskcluster.KMeans.predict`.
+        level : int
+            From 1. Above it, a row gets the cluster of that level that its nearest centre belongs to.
+
+        Returns
+        -------
+        labels : ndarray of int32, shape (n,)
+            Or what else `daskcluster.KMeans.predict` returns.
+
+        Raises
+        ------
+        InvalidParameterError
+            There is no such level, or the nearest centres or distances of a level above the first.
+
+        Notes
+        -----
+        Cost: one pass.
+        """
+        check_is_fitted(self)
+        parents = ancestors(self.parents_, level)
+        if parents is None:
+            return super().predict(X, **options)
+        n_nearest, distances = options.get("n_nearest"), options.get("return_distance", False)
+        check_labels_alone(level, n_nearest=n_nearest, distances=distances)
+        twin: Any = copy.copy(self)
+        vars(twin)["_label_parents"] = parents
+        return super(HierarchicalKMeans, twin).predict(X, **options)
+
+    def to_model(self) -> KMeansModel:
+        """Return the model: the learnt attributes, without the data."""
+        model = super().to_model()
+        if not self.parents_:
+            return model
+        sizes = tuple(self.level_sizes_[1:])
+        return HierarchicalModel(**vars(model), parents=tuple(self.parents_), level_sizes=sizes)
+
+    @classmethod
+    def from_model(cls, model: KMeansModel) -> Self:
+        """Return the fitted estimator that a model describes (without ``labels_``)."""
+        self = super().from_model(model)
+        above = list(getattr(model, "level_sizes", ()))
+        self.parents_ = list(getattr(model, "parents", ()))
+        self.level_sizes_ = [model.n_clusters, *above]
+        if above and self.n_levels == 1 and self.level_sizes is None:
+            self.level_sizes = above  # a list, which is not among the parameters of a model
         return self
 
     def balance(self) -> Balance:
@@ -186,6 +289,7 @@ class HierarchicalKMeans(KMeansEstimator):
 
     def check_parameters(self) -> None:
         super().check_parameters()
+        sizes_above(self.n_clusters, self.n_levels, self.level_sizes)
         if self.n_coarse != "auto" and int(self.n_coarse) > self.n_clusters:
             raise InvalidParameterError(
                 f"n_coarse={self.n_coarse} should be <= n_clusters={self.n_clusters}: every cell gets at "

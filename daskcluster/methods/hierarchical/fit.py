@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
+from daskcluster.data.open import open_chunk
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
@@ -29,6 +31,13 @@ from daskcluster.events import (
 )
 from daskcluster.methods.coreset.algorithm import lightweight_coreset
 from daskcluster.methods.hierarchical.cells import cell_groups, n_groups
+from daskcluster.methods.hierarchical.levels import (
+    cells_of_points,
+    nearest_rows,
+    resample_rounds,
+    resample_size,
+    sizes_above,
+)
 from daskcluster.methods.hierarchical.projection import (
     FEW_REFINEMENTS,
     cell_method,
@@ -67,10 +76,15 @@ class HierarchicalFit(Fit):
     ----------
     cells : HierarchicalState
         The cells, their quotas and centres, once they are known.
+    parents : list of ndarray of int32
+        For each level but the last, the cluster of the next level that each cluster belongs to.
+    sizes_above : list of int
+        Numbers of clusters of the levels above the first.
     """
 
     estimator: HierarchicalKMeans
     cells: HierarchicalState
+    parents: list[np.ndarray]
 
     def run(self) -> KMeansRun:
         """Return the run of all centres; its ``n_iter`` counts iterations of the refinement."""
@@ -78,9 +92,7 @@ class HierarchicalFit(Fit):
         self.method = cell_method(self.init)
         refinements = int(estimator.refine_iter) if estimator.refine else 0
         self.started("hierarchical", max_iter=refinements)
-        footprint = hierarchical_footprint(
-            self.dataset, self.n_clusters, estimator.n_coarse, self.method, estimator.chain_length
-        )
+        footprint = hierarchical_footprint(self.dataset, estimator.get_params(deep=False))
         with self.engine.place(
             self.dataset, footprint=footprint, callbacks=self.callbacks
         ) as placement:
@@ -89,9 +101,11 @@ class HierarchicalFit(Fit):
             labels = self.kept_labels(placement)
             self.cells = self._all_cells(rows, labels)
             result = self._refine(rows, self.cells, refinements, labels)
+            result = self._resample(rows, result)
             run = measure_run(rows, result, labels, labelled=self.labelled)
             self.passes += placement.traffic.passes
             self.bytes_read += placement.traffic.bytes_read
+        self.parents = self._levels_above(run.result.centres)
         self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
         return run
 
@@ -220,7 +234,8 @@ class HierarchicalFit(Fit):
         """Move all centres together, a few times."""
         left, centres, ended = self.time_left(), state.centres, state.reason
         assert centres is not None
-        if ended is not None and is_final(ended, len(state.history), refinements, left):
+        is_done = ended is not None and is_final(ended, len(state.history), refinements, left)
+        if ended is not None and (is_done or state.rounds):
             return FitResult(centres, len(state.history), ended, list(state.history))
 
         def keep(centres: np.ndarray, history: Any, reason: StopReason | None) -> None:
@@ -250,6 +265,59 @@ class HierarchicalFit(Fit):
             )
         finally:
             assign.close()
+
+    def _resample(self, rows: ScaledPlacement, result: FitResult) -> FitResult:
+        """Fit the centres again to the rows nearest to them, in several rounds.
+
+        Each cluster gives as many rows, whatever its size. So every round flattens the density of the
+        centres, until they are spread over the support of the rows.
+        """
+        k, rounds = self.n_clusters, resample_rounds(self.estimator.get_params(deep=False))
+        size = resample_size(self.estimator.resample_size, self.dataset.n_rows, k)
+        for number in range(self.cells.rounds, rounds):
+            if self.time_left() == 0.0:
+                break
+            points = nearest_rows(rows, result.centres, size)
+            if points.n_rows < k:
+                break
+            key = Key(self.seed, "resample", number)
+            found = self._fit_points(points, k, key, 0).result
+            result = replace(result, centres=found.centres, labelled=False)
+            state = replace(
+                self.cells,
+                centres=result.centres,
+                history=result.history,
+                reason=result.stop_reason,
+                rounds=number + 1,
+            )
+            publish(
+                self.callbacks,
+                Notice(f"Resampled {points.n_rows:,} rows, {number + 1} of {rounds}"),
+            )
+            self._keep(state, rows, now=True)
+        return result
+
+    def _levels_above(self, centres: np.ndarray) -> list[np.ndarray]:
+        """Return the parents of the clusters of each level but the last."""
+        estimator, parents = self.estimator, []
+        self.sizes_above = sizes_above(self.n_clusters, estimator.n_levels, estimator.level_sizes)
+        rounds = resample_rounds(estimator.get_params(deep=False), first=False)
+        for level, size in enumerate(self.sizes_above, start=2):
+            points = Chunk(centres, normalize=self.dataset.normalize)
+            run = self._fit_points(points, size, Key(self.seed, "level", level), rounds)
+            assert run.labels is not None
+            parents.append(run.labels)
+            centres = run.result.centres
+        return parents
+
+    def _fit_points(self, points: Chunk, n_clusters: int, key: Key, rounds: int) -> KMeansRun:
+        """Fit points in memory, as one level without checkpoints."""
+        given = self.estimator.get_params(deep=False)
+        given |= {"n_levels": 1, "level_sizes": None, "checkpoint": None, "max_time": None}
+        given |= {"n_coarse": cells_of_points(n_clusters, points), "resample_rounds": rounds}
+        given |= {"n_clusters": n_clusters, "random_state": key.derived_seed()}
+        twin = type(self.estimator)(**given)
+        return HierarchicalFit(twin, None, open_chunk(points), home_engine(self.engine), ()).run()
 
     # -- checkpoints ------------------------------------------------------------------------------
 

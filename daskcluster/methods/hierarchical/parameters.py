@@ -16,6 +16,40 @@ HIERARCHICAL = (
         word="auto",
         ge=1,
     ),
+    Parameter(
+        "n_levels",
+        int,
+        1,
+        "Levels of clusters: those of each level are clusters of the centres below, and a tenth as many "
+        "(more, where there are few).",
+        ge=1,
+    ),
+    Parameter(
+        "level_sizes",
+        str,
+        None,
+        "Numbers of clusters of the levels above the first, decreasing and separated by commas, instead of "
+        "n_levels.",
+        also=("sequence of int",),
+    ),
+    Parameter(
+        "resample_rounds",
+        int,
+        "auto",
+        "Rounds in which the centres of a level are fitted again to the rows or centres nearest to them, "
+        "which spreads them evenly over the data. auto: 10 with several levels (2 in the first), else 0.",
+        word="auto",
+        ge=0,
+    ),
+    Parameter(
+        "resample_size",
+        int,
+        "auto",
+        "Nearest rows or centres of each cluster that a round is fitted to. auto: half the mean size of a "
+        "cluster, 2 to 20.",
+        word="auto",
+        ge=2,
+    ),
     Parameter("refine", bool, True, "Refine all centres together after the cells are clustered."),
     Parameter(
         "refine_iter", int, 2, "Iterations of the refinement, over all rows and centres.", ge=0

@@ -7,12 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from daskcluster.chunkwise.smallest import RANKED_BYTES
 from daskcluster.engine.memory import Footprint
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.methods.coreset.fit import coreset_footprint
 from daskcluster.methods.coreset.projection import CORESET_PASSES
 from daskcluster.methods.hierarchical.cells import group_bytes, n_groups
+from daskcluster.methods.hierarchical.levels import (
+    PASSES_OF_A_ROUND,
+    resample_rounds,
+    resample_size,
+)
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.kmeans.projection import bounds_bytes, fit_footprint, pass_flop, travel
 from daskcluster.typing import Dataset
@@ -41,13 +47,12 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     seeding = CORESET_PASSES + _MEASURING_PASSES + gathering
     refinements = int(parameters["refine_iter"]) if parameters["refine"] else 0
     budget, n_coarse = parameters["bounds_memory"], coarse_cells(parameters["n_coarse"], k)
-    chain_length = int(parameters["chain_length"])
     return Plan(
         seeding=method,
         passes_seeding=seeding,
         restarts=1,
-        passes_at_most=seeding + refinements + 1,
-        footprint=hierarchical_footprint(dataset, k, parameters["n_coarse"], method, chain_length),
+        passes_at_most=seeding + refinements + PASSES_OF_A_ROUND * resample_rounds(parameters) + 1,
+        footprint=hierarchical_footprint(dataset, parameters),
         flop=pass_flop(dataset, k),
         states=bounds_bytes(dataset, k, "auto") if refinements > FEW_REFINEMENTS else {},
         states_at_most=None if budget == "auto" else int(budget),
@@ -87,19 +92,25 @@ def coarse_sample(n_rows: int, n_coarse: int) -> int:
     return min(n_rows, max(_SAMPLE_LEAST, _SAMPLE_ROWS * n_coarse))
 
 
-def hierarchical_footprint(
-    dataset: Dataset, n_clusters: int, n_coarse: int | str, method: str, chain_length: int
-) -> Footprint:
+def hierarchical_footprint(dataset: Dataset, parameters: Mapping[str, Any]) -> Footprint:
     """Return the memory of the fit: all centres, and a group of cells with its rows per thread."""
-    found = fit_footprint(dataset, n_clusters, "cells", chain_length)
+    k, n_coarse = int(parameters["n_clusters"]), parameters["n_coarse"]
+    found = fit_footprint(dataset, k, "cells", int(parameters["chain_length"]))
     size = dataset.bytes_of((0, dataset.n_rows))
-    cells = coarse_cells(n_coarse, n_clusters)
+    cells = coarse_cells(n_coarse, k)
     drawn = coreset_footprint(dataset, coarse_sample(dataset.n_rows, cells)).thread_bytes
     # Rows in memory are gathered in more groups, each by its own thread.
     gathered = size // _MEMORY_SHARE if dataset.in_memory else min(size, group_bytes(size))
-    hashes = 2 * _HASH_BYTES * n_clusters
-    return replace(
-        found,
-        thread_bytes=max(found.thread_bytes, gathered, hashes, drawn),
-        process_bytes=drawn,
-    )
+    hashes = 2 * _HASH_BYTES * k
+    nearest = _resampled_rows(dataset, parameters)
+    thread_bytes = max(found.thread_bytes, gathered, hashes, drawn, nearest * RANKED_BYTES)
+    resampled = 2 * nearest * size // max(1, dataset.n_rows)
+    return replace(found, thread_bytes=thread_bytes, process_bytes=drawn, home_bytes=resampled)
+
+
+def _resampled_rows(dataset: Dataset, parameters: Mapping[str, Any]) -> int:
+    """Return how many rows a round of resampling in the first level draws; 0 without rounds."""
+    if not resample_rounds(parameters):
+        return 0
+    k = int(parameters["n_clusters"])
+    return min(dataset.n_rows, k * resample_size(parameters["resample_size"], dataset.n_rows, k))

@@ -31,6 +31,8 @@ class HierarchicalState:
         Iterations of all centres together.
     reason : StopReason or None
         Reason why the loop ended, if it did.
+    rounds : int
+        Rounds of resampling that followed.
     """
 
     coarse: np.ndarray
@@ -40,6 +42,7 @@ class HierarchicalState:
     centres: np.ndarray | None = None
     history: Sequence[dict[str, Any]] = ()
     reason: StopReason | None = None
+    rounds: int = 0
 
     @property
     def sizes_left(self) -> np.ndarray:

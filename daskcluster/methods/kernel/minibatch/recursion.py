@@ -9,13 +9,14 @@ the step.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from daskcluster.chunkwise.assign import prepare_rows
+from daskcluster.data.chosen import chosen_rows
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.engine import Placement
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres, GramRowParams, gram_sum_rows
@@ -24,53 +25,8 @@ from daskcluster.methods.kernel.initial import given_centres, ready_rows
 from daskcluster.methods.kernel.minibatch.centres import GramBatch, Mean, Meter, joined
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.chunkwise.batch import Batch
-from daskcluster.sparse_rows import Rows, join_rows
-from daskcluster.typing import Dataset, Range
-
-
-def chosen_rows(dataset: Dataset, numbers: np.ndarray) -> Rows:
-    """Return rows by their numbers, in the given order.
-
-    Unlike ``dataset.take``, it leaves CSR rows in CSR form, with all their stored entries.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    numbers : ndarray of shape (m,), int64
-        At least one; repeats are allowed.
-
-    Returns
-    -------
-    Rows of shape (m, d)
-
-    Notes
-    -----
-    Cost: every storage chunk with at least one of the rows is read once.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daskcluster.data.open import open_dataset
-    >>> chosen_rows(open_dataset(np.eye(3)), np.array([2, 0, 2]))
-    array([[0., 0., 1.],
-           [1., 0., 0.],
-           [0., 0., 1.]])
-    """
-    ordered, home = np.unique(numbers, return_inverse=True)
-    parts = []
-    for chunk in dataset.chunks(_spans(dataset, ordered)):
-        first, last = np.searchsorted(ordered, [chunk.start, chunk.stop])
-        parts.append(chunk.rows[ordered[first:last] - chunk.start])
-    return join_rows(parts)[home]
-
-
-def _spans(dataset: Dataset, ordered: np.ndarray) -> Iterator[Range]:
-    """Yield the range from the first to the last requested row of each storage chunk."""
-    edges = dataset.read_edges((0, dataset.n_rows))
-    places = np.searchsorted(ordered, edges)
-    for first, last in zip(places[:-1].tolist(), places[1:].tolist(), strict=True):
-        if last > first:
-            yield int(ordered[first]), int(ordered[last - 1]) + 1
+from daskcluster.sparse_rows import join_rows
+from daskcluster.typing import Dataset
 
 
 @dataclass
