@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from daskcluster.methods.coreset.kmeans import CoresetKMeans
     from daskcluster.methods.coreset.quality import coreset_quality
     from daskcluster.methods.coreset.quantization import quantization_error, relative_error
+    from daskcluster.methods.duplicates.near_duplicates import near_duplicates
     from daskcluster.methods.from_sklearn import from_sklearn
     from daskcluster.methods.hierarchical.estimator import HierarchicalKMeans
     from daskcluster.methods.kernel.estimator import KernelKMeans
@@ -80,6 +81,7 @@ __all__ = [
     "load_model",
     "merge_coresets",
     "metrics",
+    "near_duplicates",
     "open_dataset",
     "open_grid",
     "quantization_error",
@@ -117,6 +119,7 @@ _LAZY = {
     "lightweight_coreset": "daskcluster.methods.coreset.estimator",
     "load_model": "daskcluster.methods.load",
     "merge_coresets": "daskcluster.methods.coreset.estimator",
+    "near_duplicates": "daskcluster.methods.duplicates.near_duplicates",
     "open_dataset": "daskcluster.estimators.opening",
     "open_grid": "daskcluster.estimators.grids",
     "quantization_error": "daskcluster.methods.coreset.quantization",

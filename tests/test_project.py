@@ -223,6 +223,9 @@ PRODUCTS = {
     "daskcluster.chunkwise.pruned": "of the costs of a sample; labels do not depend on them",
     "daskcluster.chunkwise.projection": "of axes and their cost; labels are those of any axes",
     "daskcluster.kernels.projected_centres": "of projections, whose errors are covered in any order",
+    "daskcluster.methods.duplicates.axes": "of axes; pairs are those of any axes",
+    "daskcluster.methods.duplicates.chunkwise": "rules pairs out with room; exact measures decide",
+    "daskcluster.methods.duplicates.pairs": "the same",
     "daskcluster.metrics.silhouettes": "of values so short that products are exact",
 }
 NO_RESULTS = ("dashboard", "reports")

@@ -35,6 +35,7 @@ COMMANDS = {
     "fit": "Cluster a dataset and save the model.",
     "coreset": "Draw a small weighted sample that represents all rows.",
     "sample": "Draw rows evenly from the clusters of a model.",
+    "dedup": "Find near-duplicates, and write which rows to keep.",
     "predict": "Write the label of every row to Zarr.",
     "score": "Compute the sum of squared distances of a dataset under a model.",
     "sweep": "Fit several numbers of clusters and report the best one.",

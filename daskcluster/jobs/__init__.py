@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daskcluster.jobs.coresets import build_coreset
+    from daskcluster.jobs.duplicates import dedup
     from daskcluster.jobs.fitting import fit
     from daskcluster.jobs.kinds import evaluate, examine
     from daskcluster.jobs.outputs import check_outputs
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from daskcluster.jobs.sweeping import sweep
     from daskcluster.models.record import (
         CoresetRecord,
+        DuplicatesRecord,
         FitRecord,
         PredictRecord,
         SampleRecord,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CoresetRecord",
+    "DuplicatesRecord",
     "FitRecord",
     "JobStatus",
     "PredictRecord",
@@ -45,6 +48,7 @@ __all__ = [
     "build_coreset",
     "cancel",
     "check_outputs",
+    "dedup",
     "evaluate",
     "examine",
     "fit",
@@ -65,12 +69,14 @@ __all__ = [
 _LAZY = {
     "CoresetRecord": "daskcluster.models.record",
     "build_coreset": "daskcluster.jobs.coresets",
+    "DuplicatesRecord": "daskcluster.models.record",
     "FitRecord": "daskcluster.models.record",
     "PredictRecord": "daskcluster.models.record",
     "SampleRecord": "daskcluster.models.record",
     "ScoreRecord": "daskcluster.models.record",
     "SweepRecord": "daskcluster.models.record",
     "check_outputs": "daskcluster.jobs.outputs",
+    "dedup": "daskcluster.jobs.duplicates",
     "evaluate": "daskcluster.jobs.kinds",
     "examine": "daskcluster.jobs.kinds",
     "fit": "daskcluster.jobs.fitting",

@@ -86,6 +86,33 @@ class CoresetRecord(Record):
 
 
 @dataclass(frozen=True)
+class DuplicatesRecord(Record):
+    """Result of the job `dedup`.
+
+    Attributes
+    ----------
+    output : str
+        The URL that was written.
+    threshold : float
+    metric : str
+    n_kept, n_groups : int
+        Rows that are kept, and groups of two rows or more.
+    n_copies : int
+        Rows that equal an earlier row.
+    n_pairs : int
+        See `daskcluster.methods.duplicates.near_duplicates.NearDuplicates`.
+    """
+
+    output: str
+    threshold: float
+    metric: str
+    n_kept: int
+    n_groups: int
+    n_copies: int
+    n_pairs: int
+
+
+@dataclass(frozen=True)
 class PredictRecord(Record):
     """Result of the job `predict`; `output` and `posteriors` are the URLs that were written."""
 

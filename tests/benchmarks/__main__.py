@@ -33,6 +33,7 @@ BENCHMARKS = {
     "balanced-sample": "tests.benchmarks.balanced_sample",
     "allocator": "tests.benchmarks.bench_allocator",
     "parquet": "tests.benchmarks.bench_parquet",
+    "near-duplicates": "tests.benchmarks.near_duplicates",
 }
 """Measurements of this library alone."""
 REPRODUCTIONS = {

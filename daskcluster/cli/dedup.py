@@ -1,0 +1,150 @@
+"""``daskcluster dedup``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from daskcluster.cli.detach import Task, takes_task
+from daskcluster.cli.engines import Place
+from daskcluster.cli.options import (
+    OUTPUT,
+    SectionedCommand,
+    complete_path,
+    declared_option,
+    option,
+    overwrite_option,
+    takes_console,
+    takes_place,
+    takes_source,
+)
+from daskcluster.cli.output import Console
+from daskcluster.methods.duplicates import parameters
+
+
+@click.command("dedup", cls=SectionedCommand)
+@click.argument("source", shell_complete=complete_path)
+@takes_source(weighted=False)
+@declared_option(parameters.THRESHOLD)
+@declared_option(parameters.METRIC)
+@declared_option(parameters.KEEP)
+@declared_option(parameters.GROUPS)
+@declared_option(parameters.RANDOM_STATE)
+@option(
+    "--output",
+    section=OUTPUT,
+    metavar="URL",
+    help="URL of the result: .parquet or .csv (both with ids) by its ending, else Zarr.",
+)
+@overwrite_option
+@option(
+    "--checkpoint",
+    section=OUTPUT,
+    metavar="URL",
+    help="Folder for sorted rows and finished pairs; continue with --resume. A cluster on several hosts "
+    "needs one.",
+)
+@option(
+    "--resume",
+    section=OUTPUT,
+    is_flag=True,
+    help="Resume from the state at --checkpoint, if there is one.",
+)
+@option(
+    "--scratch",
+    section=OUTPUT,
+    metavar="DIR",
+    help="Local folder for temporary files. Default: the system's.",
+)
+@takes_place
+@takes_task
+@takes_console
+@option("--dry-run", is_flag=True, help="Show passes, bytes, scratch and memory, then exit.")
+def command(
+    source: str,
+    output: str | None,
+    overwrite: bool,
+    checkpoint: str | None,
+    resume: bool,
+    scratch: str | None,
+    opening: dict[str, Any],
+    place: Place,
+    task: Task,
+    console: Console,
+    dry_run: bool,
+    **search: Any,
+) -> None:
+    """Find near-duplicates among the rows of SOURCE, and write which rows to keep.
+
+    The output has, for every row, the first row of its group, whether it is kept, and its cosine similarity
+    (or Euclidean distance) to the kept row. All pairs beyond the threshold are found.
+    """
+    if dry_run:
+        _project(source, opening, place, console)
+        return
+    if output is None:
+        raise click.UsageError("Missing option '--output': the URL to write the result to.")
+    if resume and checkpoint is None:
+        raise click.UsageError("--resume needs --checkpoint, the URL of the state to resume from.")
+    from daskcluster import jobs
+    from daskcluster.data.sink import KINDS
+
+    options = {**search, "overwrite": overwrite, "resume": resume, "scratch": scratch}
+    if task.detach:
+        urls = {"source": source, "output": output, "checkpoint": checkpoint}
+        task.submit(jobs.dedup, place, console, urls, options, opening)
+        return
+    # Check before a cluster is started.
+    if task.name is None:  # a job may replace its own outputs
+        stored = opening["storage_options"]
+        jobs.check_outputs({"output": output}, {"source": source}, stored, overwrite, kinds=KINDS)
+    with place.open() as engine, console.watching() as callbacks:
+        record = jobs.dedup(
+            source,
+            output=output,
+            checkpoint=checkpoint,
+            name=task.name,
+            engine=engine,
+            callbacks=callbacks,
+            **options,
+            **opening,
+        ).as_dict()
+    console.emit(record, _rows_of_record(record))
+
+
+def _project(source: str, opening: Mapping[str, Any], place: Place, console: Console) -> None:
+    from daskcluster.engine.local import default_threads
+    from daskcluster.host import format_bytes
+    from daskcluster.jobs.opening import open_metadata
+    from daskcluster.methods.duplicates.plan import DuplicatesPlan
+
+    plan = DuplicatesPlan.of(open_metadata(source, opening))
+    threads = place.threads or (1 if place.workers else default_threads())
+    rows = [
+        ("rows", f"{plan.n_rows:,} x {plan.n_features:,} {plan.dtype}"),
+        ("cells", f"{plan.n_cells:,}, blocks of at most {plan.block_rows:,} rows"),
+        ("passes", f"{plan.passes}, {format_bytes(plan.bytes_read)} read"),
+        ("scratch", f"{format_bytes(plan.bytes_scratch + plan.bytes_sorted)}"),
+        ("memory", f"{format_bytes(plan.memory(threads))} with {threads} thread(s)"),
+        ("  a task", format_bytes(plan.memory_task)),
+    ]
+    facts = {**plan.facts(), "threads": threads, "memory": plan.memory(threads)}
+    console.emit({"dry_run": True, **facts}, rows)
+
+
+def _rows_of_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    from daskcluster.host import format_bytes
+    from daskcluster.reports.tables import format_seconds
+
+    removed = record["n_rows"] - record["n_kept"]
+    return [
+        ("output", record["output"]),
+        ("rows", f"{record['n_rows']:,} x {record['n_features']:,}"),
+        ("kept", f"{record['n_kept']:,}; {removed:,} are near-duplicates"),
+        ("groups", f"{record['n_groups']:,} of two rows or more"),
+        ("copies", f"{record['n_copies']:,} rows equal an earlier one"),
+        ("passes", f"{record['passes']}, {format_bytes(record['bytes_read'])} read"),
+        ("time", format_seconds(record["seconds"])),
+    ]

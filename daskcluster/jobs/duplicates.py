@@ -1,0 +1,129 @@
+"""The job that finds near-duplicates and writes which rows to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from daskcluster.data.row_files import FilesDataset
+from daskcluster.data.sink import KINDS
+from daskcluster.events import Callback
+from daskcluster.jobs.opening import open_rows
+from daskcluster.jobs.run import Run
+from daskcluster.methods.duplicates.parameters import RULES
+from daskcluster.models.record import DuplicatesRecord
+
+
+def dedup(
+    source: Any,
+    *,
+    output: str,
+    threshold: float = 0.95,
+    metric: str = "cosine",
+    keep: Any = "first",
+    groups: str = "components",
+    random_state: int = 0,
+    checkpoint: str | None = None,
+    resume: bool = False,
+    scratch: str | None = None,
+    array: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    flatten: bool = False,
+    columns: Any = None,
+    missing: str = "error",
+    grid: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    name: str | None = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> DuplicatesRecord:
+    """Find the near-duplicates of `source`, and write group, kept and similarity of every row.
+
+    Parameters
+    ----------
+    source : URL, or anything `open_dataset` takes
+    output : str
+        URL of the result, which appears there only when complete: a ``.parquet`` or ``.csv`` file with the
+        ids of the rows, else a Zarr group of the arrays ``group``, ``kept`` and ``similarity`` (or
+        ``distance``).
+    threshold, metric, groups, random_state, checkpoint, resume, scratch
+        See `daskcluster.near_duplicates`.
+    keep : str or array
+        As there. Of a table, also the name of a column of scores, which should be no feature.
+    array, storage_options, flatten, columns, missing, grid, overwrite, name, engine, callbacks
+        See `fit`.
+
+    Returns
+    -------
+    DuplicatesRecord
+
+    Raises
+    ------
+    OutputExistsError
+        The output exists; raised before any work.
+    InvalidParameterError, InvalidDataError, CheckpointError, DiskSpaceError
+
+    Notes
+    -----
+    Cost: see `daskcluster.near_duplicates`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).normal(size=(100, 32))
+    >>> rows[60] = rows[7]
+    >>> record = dedup(rows, output="memory://example/duplicates", overwrite=True)
+    >>> record.n_kept, record.n_groups
+    (99, 1)
+    """
+    inputs, outputs = {"source": source}, {"output": output}
+    given: dict[str, Any] = {"threshold": threshold, "metric": metric, "groups": groups}
+    given |= {"random_state": random_state}
+    run = Run(
+        "dedup",
+        name,
+        output=output,
+        arguments={**inputs, **outputs, **given, "array": array},
+        storage_options=storage_options,
+        engine=engine,
+        callbacks=callbacks,
+    )
+    opening: dict[str, Any] = {"array": array, "storage_options": storage_options}
+    opening |= {"flatten": flatten, "missing": missing, "grid": grid}
+    with run:
+        before = run.earlier(DuplicatesRecord)
+        if before is not None:
+            return before
+        overwrite = run.claim(outputs, inputs, overwrite, kinds=KINDS)
+        dataset, chosen = open_rows(run, engine, source, columns=columns, **opening)
+        # Imported here, since scikit-learn takes long to import.
+        from daskcluster.methods.duplicates.near_duplicates import near_duplicates
+
+        if isinstance(keep, str) and keep not in RULES and _is_table(dataset):
+            scores, _ = open_rows(run, engine, source, columns=[keep], **opening)
+            keep = scores.to_numpy()[:, 0]
+        opened, n_bytes = run.counters.passes, run.counters.bytes_read
+        found = near_duplicates(
+            dataset,
+            keep=keep,
+            engine=chosen,
+            callbacks=run.callbacks,
+            checkpoint=checkpoint,
+            resume=resume or run.is_resumed,
+            scratch=scratch,
+            storage_options=storage_options,
+            **given,
+        )
+        # Sweeps over the blocks on scratch are no passes.
+        common = run.counters.common(dataset)
+        common |= {"passes": opened + found.passes, "bytes_read": n_bytes + found.bytes_read}
+        run.begin_output()
+        found.save(output, overwrite=overwrite, storage_options=storage_options)
+        facts: dict[str, Any] = {"n_kept": found.n_kept, "n_groups": found.n_groups}
+        facts |= {"n_copies": found.n_copies, "n_pairs": found.n_pairs}
+        facts |= {"threshold": threshold, "metric": metric}
+        return run.done(DuplicatesRecord(output=str(output), **facts, **common))
+
+
+def _is_table(dataset: Any) -> bool:
+    return isinstance(dataset, FilesDataset) and dataset.form.kind in ("Parquet", "csv")

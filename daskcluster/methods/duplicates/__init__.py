@@ -1,0 +1,1 @@
+"""Near-duplicates: all pairs of rows that are closer than a threshold, and groups of them."""

@@ -1,0 +1,230 @@
+"""Sort rows by cell into blocks on scratch; equal rows are stored once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from daskcluster.data.buckets import Buckets
+from daskcluster.data.partitions import READ_BYTES
+from daskcluster.data.shuffle_passes import one_pass
+from daskcluster.data.shuffle_plan import LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES
+from daskcluster.events import Callback
+from daskcluster.methods.duplicates.chunkwise import row_dtype
+from daskcluster.methods.duplicates.scratch import Scratch
+from daskcluster.typing import Dataset
+
+ROWS, INDEX = "rows", "index"
+"""Kinds of files on scratch: rows of a block with their numbers; what is known of all rows."""
+
+BUCKET_BYTES = 64 << 20
+_COMPARED_ROWS = 4096
+
+Piece = tuple[np.ndarray, np.ndarray]
+"""Numbers (m,) and values (m, d) of rows."""
+
+
+@dataclass(frozen=True)
+class SortedRows:
+    """Where the rows are after sorting.
+
+    Attributes
+    ----------
+    cells, sizes : ndarray of shape (b,), int64
+        Cell and number of rows of each block.
+    leaders : ndarray of shape (n,), int64
+        The first row that equals each row: itself for rows that are in a block.
+    places : ndarray of shape (n,), int64
+        Block and position, ``block * block_rows + position``; -1 for rows that equal an earlier one.
+    distances : ndarray of shape (n,), float64
+        To the centre of the cell.
+    """
+
+    cells: np.ndarray
+    sizes: np.ndarray
+    leaders: np.ndarray
+    places: np.ndarray
+    distances: np.ndarray
+
+    def write(self, scratch: Scratch) -> None:
+        """Write them to scratch."""
+        arrays = self.cells, self.sizes, self.leaders, self.places, self.distances
+        scratch.write(INDEX, 0, *arrays)
+
+    @classmethod
+    def read(cls, scratch: Scratch) -> SortedRows:
+        """Read them from scratch."""
+        return cls(*scratch.read(INDEX, 0))
+
+
+@dataclass
+class _Writer:
+    """Receives rows in sorted order, and writes blocks of those that equal no earlier one."""
+
+    described: np.ndarray
+    scratch: Scratch
+    block_rows: int
+    leaders: np.ndarray = field(init=False)
+    places: np.ndarray = field(init=False)
+    table: list[tuple[int, int]] = field(default_factory=list)
+    _pending: Piece | None = None
+    _last: Piece | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self.described)
+        self.leaders, self.places = np.arange(n), np.full(n, -1)
+        counts = np.bincount(self.described["cell"])
+        # Blocks of a cell have about the same number of rows.
+        blocks = np.maximum(1, -(-counts // self.block_rows))
+        self._most = np.maximum(1, -(-counts // blocks))
+
+    def add(self, numbers: np.ndarray, values: np.ndarray) -> None:
+        """Add rows (m, d) with these numbers; they follow all earlier ones in the order."""
+        earlier = 0 if self._last is None else len(self._last[0])
+        if self._last is not None:
+            numbers = np.concatenate([self._last[0], numbers])
+            values = np.concatenate([self._last[1], values])
+        known = self.described[numbers]
+        alike = np.zeros(len(numbers), bool)
+        alike[1:] = known[1:] == known[:-1]
+        leaders = np.maximum.accumulate(np.where(alike, 0, np.arange(len(numbers))))
+        which = np.flatnonzero(alike)
+        equal = _equal(values, which, leaders[which])
+        alike[which[~equal]] = False  # other values with the same hash
+        self.leaders[numbers[which[equal]]] = numbers[leaders[which[equal]]]
+        last = leaders[-1:]
+        self._last = numbers[last], values[last].copy()
+        kept = np.flatnonzero(~alike[earlier:]) + earlier
+        self._extend(numbers[kept], values[kept])
+
+    def _extend(self, numbers: np.ndarray, values: np.ndarray) -> None:
+        if self._pending is not None:
+            numbers = np.concatenate([self._pending[0], numbers])
+            values = np.concatenate([self._pending[1], values])
+        start = 0
+        while start < len(numbers):
+            cell = int(self.described["cell"][numbers[start]])
+            stop = start + int(self._most[cell])
+            same = self.described["cell"][numbers[start:stop]] == cell
+            if same.all() and stop > len(numbers):
+                break  # more rows of the cell may follow
+            stop = start + int(same.sum())
+            self._write(cell, numbers[start:stop], values[start:stop])
+            start = stop
+        self._pending = numbers[start:].copy(), values[start:].copy()
+
+    def close(self) -> None:
+        """Write the last block."""
+        if self._pending is not None and len(self._pending[0]):
+            numbers, values = self._pending
+            self._write(int(self.described["cell"][numbers[0]]), numbers, values)
+        self._pending = None
+
+    def _write(self, cell: int, numbers: np.ndarray, values: np.ndarray) -> None:
+        block = len(self.table)
+        self.scratch.write(ROWS, block, np.ascontiguousarray(values), numbers)
+        self.places[numbers] = block * self.block_rows + np.arange(len(numbers))
+        self.table.append((cell, len(numbers)))
+
+    def found(self) -> SortedRows:
+        """Return where the rows are."""
+        cells, sizes = np.array(self.table, np.int64).reshape(-1, 2).T
+        return SortedRows(
+            cells.copy(), sizes.copy(), self.leaders, self.places,
+            np.ascontiguousarray(self.described["distance"]),
+        )  # fmt: skip
+
+
+def _equal(values: np.ndarray, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return which pairs of rows have the same values, (m,)."""
+    found = np.empty(len(rows), bool)
+    for first in range(0, len(rows), _COMPARED_ROWS):
+        part = slice(first, first + _COMPARED_ROWS)
+        found[part] = (values[rows[part]] == values[others[part]]).all(axis=1)
+    return found
+
+
+def sort_rows(
+    dataset: Dataset,
+    described: np.ndarray,
+    scratch: Scratch,
+    *,
+    block_rows: int,
+    folder: str,
+    callbacks: Sequence[Callback] = (),
+) -> tuple[SortedRows, int]:
+    """Write the rows to `scratch`, cell by cell, by the distance to the centre; return the bytes read, too.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    described : ndarray of shape (n,), `daskcluster.methods.duplicates.chunkwise.DESCRIBED`
+    scratch : Scratch
+    block_rows : int
+        Most rows of a block.
+    folder : str
+        Local folder for rows on their way.
+    callbacks : sequence of callables
+
+    Notes
+    -----
+    Cost: one pass; rows that are not in memory are written to local files and read back once on the way.
+    Memory: three buckets of 64 MB or more, and 48 bytes a row.
+    """
+    # Stable: of equal rows, the first one leads.
+    order = np.lexsort((described["hash"], described["distance"], described["cell"]))
+    writer = _Writer(described, scratch, block_rows)
+    with one_pass("sort", dataset.n_rows, callbacks) as running:
+        pieces = _taken if dataset.in_memory else _scattered
+        for numbers, values in pieces(dataset, order, folder, running.read):
+            writer.add(numbers, values)
+            running.advance(len(numbers))
+        writer.close()
+    return writer.found(), running.bytes_read
+
+
+def bucket_rows(dataset: Dataset) -> int:
+    """Return the number of rows that are sorted at a time."""
+    row = dataset.n_features * row_dtype(dataset.dtype).itemsize + 8
+    # A block for each bucket has to fit as well, hence the root.
+    least = math.isqrt(dataset.n_rows * row * LEAST_BLOCK_BYTES)
+    return max(1, max(BUCKET_BYTES, least) // row)
+
+
+def _taken(
+    dataset: Dataset, order: np.ndarray, folder: str, on_read: Callable[[int], None]
+) -> Iterator[Piece]:
+    step, dtype = bucket_rows(dataset), row_dtype(dataset.dtype)
+    for first in range(0, len(order), step):
+        numbers = order[first : first + step]
+        yield numbers, dataset.take(numbers).astype(dtype, copy=False)
+
+
+def _scattered(
+    dataset: Dataset, order: np.ndarray, folder: str, on_read: Callable[[int], None]
+) -> Iterator[Piece]:
+    step, dtype = bucket_rows(dataset), row_dtype(dataset.dtype)
+    record = np.dtype([("row", np.int64), ("values", dtype, (dataset.n_features,))])
+    n_buckets = -(-len(order) // step)
+    home = np.empty(len(order), np.min_scalar_type(max(1, n_buckets - 1)))
+    home[order] = np.arange(len(order)) // step
+    held = min(MOST_BLOCK_BYTES, BUCKET_BYTES // n_buckets)
+    sizes = {"n_buckets": n_buckets, "block_rows": max(1, held // record.itemsize)}
+    with Buckets(record, **sizes, folder=folder) as buckets:
+        for chunk in dataset.chunks(dataset.partitions, on_read=on_read):
+            part = max(1, READ_BYTES // record.itemsize)
+            for first in range(0, chunk.n_rows, part):
+                piece = chunk.slice(first, min(first + part, chunk.n_rows))
+                records = np.empty(piece.n_rows, record)
+                records["row"] = np.arange(piece.start, piece.stop)
+                records["values"] = piece.rows
+                buckets.append(records, home[piece.start : piece.stop])
+        buckets.flush()
+        for bucket in range(n_buckets):
+            records = buckets.load(bucket)
+            numbers = order[bucket * step : (bucket + 1) * step]
+            # A bucket has its rows in the order of the dataset.
+            yield numbers, records["values"][np.searchsorted(records["row"], numbers)]

@@ -1,0 +1,338 @@
+"""`near_duplicates`: groups of rows that are nearly the same, and which row of each to keep."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.label_arrays import open_labels
+from daskcluster.data.label_files import is_file_output, write_label_file
+from daskcluster.data.shuffle_plan import check_scratch
+from daskcluster.data.sink import GroupSink
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.local import LocalEngine
+from daskcluster.errors import InvalidDataError, InvalidParameterError, MemoryLimitError
+from daskcluster.estimators.checkpoints import data_identity
+from daskcluster.estimators.opening import open_dataset
+from daskcluster.events import Callback
+from daskcluster.host import format_bytes
+from daskcluster.methods.duplicates.chunkwise import Rule
+from daskcluster.methods.duplicates.groups import connected_groups, covered_groups
+from daskcluster.methods.duplicates.parameters import NEAR_DUPLICATES, RULES
+from daskcluster.methods.duplicates.plan import DuplicatesPlan
+from daskcluster.methods.duplicates.search import DuplicateSearch
+from daskcluster.parameters.checks import check_value
+from daskcluster.randomness import as_seed
+from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
+from daskcluster.storage.location import locate
+from daskcluster.typing import Dataset
+
+_WRITTEN_ROWS = 1 << 20
+
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """Groups of near-duplicates; rows without any are groups of their own.
+
+    Attributes
+    ----------
+    group : ndarray of shape (n,), int64
+        The first row of the group of each row.
+    kept : ndarray of shape (n,), bool
+        One row of each group is kept: ``X[kept]`` has no near-duplicates, but for ``"components"`` may lack
+        rows that are no near-duplicate of the kept one.
+    similarity : ndarray of shape (n,), float64
+        Cosine similarity to the kept row of the group; the distance to it for Euclidean rows.
+    metric : str
+    n_pairs : int
+        Pairs that were needed; with ``groups="covered"``, all pairs of different rows.
+    n_copies : int
+        Rows that equal an earlier row.
+    passes, bytes_read : int
+        Passes over the rows, and decoded bytes fetched from the store.
+    seconds : float
+    """
+
+    group: np.ndarray
+    kept: np.ndarray
+    similarity: np.ndarray
+    metric: str
+    n_pairs: int
+    n_copies: int
+    passes: int
+    bytes_read: int
+    seconds: float
+    _dataset: Any
+
+    @property
+    def n_kept(self) -> int:
+        return int(self.kept.sum())
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups of two rows or more."""
+        return int((np.bincount(self.group, minlength=1) > 1).sum())
+
+    def __repr__(self) -> str:
+        removed = len(self.kept) - self.n_kept
+        return f"NearDuplicates({removed:,} of {len(self.kept):,} rows in {self.n_groups:,} groups)"
+
+    def save(
+        self,
+        url: Any,
+        *,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write group, kept and similarity (or distance) of every row; the output appears whole.
+
+        Parameters
+        ----------
+        url : str
+            A ``.parquet`` or ``.csv`` file with the ids of the rows, else a Zarr group of arrays.
+        overwrite : bool
+            Replace an output that exists.
+        storage_options : dict, optional
+
+        Raises
+        ------
+        OutputExistsError, InvalidParameterError, MissingExtraError
+        """
+        measured = "similarity" if self.metric == "cosine" else "distance"
+        columns = {"group": self.group, "kept": self.kept, measured: self.similarity}
+        if is_file_output(str(url)):
+            values = {name: partial(_rows_of, column) for name, column in columns.items()}
+            write_label_file(
+                locate(url, storage_options), self._dataset, values, overwrite=overwrite
+            )
+            return
+        dtype = np.dtype([(name, column.dtype) for name, column in columns.items()])
+        sink = GroupSink.create(
+            url, n_rows=len(self.group), chunk_rows=_WRITTEN_ROWS, dtype=dtype, width=0,
+            overwrite=overwrite, storage_options=storage_options,
+        )  # fmt: skip
+        with sink.transaction():
+            for first in range(0, len(self.group), sink.block_rows):
+                part = slice(first, first + sink.block_rows)
+                values_here = np.empty(len(self.group[part]), dtype)
+                for name, column in columns.items():
+                    values_here[name] = column[part]
+                sink.write(first, values_here)
+
+
+def _rows_of(column: np.ndarray, start: int, stop: int) -> np.ndarray:
+    return column[start:stop]
+
+
+def near_duplicates(
+    source: Any,
+    threshold: float = 0.95,
+    *,
+    metric: str = "cosine",
+    keep: Any = "first",
+    groups: str = "components",
+    random_state: Any = 0,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Any = None,
+    resume: bool = False,
+    scratch: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> NearDuplicates:
+    """Find all pairs of rows that are closer than a threshold, group them, and choose a row of each group.
+
+    The pairs are exact: none is missing, whatever the cells, and none is beyond the threshold. Groups are
+    the same for any chunks, threads and workers.
+
+    Parameters
+    ----------
+    source : Dataset, or anything `open_dataset` takes
+        Dense rows (n, d).
+    threshold : float
+        Rows are near-duplicates from this cosine similarity on, in (0, 1], or up to this Euclidean
+        distance, at least 0. Both are computed in float64 from the rows as stored. Equal rows are
+        near-duplicates; a row of zeros has the similarity 0 to all others.
+    metric : {"cosine", "euclidean"}
+    keep : {"first", "nearest", "farthest"}, array of shape (n,) or str
+        The row of each group that is kept: the first one, the one nearest to the centre of its cell or the
+        farthest (as SemDeDup does), or the one with the largest score of an array or of a 1-D Zarr array
+        at a URL. The first row of equals.
+    groups : {"components", "covered"}
+        components: rows that a chain of near-duplicates connects are a group. covered: all rows of a group
+        are near-duplicates of the kept one. Rows are visited as `keep` prefers them; each that no kept row
+        covers is kept.
+    random_state : int, RandomState, Generator or None
+        Of the centres of cells. No pair depends on it, but ``keep="nearest"`` and ``"farthest"`` do.
+    engine : see `KMeans`
+    callbacks : sequence of callable
+        Hear `PassStarted`, `PassProgress` and `PassEnded`.
+    checkpoint : str, optional
+        Folder or URL for the sorted rows and finished pairs, so that the search can be resumed. Workers of
+        a cluster on other hosts need one that all of them reach. Its content is removed at the end.
+    resume : bool
+        Resume the search at `checkpoint`, if there is one.
+    scratch : str, optional
+        Local folder for temporary files; the system's by default.
+    storage_options : dict, optional
+        For all URLs.
+
+    Returns
+    -------
+    NearDuplicates
+
+    Raises
+    ------
+    InvalidParameterError, WrongTypeError
+        A parameter is out of range.
+    InvalidDataError
+        Sparse rows, rows with NaN or infinity, or not one score for every row.
+    CheckpointError
+        The checkpoint is of another search, or damaged.
+    ReachError
+        Workers cannot reach the scratch folder.
+    DiskSpaceError
+        The scratch disk is too small.
+    MemoryLimitError
+        The limit of a `LocalEngine` is too small.
+
+    Notes
+    -----
+    Cost: three passes over the source, of which the first takes a sample: centres, cells, and sorting. Then
+    each row is compared with the cells that the triangle inequality leaves, by products of 8-bit integers.
+    Scratch takes about three times the bytes of float16 rows. Memory is a bound that depends neither on
+    the largest cell nor on the number of pairs of equal rows: two blocks of at most 8,192 rows for each
+    thread, and 112 bytes a row in the process that calls, as well as 16 bytes a pair (of components: at
+    most one pair for each row of two blocks that meet). `daskcluster dedup --dry-run` shows it.
+
+    SemDeDup (Abbas et al., "SemDeDup: Data-efficient learning at web-scale through semantic deduplication",
+    2023) compares rows within clusters only, and so misses pairs that a border separates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.random.default_rng(0).normal(size=(100, 32))
+    >>> X[60] = X[7] + 0.01
+    >>> found = dc.near_duplicates(X, threshold=0.95)
+    >>> found, np.flatnonzero(~found.kept).tolist(), int(found.group[60])
+    (NearDuplicates(1 of 100 rows in 1 groups), [60], 7)
+    >>> clean = X[found.kept]
+    """
+    started = time.monotonic()
+    rule = _checked_rule(threshold, metric, keep, groups, random_state)
+    dataset = _opened(source, storage_options)
+    scores = _scores(keep, dataset.n_rows, storage_options)
+    rows: Dataset = dataset.normalized() if rule.cosine else dataset
+    plan, chosen = DuplicatesPlan.of(dataset), choose_engine(engine, dataset)
+    seed, folder = as_seed(random_state), _local_folder(scratch)
+    place = None if checkpoint is None else locate(checkpoint, storage_options)
+    forest = groups == "components"
+    _check_memory(plan, chosen)
+    check_scratch(folder, _bytes_here(plan, place, in_memory=dataset.in_memory))
+    search = DuplicateSearch(rows, rule, plan, chosen, callbacks, seed, forest)
+    stored = None if place is None else CheckpointFolder(place, _facts(rows, rule, seed, forest))
+    with (
+        noting_stored_state(place, "the search"),
+        search.on_scratch(stored, folder, resume=resume),
+    ):
+        pairs = search.pairs()
+        if isinstance(keep, str) and keep in ("nearest", "farthest"):
+            scores = search.sorted.distances * (1.0 if keep == "farthest" else -1.0)
+        group_rows = connected_groups if forest else covered_groups
+        found = group_rows(pairs, search.sorted.leaders, scores)
+        numbers = np.arange(dataset.n_rows)
+        similarity = np.full(dataset.n_rows, 1.0 if rule.cosine else 0.0)
+        others = np.flatnonzero(found.keeper != numbers)
+        similarity[others] = search.measured(others, found.keeper[others])
+    return NearDuplicates(
+        found.group, found.keeper == numbers, similarity, metric, len(pairs),
+        int((search.sorted.leaders != numbers).sum()), search.passes, search.bytes_read,
+        time.monotonic() - started, dataset,
+    )  # fmt: skip
+
+
+def _checked_rule(threshold: Any, metric: Any, keep: Any, groups: Any, random_state: Any) -> Rule:
+    given = (threshold, metric, keep, groups, random_state)
+    for parameter, value in zip(NEAR_DUPLICATES, given, strict=True):
+        if parameter.name != "random_state":
+            check_value("near_duplicates", parameter, value)
+    if metric == "cosine" and not 0.0 < threshold <= 1.0:
+        raise InvalidParameterError(
+            f"threshold={threshold} should be a cosine similarity in (0, 1]; for a distance, give "
+            "metric='euclidean'."
+        )
+    return Rule(metric == "cosine", float(threshold))
+
+
+def _opened(source: Any, storage_options: Mapping[str, Any] | None) -> Dataset:
+    is_dataset = isinstance(source, Dataset)
+    dataset: Dataset = (
+        source if is_dataset else open_dataset(source, storage_options=storage_options)
+    )
+    if isinstance(dataset, SparseDataset):
+        raise InvalidDataError(
+            "Near-duplicates are found among dense rows, but these are sparse; reduce them to a few "
+            "hundred dimensions first, e.g. with scikit-learn's TruncatedSVD."
+        )
+    return dataset
+
+
+def _scores(keep: Any, n_rows: int, storage_options: Mapping[str, Any] | None) -> np.ndarray | None:
+    """Return the scores of rows, float64 (n,); None if `keep` names a rule."""
+    if isinstance(keep, str) and keep in RULES:
+        return None
+    named = isinstance(keep, (str, os.PathLike))
+    labels = open_labels(keep, "keep", storage_options=storage_options if named else None)
+    if labels.n_rows != n_rows:
+        raise InvalidDataError(
+            f"keep has {labels.n_rows:,} scores for {n_rows:,} rows; give one for every row."
+        )
+    scores = labels.read(0, n_rows)
+    if scores.dtype.kind not in "biuf":
+        raise InvalidDataError(f"keep has scores of dtype {scores.dtype}; give numbers.")
+    return np.asarray(scores, np.float64)
+
+
+def _check_memory(plan: DuplicatesPlan, engine: Engine) -> None:
+    """Refuse a search that exceeds the memory limit of local threads."""
+    if isinstance(engine, LocalEngine):
+        needed, limit = plan.memory(engine.n_threads), engine.memory_limit
+        if needed > limit:
+            raise MemoryLimitError(
+                f"The search takes up to {format_bytes(needed)}, but memory_limit={format_bytes(limit)}; "
+                "raise the limit, or use fewer threads."
+            )
+
+
+def _local_folder(scratch: Any) -> str:
+    folder = tempfile.gettempdir() if scratch is None else os.path.abspath(os.fspath(scratch))
+    if not os.path.isdir(folder):
+        raise InvalidParameterError(
+            f"scratch={folder!r} should be a folder of this host; make it, or name another one."
+        )
+    return folder
+
+
+def _bytes_here(plan: DuplicatesPlan, place: Any, *, in_memory: bool) -> int:
+    """Return the bytes that go to the local scratch folder."""
+    on_the_way = 0 if in_memory else plan.bytes_sorted
+    return on_the_way + (plan.bytes_scratch if place is None else 0)
+
+
+def _facts(dataset: Dataset, rule: Rule, seed: int, forest: bool) -> dict[str, Any]:
+    return {
+        "data": data_identity(dataset),
+        "threshold": rule.threshold,
+        "metric": "cosine" if rule.cosine else "euclidean",
+        "groups": "components" if forest else "covered",
+        "random_state": seed,
+    }

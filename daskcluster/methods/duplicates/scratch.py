@@ -1,0 +1,105 @@
+"""The scratch folder of a search: arrays in files that appear whole, on disk or in a bucket."""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskcluster.errors import CheckpointError
+from daskcluster.storage.files import list_names, read_file, write_file
+from daskcluster.storage.location import Location
+from daskcluster.typing import Visibility
+
+_ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A folder of arrays; picklable, without credentials.
+
+    Attributes
+    ----------
+    place : Location
+    durable : bool
+        Files survive a power failure.
+
+    Examples
+    --------
+    >>> from daskcluster.storage.location import locate
+    >>> scratch = Scratch(locate("memory://scratch-example"))
+    >>> scratch.write("pairs", 7, np.arange(3))
+    >>> scratch.read("pairs", 7)[0].tolist(), scratch.finished("pairs")
+    ([0, 1, 2], frozenset({7}))
+    """
+
+    place: Location
+    durable: bool = False
+
+    @property
+    def visibility(self) -> Visibility:
+        """Which processes can read and write there."""
+        return self.place.visibility
+
+    def write(self, kind: str, number: int, *arrays: np.ndarray) -> None:
+        """Write arrays to file `number` of a kind."""
+        table = json.dumps([[array.dtype.str, list(array.shape)] for array in arrays]).encode()
+        parts = [len(table).to_bytes(_ALIGN, "little"), table]
+        parts += [np.ascontiguousarray(array).tobytes() for array in arrays]
+        content = b"".join(part + bytes(-len(part) % _ALIGN) for part in parts)
+        write_file(self.place, _name(kind, number), content, durable=self.durable)
+
+    def read(self, kind: str, number: int) -> list[np.ndarray]:
+        """Return the arrays of a file, which are read-only.
+
+        Raises
+        ------
+        CheckpointError
+            The file is gone or damaged.
+        """
+        try:
+            return list(_arrays(self._content(kind, number)))
+        except (ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"The file {_name(kind, number)} in {self.place.url!r} is damaged; start again without "
+                "resume."
+            ) from error
+
+    def _content(self, kind: str, number: int) -> memoryview:
+        name = _name(kind, number)
+        try:
+            if self.place.is_local:  # of files on disk, only what is used is read
+                with open(os.path.join(self.place.url, name), "rb") as file:
+                    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            content = read_file(self.place, name)
+        except FileNotFoundError:
+            content = None
+        if content is None:
+            raise CheckpointError(
+                f"The file {name} is missing from {self.place.url!r}; was the folder cleaned up? Start "
+                "again without resume."
+            )
+        return memoryview(content)
+
+    def finished(self, kind: str) -> frozenset[int]:
+        """Return the numbers of the files of a kind."""
+        names = list_names(self.place.child(kind))
+        return frozenset(int(name[:-5]) for name in names if name[:-5].isdecimal())
+
+
+def _name(kind: str, number: int) -> str:
+    return f"{kind}/{number:09d}.rows"
+
+
+def _arrays(content: memoryview) -> Iterator[np.ndarray]:
+    size = int.from_bytes(content[:_ALIGN], "little")
+    at = _ALIGN + size + -size % _ALIGN
+    for kind, shape in json.loads(bytes(content[_ALIGN : _ALIGN + size])):
+        dtype, count = np.dtype(kind), math.prod(shape)
+        yield np.frombuffer(content, dtype, count, at).reshape(shape)
+        at += dtype.itemsize * count + -dtype.itemsize * count % _ALIGN

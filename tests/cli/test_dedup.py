@@ -1,0 +1,129 @@
+"""``daskcluster dedup``: from source to output, on disk and in a bucket; kill and resume."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from click.testing import Result
+
+import daskcluster as dc
+from tests.cli.conftest import start
+from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
+from tests.methods.duplicates.oracle import planted
+
+Run = Callable[..., Result]
+Record = Callable[..., dict[str, Any]]
+
+X = planted(900, 16, 0, copies=20)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an own folder, with ``X.npy`` in it, that the test runs in."""
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", X)
+    return tmp_path
+
+
+def test_it_is_the_function(folder: Path, record: Record) -> None:
+    done = record("dedup", "X.npy", "--threshold", "0.98", "--output", "kept.zarr")
+    found = dc.near_duplicates(X, 0.98)
+    group = zarr.open_group("kept.zarr", mode="r")
+    for name in ("group", "kept", "similarity"):
+        np.testing.assert_array_equal(group[name][:], getattr(found, name))
+    assert (done["n_kept"], done["n_groups"]) == (found.n_kept, found.n_groups)
+    assert (done["n_rows"], done["n_copies"]) == (900, found.n_copies)
+    assert done["passes"] == 3
+    assert done["bytes_read"] >= 2 * X.nbytes
+
+
+def test_tables_have_ids_and_scores(folder: Path, run: Run) -> None:
+    pandas = pytest.importorskip("pandas")
+    scores = np.random.default_rng(1).normal(size=900)
+    names = [f"row {i}" for i in range(900)]
+    frame = pandas.DataFrame({"name": names, "score": scores, "x": list(X)})
+    frame.to_parquet("X.parquet", row_group_size=200)
+    result = run(
+        "dedup", "X.parquet", "--columns", "x", "--id-column", "name", "--keep", "score",
+        "--threshold", "0.98", "--output", "kept.parquet",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "near-duplicates" in result.stdout
+    found = pandas.read_parquet("kept.parquet")
+    assert list(found.columns) == ["name", "group", "kept", "similarity"]
+    np.testing.assert_array_equal(found["name"], names)
+    expected = dc.near_duplicates(X, 0.98, keep=scores)
+    np.testing.assert_array_equal(found["kept"], expected.kept)
+
+
+def test_dry_run_and_usage(folder: Path, run: Run, record: Record) -> None:
+    plan = record("dedup", "X.npy", "--dry-run", "--threads", "2")
+    assert plan["n_rows"] == 900
+    assert plan["memory"] == plan["memory_driver"] + 2 * plan["memory_task"]
+    assert "scratch" in run("dedup", "X.npy", "--dry-run").stdout
+    assert run("dedup", "X.npy").exit_code == 2
+    assert "--checkpoint" in run("dedup", "X.npy", "--output", "o", "--resume").output
+    assert run("dedup", "X.npy", "--output", "o.zarr", "--threshold", "1.2").exit_code == 1
+    assert not (folder / "o.zarr").exists()
+
+
+def test_processes_write_the_same_file(folder: Path, run: Run) -> None:
+    for name, more in (("one", ()), ("three", ("--workers", "3"))):
+        result = run(
+            "dedup", "X.npy", "--metric", "euclidean", "--threshold", "0.5", "--groups", "covered",
+            "--output", f"{name}.parquet", *more,
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+    assert Path("one.parquet").read_bytes() == Path("three.parquet").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_resumed(tmp_path: Path, record: Record) -> None:
+    rows = planted(120_000, 64, 2)
+    np.save(tmp_path / "rows.npy", rows)
+    command = ("dedup", str(tmp_path / "rows.npy"), "--threshold", "0.97")
+    state = tmp_path / "state"
+    options = ("--checkpoint", str(state), "--threads", "1")
+    child = start(*command, "--output", str(tmp_path / "out.zarr"), *options)
+    while not list(state.rglob("pairs/*.rows")):
+        assert child.poll() is None
+        time.sleep(0.02)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    assert not (tmp_path / "out.zarr").exists()
+    done = record(*command, "--output", str(tmp_path / "out.zarr"), *options, "--resume")
+    assert done["bytes_read"] < rows.nbytes
+    whole = dc.near_duplicates(rows, 0.97)
+    group = zarr.open_group(tmp_path / "out.zarr", mode="r")
+    np.testing.assert_array_equal(group["group"][:], whole.group)
+    np.testing.assert_array_equal(group["similarity"][:], whole.similarity)
+
+
+def test_from_bucket_to_bucket(
+    folder: Path,
+    s3: dict[str, Any],  # noqa: F811
+    record: Record,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint = s3["client_kwargs"]["endpoint_url"]
+    options = ("--storage-option", f"client_kwargs.endpoint_url={endpoint}")
+    pytest.importorskip("s3fs").S3FileSystem.clear_instance_cache()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    record("convert", "X.npy", "s3://rows/dedup/X.zarr", "--chunk-rows", "200", *options)
+    record(
+        "dedup", "s3://rows/dedup/X.zarr", "--threshold", "0.98", "--output",
+        "s3://rows/dedup/kept.zarr", "--checkpoint", "s3://rows/dedup/state", *options,
+    )  # fmt: skip
+    group = zarr.open_group("s3://rows/dedup/kept.zarr", mode="r", storage_options=s3)
+    np.testing.assert_array_equal(group["group"][:], dc.near_duplicates(X, 0.98).group)
+    filesystem = pytest.importorskip("s3fs").S3FileSystem(**s3)
+    assert filesystem.find("rows/dedup/state") == []

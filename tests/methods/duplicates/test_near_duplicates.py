@@ -1,0 +1,260 @@
+"""`near_duplicates`: groups, kept rows, the same bits anywhere, resumed searches, errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+import daskcluster as dc
+from daskcluster.errors import CheckpointError, InvalidDataError, InvalidParameterError, ReachError
+from daskcluster.events import PassEnded, PassProgress, PassStarted
+from daskcluster.methods.duplicates import search as search_module
+from daskcluster.methods.duplicates import tasks
+from tests.methods.duplicates.oracle import measures, pairs_of, planted
+
+X = planted(1500, 12, 0, copies=40)
+THRESHOLD = 0.98
+VALUES = measures(X, "cosine")
+
+
+def find(source: Any = X, threshold: float = THRESHOLD, **settings: Any) -> Any:
+    return dc.near_duplicates(source, threshold, **settings)
+
+
+def same(one: Any, other: Any) -> bool:
+    return all(
+        getattr(one, name).tobytes() == getattr(other, name).tobytes()
+        for name in ("group", "kept", "similarity")
+    )
+
+
+def test_groups_are_connected_components() -> None:
+    found = find()
+    _, labels = connected_components(VALUES >= THRESHOLD)
+    first = np.unique(labels, return_index=True)[1]
+    np.testing.assert_array_equal(found.group, first[labels])
+    np.testing.assert_array_equal(np.flatnonzero(found.kept), np.sort(first))
+    np.testing.assert_allclose(found.similarity, VALUES[np.arange(len(X)), found.group], rtol=1e-12)
+    assert found.n_groups == (np.bincount(labels) > 1).sum()
+    assert found.n_copies == len(X) - len(np.unique(X, axis=0))
+
+
+def test_every_row_of_a_covered_group_is_near_the_kept_one() -> None:
+    scores = np.random.default_rng(1).normal(size=len(X))
+    found = find(groups="covered", keep=scores)
+    kept = np.flatnonzero(found.kept)
+    close = VALUES >= THRESHOLD
+    # The definition: by descending score, what no kept row covers is kept.
+    keeper = np.full(len(X), -1)
+    for row in np.lexsort((np.arange(len(X)), -scores)):
+        if keeper[row] < 0:
+            near = np.flatnonzero(close[row] & (keeper < 0))
+            keeper[near] = row
+    np.testing.assert_array_equal(kept, np.unique(keeper))
+    np.testing.assert_allclose(found.similarity, VALUES[np.arange(len(X)), keeper], rtol=1e-12)
+    assert (found.similarity >= THRESHOLD).all()
+    assert not np.triu(close[np.ix_(kept, kept)], 1).any()
+
+
+@pytest.mark.parametrize("keep", ["first", "nearest", "farthest", "scores"])
+def test_one_row_of_each_group_is_kept(keep: str) -> None:
+    scores = np.random.default_rng(2).normal(size=len(X))
+    found = find(keep=scores if keep == "scores" else keep)
+    np.testing.assert_array_equal(found.group, find().group)
+    counts = np.bincount(found.group[found.kept], minlength=len(X))
+    assert (counts[np.unique(found.group)] == 1).all()
+    if keep == "scores":
+        best = np.full(len(X), -np.inf)
+        np.maximum.at(best, found.group, scores)
+        assert (scores[found.kept] == best[found.group[found.kept]]).all()
+
+
+def test_nearest_and_farthest_differ() -> None:
+    near, far = find(keep="nearest"), find(keep="farthest")
+    assert (near.kept != far.kept).any()
+
+
+@pytest.mark.parametrize("chunk", [100, 701, 1500])
+def test_chunks_and_threads_change_nothing(chunk: int, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "rows.zarr", data=X, chunks=(chunk, 12))
+    source = str(tmp_path / "rows.zarr")
+    for threads in (1, 3):
+        assert same(find(), find(source, engine=dc.LocalEngine(threads)))
+    assert same(find(keep="farthest"), find(source, keep="farthest"))
+
+
+def test_the_seed_changes_no_pair() -> None:
+    assert same(find(), find(random_state=5))
+
+
+def test_three_workers_and_one_process_write_the_same_file(tmp_path: Path) -> None:
+    from daskcluster.engine.connect import local_cluster
+
+    zarr.create_array(tmp_path / "rows.zarr", data=X, chunks=(200, 12))
+    source = str(tmp_path / "rows.zarr")
+    find(source).save(tmp_path / "one.parquet")
+    with local_cluster(3, 1) as client:
+        find(source, engine=client).save(tmp_path / "three.parquet")
+        with_folder = find(source, engine=client, checkpoint=tmp_path / "state", keep="nearest")
+    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "three.parquet").read_bytes()
+    assert same(with_folder, find(keep="nearest"))
+
+
+def test_a_killed_search_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, calls = tmp_path / "state", []
+    whole = tasks.find_pairs
+
+    def dies(*arguments: Any) -> int:
+        calls.append(arguments[1])
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return whole(*arguments)
+
+    plan = search_module.DuplicatesPlan
+    monkeypatch.setattr(search_module, "_UNIT_ROWS", 50)
+    assert plan.of(dc.open_dataset(X)).n_cells > 3
+    monkeypatch.setattr(search_module, "find_pairs", dies)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        find(checkpoint=state, engine=dc.LocalEngine(1))
+    assert "resume" in caught.value.__notes__[0]
+    with pytest.raises(CheckpointError, match=r"threshold was 0\.98 and is 0\.97"):
+        find(threshold=0.97, checkpoint=state, resume=True)
+    again: list[int] = []
+
+    def resumed(*arguments: Any) -> int:
+        again.append(arguments[1])
+        return whole(*arguments)
+
+    monkeypatch.setattr(search_module, "find_pairs", resumed)
+    found = find(checkpoint=state, resume=True, engine=dc.LocalEngine(1))
+    assert same(found, find())
+    assert not set(calls[:2]) & set(again[: len(again) // 2])
+    assert found.passes == 0
+    assert not list(state.iterdir())
+
+
+def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*arguments: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search_module, "find_pairs", dies)
+    with pytest.raises(KeyboardInterrupt):
+        find(checkpoint=tmp_path)
+    (victim,) = tmp_path.rglob("index/*.rows")
+    victim.write_bytes(b"\1" + bytes(63) + b"nonsense")
+    with pytest.raises(CheckpointError, match=r"index/000000000\.rows .* is damaged"):
+        find(checkpoint=tmp_path, resume=True)
+    victim.unlink()
+    with pytest.raises(CheckpointError, match="is missing from"):
+        find(checkpoint=tmp_path, resume=True)
+
+
+def test_a_hub_of_equal_rows_costs_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.concatenate([np.ones((30_000, 8), np.float32), planted(500, 8, 3)])
+    compared: list[int] = []
+    whole = tasks.close_pairs
+
+    def counted(a: Any, b: Any, *more: Any, **settings: Any) -> np.ndarray:
+        compared.append(a.block.n_rows * b.block.n_rows)
+        return whole(a, b, *more, **settings)
+
+    monkeypatch.setattr(tasks, "close_pairs", counted)
+    found = find(rows, engine=dc.LocalEngine(1))
+    assert found.n_copies >= 29_999
+    assert (found.group[:30_000] == 0).all()
+    assert sum(compared) <= 501**2
+
+
+def test_a_hub_of_nearly_equal_rows_returns_a_tree() -> None:
+    rng = np.random.default_rng(4)
+    rows = (np.ones(16) + 1e-4 * rng.normal(size=(3000, 16))).astype(np.float32)
+    found = find(rows)
+    assert (found.group == 0).all()
+    assert found.n_pairs < 20 * len(rows)
+    assert find(rows, groups="covered").n_pairs == len(rows) * (len(rows) - 1) // 2
+
+
+def test_progress_is_told_in_rows() -> None:
+    events: list[Any] = []
+    find(callbacks=[events.append])
+    started = [event for event in events if isinstance(event, PassStarted)]
+    assert {"cells", "sort", "blocks", "pairs", "kept rows"} <= {event.name for event in started}
+    rows, name = 0, ""
+    for event in events:
+        if isinstance(event, PassStarted):
+            rows, name = 0, event.name
+        elif isinstance(event, PassProgress):
+            rows += event.rows
+        elif isinstance(event, PassEnded) and name in ("sort", "blocks", "pairs", "kept rows"):
+            assert rows == len(X), name
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.zarr"])
+def test_outputs(name: str, tmp_path: Path) -> None:
+    found, path = find(), tmp_path / name
+    found.save(path)
+    with pytest.raises(dc.errors.OutputExistsError):
+        found.save(path)
+    found.save(path, overwrite=True)
+    if name.endswith(".zarr"):
+        group = zarr.open_group(path, mode="r")
+        columns = {each: group[each][:] for each in ("group", "kept", "similarity")}
+    else:
+        import pandas as pd
+
+        read = pd.read_parquet if name.endswith("parquet") else pd.read_csv
+        columns = read(path)
+        np.testing.assert_array_equal(columns["row"], np.arange(len(X)))
+    for each in ("group", "kept", "similarity"):
+        np.testing.assert_array_equal(np.asarray(columns[each]), getattr(found, each))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"threshold": 0.0}, "cosine similarity in"),
+        ({"threshold": 1.5}, "metric='euclidean'"),
+        ({"threshold": -1.0, "metric": "euclidean"}, "'threshold' parameter"),
+        ({"groups": "stars"}, "'groups' parameter"),
+        ({"metric": "l1"}, "'metric' parameter"),
+        ({"keep": np.zeros(3)}, "3 scores for 1,500 rows"),
+        ({"scratch": "/no/such/folder"}, "should be a folder"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((InvalidParameterError, InvalidDataError), match=message):
+        find(**arguments)
+
+
+def test_rows_that_are_refused() -> None:
+    with pytest.raises(InvalidDataError, match="sparse"):
+        find(sparse.csr_matrix(X))
+    bad = X.copy()
+    bad[700, 3] = np.nan
+    with pytest.raises(InvalidDataError, match="NaN"):
+        find(bad)
+
+
+def test_workers_elsewhere_need_a_folder_that_they_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dc.LocalEngine, "can_read", lambda self, where: False)
+    with pytest.raises(ReachError, match="give checkpoint= a URL"):
+        find(engine=dc.LocalEngine(1))
+
+
+def test_a_memory_limit_is_kept_or_refused() -> None:
+    with pytest.raises(dc.errors.MemoryLimitError, match="The search takes up to"):
+        find(engine=dc.LocalEngine(1, memory_limit=100_000_000))
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_few_rows(n: int) -> None:
+    rows = np.eye(n, 3) + 0.5
+    expected = pairs_of(measures(rows, "euclidean"), "euclidean", 0.1)
+    found = find(rows, 0.1, metric="euclidean")
+    assert (len(expected) == 0) == found.kept.all()
