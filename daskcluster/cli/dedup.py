@@ -29,7 +29,7 @@ from daskcluster.methods.duplicates import parameters
 @takes_source(weighted=False)
 @declared_option(parameters.THRESHOLD)
 @declared_option(parameters.METRIC)
-@declared_option(parameters.KEEP)
+@declared_option(parameters.KEEP, type=str, metavar="RULE|NAME|URL")
 @declared_option(parameters.GROUPS)
 @declared_option(parameters.RANDOM_STATE)
 @option(

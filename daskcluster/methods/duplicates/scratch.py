@@ -62,8 +62,9 @@ class Scratch:
         CheckpointError
             The file is gone or damaged.
         """
+        content = self._content(kind, number)
         try:
-            return list(_arrays(self._content(kind, number)))
+            return list(_arrays(content))
         except (ValueError, TypeError) as error:
             raise CheckpointError(
                 f"The file {_name(kind, number)} in {self.place.url!r} is damaged; start again without "

@@ -247,7 +247,7 @@ class DuplicateSearch:
         costs: Sequence[Any],
         finished: frozenset[int] = frozenset(),
     ) -> list[Any]:
-        """Run tasks but those that are finished; progress is told in rows, by their cost."""
+        """Run tasks but those that are finished; progress counts rows, by their cost."""
         n, found = self.dataset.n_rows, []
         shares = np.cumsum(np.asarray(costs, np.float64)) if len(costs) else np.ones(1)
         rows = np.diff(np.floor(shares / max(1.0, shares[-1]) * n), prepend=0.0).astype(np.int64)
