@@ -43,7 +43,7 @@ WITH_SKLEARN = (
 )  # fmt: skip
 WITH_SEEDING = (
     "seeding", "methods.kmeans.projection", "methods.kmeans.functions", "methods.kmeans.initial",
-    "methods.kernel.minibatch.fit",
+    "methods.kernel.minibatch.fit", "methods.duplicates.search",
 )  # fmt: skip
 EXTRAS_ONLY = {
     "faiss",
