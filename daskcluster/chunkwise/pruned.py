@@ -142,7 +142,7 @@ def search_bytes(n_clusters: int, n_features: int, dtype: np.dtype[Any]) -> int:
     Examples
     --------
     >>> search_bytes(1000, 768, np.dtype("f4")), search_bytes(10, 16, np.dtype("f4"))
-    (5520000, 0)
+    (7440000, 0)
     """
     if n_clusters < _LEAST_CENTRES or n_clusters * n_features < _LEAST_SCORES:
         return 0
