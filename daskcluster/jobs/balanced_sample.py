@@ -290,6 +290,7 @@ def plan_sample(model: Model, rows: Dataset, size: int, how: Any, n_threads: int
         thread_bytes=found.thread_bytes + drawn // n_shares,
         row_bytes=CHOOSE_AGAIN.row_bytes,
         home_bytes=drawn,
+        keeps_rows=False,
     )
     return Plan(
         seeding="",

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.methods.hierarchical.model import HierarchicalModel
 from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.methods.mixture.model import MixtureModel
@@ -36,6 +37,13 @@ def kmeans_model() -> KMeansModel:
     centres = rng.standard_normal((K, D)).astype(np.float32)
     figures = {"sizes": np.arange(K), "costs": rng.random(K), "inertia": 12.5}
     return KMeansModel(centres, rng.random(K), **figures, **how_it_was_made("KMeans"))
+
+
+def hierarchical_model() -> HierarchicalModel:
+    plain = kmeans_model()
+    parts = vars(plain) | {"estimator": "HierarchicalKMeans"}
+    parents = (np.arange(K, dtype=np.int32) % 2, np.zeros(2, np.int32))
+    return HierarchicalModel(**parts, parents=parents, level_sizes=(2, 1))
 
 
 def mixture_model() -> MixtureModel:
@@ -114,6 +122,7 @@ def graph_model() -> GraphKMeansModel:
 
 SAMPLES: dict[str, Model] = {
     "kmeans": kmeans_model(),
+    "hierarchical": hierarchical_model(),
     "mixture": mixture_model(),
     "kernel, dense": kernel_model("dense"),
     "kernel, csr": kernel_model("csr"),

@@ -179,7 +179,8 @@ def prepare_block(rows: np.ndarray, cell: int, cells: Cells, rule: Rule) -> Bloc
     far = X - cells.offset
     lengths = np.square(far, dtype=np.float64).sum(axis=1)
     largest = math.sqrt(float(lengths.max())) + math.sqrt(float(cells.squares.max()))
-    error = (4 * d + 64) * unit * largest * largest
+    # Squared distances are kept in float32.
+    error = ((4 * d + 64) * unit + 2.0**-23) * largest * largest
     limits = 2.0 * cells.between(cell) * rule.radius * ROUNDING + 2.0 * error
     # |x - b|^2 - |x - a|^2 <= limit, solved for the product of x and b: one comparison for each centre.
     least = (0.5 * (cells.squares - cells.squares[cell] - limits)).astype(X.dtype)

@@ -18,6 +18,7 @@ from daskcluster.data.shuffle_passes import one_pass
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
+from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import ReachError
 from daskcluster.events import Callback
 from daskcluster.methods.duplicates.axes import choose_axes
@@ -139,7 +140,9 @@ class DuplicateSearch:
         centres, axes = self._centres()
         scratch.write(CENTRES, 0, centres, axes)
         described = np.empty(self.dataset.n_rows, DESCRIBED)
-        with self.engine.place(self.dataset, callbacks=self.callbacks) as placement:
+        with self.engine.place(
+            self.dataset, footprint=ONE_PASS, callbacks=self.callbacks
+        ) as placement:
             sink = ArraySink(described)
             placement.map_rows(describe_rows, sink, centres, prepare=prepare_centres, name="cells")
             self.bytes_read += placement.traffic.bytes_read
