@@ -49,6 +49,11 @@ def is_file_output(url: str) -> bool:
     return name.endswith(FILES)
 
 
+def rows_of(array: Any, start: int, stop: int) -> np.ndarray:
+    """Return rows of an array; ``partial(rows_of, array)`` reads values for `write_label_file`."""
+    return np.asarray(array[start:stop])
+
+
 def write_label_file(
     place: Location,
     dataset: Any,

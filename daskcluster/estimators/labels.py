@@ -12,7 +12,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
 from daskcluster.data.grid_files import GRID_KINDS, write_grid
-from daskcluster.data.label_files import is_file_output, write_label_file
+from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.sink import ArraySink, GroupSink, ZarrSink
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.memory import ONE_PASS
@@ -252,17 +252,13 @@ def save_rows(
             sink.commit()
             return
         arrays = {each.name or "label": each.open() for each in sink.arrays}
-        values = {name: partial(_rows_of, array) for name, array in arrays.items()}
+        values = {name: partial(rows_of, array) for name, array in arrays.items()}
         if is_file:
             write_label_file(target, dataset, values, overwrite=overwrite, before_end=before_end)
         else:
             more = {"overwrite": overwrite, "storage_options": storage_options}
             write_grid(url_given, grid, values, before_end=before_end, **more)
     sink.staging.discard()
-
-
-def _rows_of(array: Any, start: int, stop: int) -> np.ndarray:
-    return np.asarray(array[start:stop])
 
 
 def _unfinished(target: Location) -> Location:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from daskcluster.data.chosen import chosen_rows
 from daskcluster.data.convert import convert
-from daskcluster.data.label_files import is_file_output, write_label_file
+from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.table import Block, Table
 from daskcluster.data.weighted_store import MARK
 from daskcluster.data.writer import write_array
@@ -72,18 +72,8 @@ def write_sample(
     columns = {"cluster": sample.clusters, "weight": sample.weights}
     if output.lower().endswith(".npy"):
         columns = {"row": chosen.numbers}
-    values = {name: _Slices(array) for name, array in columns.items()}
+    values = {name: partial(rows_of, array) for name, array in columns.items()}
     write_label_file(place, chosen, values, overwrite=overwrite)
-
-
-class _Slices:
-    """Values of rows from an array."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self._array = array
-
-    def __call__(self, start: int, stop: int) -> np.ndarray:
-        return self._array[start:stop]
 
 
 class _ChosenIds:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.label_arrays import open_labels
-from daskcluster.data.label_files import is_file_output, write_label_file
+from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.shuffle_plan import check_scratch
 from daskcluster.data.sink import GroupSink
 from daskcluster.data.sparse import SparseDataset
@@ -110,7 +110,7 @@ class NearDuplicates:
         measured = "similarity" if self.metric == "cosine" else "distance"
         columns = {"group": self.group, "kept": self.kept, measured: self.similarity}
         if is_file_output(str(url)):
-            values = {name: partial(_rows_of, column) for name, column in columns.items()}
+            values = {name: partial(rows_of, column) for name, column in columns.items()}
             write_label_file(
                 locate(url, storage_options), self._dataset, values, overwrite=overwrite
             )
@@ -127,10 +127,6 @@ class NearDuplicates:
                 for name, column in columns.items():
                     values_here[name] = column[part]
                 sink.write(first, values_here)
-
-
-def _rows_of(column: np.ndarray, start: int, stop: int) -> np.ndarray:
-    return column[start:stop]
 
 
 def near_duplicates(

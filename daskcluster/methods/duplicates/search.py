@@ -181,12 +181,10 @@ class DuplicateSearch:
         """Return the pairs of near-duplicates among rows that equal no earlier row, int64 (m, 2)."""
         units = self._units(self._prepare())
         finished = self.search.scratch.finished(PAIRS)
-        rows = self.sorted.sizes
-        costs = [rows[unit.block] * rows[unit.others[:, 0]].sum() for unit in units]
         tasks = [
             partial(find_pairs, self.search, number, unit) for number, unit in enumerate(units)
         ]
-        self._run("pairs", tasks, costs, finished)
+        self._run("pairs", tasks, [self._work(unit) for unit in units], finished)
         parts = [self.search.scratch.read(PAIRS, number)[0] for number in range(len(units))]
         return np.concatenate([np.empty((0, 2), np.int64), *parts])
 
@@ -218,9 +216,12 @@ class DuplicateSearch:
             turns = np.cumsum(self.sorted.sizes[others]) // _UNIT_ROWS
             for part in np.split(others, np.flatnonzero(np.diff(turns)) + 1):
                 units.append(Unit(block, cell, np.stack([part, cells[part]], axis=1)))
+        return sorted(units, key=self._work, reverse=True)
+
+    def _work(self, unit: Unit) -> int:
+        """Return how many pairs of rows the blocks of a unit have."""
         sizes = self.sorted.sizes
-        work = [-int(sizes[unit.block] * sizes[unit.others[:, 0]].sum()) for unit in units]
-        return [units[at] for at in np.argsort(work, kind="stable")]
+        return int(sizes[unit.block] * sizes[unit.others[:, 0]].sum())
 
     def measured(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return the similarity or distance of pairs of rows, float64 (m,)."""
