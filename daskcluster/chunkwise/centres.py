@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.pruned import PrunedSearch, may_pay, pruned_search, repays_sample
+from daskcluster.chunkwise.bound_costs import every_so_many
+from daskcluster.chunkwise.pruned import (
+    LEVELLED_ROWS,
+    PrunedSearch,
+    may_pay,
+    pruned_search,
+    repays_sample,
+)
 from daskcluster.kernels import (
     data_statistics,
     distance,
@@ -126,14 +133,19 @@ class PreparedCentres:
             tile.nearest(rows[left], self.panels, found)
             labels[left] = found
 
-    def _search_for(self, rows: np.ndarray) -> PrunedSearch | None:
+    def are_pruned(self, rows: np.ndarray, at: np.ndarray) -> bool:
+        """Return whether a search of the dense rows `at` by bounds pays."""
+        return self._search_for(rows, at) is not None
+
+    def _search_for(self, rows: np.ndarray, at: np.ndarray | None = None) -> PrunedSearch | None:
         """Return the search by bounds if it pays for dense rows; None for that of all centres."""
         if self._is_open:
             panels = self.panels
             with self._lock:
-                self._n_seen += len(rows)
+                self._n_seen += len(rows if at is None else at)
                 if self._is_open and repays_sample(self.array, self._n_seen):
-                    self._search = pruned_search(self.array, panels, rows)
+                    some = rows if at is None else rows[every_so_many(at, LEVELLED_ROWS)]
+                    self._search = pruned_search(self.array, panels, some)
                     self._is_open = False
         search = self._search
         return search if search is not None and search.pays else None

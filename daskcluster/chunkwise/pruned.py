@@ -40,7 +40,7 @@ _LEAST_CENTRES, _LEAST_SCORES = 128, 1 << 14
 """With fewer centres, or products for a row, the search of all centres is over before any bound pays."""
 _LEAST_ROWS, _LEAST_PRODUCTS = 512, 1 << 27
 """The search of fewer rows, or products, would not repay the sample."""
-_LEVELLED_ROWS, _PROJECTED_ROWS = 4096, 1024
+LEVELLED_ROWS, _PROJECTED_ROWS = 4096, 1024
 """Rows, at most, whose coordinates set the levels of quantized ones; fewer where they must be projected."""
 _LEAST_GAIN = 0.75
 _GIVEN_UP = 0.25
@@ -174,7 +174,7 @@ class _Plan:
 
     def pack(self, centres: np.ndarray, panels: Panels, rows: np.ndarray) -> PrunedCentres | None:
         """Return the centres packed for it."""
-        some, heads, order = every_so_many(rows, _LEVELLED_ROWS), None, self.order
+        some, heads, order = every_so_many(rows, LEVELLED_ROWS), None, self.order
         if self.projection is not None:
             few = every_so_many(rows, _PROJECTED_ROWS)
             heads = quantize_centres(centres, panels, few, self.dot, self.projection, order)

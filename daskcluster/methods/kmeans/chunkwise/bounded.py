@@ -10,10 +10,11 @@ from functools import cached_property
 
 import numpy as np
 
+from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Grids, Scale
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.kernels.distance import sqdist_to_one
-from daskcluster.kernels.tile import Panels, pack
+from daskcluster.kernels.tile import Panels
 from daskcluster.methods.kmeans.chunkwise.recent import RecentRows
 from daskcluster.methods.kmeans.kernels.bounds import Centres, State
 
@@ -180,7 +181,8 @@ class Changes:
 class Bounded:
     """`BoundedParams`, prepared for the rows of a task; kinds of bounds may add to it.
 
-    `turn` distinguishes this preparation from all others, including those of earlier passes.
+    `turn` distinguishes this preparation from all others, including those of earlier passes, and
+    `all_centres` are those of `panels`, if these are in order.
     """
 
     params: BoundedParams
@@ -188,6 +190,7 @@ class Bounded:
     grids: Grids
     margin: np.ndarray
     turn: object
+    all_centres: PreparedCentres | None
 
     @cached_property
     def near(self) -> Centres:
@@ -195,16 +198,19 @@ class Bounded:
         return Centres(self.params.centres, self.panels.data, self.panels.offset)
 
     @cached_property
-    def previous(self) -> Panels | None:
-        """The centres of the previous call, packed only if labels were lost."""
-        return None if self.params.previous is None else pack(self.params.previous)
+    def previous(self) -> PreparedCentres | None:
+        """The centres of the previous call, prepared only if labels were lost."""
+        return None if self.params.previous is None else PreparedCentres(self.params.previous)
 
 
 def prepare(params: BoundedParams, panels: Panels | None = None) -> Bounded:
     """Pack centres, if not yet done, and set up grids, once per task."""
-    panels = pack(params.centres) if panels is None else panels
+    all_centres = None
+    if panels is None:
+        all_centres = PreparedCentres(params.centres)
+        panels = all_centres.panels
     margin = score_margin(params.centres, panels.offset, params.scale)
-    return Bounded(params, panels, Grids.of(params.scale), margin, object())
+    return Bounded(params, panels, Grids.of(params.scale), margin, object(), all_centres)
 
 
 def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.ndarray:

@@ -170,7 +170,7 @@ def label_before(chunk: Chunk, prepared: Bounded, state: BoundState) -> None:
         return
     for block in chunk.cache_blocks():
         first = block.start - chunk.start
-        nearest(block.rows, prepared.previous, state.labels[first : first + block.n_rows])
+        prepared.previous.nearest(block.rows, state.labels[first : first + block.n_rows])
 
 
 def _note(

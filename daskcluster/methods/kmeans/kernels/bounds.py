@@ -110,6 +110,73 @@ def _second(nearest, best, second, k, margin):  # type: ignore[no-untyped-def]
     return math.sqrt(squared) if 0.0 < squared < np.inf else 0.0
 
 
+@kernel
+def _tighten(x, start, c, d, i, state, drift, margin):  # type: ignore[no-untyped-def]
+    """Measure a row against its own centre; return whether its bounds now hold, and the distance."""
+    a = state.labels[i]
+    if a < 0:
+        return False, np.inf
+    u = math.sqrt(squared_distance(x, start, c, a * d, d))
+    state.upper[i] = raised(u - drift[OWN, a])
+    low = max(state.lower[i] - drift[OTHERS, a], drift[HALF, a])
+    return _holds(low, threshold(u * (1.0 + _SAFE), margin)), u
+
+
+@kernel
+def _renew(x, start, c, d, i, a, u, scores, state, drift, margin):  # type: ignore[no-untyped-def]
+    """Set the label `a` of a row and new bounds, from the best two scores; `u` is as of `_tighten`."""
+    if state.labels[i] != a:
+        state.labels[i] = a
+        u = math.sqrt(squared_distance(x, start, c, a * d, d))
+    state.upper[i] = raised(u - drift[OWN, a])
+    low = _second(u, scores[0], scores[1], c.shape[0] // d, margin)
+    state.lower[i] = lowered(low + drift[OTHERS, a])
+
+
+@kernel
+def tighten(some, state, centres, drift, margin, failing, distances):  # type: ignore[no-untyped-def]
+    """Measure listed rows against their own centres.
+
+    Returns
+    -------
+    int
+        How many rows still fail; OUT: `failing`, their indices in the list, and `distances`.
+    """
+    (rows, at, which), count = some, 0
+    n, d = rows.shape
+    x, c = rows.reshape(n * d), centres.reshape(centres.size)
+    last = which.shape[0] - 1
+    for s in range(last + 1):
+        fetch_row(x, at[min(s + 2, last)] * d, d)
+        holds, distances[count] = _tighten(x, at[s] * d, c, d, which[s], state, drift, margin)
+        failing[count] = s
+        count += not holds
+    return count
+
+
+@kernel
+def renew(some, state, centres, drift, margin, failing, distances, labels, scores, out, n_moved):  # type: ignore[no-untyped-def]
+    """Give the listed rows at `failing` the labels and bounds of a search, as `reassign_kernel` does.
+
+    Returns
+    -------
+    int
+        How many rows have moved, `n_moved` of them before this call.
+    """
+    rows, at, which = some
+    n, d = rows.shape
+    x, c = rows.reshape(n * d), centres.reshape(centres.size)
+    for q in range(failing.shape[0]):
+        s, a = failing[q], labels[q]
+        i = which[s]
+        if state.labels[i] != a:
+            out.which[n_moved], out.old[n_moved] = s, state.labels[i]
+            n_moved += 1
+        two = scores[q, 0], scores[q, 1]
+        _renew(x, at[s] * d, c, d, i, a, distances[q], two, state, drift, margin)
+    return n_moved
+
+
 @cache
 def reassign_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     """Build the loop that reassigns rows, for a register tile.
@@ -125,7 +192,7 @@ def _build_reassign(shape: Shape) -> Any:
     block, line = vectors * width, 4 * lanes
 
     def reassign(some, state, near, drift, margin, out):  # type: ignore[no-untyped-def]
-        (rows, at, which), (labels, upper, lower) = some, state
+        (rows, at, which), labels = some, state.labels
         (centres, panels, offset), (moved, old) = near, out
         n, d = rows.shape
         x, c, panel = (
@@ -142,13 +209,7 @@ def _build_reassign(shape: Shape) -> Any:
             i, r = which[s], at[s]
             if s >= fetched:
                 fetch_row(x, at[min(s + 2, last)] * d, d)
-            a, holds = labels[i], False
-            if a >= 0:
-                u = math.sqrt(squared_distance(x, r * d, c, a * d, d))
-                distances[count] = u
-                upper[i] = raised(u - drift[OWN, a])
-                low = max(lower[i] - drift[OTHERS, a], drift[HALF, a])
-                holds = _holds(low, threshold(u * (1.0 + _SAFE), margin))
+            holds, distances[count] = _tighten(x, r * d, c, d, i, state, drift, margin)
             if not holds:
                 listed[count], waiting[count] = r, s
                 count += 1
@@ -161,15 +222,11 @@ def _build_reassign(shape: Shape) -> Any:
             score_listed(packed, panel, (0, panels.shape[0]), d, best, index, x, places, shape)
             for q in range(count):
                 i, a = which[waiting[q]], max(index[q], np.int32(0))  # NaN has no winner: centre 0
-                u = distances[q]
                 if labels[i] != a:
                     moved[n_moved], old[n_moved] = waiting[q], labels[i]
                     n_moved += 1
-                    labels[i] = a
-                    u = math.sqrt(squared_distance(x, listed[q] * d, c, a * d, d))
-                upper[i] = raised(u - drift[OWN, a])
-                low = _second(u, best[q], best[block + q], centres.shape[0], margin)
-                lower[i] = lowered(low + drift[OTHERS, a])
+                two = best[q], best[block + q]
+                _renew(x, listed[q] * d, c, d, i, a, distances[q], two, state, drift, margin)
             n_kept += count
             count = 0
         return n_kept, n_moved

@@ -10,10 +10,17 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise import pruned
+from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.kernels import tile as tiles
-from daskcluster.methods.kmeans.chunkwise.bounded import BoundState
+from daskcluster.kernels.dot_product import NO_DOT, best_dot
+from daskcluster.methods.kmeans.chunkwise import hamerly
+from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams, BoundState
 from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
+from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY
 from daskcluster.methods.kmeans.chunkwise.recent import RecentRows
+from daskcluster.methods.kmeans.drift import Drift, Gaps
 from tests.methods.kmeans.chunkwise.problems import (
     KINDS,
     N_CHUNKS,
@@ -257,3 +264,41 @@ def test_cpus_without_a_register_tile_read_everything(
         found, chunks = partly(task, reduction, prepared, states[1])
         assert same(kind, found, expected)
         assert chunks.all()
+
+
+@pytest.mark.skipif(not BOUNDS_SPARE, reason="without a register tile, no bounds are kept")
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_bounds_from_a_search_by_bounds_are_those_from_the_tile(
+    kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if best_dot(tiles.working_tile(400, np.dtype(kind)).name) == NO_DOT:
+        pytest.skip("without products of 8-bit integers, all centres are searched")
+    monkeypatch.setattr(pruned, "_LEAST_PRODUCTS", 0)
+    monkeypatch.setattr(hamerly, "_ROWS", 256)  # more than one call
+    rows, centres = separated(kind)
+    states, searched = [], []
+    scale = Scale(len(rows), np.abs(rows).max(axis=0), 1.0, False, kind is np.float64)
+    for least in (128, 10_000):
+        monkeypatch.setattr(pruned, "_LEAST_CENTRES", least)
+        drift, state, now, before = Drift(centres, ()), None, centres, None
+        for step in (1e-1, 1e-2, 1e-3):
+            params = BoundedParams(now, before, drift.table(Gaps()), scale)
+            reduction, params = HAMERLY.step(params, drift, Gaps())
+            prepared = reduction.prepare(params)
+            state = reduction.fresh(len(rows), prepared) if state is None else state
+            reduction.chunk(Chunk(rows, 0, None), prepared, reduction.zero(prepared), state)
+            searched.append(prepared.all_centres.are_pruned(rows, np.arange(len(rows))))
+            before, now = now, (now + step * np.roll(now, 1, axis=0)).astype(kind)
+            drift.move(now)
+        states.append(state)
+    assert searched == [True] * 3 + [False] * 3
+    assert same_state("hamerly", *states)
+
+
+def separated(kind: type) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows around centres whose variances fall from feature to feature, and the centres."""
+    rng = np.random.default_rng(0)
+    size = 0.95 ** np.arange(160)
+    centres = rng.standard_normal((400, 160)) * size
+    rows = centres[rng.integers(0, 400, 3000)] + 0.3 * rng.standard_normal((3000, 160)) * size
+    return rows.astype(kind), centres.astype(kind)
