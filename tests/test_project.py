@@ -220,7 +220,6 @@ PRODUCTS = {
     "daskcluster.methods.kernel.chunkwise.neighbours": "rules pairs out with room; differences decide",
     "daskcluster.data.sparse": "of whole numbers",
     "daskcluster.chunkwise.bound_costs": "of a sample and its costs; labels do not depend on them",
-    "daskcluster.chunkwise.pruned": "of the costs of a sample; labels do not depend on them",
     "daskcluster.chunkwise.projection": "of axes and their cost; labels are those of any axes",
     "daskcluster.kernels.projected_centres": "of projections, whose errors are covered in any order",
     "daskcluster.methods.duplicates.axes": "of axes; pairs are those of any axes",

@@ -13,7 +13,7 @@ import numpy as np
 from daskcluster.kernels.candidates import Errors
 from daskcluster.kernels.dot_product import LEVELS, MADD, SDOT, VNNI
 from daskcluster.kernels.panels import common_offset
-from daskcluster.kernels.projected_centres import shift_centres
+from daskcluster.kernels.projected_centres import shifted_blocks, squared_lengths
 
 _SAMPLED_ROWS, _SAMPLED_BOUNDS = 128, 1 << 22
 """Most rows, and most bounds, of the sample. Of few rows, some have many centres left."""
@@ -43,12 +43,13 @@ _UNEVEN = 1.25
 
 @dataclass(frozen=True)
 class Sample:
-    """Some rows and all centres, less the offset of the centres, and the scores of both.
+    """Some rows, less the offset of the centres, and their scores with all centres.
 
     Attributes
     ----------
     offset : ndarray of shape (d,)
     centres : ndarray of shape (k, d)
+        As they are: less the offset, they would fill as much memory again.
     squares : ndarray of shape (k,), float64
         |c'|^2.
     rows : ndarray of shape (m, d)
@@ -69,6 +70,10 @@ class Sample:
         """False if lengths or scores overflow, or a row is not finite."""
         return bool(np.isfinite(self.lengths).all() and np.isfinite(self.scores).all())
 
+    def shifted(self, most: int) -> np.ndarray:
+        """Return every so many of the centres, at most `most`, less the offset."""
+        return np.asarray(every_so_many(self.centres, most) - self.offset)
+
     def limits(self, errors: Errors) -> np.ndarray:
         """Return the bounds below which centres cannot be nearest to a row, without errors of bounds."""
         total = np.square(np.sqrt(self.lengths) + errors.largest)
@@ -76,21 +81,22 @@ class Sample:
 
 
 def sample_of(centres: np.ndarray, rows: np.ndarray) -> Sample:
-    """Return a sample of rows, and the shifted centres.
+    """Return a sample of rows, and their scores.
 
     Parameters
     ----------
     centres : ndarray of shape (k, d), float32 or float64, C-contiguous
     rows : ndarray of shape (n, d), dtype of the centres
     """
-    k = len(centres)
-    offset, shifted, squares = common_offset(centres), np.empty_like(centres), np.empty(k)
-    shift_centres(centres, offset, shifted, squares)
+    k, offset = len(centres), common_offset(centres)
     some = every_so_many(rows, _sampled_rows(k)) - offset
-    scores = some @ shifted.T
+    squares, scores = np.empty(k), np.empty((len(some), k), centres.dtype)
+    for part, shifted in shifted_blocks(centres, offset):
+        squared_lengths(shifted, squares[part])
+        scores[:, part] = some @ shifted.T
     scores -= (0.5 * squares).astype(centres.dtype)
     lengths = np.square(some, dtype=np.float64).sum(axis=1)
-    return Sample(offset, shifted, squares, some, lengths, scores)
+    return Sample(offset, centres, squares, some, lengths, scores)
 
 
 def sample_bytes(n_clusters: int, itemsize: int) -> int:

@@ -11,7 +11,6 @@ import numpy as np
 from daskcluster.chunkwise.bound_costs import (
     Left,
     Sample,
-    every_so_many,
     expected_loss,
     panels_with,
     search_cost,
@@ -77,9 +76,9 @@ def plan_projection(
     """
     k, d = sample.centres.shape
     sizes = sorted({-(-m // height) * height for m in _SIZES if m <= most_axes(k, d)})
-    if not sizes or not _has_structure(every_so_many(sample.centres, _PROBED_CENTRES)):
+    if not sizes or not _has_structure(sample.shifted(_PROBED_CENTRES)):
         return None
-    axes = principal_axes(every_so_many(sample.centres, _SAMPLED_CENTRES), sizes[-1], _LEAST_SHARE)
+    axes = principal_axes(sample.shifted(_SAMPLED_CENTRES), sizes[-1], _LEAST_SHARE)
     if axes is None:
         return None
     whole = Projection(axes, np.empty((k, sizes[-1]), axes.dtype), sample.squares)
@@ -135,7 +134,8 @@ def _costs(
     costs, before, extent, order = dict[int, float](), 0, 0.0, np.arange(k)
     best, panels = sample.scores.max(axis=1), np.arange(k) // height
     for m in sizes:
-        found = project_points(sample.centres, np.ascontiguousarray(whole.axes[:, before:m]))
+        axes = np.ascontiguousarray(whole.axes[:, before:m])
+        found = project_points(sample.centres, axes, sample.offset)
         whole.heads[:, before:m], part, mean = found, coordinates[:, before:m], found.mean(axis=0)
         bounds += part @ found.T
         kept += np.square(part, dtype=np.float64).sum(axis=1)

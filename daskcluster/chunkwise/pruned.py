@@ -42,6 +42,8 @@ _LEAST_ROWS, _LEAST_PRODUCTS = 512, 1 << 27
 """The search of fewer rows, or products, would not repay the sample."""
 LEVELLED_ROWS, _PROJECTED_ROWS = 4096, 1024
 """Rows, at most, whose coordinates set the levels of quantized ones; fewer where they must be projected."""
+_SAMPLED_CENTRES = 4096
+"""Centres, at most, whose extent stands for that of all while costs are counted."""
 _LEAST_GAIN = 0.75
 _GIVEN_UP = 0.25
 """Largest share of rows that the search may give up before it is given up itself."""
@@ -137,17 +139,17 @@ def repays_sample(centres: np.ndarray, n_rows: int) -> bool:
 def search_bytes(n_clusters: int, n_features: int, dtype: np.dtype[Any]) -> int:
     """Return the most memory that a search by bounds takes; 0 where none pays.
 
-    Shifted centres and bounds of a sample while the forms are compared, and quantized centres.
+    Bounds of a sample while the forms are compared, and quantized centres, copied while put in order.
 
     Examples
     --------
     >>> search_bytes(1000, 768, np.dtype("f4")), search_bytes(10, 16, np.dtype("f4"))
-    (7440000, 0)
+    (5904000, 0)
     """
     if n_clusters < _LEAST_CENTRES or n_clusters * n_features < _LEAST_SCORES:
         return 0
     coordinates = 2 * most_axes(n_clusters, n_features) * dtype.itemsize
-    centres = n_clusters * (n_features * (dtype.itemsize + 1) + coordinates + 16)
+    centres = n_clusters * (3 * n_features + coordinates + 16)
     return centres + sample_bytes(n_clusters, dtype.itemsize)
 
 
@@ -207,10 +209,12 @@ def _left_by_features(sample: Sample, dot: int) -> np.ndarray:
 
     Bounds are taken to be the scores; what quantizing may take from them lowers the limits.
     """
-    (_, d), mean = sample.centres.shape, sample.centres.mean(axis=0)
-    above, below = sample.centres.max(axis=0) - mean, mean - sample.centres.min(axis=0)
-    squares = sample.squares - 2.0 * (sample.centres @ mean) + float(np.square(mean).sum())
-    longest = float(np.sqrt(max(float(squares.max()), 0.0)))
-    loss = expected_loss(sample.rows - mean, float(np.maximum(above, below).max()), longest, dot)
-    limits = sample.limits(errors_of(d, mean.dtype, float(np.sqrt(sample.squares.max()))))
+    some = sample.shifted(_SAMPLED_CENTRES)
+    mean = some.mean(axis=0)
+    some -= mean
+    longest = float(np.sqrt(np.square(some).sum(axis=1).max()))
+    loss = expected_loss(sample.rows - mean, float(np.abs(some).max()), longest, dot)
+    limits = sample.limits(
+        errors_of(some.shape[1], mean.dtype, float(np.sqrt(sample.squares.max())))
+    )
     return np.asarray(sample.scores >= (limits - loss)[:, None])

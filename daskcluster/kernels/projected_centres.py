@@ -7,6 +7,7 @@ all orders, and labels are those of any axes.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +21,9 @@ from daskcluster.kernels.row_block import aligned
 
 SEGMENT = 64
 """Features whose products are summed in one chain when points are projected; more would round more."""
+
+_BLOCK_BYTES = 1 << 20
+"""Bytes of centres that are projected at once."""
 
 
 class Slack(NamedTuple):
@@ -48,7 +52,7 @@ class Projection:
     heads : ndarray of shape (k, m)
         Coordinates of the shifted centres on the axes, from `project_points`.
     squares : ndarray of shape (k,), float64
-        Squared lengths of the shifted centres, from `shift_centres`.
+        Squared lengths of the shifted centres, see `squared_lengths`.
     """
 
     axes: np.ndarray
@@ -101,26 +105,36 @@ class Projection:
         return packed
 
 
+def shifted_blocks(points: np.ndarray, offset: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield runs of points less the offset, c' = fl(c - o), that stay in the cache, and where they are."""
+    step = max(1, _BLOCK_BYTES // (points.shape[1] * points.itemsize))
+    room = np.empty((min(step, len(points)), points.shape[1]), points.dtype)
+    for first in range(0, len(points), step):
+        part = slice(first, min(first + step, len(points)))
+        yield part, np.subtract(points[part], offset, out=room[: part.stop - first])
+
+
 @kernel
-def shift_centres(centres, offset, shifted, squares):  # type: ignore[no-untyped-def]
-    """OUT: c' = fl(c - o), and |c'|^2 in the order of `daskcluster.kernels.panels.fill_panels`."""
-    k, d = centres.shape
+def squared_lengths(points, squares):  # type: ignore[no-untyped-def]
+    """OUT: squares: |c'|^2 in the order of `daskcluster.kernels.panels.fill_panels`."""
+    k, d = points.shape
     for j in range(k):
         total = 0.0
         for t in range(d):
-            value = centres[j, t] - offset[t]
-            shifted[j, t] = value
-            wide = np.float64(value)
+            wide = np.float64(points[j, t])
             total += wide * wide
         squares[j] = total
 
 
-def project_points(points: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Return the coordinates of points (k, d) on axes (d, m), summed as those of rows are."""
-    found = np.zeros((len(points), axes.shape[1]), axes.dtype)
-    for first in range(0, len(axes), SEGMENT):
-        part = slice(first, first + SEGMENT)
-        found += points[:, part] @ axes[part]
+def project_points(points: np.ndarray, axes: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """Return the coordinates of points (k, d), less an offset, on axes (d, m), summed as for rows."""
+    found = np.empty((len(points), axes.shape[1]), axes.dtype)
+    for where, block in shifted_blocks(points, offset):
+        total = block[:, :SEGMENT] @ axes[:SEGMENT]
+        for first in range(SEGMENT, len(axes), SEGMENT):
+            part = slice(first, first + SEGMENT)
+            total += block[:, part] @ axes[part]
+        found[where] = total
     return found
 
 

@@ -28,6 +28,9 @@ _MOST = 2.0**30
 _FAR = 0.005
 """Share of the rows that may be clipped on each side, so that a few far ones do not set the levels."""
 
+_AVERAGED = 4096
+"""Centres, about, whose mean is the origin of the levels; any point near it would do."""
+
 _TOP = 2.0**31 - 1
 ROUNDED = 1.0 + 1e-9
 """Covers the rounding of float64 sums."""
@@ -152,7 +155,7 @@ def quantize_centres(
     eps, about, rests = float(np.finfo(kind).eps), rows - panels.offset, np.zeros(k)
     data, axes, slack, half = panels.data, np.empty((0, 0, 0), kind), Slack(0.0, 0.0), 0.0
     if projection is not None:
-        heads = project_points(about, projection.axes)
+        heads = project_points(rows, projection.axes, panels.offset)
         squares = np.square(about, dtype=np.float64).sum(axis=1) - np.square(
             heads, dtype=np.float64
         ).sum(axis=1)
@@ -164,7 +167,7 @@ def quantize_centres(
     quads = -(-n // QUAD)
     mean = np.zeros(quads * QUAD, kind)
     points = centres if projection is None else projection.heads
-    mean[:n] = points.mean(axis=0, dtype=np.float64)
+    mean[:n] = points[:: -(-k // _AVERAGED)].mean(axis=0, dtype=np.float64)
     mean[:n] -= panels.offset if projection is None else 0.0
     low, high = _range_of(about - mean[:n])
     step_c = _extent(data, mean, k, n) / asked.centre

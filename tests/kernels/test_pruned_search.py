@@ -13,7 +13,7 @@ from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.candidates import UNDECIDED
 from daskcluster.kernels.dot_product import LEVELS, MADD, VNNI, best_dot
 from daskcluster.kernels.panels import choose_tile, common_offset
-from daskcluster.kernels.projected_centres import Projection, project_points, shift_centres
+from daskcluster.kernels.projected_centres import Projection, project_points, squared_lengths
 from daskcluster.kernels.pruned_search import (
     PrunedCentres,
     nearest_pruned,
@@ -59,9 +59,9 @@ def pack_or_none(
     heads = order = None
     with np.errstate(all="ignore"):
         if axes is not None:
-            shifted, squares = np.empty_like(centres), np.empty(k)
-            shift_centres(centres, panels.offset, shifted, squares)
-            found = Projection(axes, project_points(shifted, axes), squares)
+            squares = np.empty(k)
+            squared_lengths(centres - panels.offset, squares)
+            found = Projection(axes, project_points(centres, axes, panels.offset), squares)
             order = np.random.default_rng(k).permutation(k)
             heads = quantize_centres(centres, panels, rows, dot, found, order)
         features = quantize_centres(centres, panels, rows, dot, order=order)
