@@ -20,6 +20,9 @@ _LEAST_BLOCK_ROWS = 256
 
 _EXACT_IN_FLOAT32 = frozenset("float32 float16 bfloat16 int8 uint8 int16 uint16 bool".split())
 
+_NO_HALF = 2.0**16
+"""Infinity and NaN of float16 have the exponent of this number, which float16 does not reach."""
+
 
 @cache
 def compute_dtype(dtype: Any) -> np.dtype[Any]:
@@ -109,7 +112,7 @@ class Chunk:
             return
         step = max(1, BLOCK_BYTES // max(1, dtype.itemsize * self.rows.shape[1]))
         for first in range(0, self.n_rows, step):
-            rows = np.ascontiguousarray(self.rows[first : first + step], dtype=dtype)
+            rows = widened(self.rows[first : first + step], dtype)
             yield self._block(
                 first, first + step, _normalized_rows(rows) if self.normalize else rows
             )
@@ -141,6 +144,28 @@ class Chunk:
             step = max(_LEAST_BLOCK_ROWS, CACHE_BYTES // max(1, block.rows.strides[0]) // 32 * 32)
             for first in range(0, block.n_rows, step):
                 yield block.slice(first, first + step)
+
+
+def widened(rows: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return rows as a C-contiguous array of float32 or float64, without a change of any value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster.chunk import widened
+    >>> widened(np.array([[0.1, -np.inf]], np.float16), np.dtype(np.float32))
+    array([[0.09997559,       -inf]], dtype=float32)
+    """
+    if rows.dtype == np.float16 and rows.size:
+        # The bits are moved to their places in float32, several times as fast as numpy's conversion.
+        bits = np.ascontiguousarray(rows.view(np.int16), np.int32)
+        bits <<= 13
+        bits &= -0x70002000  # the sign, and 15 bits of exponent and fraction
+        found = bits.view(np.float32)
+        found *= np.float32(2.0**112)  # the biases of exponents differ by 112
+        if found.min() > -_NO_HALF and found.max() < _NO_HALF:
+            return np.ascontiguousarray(found, dtype)
+    return np.ascontiguousarray(rows, dtype=dtype)
 
 
 def _normalized_rows(rows: np.ndarray) -> np.ndarray:

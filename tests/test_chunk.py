@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from daskcluster import chunk as chunk_module
-from daskcluster.chunk import Chunk
+from daskcluster.chunk import Chunk, widened
 from daskcluster.kernels.sum_grid import grid_shift
 from daskcluster.sparse_rows import SparseRows, dense_rows, join_rows, owned_rows, take_rows
 
@@ -132,3 +132,15 @@ def test_rows_are_taken_by_number_as_by_indexing(order):
 @pytest.mark.parametrize("n_rows", [0, 1, 3, 4, 5, 31_000])
 def test_the_grid_of_a_number_is_that_of_an_array(value, n_rows):
     assert float(grid_shift(value, n_rows)) == grid_shift(np.array([value]), n_rows)[0]
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_every_float16_is_widened_as_numpy_does(kind: str) -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(256, 256)
+    finite = np.where(np.isfinite(halves), halves, np.float16(0))
+    for rows in (finite, halves, finite[::2, ::3], finite[:0]):
+        found = widened(rows, np.dtype(kind))
+        assert found.dtype == kind
+        assert found.flags.c_contiguous
+        np.testing.assert_array_equal(found, rows.astype(kind))
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(rows))
