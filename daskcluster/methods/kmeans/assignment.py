@@ -212,6 +212,7 @@ class BoundedAssignment:
         changes = self._run(reduction, params)
         if not self._probing:
             self.rows.used = self.rows.scale
+            self._gaps.note(changes.n_distances)
         self._totals = (
             changes.moved if self._totals is None else self._totals.combine(changes.moved)
         )

@@ -43,9 +43,9 @@ _SMALL = 3e6
 _WORTH, _WORTH_MORE = 0.75, 0.6
 """To begin with bounds costs a pass or two, so they have to promise this much; and more where bounds
 that do well are given up for it."""
-_LEAST_WORTH, _CHEAP = 0.1, 0.5
-"""Setting new bounds takes a full comparison. Where a pass takes only a share of that, bounds have to
-promise more, down to the first number; and where it is less than the second, they are tried later."""
+_CHEAP = 0.5
+"""Setting new bounds takes a full comparison. Where a pass takes only such a share of that, bounds are
+tried later; and they are set once they would have repaid it, had they been kept from the start."""
 _LOST = 1.2
 """Bounds that cost this much more than they save are left alone for a while."""
 
@@ -115,7 +115,9 @@ class AutoAssignment:
         else:
             self._in_a_row = 0
         if first or self._bounded is None or self._idle:
-            return self._full(centres)
+            found = self._full(centres)
+            self._gaps.note(found.n_distances)
+            return found
         self._full.resume()
         return self._watched(self._bounded(centres), shape)
 
@@ -169,9 +171,9 @@ class AutoAssignment:
         now = shape.plain() if current is None else min(shape.plain(), costs[current])
         best, n = min(costs, key=costs.__getitem__), self._rows.placement.dataset.n_rows
         gaps = shape.met(shape.k, 0.0) * shape.k / n
-        worth = _WORTH if current is None else _WORTH_MORE
-        worth = max(1.0 - (1.0 - worth) / shape.pruned, _LEAST_WORTH)
-        if best is not current and costs[best] + gaps < worth * now:
+        worth, cost = _WORTH if current is None else _WORTH_MORE, costs[best] + gaps
+        repaid = (now - cost) * self._pass > shape.all_fail() - shape.plain()
+        if best is not current and cost < worth * now and repaid:
             self._use(best)
 
     def _use(self, kind: BoundKind) -> BoundedAssignment:

@@ -14,6 +14,8 @@ _SAFE = 1e-9
 """More than the rounding of any sum here, relatively."""
 _WORN = 0.03
 """Share of a half gap that may be lost before it is measured again."""
+_REPAID = 8
+"""Gaps are measured again once rows have computed this many times as many distances."""
 _MOST = 1e15
 """Scores of centres beyond might overflow in float32."""
 
@@ -60,10 +62,12 @@ class Drift:
 class Gaps:
     """Half gaps of the current centres, computed once for all users of bounds.
 
-    While centres have moved little since then, the largest possible loss is subtracted instead.
+    While centres have moved little since then, or rows have computed few distances, the largest possible
+    loss is subtracted instead.
     """
 
     def __init__(self) -> None:
+        self._n_distances = 0
         self._centres: np.ndarray | None = None
         self._halves = np.empty(0)
         self._between: np.ndarray | None = None
@@ -75,6 +79,10 @@ class Gaps:
         if self._centres is not centres:
             self._centres, self._halves, self._between = centres, self._of(centres), None
         return self._halves
+
+    def note(self, n_distances: int) -> None:
+        """Note how many distances from rows to centres a pass has computed."""
+        self._n_distances += n_distances
 
     def between(self, centres: np.ndarray) -> np.ndarray:
         """Return `half_distances` of centres that are never changed in place; `of` follows from them."""
@@ -92,10 +100,11 @@ class Gaps:
             before, halves = self._measured
             moved = lengths(before, centres) * (1.0 + _SAFE)
             lost = 0.5 * (moved + _fastest_other(moved))
-            if (lost <= _WORN * halves).all():
+            would_cost = _REPAID * len(centres) ** 2
+            if self._n_distances < would_cost or (lost <= _WORN * halves).all():
                 return np.asarray((halves - lost) * (1.0 - _SAFE))
         halves = half_gaps(centres)
-        self._measured = centres, halves
+        self._measured, self._n_distances = (centres, halves), 0
         return halves
 
 

@@ -173,11 +173,16 @@ def test_wide(settings: Settings) -> None:
     cells.append(Cell("fit", lambda: wide.measure_fit((700, 96, 64, 2), settings)))
     records, (table, fits) = shown(wide, cells, settings)
     assert [row[1:4] for row in table.rows] == [[400, 96, 600], [300, 64, 512]]
-    assert [row[1:5] for row in fits.rows] == [[700, 96, 64, 2]]
+    assert {tuple(row[1:5]) for row in fits.rows} == {(700, 96, 64, 2)}
+    assert fits.rows[0][5:8:2] == ["daskcluster", 1.0]
     fit = {"ours": 1.0, "ours inertia": 2.0, "faiss": 5.0, "faiss inertia": 2.0}
     assert wide.fit_gain(fit) == 5.0
     assert wide.fit_gain({**fit, "faiss inertia": 1.9}) is None
-    assert wide.TARGETS[-1].read(dict.fromkeys(wide.FITS, fit)).met
+    (name,), (peer, other) = wide.FITS, wide.PRUNING
+    assert wide.TARGETS[-2].read({name: fit}).met
+    assert wide.TARGETS[-1].read({name: fit}) is None
+    fit |= {peer: 1.6, f"{peer} inertia": 2.0, other: 1.4, f"{other} inertia": 2.1}
+    assert not wide.TARGETS[-1].read({name: fit}).met
     one = records["noise"]
     assert 0.0 < one["share"] <= 1.0
     assert wide.gain({**one, "tile": 2 * one["bounds"]}) == 2

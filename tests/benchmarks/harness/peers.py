@@ -84,6 +84,35 @@ def faiss(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) 
     return np.asarray(kmeans.centroids), iterations
 
 
+def faiss_super(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) -> Fit:
+    """Fit Faiss's SuperKMeans on all rows, from rows that it draws."""
+    import faiss as library
+
+    library.omp_set_num_threads(threads)
+    parameters = library.SuperKMeansParameters()
+    parameters.niter, parameters.early_stop_threshold = iterations, 0.0
+    parameters.min_points_per_centroid, parameters.max_points_per_centroid = 1, len(rows)
+    kmeans = library.SuperKMeans(rows.shape[1], len(centres), parameters)
+    kmeans.train(rows)
+    return library.vector_to_array(kmeans.centroids).reshape(centres.shape), iterations
+
+
+def superkmeans(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) -> Fit:
+    """Fit the k-means of superkmeans on all rows, from rows that it draws."""
+    from superkmeans import SuperKMeans
+
+    model = SuperKMeans(
+        *centres.shape,
+        hierarchical=False,
+        iters=iterations,
+        sampling_fraction=1.0,
+        max_points_per_cluster=len(rows),
+        n_threads=threads,
+        early_termination=False,
+    )
+    return np.asarray(model.train(rows)), iterations
+
+
 def dask_ml(rows: np.ndarray, centres: np.ndarray, iterations: int, threads: int) -> Fit:
     """Fit dask-ml's k-means on `threads` blocks and threads."""
     import dask

@@ -110,6 +110,16 @@ def test_gaps_follow_centres_of_which_some_go_far(dtype):
         centres = (centres + steps * rng.standard_normal(centres.shape)).astype(dtype)
 
 
+def test_gaps_are_measured_anew_once_rows_have_computed_more_distances():
+    centres = np.random.default_rng(8).standard_normal((20, 6)).astype(np.float32)
+    far, gaps = centres + np.float32(0.1) * centres[::-1], Gaps()
+    gaps.of(centres)
+    aged = gaps.of(far)
+    assert np.all(aged < half_gaps(far))
+    gaps.note(100_000)
+    assert np.array_equal(gaps.of(far.copy()), half_gaps(far))
+
+
 def test_gaps_of_a_single_centre_prove_nothing():
     alone = np.ones((1, 2), np.float32)
     assert half_gaps(alone).tolist() == [0.0]
