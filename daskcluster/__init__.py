@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from daskcluster.methods.minibatch.estimator import MiniBatchKMeans
     from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
     from daskcluster.methods.nested.estimator import NestedMiniBatchKMeans
+    from daskcluster.methods.partition.partitioning import partition
     from daskcluster.methods.streaming.estimator import StreamingKMeans
     from daskcluster.methods.variance_reduced.estimator import VarianceReducedKMeans
     from daskcluster.typing import Dataset
@@ -84,6 +85,7 @@ __all__ = [
     "near_duplicates",
     "open_dataset",
     "open_grid",
+    "partition",
     "quantization_error",
     "relative_error",
     "select_k",
@@ -122,6 +124,7 @@ _LAZY = {
     "near_duplicates": "daskcluster.methods.duplicates.near_duplicates",
     "open_dataset": "daskcluster.estimators.opening",
     "open_grid": "daskcluster.estimators.grids",
+    "partition": "daskcluster.methods.partition.partitioning",
     "quantization_error": "daskcluster.methods.coreset.quantization",
     "relative_error": "daskcluster.methods.coreset.quantization",
     "select_k": "daskcluster.jobs.selection",

@@ -44,6 +44,7 @@ WITH_SKLEARN = (
 WITH_SEEDING = (
     "seeding", "methods.kmeans.projection", "methods.kmeans.functions", "methods.kmeans.initial",
     "methods.kernel.minibatch.fit", "methods.duplicates.search",
+    "methods.partition.partitioning",
 )  # fmt: skip
 EXTRAS_ONLY = {
     "faiss",

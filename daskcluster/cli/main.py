@@ -36,6 +36,7 @@ COMMANDS = {
     "coreset": "Draw a small weighted sample that represents all rows.",
     "sample": "Draw rows evenly from the clusters of a model.",
     "dedup": "Find near-duplicates, and write which rows to keep.",
+    "partition": "Divide rows into partitions of an index, of nearly equal sizes.",
     "predict": "Write the label of every row to Zarr.",
     "score": "Compute the sum of squared distances of a dataset under a model.",
     "sweep": "Fit several numbers of clusters and report the best one.",

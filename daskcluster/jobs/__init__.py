@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from daskcluster.jobs.fitting import fit
     from daskcluster.jobs.kinds import evaluate, examine
     from daskcluster.jobs.outputs import check_outputs
+    from daskcluster.jobs.partitioning import partition
     from daskcluster.jobs.predicting import predict
     from daskcluster.jobs.registry import JobStatus
     from daskcluster.jobs.sampling import sample
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         CoresetRecord,
         DuplicatesRecord,
         FitRecord,
+        PartitionRecord,
         PredictRecord,
         SampleRecord,
         ScoreRecord,
@@ -41,6 +43,7 @@ __all__ = [
     "DuplicatesRecord",
     "FitRecord",
     "JobStatus",
+    "PartitionRecord",
     "PredictRecord",
     "SampleRecord",
     "ScoreRecord",
@@ -54,6 +57,7 @@ __all__ = [
     "fit",
     "list_jobs",
     "logs",
+    "partition",
     "predict",
     "open_stream",
     "sample",
@@ -71,6 +75,7 @@ _LAZY = {
     "build_coreset": "daskcluster.jobs.coresets",
     "DuplicatesRecord": "daskcluster.models.record",
     "FitRecord": "daskcluster.models.record",
+    "PartitionRecord": "daskcluster.models.record",
     "PredictRecord": "daskcluster.models.record",
     "SampleRecord": "daskcluster.models.record",
     "ScoreRecord": "daskcluster.models.record",
@@ -80,6 +85,7 @@ _LAZY = {
     "evaluate": "daskcluster.jobs.kinds",
     "examine": "daskcluster.jobs.kinds",
     "fit": "daskcluster.jobs.fitting",
+    "partition": "daskcluster.jobs.partitioning",
     "predict": "daskcluster.jobs.predicting",
     "sample": "daskcluster.jobs.sampling",
     "score": "daskcluster.jobs.scoring",

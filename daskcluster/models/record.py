@@ -113,6 +113,32 @@ class DuplicatesRecord(Record):
 
 
 @dataclass(frozen=True)
+class PartitionRecord(Record):
+    """Result of the job `partition`.
+
+    Attributes
+    ----------
+    output, centroids : str
+        The URLs that were written.
+    n_partitions, n_copies : int
+    largest : int
+        Rows of the largest partition, without copies.
+    variation, largest_over_mean : float
+        Standard deviation of the sizes over their mean, and the largest size over it.
+    metric : str
+    """
+
+    output: str
+    centroids: str | None
+    n_partitions: int
+    n_copies: int
+    largest: int
+    variation: float
+    largest_over_mean: float
+    metric: str
+
+
+@dataclass(frozen=True)
 class PredictRecord(Record):
     """Result of the job `predict`; `output` and `posteriors` are the URLs that were written."""
 

@@ -1,0 +1,151 @@
+"""``daskcluster partition``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from daskcluster.cli.detach import Task, takes_task
+from daskcluster.cli.engines import Place
+from daskcluster.cli.options import (
+    OUTPUT,
+    SectionedCommand,
+    complete_path,
+    declared_option,
+    option,
+    overwrite_option,
+    takes_console,
+    takes_place,
+    takes_source,
+)
+from daskcluster.cli.output import Console
+from daskcluster.methods.partition import parameters
+from daskcluster.parameters import shared
+
+
+@click.command("partition", cls=SectionedCommand)
+@click.argument("source", shell_complete=complete_path)
+@takes_source(weighted=False)
+@declared_option(parameters.TARGET_SIZE)
+@declared_option(parameters.MAX_SIZE)
+@declared_option(parameters.SPILL)
+@declared_option(shared.METRIC)
+@declared_option(parameters.RANDOM_STATE)
+@option(
+    "--output",
+    section=OUTPUT,
+    metavar="URL",
+    help="URL of the result: .parquet or .csv (both with ids) by its ending, else Zarr.",
+)
+@option("--centroids", section=OUTPUT, metavar="URL", help="Also write the centres, as .npy.")
+@overwrite_option
+@option(
+    "--checkpoint",
+    section=OUTPUT,
+    metavar="URL",
+    help="Folder for the trained centres; continue with --resume.",
+)
+@option(
+    "--resume",
+    section=OUTPUT,
+    is_flag=True,
+    help="Resume from the state at --checkpoint, if there is one.",
+)
+@takes_place
+@takes_task
+@takes_console
+@option("--dry-run", is_flag=True, help="Show passes, bytes and memory, then exit.")
+def command(
+    source: str,
+    output: str | None,
+    centroids: str | None,
+    overwrite: bool,
+    checkpoint: str | None,
+    resume: bool,
+    opening: dict[str, Any],
+    place: Place,
+    task: Task,
+    console: Console,
+    dry_run: bool,
+    **settings: Any,
+) -> None:
+    """Divide the rows of SOURCE into partitions of an index, of nearly equal sizes.
+
+    The output has the partition of every row, and those in which a copy of it pays. No partition has more
+    rows than --max-size, copies left out.
+    """
+    if dry_run:
+        _project(source, settings, opening, place, console)
+        return
+    if output is None:
+        raise click.UsageError("Missing option '--output': the URL to write the result to.")
+    if resume and checkpoint is None:
+        raise click.UsageError("--resume needs --checkpoint, the URL of the state to resume from.")
+    from daskcluster import jobs
+    from daskcluster.data.sink import KINDS
+
+    urls: dict[str, Any] = {
+        "source": source,
+        "output": output,
+        "centroids": centroids,
+        "checkpoint": checkpoint,
+    }
+    options = {**settings, "overwrite": overwrite, "resume": resume}
+    if task.detach:
+        task.submit(jobs.partition, place, console, urls, options, opening)
+        return
+    # Check before a cluster is started.
+    if task.name is None:  # a job may replace its own outputs
+        outputs, stored = {"output": output, "centroids": centroids}, opening["storage_options"]
+        kinds = (*KINDS, "file")
+        jobs.check_outputs(outputs, {"source": source}, stored, overwrite, kinds=kinds)
+    with place.open() as engine, console.watching() as callbacks:
+        record = jobs.partition(
+            **urls, name=task.name, engine=engine, callbacks=callbacks, **options, **opening
+        ).as_dict()
+    console.emit(record, _rows_of_record(record))
+
+
+def _project(
+    source: str,
+    settings: Mapping[str, Any],
+    opening: Mapping[str, Any],
+    place: Place,
+    console: Console,
+) -> None:
+    from daskcluster.engine.local import default_threads
+    from daskcluster.host import format_bytes
+    from daskcluster.jobs.opening import open_metadata
+    from daskcluster.methods.partition.plan import PartitionPlan
+
+    dataset = open_metadata(source, opening)
+    plan = PartitionPlan.of(dataset, settings["target_size"], settings["spill"])
+    threads = place.threads or (1 if place.workers else default_threads())
+    rows = [
+        ("rows", f"{plan.n_rows:,} x {plan.n_features:,} {plan.dtype}"),
+        ("partitions", f"{plan.n_partitions:,}, trained on {plan.sample_rows:,} rows"),
+        ("passes", f"{plan.passes}, {format_bytes(plan.bytes_read)} read; more if any is split"),
+        ("memory", f"{format_bytes(plan.memory(threads))} with {threads} thread(s)"),
+        ("  a task", format_bytes(plan.memory_task)),
+    ]
+    facts = {**plan.facts(), "threads": threads, "memory": plan.memory(threads)}
+    console.emit({"dry_run": True, **facts}, rows)
+
+
+def _rows_of_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    from daskcluster.host import format_bytes
+    from daskcluster.reports.tables import format_seconds
+
+    return [
+        ("output", record["output"]),
+        *([("centroids", record["centroids"])] if record["centroids"] else []),
+        ("rows", f"{record['n_rows']:,} x {record['n_features']:,}"),
+        ("partitions", f"{record['n_partitions']:,}, the largest of {record['largest']:,} rows"),
+        ("sizes", f"variation {record['variation']:.3g}"),
+        ("  largest", f"{record['largest_over_mean']:.3g} times the mean"),
+        ("copies", f"{record['n_copies']:,}"),
+        ("passes", f"{record['passes']}, {format_bytes(record['bytes_read'])} read"),
+        ("time", format_seconds(record["seconds"])),
+    ]

@@ -1,0 +1,230 @@
+"""The result of `partition`: which rows are in which partitions, and files of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
+from daskcluster.data.sink import ArraySink, GroupSink
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.memory import ONE_PASS
+from daskcluster.errors import InvalidDataError
+from daskcluster.estimators.opening import open_dataset
+from daskcluster.methods.partition.chunkwise import PartitionParams, partition_rows, prepare_cells
+from daskcluster.methods.partition.exports import to_faiss, to_lance, to_vectorchord
+from daskcluster.methods.partition.training import Trained
+from daskcluster.models.balance import Balance
+from daskcluster.storage.location import locate
+from daskcluster.storage.new_file import new_file
+from daskcluster.storage.staging import check_free
+from daskcluster.typing import Dataset
+
+_WRITTEN_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Partitions:
+    """Partitions of an index.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+        Means of the partitions in the sample, which searches compare with queries.
+    partition : ndarray of shape (n,), int32
+        The partition of each row.
+    copies : ndarray of shape (n, spill), int32
+        Other partitions that have a copy of a row, the best first; -1 where there is none.
+    sizes : ndarray of shape (k,), int64
+        Rows of the partitions, without copies.
+    assigning : Trained
+        Centres and penalties by which rows are assigned.
+    metric : str
+    seed, passes, bytes_read : int
+    seconds : float
+    """
+
+    centres: np.ndarray
+    partition: np.ndarray
+    copies: np.ndarray
+    sizes: np.ndarray
+    assigning: Trained
+    metric: str
+    seed: int
+    passes: int
+    bytes_read: int
+    seconds: float
+    dataset: Dataset = field(repr=False)
+
+    @property
+    def n_partitions(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def n_copies(self) -> int:
+        return int((self.copies >= 0).sum())
+
+    @property
+    def balance(self) -> Balance:
+        """How even the sizes are: number, mean, largest, variation (standard deviation over mean)."""
+        return Balance.of(self.sizes)
+
+    @property
+    def largest_over_mean(self) -> float:
+        return float(self.sizes.max() / self.sizes.mean())
+
+    def __repr__(self) -> str:
+        found = self.balance
+        return (
+            f"Partitions({found.n_clusters:,} of {found.smallest:,} to {found.largest:,} rows, "
+            f"{self.n_copies:,} copies)"
+        )
+
+    def rows_of(self, number: int) -> np.ndarray:
+        """Return the numbers of the rows of a partition, those copied into it at last, int64 (m,)."""
+        copied = np.flatnonzero((self.copies == number).any(axis=1))
+        return np.concatenate([np.flatnonzero(self.partition == number), copied])
+
+    def predict(
+        self, source: Any, *, engine: Any = None, storage_options: Mapping[str, Any] | None = None
+    ) -> np.ndarray:
+        """Return the partition of each of other rows, int32 (m,), as `partition` would assign them.
+
+        Of partitions that equal rows were divided among, it is the first.
+
+        Parameters
+        ----------
+        source : Dataset, or anything `open_dataset` takes
+        engine : see `KMeans`
+        storage_options : dict, optional
+
+        Raises
+        ------
+        InvalidDataError
+            The rows have another number of features, or NaN or infinity.
+        """
+        is_dataset = isinstance(source, Dataset)
+        rows: Dataset = (
+            source if is_dataset else open_dataset(source, storage_options=storage_options)
+        )
+        if rows.n_features != self.centres.shape[1]:
+            raise InvalidDataError(
+                f"X has {rows.n_features} features, but the partitions are of {self.centres.shape[1]}; "
+                "give it rows with the same columns."
+            )
+        rows = rows.normalized() if self.metric == "cosine" else rows
+        return assigned_rows(rows, self.assigning, choose_engine(engine, rows))
+
+    def save(
+        self,
+        url: Any,
+        *,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the partition of every row, and those of its copies; the output appears whole.
+
+        Parameters
+        ----------
+        url : str
+            A ``.parquet`` or ``.csv`` file with the ids of the rows, else a Zarr group of arrays:
+            ``partition``, ``copy_1`` and so on.
+        overwrite : bool
+            Replace an output that exists.
+        storage_options : dict, optional
+
+        Raises
+        ------
+        OutputExistsError, InvalidParameterError, MissingExtraError
+        """
+        columns = {"partition": self.partition}
+        columns |= {f"copy_{at + 1}": self.copies[:, at] for at in range(self.copies.shape[1])}
+        if is_file_output(str(url)):
+            values = {name: partial(rows_of, column) for name, column in columns.items()}
+            place = locate(url, storage_options)
+            write_label_file(place, self.dataset, values, overwrite=overwrite)
+            return
+        dtype = np.dtype([(name, np.int32) for name in columns])
+        sink = GroupSink.create(
+            url, n_rows=len(self.partition), chunk_rows=_WRITTEN_ROWS, dtype=dtype, width=0,
+            overwrite=overwrite, storage_options=storage_options,
+        )  # fmt: skip
+        with sink.transaction():
+            for first in range(0, len(self.partition), sink.block_rows):
+                part = slice(first, first + sink.block_rows)
+                values_here = np.empty(len(self.partition[part]), dtype)
+                for name, column in columns.items():
+                    values_here[name] = column[part]
+                sink.write(first, values_here)
+
+    def save_centres(
+        self,
+        url: Any,
+        *,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the centres (k, d) to a ``.npy`` file.
+
+        Raises
+        ------
+        OutputExistsError
+        """
+        place = locate(url, storage_options)
+        check_free(url, kinds=("file",), overwrite=overwrite, storage_options=storage_options)
+        with new_file(place, overwrite=overwrite) as out:
+            np.save(out, self.centres)
+
+    def to_faiss(self, *, fill: bool = True) -> Any:
+        """Return a Faiss ``IndexIVFFlat`` with these partitions.
+
+        Parameters
+        ----------
+        fill : bool
+            Add the rows, with their numbers as ids, to their partitions and those of their copies; a search
+            may return a row twice then. Otherwise the index is empty and trained: rows that are added go to
+            the nearest centre, which is not always the balanced one.
+
+        Raises
+        ------
+        MissingExtraError
+
+        Notes
+        -----
+        Cost: with `fill`, a pass over the rows in this process, and 4 d + 8 bytes for each row and copy.
+        """
+        return to_faiss(self, fill=fill)
+
+    def to_lance(self) -> Any:
+        """Return the centres as an Arrow array of fixed-size lists, for ``ivf_centroids`` of Lance.
+
+        Raises
+        ------
+        MissingExtraError
+        """
+        return to_lance(self)
+
+    def to_vectorchord(self) -> Any:
+        """Return the centres as an Arrow table for ``[build.external]`` of VectorChord.
+
+        Its columns are ``id`` (int32), ``parent`` (int32, all null: one level) and ``vector``.
+
+        Raises
+        ------
+        MissingExtraError
+        """
+        return to_vectorchord(self)
+
+
+def assigned_rows(rows: Dataset, assigning: Trained, engine: Engine) -> np.ndarray:
+    """Return the partition of every row, int32 (n,). One pass."""
+    sink = ArraySink(np.empty(rows.n_rows, np.int32))
+    with engine.place(rows, footprint=ONE_PASS) as placement:
+        params = PartitionParams(assigning.lifted())
+        placement.map_rows(partition_rows, sink, params, prepare=prepare_cells, name="partitions")
+    return sink.array

@@ -1,0 +1,287 @@
+"""Balanced k-means of a sample: squared distances have a penalty that grows with the size of a cell.
+
+Cells begin as recursive halves of the sample. Then the centres of small cells are moved into large ones
+between iterations of k-means, and penalties balance what is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.engine.engine import Engine
+from daskcluster.kernels import distance
+from daskcluster.randomness import Key
+
+NEIGHBOURS = 32
+_ITERATIONS, _SETTLING = 6, 10
+"""Iterations that move centres, and those at the end that balance sizes by penalties."""
+_ENOUGH = 0.12
+"""Variation of sizes in the sample at which settling ends."""
+_SMALL, _LARGE = 0.7, 1.3
+"""In units of the mean: the centres of cells that are smaller are moved into cells that are larger."""
+_HALVING, _HALVING_ROWS = 4, 4096
+"""Iterations that find two halves, and rows of them."""
+_STEP, _GENTLE = 0.25, 0.3
+TASK_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Centres and penalties of cells.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d), float32 or float64
+    penalties : ndarray of shape (k,), float64
+        At least 0; the cell of a row has the least sum of squared distance and penalty.
+    """
+
+    centres: np.ndarray
+    penalties: np.ndarray
+
+    def lifted(self) -> np.ndarray:
+        """Return centres (k, d + 1) with these sums as squared distances to rows that end in 0."""
+        last = np.sqrt(self.penalties - self.penalties.min())
+        return np.ascontiguousarray(np.column_stack([self.centres, last]), self.centres.dtype)
+
+
+def lifted_rows(rows: np.ndarray) -> np.ndarray:
+    """Return computed rows (n, d) with a last feature of 0."""
+    found = np.zeros((len(rows), rows.shape[1] + 1), rows.dtype)
+    found[:, :-1] = rows
+    return found
+
+
+def neighbours_of(trained: Trained, engine: Engine, most: int = NEIGHBOURS) -> np.ndarray:
+    """Return the cells nearest to each centre, its own first, int32 (k, m); ties by number.
+
+    Notes
+    -----
+    Cost: k distances a centre; memory 16 k bytes for each centre of a block of 64 in each thread.
+    """
+    lifted, k = trained.lifted(), len(trained.centres)
+    blocks = [(first, min(k, first + 64)) for first in range(0, k, 64)]
+    tasks = [partial(_nearest_cells, trained.centres, lifted, most, *block) for block in blocks]
+    return np.concatenate(list(engine.run_ahead(tasks)))
+
+
+def _nearest_cells(
+    centres: np.ndarray, lifted: np.ndarray, most: int, first: int, last: int
+) -> np.ndarray:
+    squares = np.empty((last - first, len(centres)))
+    distance.sqdist_all(lifted_rows(centres[first:last]), lifted, squares)
+    squares[np.arange(last - first), np.arange(first, last)] = -1.0
+    return _least(squares, most)
+
+
+def _least(values: np.ndarray, most: int) -> np.ndarray:
+    """Return the columns of the least values of each row, ascending, ties by number."""
+    if most < values.shape[1]:
+        # Ties at the threshold are broken by number on every machine.
+        limit = np.partition(values, most - 1, axis=1)[:, most - 1]
+        found = np.empty((len(values), most), np.int32)
+        for row, (own, at_most) in enumerate(zip(values, limit, strict=True)):
+            inside = np.flatnonzero(own <= at_most)
+            found[row] = inside[np.argsort(own[inside], kind="stable")[:most]]
+        return found
+    return np.argsort(values, axis=1, kind="stable").astype(np.int32)
+
+
+@dataclass
+class BalancedKMeans:
+    """Balanced k-means of rows in memory.
+
+    Parameters
+    ----------
+    rows : Chunk
+        The sample, as stored.
+    n_cells : int
+        At most the number of rows.
+    engine : Engine
+        Its threads share the cells.
+    key : Key
+
+    Notes
+    -----
+    Cost: at most 16 iterations of k products a row, fewer where bounds rule centres out.
+    """
+
+    rows: Chunk
+    n_cells: int
+    engine: Engine
+    key: Key
+    trained: Trained = field(init=False)
+    labels: np.ndarray = field(init=False)
+    means: np.ndarray = field(init=False)
+    second: np.ndarray = field(init=False)
+    margins: np.ndarray = field(init=False)
+
+    def fit(self) -> Trained:
+        """Return the centres and penalties of cells of nearly equal sizes."""
+        n = self.rows.n_rows
+        self.labels, self.margins = np.zeros(n, np.int32), np.zeros(n)
+        self.second = self.labels.copy()
+        self._divide()
+        dtype = compute_dtype(self.rows.rows.dtype)
+        zeros = np.zeros((self.n_cells, self.rows.rows.shape[1]), dtype)
+        self.trained = Trained(zeros, np.zeros(self.n_cells))
+        self._move_centres()
+        self.means = self.trained.centres
+        if self.n_cells == 1:
+            return self.trained
+        for iteration in range(_ITERATIONS + _SETTLING):
+            self._search()
+            sizes = np.bincount(self.labels, minlength=self.n_cells)
+            if iteration < _ITERATIONS:
+                self._move_centres()
+                if iteration < _ITERATIONS - 1:
+                    self._relocate(sizes)
+            elif sizes.std() <= _ENOUGH * sizes.mean():
+                break
+            else:
+                self._penalize(sizes)
+        # Searches compare queries with means; rows are assigned by the centres that balance them.
+        assigning = self.trained
+        self._move_centres()
+        self.means, self.trained = self.trained.centres, assigning
+        return self.trained
+
+    def _computed(self, which: Any) -> np.ndarray:
+        part = Chunk(self.rows.rows[which], normalize=self.rows.normalize)
+        return np.asarray(part.computed())
+
+    # -- first cells ------------------------------------------------------------------------------
+
+    def _divide(self) -> None:
+        """Label rows by recursive bisection, each into two parts of nearly whole numbers of cells."""
+        left, first = [(np.arange(self.rows.n_rows), 0, self.n_cells)], 0
+        while left:
+            parts = list(self.engine.run_ahead([partial(self._halve, *part) for part in left]))
+            left = []
+            for halves in parts:
+                for which, first, cells in halves:
+                    if cells > 1:
+                        left.append((which, first, cells))
+                    else:
+                        self.labels[which] = first
+
+    def _halve(
+        self, which: np.ndarray, first: int, cells: int
+    ) -> list[tuple[np.ndarray, int, int]]:
+        if cells == 1:
+            return [(which, first, cells)]
+        few = which[:: max(1, len(which) // _HALVING_ROWS)]
+        rows = self._computed(few)
+        ends = self._two_means(rows, first)
+        gaps = np.empty(len(which))
+        for start in range(0, len(which), TASK_ROWS):
+            part = slice(start, start + TASK_ROWS)
+            gaps[part] = _differences(self._computed(which[part]), ends)
+        share = min(max(float((gaps < 0.0).mean()), 0.25), 0.75)
+        own = min(max(round(share * cells), 1), cells - 1)
+        cut = round(len(which) * own / cells)
+        order = np.argsort(gaps, kind="stable")
+        halves = np.sort(order[:cut]), np.sort(order[cut:])
+        return [(which[halves[0]], first, own), (which[halves[1]], first + own, cells - own)]
+
+    def _two_means(self, rows: np.ndarray, number: int) -> np.ndarray:
+        """Return two centres (2, d) of computed rows."""
+        drawn = Key(self.key.seed, "halves", number).uniforms(0, 2)
+        ends = rows[np.floor(drawn * len(rows)).astype(np.int64)]
+        for _ in range(_HALVING):
+            nearer = _differences(rows, ends) < 0.0
+            if nearer.all() or not nearer.any():
+                break
+            means = [rows[part].mean(axis=0, dtype=np.float64) for part in (nearer, ~nearer)]
+            ends = np.stack(means).astype(rows.dtype)
+        return np.ascontiguousarray(ends)
+
+    # -- one search -------------------------------------------------------------------------------
+
+    def _search(self) -> None:
+        """Label all rows with the best and the second-best cell, and find the gaps between the two."""
+        lifted = PreparedCentres(self.trained.lifted())
+        starts = range(0, self.rows.n_rows, TASK_ROWS)
+        list(self.engine.run_ahead([partial(self._search_rows, lifted, start) for start in starts]))
+
+    def _search_rows(self, lifted: PreparedCentres, start: int) -> None:
+        part = slice(start, start + TASK_ROWS)
+        rows = lifted_rows(self._computed(part))
+        scores = np.empty((len(rows), 2), lifted.array.dtype)
+        lifted.nearest_two(rows, self.labels[part], self.second[part], scores)
+        self.margins[part] = 2.0 * (scores[:, 0].astype(np.float64) - scores[:, 1])
+
+    # -- updates ----------------------------------------------------------------------------------
+
+    def _move_centres(self) -> None:
+        order = np.argsort(self.labels, kind="stable")
+        starts = np.searchsorted(self.labels[order], np.arange(self.n_cells + 1))
+        cells = np.array_split(np.arange(self.n_cells), 4 * self.engine.n_threads)
+        tasks = [partial(self._means, order, starts, part) for part in cells]
+        centres = np.concatenate(list(self.engine.run_ahead(tasks)))
+        self.trained = Trained(centres, self.trained.penalties)
+
+    def _means(self, order: np.ndarray, starts: np.ndarray, cells: np.ndarray) -> np.ndarray:
+        found = self.trained.centres[cells]
+        for at, cell in enumerate(cells):
+            which = order[starts[cell] : starts[cell + 1]]
+            if len(which):
+                found[at] = self._computed(which).sum(axis=0, dtype=np.float64) / len(which)
+        return found
+
+    def _penalize(self, sizes: np.ndarray) -> None:
+        """Raise the penalties of large cells and lower those of small ones, toward equal sizes.
+
+        Alone, a cell would lose or win the rows that it has too many or too few, which the gaps between
+        the best and the second-best centre tell. Since neighbours change as well, it goes half of the way.
+        """
+        mean = self.rows.n_rows / self.n_cells
+        excess = sizes - mean
+        steps = np.zeros(self.n_cells)
+        for sign, cells in ((1.0, self.labels), (-1.0, self.second)):
+            order = np.lexsort((self.margins, cells))
+            counts = np.bincount(cells, minlength=self.n_cells)
+            firsts = np.cumsum(counts) - counts
+            wanted = _STEP * np.minimum(sign * excess, np.maximum(sizes, 0.1 * mean))
+            moving = np.minimum(np.ceil(wanted), counts).astype(np.int64)
+            some = np.flatnonzero(moving > 0)
+            steps[some] = sign * self.margins[order[firsts[some] + moving[some] - 1]]
+        # A cell that is far from all others may suddenly be the best for very many rows.
+        most = _GENTLE * float(np.median(self.margins))
+        penalties = self.trained.penalties + np.clip(steps, -most, most)
+        self.trained = Trained(self.trained.centres, penalties - penalties.min())
+
+    def _relocate(self, sizes: np.ndarray) -> None:
+        """Divide the rows of the largest cells among their own centre and those of the smallest cells."""
+        mean = self.rows.n_rows / self.n_cells
+        by_size = np.argsort(sizes, kind="stable")
+        n_moved = min(int((sizes < _SMALL * mean).sum()), int((sizes > _LARGE * mean).sum()))
+        if not n_moved:
+            return
+        small, large = by_size[:n_moved], by_size[::-1][:n_moved]
+        order = np.argsort(self.labels, kind="stable")
+        starts = np.searchsorted(self.labels[order], np.arange(self.n_cells + 1))
+        left = np.flatnonzero(np.isin(self.labels, small))
+        centres = self.trained.centres.copy()
+        for gone, cell in zip(small, large, strict=True):
+            which = order[starts[cell] : starts[cell + 1]]
+            rows = self._computed(which[:: -(-len(which) // _HALVING_ROWS)])
+            centres[[cell, gone]] = self._two_means(rows, int(cell))
+        self.trained = Trained(centres, self.trained.penalties)
+        if len(left):
+            found = np.empty(len(left), np.int32)
+            PreparedCentres(centres).nearest(self._computed(left), found)
+            self.labels[left] = found
+
+
+def _differences(rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return squared distances to the first of two points less those to the second, float64 (n,)."""
+    squares = np.empty((len(rows), 2))
+    distance.sqdist_all(rows, np.ascontiguousarray(ends), squares)
+    return squares[:, 0] - squares[:, 1]

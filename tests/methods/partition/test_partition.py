@@ -1,0 +1,161 @@
+"""`partition`: every row once, no partition too large, copies, the same bits anywhere, resumed calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from scipy import sparse
+
+import daskcluster as dc
+from daskcluster.chunk import Chunk
+from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.methods.partition import partitioning
+from daskcluster.methods.partition.chunkwise import PartitionParams, partition_rows, prepare_cells
+
+RNG = np.random.default_rng(0)
+CENTRES = RNG.normal(size=(30, 12))
+CHANCES = 1.0 / np.arange(1, 31)
+X = CENTRES[RNG.choice(30, 6000, p=CHANCES / CHANCES.sum())] + 0.4 * RNG.normal(size=(6000, 12))
+X = X.astype(np.float32)
+
+
+def check_laws(found: Any, n: int, max_size: int) -> None:
+    np.testing.assert_array_equal(
+        found.sizes, np.bincount(found.partition, minlength=len(found.centres))
+    )
+    assert found.partition.shape == (n,)
+    assert found.sizes.sum() == n
+    assert found.sizes.max() <= max_size
+    together = np.column_stack([found.partition, found.copies])
+    for row in together:
+        real = row[row >= 0]
+        assert len(set(real.tolist())) == len(real)
+        assert real.max() < found.n_partitions
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_sizes_are_balanced_and_none_is_too_large(metric: str) -> None:
+    found = dc.partition(X, 100, metric=metric, spill=2)
+    check_laws(found, len(X), 200)
+    assert found.balance.variation < 0.4
+    assert found.n_copies > 0
+    tight = dc.partition(X, 100, max_size=120, metric=metric)
+    check_laws(tight, len(X), 120)
+
+
+def test_rows_are_in_the_best_partition() -> None:
+    found = dc.partition(X, 100, max_size=400)
+    centres, penalties = found.assigning.centres.astype(float), found.assigning.penalties
+    costs = np.square(X[:, None].astype(float) - centres).sum(axis=2) + penalties
+    own = costs[np.arange(len(X)), found.partition]
+    np.testing.assert_allclose(own, costs.min(axis=1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(found.predict(X[300:]), found.partition[300:])
+    with pytest.raises(InvalidDataError, match="features"):
+        found.predict(X[:, 1:])
+
+
+def test_copies_have_the_least_losses_of_soar() -> None:
+    rng = np.random.default_rng(1)
+    rows, centres = rng.normal(size=(50, 5)), rng.normal(size=(9, 5))
+    lifted = np.column_stack([centres, np.zeros(9)])
+    near = np.stack([np.roll(np.arange(9, dtype=np.int32), -j) for j in range(9)])
+    params = PartitionParams(lifted, 2, near)
+    found = partition_rows(Chunk(rows), prepare_cells(params))
+    for row, labels in zip(rows, found, strict=True):
+        gaps = row - centres
+        squares = (gaps * gaps).sum(axis=1)
+        assert labels[0] == squares.argmin()
+        losses = squares + (gaps @ gaps[labels[0]]) ** 2 / squares[labels[0]]
+        losses[labels[0]] = np.inf
+        order = [j for j in np.argsort(losses)[:2] if losses[j] < 1.5 * squares[labels[0]]]
+        assert labels[1:].tolist() == order + [-1] * (2 - len(order))
+
+
+def test_equal_rows_are_divided() -> None:
+    rows = np.repeat(X[:3], 500, axis=0)
+    found = dc.partition(rows, 100, max_size=150)
+    check_laws(found, 1500, 150)
+
+
+def test_the_same_on_any_chunks_and_threads(tmp_path: Path) -> None:
+    expected = dc.partition(X, 150, spill=1, engine=dc.LocalEngine(1))
+    url = str(tmp_path / "rows.zarr")
+    zarr.create_array(url, data=X, chunks=(700, 12))
+    for source, threads in ((X, 3), (url, 2)):
+        found = dc.partition(source, 150, spill=1, engine=dc.LocalEngine(threads))
+        for name in ("partition", "copies", "centres"):
+            assert getattr(found, name).tobytes() == getattr(expected, name).tobytes()
+
+
+def test_a_killed_call_does_not_train_again(tmp_path: Path, monkeypatch: Any) -> None:
+    expected = dc.partition(X, 100, max_size=110)
+    assign = partitioning._Partitioning._pass
+
+    def killed(job: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(partitioning._Partitioning, "_pass", killed)
+    with pytest.raises(KeyboardInterrupt):
+        dc.partition(X, 100, max_size=110, checkpoint=str(tmp_path))
+    monkeypatch.setattr(partitioning._Partitioning, "_pass", assign)
+    drawn: list[Any] = []
+    monkeypatch.setattr(partitioning, "draw_rows", lambda *args, **more: drawn.append(args))
+    found = dc.partition(X, 100, max_size=110, checkpoint=str(tmp_path), resume=True)
+    assert not drawn
+    assert found.partition.tobytes() == expected.partition.tobytes()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_results_are_saved_whole(tmp_path: Path) -> None:
+    found = dc.partition(X, 300, spill=1)
+    found.save(str(tmp_path / "out.zarr"))
+    group = zarr.open_group(str(tmp_path / "out.zarr"), mode="r")
+    np.testing.assert_array_equal(group["partition"][:], found.partition)
+    np.testing.assert_array_equal(group["copy_1"][:], found.copies[:, 0])
+
+
+def test_errors() -> None:
+    with pytest.raises(InvalidParameterError, match="max_size=50 should be >= target_size=100"):
+        dc.partition(X, 100, max_size=50)
+    with pytest.raises(InvalidParameterError, match="spill"):
+        dc.partition(X, 100, spill=9)
+    with pytest.raises(InvalidDataError, match="dense"):
+        dc.partition(sparse.csr_array(X), 100)
+    bad = X.copy()
+    bad[5, 3] = np.nan
+    with pytest.raises(InvalidDataError, match="NaN"):
+        dc.partition(bad, 100)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_faiss_reads_the_partitions(metric: str) -> None:
+    faiss = pytest.importorskip("faiss")
+    found = dc.partition(X, 100, spill=1, metric=metric)
+    index = found.to_faiss()
+    assert index.ntotal == len(X) + found.n_copies
+    lists = index.invlists
+    for number in range(found.n_partitions):
+        ids = faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number))
+        np.testing.assert_array_equal(np.sort(ids), np.sort(found.rows_of(number)))
+    index.nprobe = found.n_partitions
+    rows = X / np.linalg.norm(X, axis=1, keepdims=True) if metric == "cosine" else X
+    np.testing.assert_array_equal(index.search(rows[:50], 1)[1][:, 0], np.arange(50))
+    assert found.to_faiss(fill=False).ntotal == 0
+
+
+def test_arrow_and_npy_have_the_centres(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    found = dc.partition(X, 300)
+    lists = found.to_lance()
+    assert lists.type.list_size == 12
+    np.testing.assert_array_equal(np.array(lists.to_pylist(), np.float32), found.centres)
+    table = found.to_vectorchord()
+    assert table.column_names == ["id", "parent", "vector"]
+    assert table["id"].to_pylist() == list(range(found.n_partitions))
+    assert table["parent"].null_count == found.n_partitions
+    found.save_centres(str(tmp_path / "centres.npy"))
+    np.testing.assert_array_equal(np.load(tmp_path / "centres.npy"), found.centres)
