@@ -108,7 +108,7 @@ def dedup(
             keep=keep,
             engine=chosen,
             callbacks=run.callbacks,
-            checkpoint=checkpoint,
+            checkpoint=run.state_at(checkpoint),
             resume=resume or run.is_resumed,
             scratch=scratch,
             storage_options=storage_options,

@@ -234,12 +234,17 @@ class Run:
 
     def keeping(self, algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a fit, with a ``checkpoint`` next to the output unless it has one."""
-        if self._lease is None or not _resumes(algorithm) or given.get("checkpoint") is not None:
-            return dict(given)
+        place = self.state_at(given.get("checkpoint")) if _resumes(algorithm) else None
+        return dict(given) if place is None else {**given, "checkpoint": place}
+
+    def state_at(self, checkpoint: Any) -> Any:
+        """Return where the state of the work is stored: at `checkpoint`, else next to a job's output."""
+        if self._lease is None or checkpoint is not None:
+            return checkpoint
         self._keeps = True
         if not self.is_resumed:
             self._clear()  # remove state of earlier, failed jobs
-        return {**given, "checkpoint": self._lease.folder}
+        return self._lease.folder
 
     def resumes(self, algorithm: str, *, resume: bool) -> bool:
         """Return whether the fit should look for a checkpoint."""

@@ -33,7 +33,7 @@ from daskcluster.methods.duplicates.search import DuplicateSearch
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import as_seed
 from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
-from daskcluster.storage.location import locate
+from daskcluster.storage.location import Location, locate
 from daskcluster.typing import Dataset
 
 _WRITTEN_ROWS = 1 << 20
@@ -172,8 +172,8 @@ def near_duplicates(
     callbacks : sequence of callable
         Hear `PassStarted`, `PassProgress` and `PassEnded`.
     checkpoint : str, optional
-        Folder or URL for the sorted rows and finished pairs, so that the search can be resumed. Workers of
-        a cluster on other hosts need one that all of them reach. Its content is removed at the end.
+        Folder or URL for labels, sorted rows and finished pairs, so that the search can be resumed. Workers
+        of a cluster on other hosts need one that all of them reach. Its content is removed at the end.
     resume : bool
         Resume the search at `checkpoint`, if there is one.
     scratch : str, optional
@@ -230,14 +230,15 @@ def near_duplicates(
     rows: Dataset = dataset.normalized() if rule.cosine else dataset
     plan, chosen = DuplicatesPlan.of(dataset), choose_engine(engine, dataset)
     seed, folder = as_seed(random_state), _local_folder(scratch)
-    place = None if checkpoint is None else locate(checkpoint, storage_options)
+    place = _state_at(checkpoint, storage_options)
     forest = groups == "components"
     _check_memory(plan, chosen)
     check_scratch(folder, _bytes_here(plan, place, in_memory=dataset.in_memory))
     search = DuplicateSearch(rows, rule, plan, chosen, callbacks, seed, forest)
     stored = None if place is None else CheckpointFolder(place, _facts(rows, rule, seed, forest))
     with (
-        noting_stored_state(place, "the search"),
+        # A job says itself where its state is.
+        noting_stored_state(None if place is checkpoint else place, "the search"),
         search.on_scratch(stored, folder, resume=resume),
     ):
         pairs = search.pairs()
@@ -307,6 +308,11 @@ def _check_memory(plan: DuplicatesPlan, engine: Engine) -> None:
                 f"The search takes up to {format_bytes(needed)}, but memory_limit={format_bytes(limit)}; "
                 "raise the limit, or use fewer threads."
             )
+
+
+def _state_at(checkpoint: Any, storage_options: Mapping[str, Any] | None) -> Location | None:
+    is_place = checkpoint is None or isinstance(checkpoint, Location)
+    return checkpoint if is_place else locate(checkpoint, storage_options)
 
 
 def _local_folder(scratch: Any) -> str:

@@ -87,7 +87,7 @@ class DuplicatesPlan:
         return cls(
             n, d, str(dataset.dtype), cells, sample, block, 3, 3 * read,
             n * (d * stored + 8),
-            n * (d * (stored + 1) + 40 + 12 * min(cells, 32)),
+            n * (d * (stored + 1) + 60 + 12 * min(cells, 32)),
             driver + _DRIVER_ROW_BYTES * n, block * max(alone, pair) + _TASK_BYTES,
         )  # fmt: skip
 

@@ -22,7 +22,7 @@ from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import ReachError
 from daskcluster.events import Callback
 from daskcluster.methods.duplicates.axes import choose_axes
-from daskcluster.methods.duplicates.blocks import SortedRows, sort_rows
+from daskcluster.methods.duplicates.blocks import INDEX, SortedRows, sort_rows
 from daskcluster.methods.duplicates.chunkwise import (
     DESCRIBED,
     ROUNDING,
@@ -31,7 +31,7 @@ from daskcluster.methods.duplicates.chunkwise import (
     prepare_centres,
 )
 from daskcluster.methods.duplicates.plan import DuplicatesPlan
-from daskcluster.methods.duplicates.scratch import Scratch
+from daskcluster.methods.duplicates.scratch import RowFiles, Scratch
 from daskcluster.methods.duplicates.tasks import (
     BLOCKS,
     CENTRES,
@@ -56,6 +56,8 @@ _ITERATIONS = 5
 _UNIT_ROWS = 1 << 17
 """Rows of the blocks that one task compares a block with, at most: a task takes seconds."""
 KIND = "near-duplicates"
+_CELLS = "cells"
+"""Kind of files on scratch: what is known of rows before they are sorted."""
 
 
 @dataclass
@@ -116,16 +118,20 @@ class DuplicateSearch:
 
     def _resume(self, checkpoint: CheckpointFolder, folder: str, *, resume: bool) -> None:
         state = checkpoint.latest() if resume else None
-        if state is not None:
+        if state is None:
+            checkpoint.clear()
+            name = checkpoint.new_attachment("blocks")
+            body: dict[str, Any] = {"attached": {"blocks": name}}
+            # Its files show how far the search has come.
+            checkpoint.commit(Document(KIND, body, {}))
+        else:
             name = state.body["attached"]["blocks"]
-            self._use(Scratch(checkpoint.attachment(name), durable=True))
-            self.sorted = SortedRows.read(self.search.scratch)
-            return
-        checkpoint.clear()
-        name = checkpoint.new_attachment("blocks")
-        self._begin(Scratch(checkpoint.attachment(name), durable=True), folder)
-        body: dict[str, Any] = {"attached": {"blocks": name}}
-        checkpoint.commit(Document(KIND, body, {}))
+        scratch = Scratch(checkpoint.attachment(name), durable=True)
+        if scratch.finished(INDEX):
+            self._use(scratch)
+            self.sorted = SortedRows.read(scratch)
+        else:
+            self._begin(scratch, folder)
 
     def _use(self, scratch: Scratch) -> None:
         if not self.engine.can_read(scratch):
@@ -137,22 +143,35 @@ class DuplicateSearch:
 
     def _begin(self, scratch: Scratch, folder: str) -> None:
         self._use(scratch)
-        centres, axes = self._centres()
-        scratch.write(CENTRES, 0, centres, axes)
-        described = np.empty(self.dataset.n_rows, DESCRIBED)
-        with self.engine.place(
-            self.dataset, footprint=ONE_PASS, callbacks=self.callbacks
-        ) as placement:
-            sink = ArraySink(described)
-            placement.map_rows(describe_rows, sink, centres, prepare=prepare_centres, name="cells")
-            self.bytes_read += placement.traffic.bytes_read
+        if not scratch.finished(CENTRES):
+            scratch.write(CENTRES, 0, *self._centres())
+        described = self._described(scratch)
         self.sorted, n_bytes = sort_rows(
             self.dataset, described, scratch,
             block_rows=self.plan.block_rows, folder=folder, callbacks=self.callbacks,
         )  # fmt: skip
-        self.passes += 2
+        self.passes += 1
         self.bytes_read += n_bytes
         self.sorted.write(scratch)
+
+    def _described(self, scratch: Scratch) -> np.ndarray:
+        """Return what rows are sorted by, (n,); one pass over those that no earlier run has described."""
+        described, n = np.empty(self.dataset.n_rows, DESCRIBED), self.dataset.n_rows
+        files = RowFiles.found(scratch, _CELLS) if scratch.durable else None
+        if files is None or not files.has((0, n)):
+            centres = scratch.read(CENTRES, 0)[0]
+            with self.engine.place(
+                self.dataset, footprint=ONE_PASS, callbacks=self.callbacks
+            ) as placement:
+                sink = files or ArraySink(described)
+                placement.map_rows(
+                    describe_rows, sink, centres, prepare=prepare_centres, name="cells"
+                )
+                self.bytes_read += placement.traffic.bytes_read
+            self.passes += 1
+        if files is not None:
+            files.read(described)
+        return described
 
     def _centres(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the centres of the cells, k-means of a sample of rows, and axes."""

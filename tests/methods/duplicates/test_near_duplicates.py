@@ -12,6 +12,8 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 import daskcluster as dc
+from daskcluster import jobs
+from daskcluster.data import partitions
 from daskcluster.errors import CheckpointError, InvalidDataError, InvalidParameterError, ReachError
 from daskcluster.events import PassEnded, PassProgress, PassStarted
 from daskcluster.methods.duplicates import search as search_module
@@ -140,6 +142,94 @@ def test_a_killed_search_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(state.iterdir())
 
 
+class KilledHereError(KeyboardInterrupt):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_labels_of_a_killed_search_are_not_computed_again(
+    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "LEAST_BYTES", 1)
+    monkeypatch.setattr(partitions, "LEAST_ROWS", 100)
+    zarr.create_array(tmp_path / "rows.zarr", data=X, chunks=(100, 12))
+    source, state = str(tmp_path / "rows.zarr"), tmp_path / "state"
+    expected, whole, seen = find(source), search_module.describe_rows, list[int]()
+
+    def dies(chunk: Any, centres: Any) -> Any:
+        seen.append(chunk.n_rows)
+        if sum(seen) > 700:
+            raise KilledHereError
+        return whole(chunk, centres)
+
+    monkeypatch.setattr(search_module, "describe_rows", dies)
+    with pytest.raises(KilledHereError):
+        find(source, checkpoint=state, engine=dc.LocalEngine(1))
+    files = list(state.rglob("cells/*.rows"))
+    assert files
+    again = list[int]()
+
+    def counted(chunk: Any, centres: Any) -> Any:
+        again.append(chunk.n_rows)
+        return whole(chunk, centres)
+
+    monkeypatch.setattr(search_module, "describe_rows", counted)
+    found = find(source, checkpoint=state, resume=True, engine=dc.LocalEngine(threads))
+    assert same(found, expected)
+    assert sum(again) == len(X) - 700
+    assert found.passes == 2  # no sample
+    assert not list(state.iterdir())
+
+
+def test_a_search_that_is_killed_while_rows_are_sorted_keeps_their_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = search_module.sort_rows
+
+    def dies(*arguments: Any, **settings: Any) -> Any:
+        raise KilledHereError
+
+    monkeypatch.setattr(search_module, "sort_rows", dies)
+    with pytest.raises(KilledHereError):
+        find(checkpoint=tmp_path)
+    monkeypatch.setattr(search_module, "sort_rows", whole)
+    monkeypatch.setattr(search_module, "describe_rows", dies)
+    found = find(checkpoint=tmp_path, resume=True)
+    assert same(found, find_labelled(monkeypatch))
+    assert found.passes == 1
+
+
+def find_labelled(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.undo()
+    return find()
+
+
+def test_a_named_job_resumes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "X.npy", X)
+    given: dict[str, Any] = {"output": str(tmp_path / "kept.zarr"), "name": "nightly"}
+    whole, dead = tasks.find_pairs, list[int]()
+
+    def dies(*arguments: Any) -> int:
+        dead.append(arguments[1])
+        if len(dead) == 2:
+            raise KilledHereError
+        return whole(*arguments)
+
+    monkeypatch.setattr(search_module, "_UNIT_ROWS", 50)
+    monkeypatch.setattr(search_module, "find_pairs", dies)
+    with pytest.raises(KilledHereError) as caught:
+        jobs.dedup(str(tmp_path / "X.npy"), threshold=THRESHOLD, **given)
+    (note,) = caught.value.__notes__
+    assert "the job 'nightly'" in note
+    assert "the same name resumes from it" in note
+    monkeypatch.setattr(search_module, "find_pairs", whole)
+    record = jobs.dedup(str(tmp_path / "X.npy"), threshold=THRESHOLD, **given)
+    assert record.passes == 0
+    group = zarr.open_group(tmp_path / "kept.zarr", mode="r")
+    np.testing.assert_array_equal(group["group"][:], find().group)
+    assert [path.name for path in (tmp_path / "kept.zarr.partial").iterdir()] == ["jobs"]
+
+
 def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def dies(*arguments: Any) -> int:
         raise KeyboardInterrupt
@@ -148,10 +238,13 @@ def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(KeyboardInterrupt):
         find(checkpoint=tmp_path)
     (victim,) = tmp_path.rglob("index/*.rows")
+    whole = victim.read_bytes()
     victim.write_bytes(b"\1" + bytes(63) + b"nonsense")
     with pytest.raises(CheckpointError, match=r"index/000000000\.rows .* is damaged"):
         find(checkpoint=tmp_path, resume=True)
-    victim.unlink()
+    victim.write_bytes(whole)
+    for kind in ("rows", "blocks"):
+        next(tmp_path.rglob(f"{kind}/000000000.rows")).unlink()
     with pytest.raises(CheckpointError, match="is missing from"):
         find(checkpoint=tmp_path, resume=True)
 
