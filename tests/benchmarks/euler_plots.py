@@ -110,8 +110,9 @@ def two_dimensions(settings: Settings) -> list[Table | Figure | Note]:
     stuck = dc.KMeans(4, init=np.array(STUCK), tol=0, engine=engine).fit(rows)
     best = dc.KMeans(4, init=np.array(MEANS), tol=0, engine=engine).fit(rows)
     euler = dc.BackwardEulerKMeans(
-        4, init=stuck, n_init=SEEDS, batch_size=500, random_state=0, engine=engine
-    ).fit(rows)
+        4, init=stuck, n_init=SEEDS, batch_size=500, step_size=1.2 * 4, decay=1 / 1.01,
+        averaging=0.75, size_limit=None, random_state=0, engine=engine,
+    ).fit(rows)  # fmt: skip
     phi = euler.start_inertias_ / (2 * len(rows))
     table = Table(
         f"Four clouds of {PER_CLOUD:,} points, from a bad minimum of Lloyd's algorithm",

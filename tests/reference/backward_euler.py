@@ -12,12 +12,20 @@ def objective(rows, weights, centres):
     return (weights * distances.min(axis=1)).sum() / (2 * weights.sum()), labels
 
 
-def gradient(rows, weights, centres):
-    """Return the gradient of phi where it has one: row by row, from the labels."""
+def gradient(rows, weights, centres, size_limit=None):
+    """Return the gradient of phi where it has one: row by row, from the labels.
+
+    With `size_limit`, that of a cluster with more than this multiple of the mean weight is scaled down.
+    """
     _, labels = objective(rows, weights, centres)
     found = np.zeros_like(centres)
     for row, weight, label in zip(rows, weights, labels, strict=True):
         found[label] += weight * (centres[label] - row)
+    if size_limit is not None:
+        most = size_limit * weights.sum() / len(centres)
+        for j in range(len(centres)):
+            if weights[labels == j].sum() > most:
+                found[j] *= most / weights[labels == j].sum()
     return found / weights.sum()
 
 
@@ -25,7 +33,8 @@ def unit(centres):
     return centres / np.linalg.norm(centres, axis=1, keepdims=True)
 
 
-def run(X, weights, centres, batches, *, gamma, beta, alpha, imaxit, omaxit, cosine=False):
+def run(X, weights, centres, batches, *, gamma, beta, alpha, imaxit, omaxit, cosine=False,
+        guard=True, size_limit=None):  # fmt: skip
     """Steps with given batches (lists of rows); returns x and what was seen on the way.
 
     A batch is looked at at the start of the first step, and at the end of every one: the batch that
@@ -46,7 +55,7 @@ def run(X, weights, centres, batches, *, gamma, beta, alpha, imaxit, omaxit, cos
         while moved is None:
             y, average, batch = x, x, first
             for _ in range(imaxit):
-                y = scale(x - step * gradient(rows[batch], weights[batch], y))
+                y = scale(x - step * gradient(rows[batch], weights[batch], y, size_limit))
                 average = alpha * average + (1 - alpha) * y
                 batch = next(draws)
             average = scale(average)
@@ -54,7 +63,7 @@ def run(X, weights, centres, batches, *, gamma, beta, alpha, imaxit, omaxit, cos
                 objective(rows[batch], weights[batch], at)[0] for at in (average, x, centres)
             )
             far = value > 4 * at_start and value > 4 * here
-            if far or (value > max(4 * starts[0], 4 * there, here)):
+            if guard and (far or value > max(4 * starts[0], 4 * there, here)):
                 step, halved = step / 2, halved + 1
             else:
                 moved, following = average, batch

@@ -12,8 +12,12 @@ of squared distances, 2 n phi. The step size gamma is that of the paper.
 
 What differs from the paper: batches are drawn without replacement, pass after pass; rows may have
 weights; clusters without a row in the batch keep their centre for that iteration, as the gradient has
-it; and an outer step that runs away is redone with half the step size (see `ImplicitDescent.step`). The
-paper does not say which side of the average alpha weighs: it is the old one, as in the Entropy-SGD that
+it. Two rules can be switched off. An outer step that runs away is redone with half the step size (see
+`ImplicitDescent.step`). And a cluster with far more rows than the mean steps as a smaller one would: the
+paper assumes balanced clusters, and gamma exceeds the inverse of the Lipschitz constant of a cluster by a
+factor that grows with its share of the rows.
+
+The paper does not say which side of the average alpha weighs: it is the old one, as in the Entropy-SGD that
 it derives from (Chaudhari et al., "Deep relaxation", 2017).
 """
 
@@ -54,12 +58,18 @@ class ImplicitSteps:
         alpha, in [0, 1): the weight of the old average.
     inner_iter : int
         imaxit, fixed-point iterations of a step.
+    guard : bool
+        Repeat steps that run away. Without it, only what exceeds the range of numbers is repeated.
+    size_limit : float or None
+        Multiple of the mean share of a cluster in a batch that its step counts at most; None: any.
     """
 
     step_size: float
     decay: float = 1 / 1.01
     averaging: float = 0.75
     inner_iter: int = 5
+    guard: bool = True
+    size_limit: float | None = None
 
 
 @dataclass(frozen=True)
@@ -209,7 +219,7 @@ class ImplicitDescent:
         alpha, last = self._steps.averaging, self._steps.inner_iter - 1
         y, average, found = self.centres, self.centres, start
         for inner in range(self._steps.inner_iter):
-            y = self._scaled(self.centres - gamma * found.gradient(y))
+            y = self._scaled(self.centres - gamma * found.gradient(y, self._steps.size_limit))
             average = alpha * average + (1.0 - alpha) * y
             if inner == last:
                 # The batch that checks the average also starts the next step.
@@ -217,7 +227,8 @@ class ImplicitDescent:
             found = self._look(y)
             if not math.isfinite(found.cost):
                 return None
-        return None if self._ran_away(found, start) else (average, found)
+        ran_away = self._steps.guard and self._ran_away(found, start)
+        return None if ran_away else (average, found)
 
     def _scaled(self, centres: np.ndarray) -> np.ndarray:
         """Return centres of length one for the cosine metric."""

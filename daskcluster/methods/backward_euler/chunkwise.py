@@ -38,8 +38,10 @@ class BatchClusters:
     weight: float
     cost: float
 
-    def gradient(self, centres: np.ndarray) -> np.ndarray:
+    def gradient(self, centres: np.ndarray, size_limit: float | None = None) -> np.ndarray:
         """Return the gradient (k, d) of the objective of the batch, cost / (2 b), at `centres`.
+
+        With `size_limit`, the share b_j / b of a cluster counts at most as that many times 1 / k.
 
         Examples
         --------
@@ -47,8 +49,12 @@ class BatchClusters:
         >>> found = BatchClusters(np.array([[1.0], [0.0]]), np.array([2.0, 0.0]), 2.0, 0.5)
         >>> found.gradient(np.array([[4.0], [9.0]])).ravel()
         array([3., 0.])
+        >>> found.gradient(np.array([[4.0], [9.0]]), size_limit=1.5).ravel()
+        array([2.25, 0.  ])
         """
         shares = self.weights / self.weight if self.weight > 0.0 else self.weights
+        if size_limit is not None:
+            shares = np.minimum(shares, size_limit / len(shares))
         gradient: np.ndarray = shares[:, np.newaxis] * (centres - self.means)
         return gradient
 

@@ -32,7 +32,7 @@ class BackwardEulerKMeans(KMeansEstimator):
         Rows of an inner iteration; the paper's M.
     step_size : float > 0 or "auto"
         Of the first outer step: the paper's gamma, for its objective phi = 1 / (2 n) times the sum of
-        squared distances. ``"auto"`` is 1.2 k: beyond k, where the fixed-point iteration of balanced
+        squared distances. ``"auto"`` is 2.2 k: beyond k, where the fixed-point iteration of balanced
         clusters would not converge without the average. The larger, the farther centres go.
     decay : float in (0, 1]
         Step size over that of the step before, in (0, 1]; beta.
@@ -42,6 +42,13 @@ class BackwardEulerKMeans(KMeansEstimator):
         Fixed-point iterations of an outer step; imaxit.
     max_iter : int >= 0
         Outer steps; omaxit. 0 keeps the first centres.
+    size_limit : float > 0, None or False
+        A cluster with more than this multiple of the mean number of rows steps as one that has as many:
+        else its centre would overshoot so far that nothing settles. None: no limit, as in the paper.
+    guard : bool
+        Redo a step that diverges with half its size. False: steps are those of the paper, and diverge.
+    refine_iter : int >= 0
+        Iterations of Lloyd's algorithm, at most, that finish the start that is kept.
     metric : {"euclidean", "cosine"}
     random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
@@ -64,7 +71,8 @@ class BackwardEulerKMeans(KMeansEstimator):
     cluster_centers_, labels_, inertia_, seeding_, n_features_in_, feature_names_in_
         As in `daskcluster.KMeans`; `inertia_` is 2 n phi, on all rows.
     start_inertias_ : ndarray of shape (n_init,), float64
-        Inertia of every start, on all rows; NaN where `max_time` left none for it. Not saved.
+        Inertia of every start, on all rows; NaN where `max_time` left none for it. Not saved. Of several
+        starts before `refine_iter`, of a single one after it.
     n_iter_ : int
         Outer steps of the start that was kept.
     stop_reason_ : str
@@ -77,18 +85,21 @@ class BackwardEulerKMeans(KMeansEstimator):
     Notes
     -----
     Cost: ``max_iter inner_iter + 1`` batches of M k distances for each start, one pass for inertia and
-    labels, one more for all of several starts. Memory: 48 k d bytes for each start at a time, 8 bytes
-    a row for the order of rows in memory; of rows elsewhere 256 MB for each start at a time, or once for
-    all of them on one machine if they fit there. A worker returns centres and history, once.
+    labels, one more for all of several starts, one for each of `refine_iter`. Memory: 48 k d bytes for each
+    start at a time, 8 bytes a row for the order of rows in memory; of rows elsewhere 256 MB for each start
+    at a time, or once for all of them on one machine if they fit there. A worker returns centres and
+    history, once.
 
     P. Yin, M. Pham, A. Oberman and S. Osher, "Stochastic backward Euler: an implicit gradient descent
-    algorithm for k-means clustering", J. Sci. Comput. 77 (2018), section 2.1. Different: a step is
-    redone with half the size if the mean objective of a batch at its end exceeds 4 times the value at
-    its beginning; a cluster without rows in a batch keeps its centre; batches are drawn without
-    replacement, as in `daskcluster.MiniBatchKMeans`, whose notes on sampling hold here. With one cluster
-    the objective is a parabola: the centre goes to its minimum, the mean of the rows, in one pass more.
-    With several, centres end near those of batches, not at the means of their clusters: a `KMeans` that
-    takes the model as ``init`` continues from there to the fixed point.
+    algorithm for k-means clustering", J. Sci. Comput. 77 (2018), section 2.1. ``init="random"``,
+    ``size_limit=None`` and ``guard=False`` follow it to the letter; its text as we have it lacks gamma,
+    alpha and beta. Different by default: `size_limit`; with `guard`, a step is redone with half the size
+    if the mean objective of a batch at its end exceeds 4 times the value at its beginning. In any case, a
+    cluster without rows in a batch keeps its centre, and batches are drawn without replacement, as in
+    `daskcluster.MiniBatchKMeans`, whose notes on sampling hold here. With one cluster the objective is a
+    parabola: the centre goes to its minimum, the mean of the rows, in one pass more. With several, centres
+    end near those of batches, not at the means of their clusters: `refine_iter`, or a `KMeans` that takes
+    the model as ``init``, continues from there to the fixed point.
 
     Examples
     --------
@@ -106,14 +117,17 @@ class BackwardEulerKMeans(KMeansEstimator):
         self,
         n_clusters: int = 8,
         *,
-        init: Any = "random",
+        init: Any = "k-means++",
         n_init: int = 1,
         batch_size: int = 1000,
         step_size: float | str = "auto",
-        decay: float = 1 / 1.01,
-        averaging: float = 0.75,
+        decay: float = 1 / 1.02,
+        averaging: float = 0.9,
         inner_iter: int = 5,
         max_iter: int = 100,
+        size_limit: float | bool | None = 1.25,
+        guard: bool = True,
+        refine_iter: int = 0,
         metric: str = "euclidean",
         random_state: Any = None,
         engine: Any = None,
@@ -133,6 +147,9 @@ class BackwardEulerKMeans(KMeansEstimator):
         self.averaging = averaging
         self.inner_iter = inner_iter
         self.max_iter = max_iter
+        self.size_limit = size_limit
+        self.guard = guard
+        self.refine_iter = refine_iter
         self.metric = metric
         self.random_state = random_state
         self.engine = engine

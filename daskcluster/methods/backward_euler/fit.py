@@ -37,8 +37,9 @@ from daskcluster.typing import Dataset
 if TYPE_CHECKING:
     from daskcluster.methods.backward_euler.estimator import BackwardEulerKMeans
 
-AGGRESSIVE = 1.2
-"""First step size over k, which is the inverse of the Lipschitz constant for balanced clusters."""
+AGGRESSIVE = 2.2
+"""First step size over k, which is the inverse of the Lipschitz constant for balanced clusters. The paper
+gives none; of what was tried, this leaves the most bad minima with an average of 0.9."""
 
 _EVALUATED_BYTES = 64 << 20
 """Centres that are evaluated in one pass."""
@@ -83,7 +84,7 @@ class BackwardEulerFit(Fit):
         ) as placement:
             rows = ScaledPlacement(placement)
             starts = self._settled(rows, self._starts(parameters, home))
-            best = self._best(rows, starts)
+            best = self._refined(rows, self._best(rows, starts))
             labels = self.kept_labels(placement) if self.labelled else None
             run = measure_run(rows, best.result, labels, labelled=self.labelled)
             if self.restarts == 1:
@@ -109,6 +110,8 @@ class BackwardEulerFit(Fit):
                 float(estimator.decay),
                 float(estimator.averaging),
                 int(estimator.inner_iter),
+                bool(estimator.guard),
+                float(estimator.size_limit) if estimator.size_limit else None,
             ),
             seed=self.seed,
             room_bytes=self.room_bytes,
@@ -180,6 +183,17 @@ class BackwardEulerFit(Fit):
             return starts
         mean = lloyd(rows, starts[0].result.centres, max_iter=1, tol=0.0).centres
         return [replace(start, result=replace(start.result, centres=mean)) for start in starts]
+
+    def _refined(self, rows: ScaledPlacement, best: Start) -> Start:
+        """Return the start with its centres moved by Lloyd's algorithm, if that is asked for."""
+        most = int(self.estimator.refine_iter)
+        if most == 0:
+            return best
+        found = lloyd(
+            rows, best.result.centres, max_iter=most, tol=0.0, max_time=self.time_left(),
+            callbacks=self.callbacks,
+        )  # fmt: skip
+        return replace(best, result=replace(best.result, centres=found.centres))
 
     def _best(self, rows: ScaledPlacement, starts: Sequence[Start]) -> Start:
         """Return the start with the lowest inertia, the first of equal ones."""

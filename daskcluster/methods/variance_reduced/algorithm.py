@@ -5,11 +5,11 @@ means of their rows (the position correction), and lets T random rows move centr
 constant rate (`daskcluster.methods.variance_reduced.chunkwise`). VRKM also computes the full gradient at
 the corrected centres, in a pass of its own. It is zero there (equation 9), so both have the same iterates.
 
-What differs from the paper: when to stop, on which it says nothing, and a guard. A position correction can
-only lower the inertia; if it is nevertheless higher than an epoch before, the steps have lost more
-than was gained. Centres then go back to the last position correction, and the rate is halved. So the
-inertia never rises from one accepted epoch to the next, and in the end Lloyd's algorithm converges. An
-empty cluster keeps its centre.
+What differs from the paper: when to stop, on which it says nothing, and a guard, which can be switched off.
+A position correction can only lower the inertia; if it is nevertheless higher than an epoch before, the
+steps have lost more than was gained. Centres then go back to the last position correction, and the rate is
+halved. So the inertia never rises from one accepted epoch to the next, and in the end Lloyd's algorithm
+converges. An empty cluster keeps its centre.
 """
 
 from __future__ import annotations

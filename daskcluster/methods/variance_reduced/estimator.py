@@ -37,6 +37,9 @@ class VarianceReducedKMeans(KMeansEstimator):
         (of stored rows: whole chunks), each takes its share of the steps from the same centres, and what
         all did is added up: they run side by side, and no row leaves its partition. ``"auto"``: 1 for
         rows of up to 256 MB, else one for each 64 MB.
+    guard : bool
+        Undo an epoch that raises the inertia. False: the rate and the centres stay as the steps leave them,
+        as in the paper; but an epoch ends where a centre is farther off than any two rows can be.
     max_iter : int >= 0
         Epochs at most; 0 keeps the first centres.
     tol : float >= 0
@@ -82,7 +85,8 @@ class VarianceReducedKMeans(KMeansEstimator):
 
     The guard: the inertia of an epoch is that of the centres it begins with. If it is higher than an epoch
     before, steps have lost more than the means had gained: centres go back to those means, the rate is
-    halved, and a `Notice` says so. Hence the inertia never rises at any rate.
+    halved, and a `Notice` says so. Hence the inertia never rises at any rate. ``guard=False`` and
+    ``tol=0`` follow the paper to the letter.
 
     What differs from the paper (Zhao et al., "Large-scale k-means clustering via variance reduction",
     Neurocomputing 2018): the guard and `tol`; with weights, rows are drawn in proportion to them; empty
@@ -111,6 +115,7 @@ class VarianceReducedKMeans(KMeansEstimator):
         learning_rate: float | str = "auto",
         epoch_size: float | str = 1.0,
         n_partitions: int | str = "auto",
+        guard: bool = True,
         max_iter: int = 300,
         tol: float = 1e-4,
         metric: str = "euclidean",
@@ -129,6 +134,7 @@ class VarianceReducedKMeans(KMeansEstimator):
         self.learning_rate = learning_rate
         self.epoch_size = epoch_size
         self.n_partitions = n_partitions
+        self.guard = guard
         self.max_iter = max_iter
         self.tol = tol
         self.metric = metric

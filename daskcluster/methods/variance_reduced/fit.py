@@ -113,6 +113,7 @@ class VarianceReducedFit(SeededFit):
             rule=StepRule(estimator.epoch_size, n_partitions),
             key=Key(self.seed, "steps"),
             full_gradient=estimator.variant == "vrkm",
+            guard=bool(estimator.guard),
             max_iter=most,
             tol=estimator.tol,
             max_time=self.time_left(),
@@ -174,7 +175,7 @@ class VarianceReducedFit(SeededFit):
     ) -> KMeansRun:
         """Return the final figures; if the last steps diverged, those of the centres before them."""
         run = measure_run(rows, result, labels, labelled=self.labelled)
-        if run.found.inertia <= result.bound * (1.0 + 1e-6):
+        if not self.estimator.guard or run.found.inertia <= result.bound * (1.0 + 1e-6):
             return run
         text = (
             f"the steps of the last epoch raised the inertia from {result.bound:.6g} to "

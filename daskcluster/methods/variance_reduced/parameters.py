@@ -46,6 +46,13 @@ VARIANCE_REDUCED = (
         word="auto",
         ge=1,
     ),
+    Parameter(
+        "guard",
+        bool,
+        True,
+        "Undo an epoch that raises the inertia, and halve the rate; without it, steps are those of the "
+        "paper.",
+    ),
     shared.MAX_ITER.varied(help="Maximum number of epochs; 0 keeps the initial centres."),
     shared.TOL.varied(
         help="Stop when the inertia changes by at most this times itself from one epoch to the next; "

@@ -67,7 +67,7 @@ def test_fit_follows_the_reference():
         drawn = [batches.next() and [batches.row_of(i) for i in range(60)] for _ in range(40)]
     centres, _, _ = truth.run(
         rows, weights, rows[:4], [np.array(listed) for listed in drawn],
-        gamma=1.2 * 4, beta=1 / 1.01, alpha=0.75, imaxit=3, omaxit=6,
+        gamma=2.2 * 4, beta=1 / 1.02, alpha=0.9, imaxit=3, omaxit=6, size_limit=1.25,
     )  # fmt: skip
     np.testing.assert_allclose(model.cluster_centers_, centres, rtol=1e-9, atol=1e-9)
     final = kmeans.inertia(rows, model.cluster_centers_, weights)
@@ -76,7 +76,54 @@ def test_fit_follows_the_reference():
     assert np.array_equal(model.labels_, model.predict(rows))
     assert (model.n_iter_, model.stop_reason_, len(model.history_)) == (6, "max_iter", 6)
     assert model.passes_ == -(-19 * 60 // 300) + 1
-    assert model.history_[0]["step_size"] == 1.2 * 4
+    assert model.history_[0]["step_size"] == 2.2 * 4
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_to_the_letter_steps_are_those_of_the_paper():
+    rows, _ = case("float64", n=300)
+    steps = {"step_size": 30.0, "decay": 0.9, "averaging": 0.5}
+    letter = {"size_limit": None, "guard": False}
+    model = dc.BackwardEulerKMeans(4, init=rows[:4], **steps, **letter, **SMALL).fit(rows)
+    with Batches(dc.open_dataset(rows), 60, Key(0, "restart", 0).derived_seed()) as batches:
+        drawn = [batches.next() and [batches.row_of(i) for i in range(60)] for _ in range(40)]
+    centres, starts, _ = truth.run(
+        rows, None, rows[:4], [np.array(listed) for listed in drawn],
+        gamma=30.0, beta=0.9, alpha=0.5, imaxit=3, omaxit=6, guard=False,
+    )  # fmt: skip
+    np.testing.assert_allclose(model.cluster_centers_, centres, rtol=1e-6)
+    assert max(starts) > 100 * starts[0], "these steps should diverge"
+    assert not any(record["n_halved"] for record in model.history_)
+    kept = dc.BackwardEulerKMeans(4, init=rows[:4], **steps, **SMALL).fit(rows)
+    assert kept.inertia_ < 0.01 * model.inertia_
+
+
+def test_a_limit_of_steps_by_size_lets_unequal_clusters_settle():
+    random = np.random.default_rng(3)
+    sizes, middles = [4000, *[100] * 7], 40.0 * np.arange(8)[:, None] * [1.0, 0.3]
+    rows = np.concatenate(
+        [middle + random.normal(size=(n, 2)) for middle, n in zip(middles, sizes, strict=True)]
+    )
+    model = dc.BackwardEulerKMeans(8, init=middles, batch_size=500, random_state=0)
+    free = clone(model).set_params(size_limit=None).fit(rows)
+    limited = model.fit(rows)
+    halved = [sum(record["n_halved"] for record in each.history_) for each in (free, limited)]
+    assert halved[1] < halved[0] / 10
+    assert limited.inertia_ < 0.5 * free.inertia_
+    assert limited.inertia_ < 1.02 * kmeans.inertia(rows, middles, None)
+
+
+@pytest.mark.parametrize("n_init", [1, 3])
+def test_lloyds_algorithm_finishes_the_best_start(n_init):
+    options = {**SMALL, "n_init": n_init}
+    plain = dc.BackwardEulerKMeans(5, **options).fit(X)
+    fixed = dc.BackwardEulerKMeans(5, refine_iter=100, **options).fit(X)
+    after = dc.KMeans(5, init=plain.cluster_centers_, algorithm="lloyd", tol=0.0).fit(X)
+    assert np.array_equal(fixed.cluster_centers_, after.cluster_centers_)
+    assert np.array_equal(fixed.labels_, fixed.predict(X))
+    assert fixed.inertia_ < plain.inertia_
+    assert (fixed.n_iter_, len(fixed.history_)) == (plain.n_iter_, len(plain.history_))
+    assert fixed.passes_ == plain.passes_ + after.n_iter_
 
 
 def test_starts_are_the_same_alone_and_among_others():
@@ -235,6 +282,7 @@ def test_verbose_says_what_happens(capsys):
         ({"decay": 1.5}, ValueError, r"'decay' .*\(0.0, 1.0\]. Got 1.5"),
         ({"averaging": 1.0}, ValueError, r"'averaging' .*\[0.0, 1.0\). Got 1.0"),
         ({"n_clusters": 301}, ValueError, r"n_samples=300 should be >= n_clusters=301"),
+        ({"size_limit": 0.0}, ValueError, r"'size_limit' .*\(0.0, inf\).* Got 0.0"),
         ({"init": X[:7]}, ValueError, r"initial centers \(7, 4\)"),
     ],
 )
@@ -253,7 +301,7 @@ def test_rows_that_are_not_finite_are_named_by_several_starts_too():
 
 def test_a_plan_says_how_many_passes_a_fit_takes():
     defaults = {name: p.default for name, p in ALGORITHMS.find("backward-euler").parameters.items()}
-    for changes in (SMALL, {**SMALL, "n_init": 3}, {**SMALL, "max_iter": 0}):
+    for changes in (SMALL, {**SMALL, "n_init": 3}, {**SMALL, "max_iter": 0, "refine_iter": 2}):
         values = {**defaults, **changes, "n_clusters": 4}
         plan = plan_fit(dc.open_dataset(X), values)
         model = dc.BackwardEulerKMeans(**values).fit(X)

@@ -139,6 +139,14 @@ def test_if_the_last_epoch_diverges_its_centres_are_not_kept():
     assert any(isinstance(event, Notice) for event in said)
 
 
+def test_without_the_guard_the_rate_stays_and_nothing_is_undone():
+    X = blobs(400, 3)
+    free = fit(X, learning_rate=0.9, max_iter=4, guard=False)
+    assert [record["learning_rate"] for record in free.history_] == [0.9] * 4
+    assert not any(record["went_back"] for record in free.history_)
+    assert free.inertia_ > fit(X, learning_rate=0.9, max_iter=4).inertia_
+
+
 def test_why_it_stops():
     X = blobs()
     assert fit(X, max_iter=3).stop_reason_ == "max_iter"
