@@ -77,6 +77,10 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     reg_covar : float >= 0 or "auto"
         Minimum variance. ``"auto"``: 1e-6 of the mean variance of the features; with ``"diag"``, 1e-6 of
         each feature's variance, so that the units of the features do not matter.
+    discard_empty : bool
+        Leave components that have no posterior weight at the end out of the mixture, which then has fewer
+        than `n_components`, numbered in the same order. With ``"isotropic"``, the others get their
+        weights.
     tol : float >= 0
         Stop when the free energy, divided by total row weight and number of features, changes by less
         than this; 0 never stops. It is tested once each component has learnt its own variance: with
@@ -175,6 +179,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         precisions_init: Any = None,
         warmup_steps: int = 0,
         reg_covar: float | str = "auto",
+        discard_empty: bool = False,
         tol: float = 1e-4,
         max_iter: int = 300,
         search: str = "tile",
@@ -199,6 +204,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         self.precisions_init = precisions_init
         self.warmup_steps = warmup_steps
         self.reg_covar = reg_covar
+        self.discard_empty = discard_empty
         self.tol = tol
         self.max_iter = max_iter
         self.search = search

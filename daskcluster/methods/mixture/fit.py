@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskcluster.elementary import log
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
@@ -33,6 +34,7 @@ from daskcluster.methods.kmeans.initial import (
 )
 from daskcluster.methods.kmeans.projection import seeding_bytes
 from daskcluster.methods.mixture.algorithm import EMState, MixtureResult, variational_em
+from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
 from daskcluster.methods.mixture.settings import SHARED_STEPS, EMSettings
 from daskcluster.methods.mixture.start import start_of
 from daskcluster.methods.mixture.state import (
@@ -148,14 +150,15 @@ class MixtureFit(SeededFit):
         """Return the restart with the highest free energy; the first one on ties."""
         rows = ScaledPlacement(placement)
         self.recall(rows)
+        kept = without_empty if self.estimator.discard_empty else _unchanged
         best = None if self.state.best is None else self.state.best.result()
         while True:
             result, number = self._restart(rows), self.state.restart + 1
-            if best is None or result.free_energy > best.free_energy:
+            if best is None or kept(result).free_energy > kept(best).free_energy:
                 best = result
             stopped = result.stop_reason == StopReason.CALLBACK or self.time_left() == 0.0
             if stopped or number >= self.restarts:
-                return best
+                return kept(best)
             attached = Attached(self.state.attached.coreset)
             self.state = MixtureState(attached, restart=number, best=MixtureCheckpoint.of(best))
             self.keep(lambda: self.state, placement.traffic, rows, now=True)
@@ -291,6 +294,30 @@ class _Quiet:
     def __call__(self, event: Event) -> None:
         if not isinstance(event, _PASSES):
             publish(self._callbacks, event)
+
+
+def without_empty(result: MixtureResult) -> MixtureResult:
+    """Return the mixture of the components that have posterior weight; all of them if none has.
+
+    With equal weights, those of the others rise, and with them the free energy of every row.
+    """
+    found, filled = result.gaussians, result.masses > 0.0
+    n_filled = int(filled.sum())
+    if n_filled in (0, found.k):
+        return result
+    variances = found.variances if found.shared else found.variances[filled]
+    weights = None if found.weights is None else found.weights[filled]
+    gain = 0.0 if weights is not None else float(log(found.k)) - float(log(n_filled))
+    return replace(
+        result,
+        gaussians=Gaussians(found.means[filled], variances, weights),
+        masses=result.masses[filled],
+        free_energy=result.free_energy + result.weight * gain,
+    )
+
+
+def _unchanged(result: MixtureResult) -> MixtureResult:
+    return result
 
 
 def mixture_footprint(

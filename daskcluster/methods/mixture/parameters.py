@@ -56,6 +56,12 @@ MIXTURE = (
         word="auto",
         ge=0,
     ),
+    Parameter(
+        "discard_empty",
+        bool,
+        False,
+        "Leave components without posterior weight out of the result, which then has fewer.",
+    ),
     shared.TOL.varied(
         help="Stop when the free energy per row and feature changes by less than this; 0 never stops."
     ),

@@ -66,7 +66,7 @@ STREAMS = Catalogue(
         "vc-gmm": Algorithm(
             "daskcluster.methods.streaming.streams:MixtureLearner",
             (
-                *_without(MIXTURE, *_STOPS, "coreset_size"),
+                *_without(MIXTURE, *_STOPS, "coreset_size", "discard_empty"),
                 SUMMARY_SIZE,
                 HALF_LIFE,
                 WINDOW,
