@@ -39,7 +39,7 @@ class VarianceReducedKMeans(KMeansEstimator):
         rows of up to 256 MB, else one for each 64 MB.
     guard : bool
         Undo an epoch that raises the inertia. False: the rate and the centres stay as the steps leave them,
-        as in the paper; but an epoch ends where a centre is farther off than any two rows can be.
+        as in the paper; but steps that take a centre farther than any two rows can be apart are dropped.
     max_iter : int >= 0
         Epochs at most; 0 keeps the first centres.
     tol : float >= 0
@@ -86,7 +86,7 @@ class VarianceReducedKMeans(KMeansEstimator):
     The guard: the inertia of an epoch is that of the centres it begins with. If it is higher than an epoch
     before, steps have lost more than the means had gained: centres go back to those means, the rate is
     halved, and a `Notice` says so. Hence the inertia never rises at any rate. ``guard=False`` and
-    ``tol=0`` follow the paper to the letter.
+    ``tol=0`` follow the paper but for that.
 
     What differs from the paper (Zhao et al., "Large-scale k-means clustering via variance reduction",
     Neurocomputing 2018): the guard and `tol`; with weights, rows are drawn in proportion to them; empty
