@@ -30,7 +30,7 @@ class AssignParams:
         `labels` already belong to `centres`, so rows are not labelled again.
     changes : bool
         `labels` belong to earlier centres, and the statistics are the changes caused by rows that change
-        clusters. Only for dense rows, in `ASSIGN`.
+        clusters. Only in `ASSIGN`.
     most : int
         Number of farthest rows to find, in `FARTHEST`.
     """

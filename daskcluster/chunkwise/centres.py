@@ -195,14 +195,20 @@ class PreparedCentres:
 
     def nearest_and_move(
         self,
-        rows: np.ndarray,
+        rows: Rows,
         labels: np.ndarray,
         shift: np.ndarray,
         sums: np.ndarray,
         counts: np.ndarray,
     ) -> None:
-        """Update labels of dense rows, and move rows whose label changes, see `tile.nearest_and_move`."""
-        if self._search_for(rows) is None:
+        """Update labels of rows, and move rows whose label changes, see `tile.nearest_and_move`."""
+        if isinstance(rows, SparseRows):
+            old = labels.copy()
+            self.nearest(rows, labels)
+            which = np.flatnonzero(labels != old)
+            changed = which, old[which], labels[which]
+            sparse.move_sparse(*csr(rows), *changed, shift, sums, counts)
+        elif self._search_for(rows) is None:
             tile.nearest_and_move(rows, self.panels, labels, shift, sums, counts)
         else:
             move_relabelled(rows, self.nearest, labels, shift, sums, counts)

@@ -17,6 +17,7 @@ from daskcluster.kernels.accumulate import (
     accumulate_weighted,
     move,
     move_weighted,
+    move_weights,
 )
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.sparse_rows import Rows, SparseRows
@@ -277,7 +278,7 @@ class Grids:
 
     def move(
         self,
-        rows: np.ndarray,
+        rows: Rows,
         which: np.ndarray,
         weights: np.ndarray | None,
         old: np.ndarray,
@@ -286,8 +287,15 @@ class Grids:
     ) -> None:
         """Remove ``rows[which]`` from the clusters `old` (-1: none), and add them to `new`."""
         sums, low, counts = into.sums, into.sums_low, into.counts
-        if low is None:
+        if isinstance(rows, SparseRows):
+            if low is None:
+                sparse.move_sparse(*csr(rows), which, old, new, self.sums.high, sums, counts)
+                return
+            moved = *csr(rows), which, old, new, weights
+            sparse.move_sparse_weighted(*moved, self.sums, sums, low)
+            move_weights(old, new, weights, self.weights, counts, into.counts_low)
+        elif low is None:
             move(rows, which, old, new, self.sums.high, sums, counts)
-            return
-        of_weights = self.weights, counts, into.counts_low
-        move_weighted(rows, which, old, new, weights, self.sums, sums, low, *of_weights)
+        else:
+            of_weights = self.weights, counts, into.counts_low
+            move_weighted(rows, which, old, new, weights, self.sums, sums, low, *of_weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from daskcluster.data.partitions import group_by_bytes
 from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.sparse import SparseDataset, bytes_before, canonical, check_structure
 from daskcluster.data.sparse_zarr import write_sparse_scratch
-from daskcluster.sparse_rows import Rows, SparseRows
+from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
 from daskcluster.typing import Range, Recipe, Visibility
 
 
@@ -133,7 +134,7 @@ def open_sparse(matrix: Any) -> MemorySparseDataset:
 
     Notes
     -----
-    Cost: one scan of the columns; a copy if it is not CSR, or not canonical.
+    Cost: one scan of the columns; a copy if it is not CSR, or not canonical, and of 64-bit columns.
 
     Examples
     --------
@@ -165,7 +166,9 @@ def scipy_rows(matrix: Any, start: int = 0, what: str = "the sparse matrix") -> 
     csr = matrix.tocsr()
     check_structure(csr.indptr, len(csr.data), len(csr.indices), csr.shape, _capitalised(what))
     rows = SparseRows(csr.data, csr.indices, csr.indptr.astype(np.int64), csr.shape[1])
-    return canonical(rows, start, what)
+    rows = canonical(rows, start, what)
+    # Once for all passes; columns out of range have been refused by now.
+    return replace(rows, indices=np.ascontiguousarray(rows.indices, INDEX_DTYPE))
 
 
 def _capitalised(what: str) -> str:

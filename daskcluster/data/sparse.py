@@ -19,6 +19,8 @@ from daskcluster.typing import Range
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+_BLOCK_ROWS = 1 << 20
+
 
 class SparseDataset(RowDataset):
     """Rows in CSR form, wherever they are: sizes are those of the stored values.
@@ -53,6 +55,13 @@ class SparseDataset(RowDataset):
     def row_bytes(self) -> int:
         """Decoded bytes of one row, on average."""
         return -(-self.bytes_of((0, self.n_rows)) // self.n_rows)
+
+    @cached_property
+    def most_entries(self) -> int:
+        """The most values that one row stores."""
+        blocks = range(0, self.n_rows, _BLOCK_ROWS)
+        most = (np.diff(self.indptr[at : at + _BLOCK_ROWS + 1]).max() for at in blocks)
+        return int(max(most, default=0))
 
     def bytes_of(self, span: Range) -> int:
         """Decoded bytes of the rows of a range, without weights: values, columns, 8 bytes a row."""

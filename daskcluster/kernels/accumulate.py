@@ -246,6 +246,18 @@ def move_weighted(
     """
     weighted = read_only(X), which, old, new, weights_or_none(weights)
     _move_weighted(*weighted, *grid, sums, residuals)
+    move_weights(old, new, weights, weight_grid, counts, count_residuals)
+
+
+def move_weights(
+    old: np.ndarray,
+    new: np.ndarray,
+    weights: np.ndarray | None,
+    weight_grid: SumGrid,
+    counts: np.ndarray,
+    count_residuals: np.ndarray | None = None,
+) -> None:
+    """Move the weights of some rows from the clusters `old` (-1: none) to `new`; see `move_weighted`."""
     if weights is None or count_residuals is None:
         _move_count(old, new, counts)
     else:

@@ -37,6 +37,38 @@ def _add_weighted(data, indices, indptr, labels, weights, shift, low_shift, sums
 
 
 @kernel
+def _move(data, indices, indptr, which, old, new, shift, sums, counts):  # type: ignore[no-untyped-def]
+    for i in range(which.shape[0]):
+        a, b, r = old[i], new[i], which[i]
+        counts[b] += 1
+        if a >= 0:
+            counts[a] -= 1
+        for s in range(indptr[r] - indptr[0], indptr[r + 1] - indptr[0]):
+            t = indices[s]
+            value = rounded(np.float64(data[s]), shift[t])
+            sums[b, t] += value
+            if a >= 0:
+                sums[a, t] -= value
+
+
+@kernel
+def _move_weighted(  # type: ignore[no-untyped-def]
+    data, indices, indptr, which, old, new, weights, shift, low_shift, sums, low_sums
+):
+    for i in range(which.shape[0]):
+        a, b, r = old[i], new[i], which[i]
+        w = weights[i] if weights.size else 1.0
+        for s in range(indptr[r] - indptr[0], indptr[r + 1] - indptr[0]):
+            t = indices[s]
+            high, low = split(np.float64(data[s]) * w, shift[t], low_shift[t])
+            sums[b, t] += high
+            low_sums[b, t] += low
+            if a >= 0:
+                sums[a, t] -= high
+                low_sums[a, t] -= low
+
+
+@kernel
 def _raise_largest(data, indices, max_abs):  # type: ignore[no-untyped-def]
     for s in range(data.shape[0]):
         value = abs(np.float64(data[s]))
@@ -131,6 +163,60 @@ def add_sparse_weighted(
     """
     rows = (read_only(data), read_only(indices), read_only(indptr))
     _add_weighted(*rows, labels, weights_or_none(weights), *grid, sums, residuals)
+
+
+def move_sparse(
+    data: np.ndarray,
+    indices: np.ndarray,
+    indptr: np.ndarray,
+    which: np.ndarray,
+    old: np.ndarray,
+    new: np.ndarray,
+    shift: np.ndarray,
+    sums: np.ndarray,
+    counts: np.ndarray,
+) -> None:
+    """Move some rows from the sums of one cluster to those of another, on one grid.
+
+    Parameters
+    ----------
+    data, indices, indptr, shift, sums, counts
+        As in `add_sparse`.
+    which, old, new
+        As in `daskcluster.kernels.accumulate.move`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sums, counts, shift = np.array([[4.0], [0.0]]), np.array([2, 0]), np.array([1.5 * 2.0**20])
+    >>> rows = np.array([1.0, 3.0]), np.array([0, 0], np.int32), np.array([0, 1, 2])
+    >>> old, new = np.array([0], np.int32), np.array([1], np.int32)
+    >>> move_sparse(*rows, np.array([1]), old, new, shift, sums, counts)
+    >>> sums.ravel(), counts
+    (array([1., 3.]), array([1, 1]))
+    """
+    rows = (read_only(data), read_only(indices), read_only(indptr))
+    _move(*rows, which, old, new, shift, sums, counts)
+
+
+def move_sparse_weighted(
+    data: np.ndarray,
+    indices: np.ndarray,
+    indptr: np.ndarray,
+    which: np.ndarray,
+    old: np.ndarray,
+    new: np.ndarray,
+    weights: np.ndarray | None,
+    grid: SumGrid,
+    sums: np.ndarray,
+    residuals: np.ndarray,
+) -> None:
+    """Move some (weighted) rows, on two grids; see `move_sparse` and `add_sparse_weighted`.
+
+    `weights` are those of the moved rows, shape (m,); they are not summed here.
+    """
+    rows = (read_only(data), read_only(indices), read_only(indptr))
+    _move_weighted(*rows, which, old, new, weights_or_none(weights), *grid, sums, residuals)
 
 
 def first_bad_sparse(data: np.ndarray, indptr: np.ndarray) -> tuple[int, bool]:

@@ -345,12 +345,13 @@ def nearest_two_sparse(
     labels: np.ndarray,
     second: np.ndarray,
     scores: np.ndarray | None = None,
+    listed: np.ndarray | None = None,
 ) -> None:
-    """Label every row with its nearest and its second nearest centre.
+    """Label every row, or every listed row, with its nearest and its second nearest centre.
 
     Parameters
     ----------
-    data, indices, indptr, panels, labels
+    data, indices, indptr, panels, labels, listed
         As in `nearest_sparse`.
     second : ndarray of shape (n,), int32
         OUT. The runner-up, lowest index on ties; -1 where there is none (k = 1).
@@ -360,4 +361,5 @@ def nearest_two_sparse(
     search = sparse_search_kernel(panels.vectors, panels.width, 2)
     out = np.empty((0, 2), panels.dtype) if scores is None else scores
     rows = (read_only(data), read_only(indices), read_only(indptr))
-    search(*rows, _ALL, read_only(panels.data), labels, second, out)
+    listed = _ALL if listed is None else listed
+    search(*rows, listed, read_only(panels.data), labels, second, out)

@@ -115,7 +115,7 @@ def _sparse_rows(centres: np.ndarray) -> Calls:
     rows = data, indices, np.arange(5, dtype=np.int64)
     labels, shift, out = np.zeros(4, np.int32), np.zeros(2), np.zeros(4)
     sums, counts, totals = np.zeros((k, 2)), np.zeros(k, np.int64), (np.zeros(k), np.zeros(k))
-    grid = SumGrid(shift, shift)
+    grid, which = SumGrid(shift, shift), np.arange(4)
     packed, norms = sparse_search.pack_sparse(centres), sparse_search.squared_norms(centres)
     about = centres[0], float(norms[0])
     return [
@@ -123,6 +123,7 @@ def _sparse_rows(centres: np.ndarray) -> Calls:
         lambda: sparse.raise_max_abs(data, indices, np.zeros(2)),
         lambda: sparse_search.nearest_sparse(*rows, packed, labels),
         lambda: sparse.add_sparse(*rows, labels, shift, sums, counts),
+        lambda: sparse.move_sparse(*rows, which, labels, labels, shift, sums, counts),
         lambda: sparse.add_sparse_weighted(*rows, labels, None, grid, sums, sums.copy()),
         lambda: sparse_distance.sqdist_to_assigned_sparse(*rows, centres, norms, labels, out),
         lambda: sparse_distance.measure_sparse(*rows, *about, shift, np.zeros(2), out),

@@ -11,6 +11,7 @@ import numpy as np
 from daskcluster.chunkwise.assign import ASSIGN, AssignParams
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import KMeansStatistics, StatefulReduction
+from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     BoundedParams,
@@ -88,7 +89,7 @@ class FullAssignment:
     labels : ndarray of shape (n,), int32, optional
         OUT. Labels under the centres of the last call, kept in this process.
     by_changes : bool
-        Rows are dense, and nothing else writes to `labels` unless `resume` is called. Totals are kept,
+        Nothing else writes to `labels` unless `resume` is called. Totals are kept,
         8 k (d + 1) bytes, and only rows that moved change them. Sums are exact, so the bits are
         those of totals computed from scratch.
     """
@@ -195,7 +196,7 @@ class BoundedAssignment:
         self._probing = probing
         self._labels = labels
         self._recent_bytes = recent_bytes
-        self._gaps = gaps or Gaps()
+        self._gaps = gaps or Gaps(filled(rows))
         self._kept: StatefulReduction | None = None
         self._known: KnownBounds | None = None
         self._relabel = False
@@ -265,10 +266,25 @@ class BoundedAssignment:
             self._labels,
             recent,
             relabel=self._relabel or self._known is not None,
+            most_entries=most_entries(rows),
             known=self._known,
         )
         self._relabel, self._known = False, None
         return self.bounds.step(params, drift, self._gaps)
+
+
+def most_entries(rows: ScaledPlacement) -> int:
+    """Return the most values that a sparse row stores; 0 for dense rows."""
+    dataset = rows.placement.dataset
+    return dataset.most_entries if isinstance(dataset, SparseDataset) else 0
+
+
+def filled(rows: ScaledPlacement) -> float:
+    """Return the share of their features that rows store; 1 for dense rows."""
+    dataset = rows.placement.dataset
+    if not isinstance(dataset, SparseDataset):
+        return 1.0
+    return dataset.n_entries / max(1, dataset.n_rows * dataset.n_features)
 
 
 def is_at_hand(rows: ScaledPlacement) -> bool:

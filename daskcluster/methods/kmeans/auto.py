@@ -15,6 +15,7 @@ import numpy as np
 
 from daskcluster.chunkwise.pruned import cost_share, may_pay
 from daskcluster.chunkwise.statistics import StatefulReduction
+from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.kernels.jit import tile_name
 from daskcluster.kernels.tile import group_size
@@ -24,11 +25,18 @@ from daskcluster.methods.kmeans.assignment import (
     Carried,
     CarriedBounds,
     FullAssignment,
+    filled,
 )
 from daskcluster.methods.kmeans.chunkwise.bounded import Changes
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Shape, tile_slowness
+from daskcluster.methods.kmeans.chunkwise.kind import (
+    BoundKind,
+    Counts,
+    Shape,
+    SparseShape,
+    tile_slowness,
+)
 from daskcluster.methods.kmeans.drift import Gaps
-from daskcluster.sparse_rows import SparseRows
+from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows
 
 _RUNS = 16
 _LEAST_RUN, _MOST_RUN, _LONGEST_RUN = 16, 64, 256
@@ -89,11 +97,11 @@ class AutoAssignment:
         self._full = FullAssignment(rows, labels, by_changes=True)
         self._bounded: BoundedAssignment | None = None
         self._probes: list[_Probe] | None = None
-        self._runs: list[np.ndarray] | None = None
+        self._runs: list[Rows] | None = None
         self._allowed = tuple(allowed)
         self._recent_bytes = recent_bytes
         self._reads = reads
-        self._gaps = Gaps()
+        self._gaps = Gaps(filled(rows))
         self._pass = self._kept_for = self._in_a_row = 0
         self._idle, self._pruned = False, 1.0
 
@@ -170,7 +178,7 @@ class AutoAssignment:
         current = None if self._bounded is None or self._idle else self._bounded.bounds
         now = shape.plain() if current is None else min(shape.plain(), costs[current])
         best, n = min(costs, key=costs.__getitem__), self._rows.placement.dataset.n_rows
-        gaps = shape.met(shape.k, 0.0) * shape.k / n
+        gaps = shape.gaps() / n
         worth, cost = _WORTH if current is None else _WORTH_MORE, costs[best] + gaps
         repaid = (now - cost) * self._pass > shape.all_fail() - shape.plain()
         if best is not current and cost < worth * now and repaid:
@@ -211,18 +219,18 @@ class AutoAssignment:
             ]
         return {probe.kind: probe.kind.cost(shape, probe(centres)) for probe in self._probes}
 
-    def _sampled(self) -> list[np.ndarray]:
+    def _sampled(self) -> list[Rows]:
         """Return the sampled rows, in runs if rows are read in each pass."""
         if self._runs is None:
             runs = _sample(self._rows, _LONGEST_RUN if self._reads else _MOST_RUN)
-            self._runs = runs if self._reads else [np.concatenate(runs)]
+            self._runs = runs if self._reads else [join_rows(runs)]
         return self._runs
 
     def _share(self, centres: np.ndarray) -> float:
         """Return the cost of comparing a sampled row with all centres; see `Shape`."""
         if not may_pay(centres):
             return 1.0
-        block = next(self._rows.chunk(np.concatenate(self._sampled())).blocks(least=centres.dtype))
+        block = next(self._rows.chunk(join_rows(self._sampled())).blocks(least=centres.dtype))
         return 1.0 if isinstance(block.rows, SparseRows) else cost_share(centres, block.rows)
 
     def _hopeful(self, shape: Shape) -> list[BoundKind]:
@@ -234,6 +242,12 @@ class AutoAssignment:
         k, d = centres.shape
         slowness = tile_slowness(centres.dtype, tile_name())
         group = group_size(k, centres.dtype)
+        dataset = self._rows.placement.dataset
+        if isinstance(dataset, SparseDataset):
+            entries = dataset.n_entries / max(1, dataset.n_rows)
+            item = centres.itemsize + INDEX_DTYPE.itemsize
+            row_bytes = int(entries * item) + 8
+            return SparseShape(d, k, row_bytes, group, self._reads, slowness, entries=entries)
         return Shape(d, k, d * centres.itemsize, group, self._reads, slowness, self._pruned)
 
 
@@ -257,7 +271,7 @@ class _Probe:
     """Runs one kind of bounds on runs of sampled rows, in this process."""
 
     def __init__(
-        self, rows: ScaledPlacement, kind: BoundKind, runs: Sequence[np.ndarray], gaps: Gaps
+        self, rows: ScaledPlacement, kind: BoundKind, runs: Sequence[Rows], gaps: Gaps
     ) -> None:
         self.kind = kind
         self._assign = BoundedAssignment(rows, kind, run=self._run, probing=True, gaps=gaps)
@@ -286,12 +300,17 @@ class _Probe:
         return changes
 
 
-def _sample(rows: ScaledPlacement, most: int) -> list[np.ndarray]:
+def _sample(rows: ScaledPlacement, most: int) -> list[Rows]:
     """Return short runs of rows from all over the dataset, for which few chunks are read."""
-    n = rows.placement.dataset.n_rows
+    dataset = rows.placement.dataset
+    n = dataset.n_rows
     run = min(max(int(n * _SAMPLED) // _RUNS, _LEAST_RUN), most)
     if n <= _RUNS * run:
-        return [rows.placement.take(np.arange(n))]
-    starts = np.linspace(0, n - run, _RUNS).astype(np.int64)
-    found = rows.placement.take((starts[:, None] + np.arange(run)).ravel())
-    return np.split(found, _RUNS)
+        spans = [(0, n)]
+    else:
+        starts = np.linspace(0, n - run, _RUNS).astype(np.int64).tolist()
+        spans = [(start, start + run) for start in starts]
+    if isinstance(dataset, SparseDataset):
+        return [dataset.load(span).rows for span in spans]  # `take` would fill them up with zeros
+    found = rows.placement.take(np.concatenate([np.arange(*span) for span in spans]))
+    return list(np.split(found, len(spans)))

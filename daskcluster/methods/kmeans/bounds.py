@@ -16,6 +16,7 @@ from daskcluster.methods.kmeans.auto import AutoAssignment
 from daskcluster.methods.kmeans.chunkwise.elkan import ELKAN
 from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
+from daskcluster.methods.kmeans.chunkwise.sparse_hamerly import SPARSE_HAMERLY
 from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
 from daskcluster.methods.kmeans.parameters import EXACT
 from daskcluster.typing import Dataset
@@ -63,7 +64,7 @@ def within(
 def fallbacks(kind: BoundKind) -> tuple[BoundKind, ...]:
     """Return the kind and those that take its place when memory is short, in this order."""
     kinds = tuple(BOUNDS.values())
-    return kinds[kinds.index(kind) :]
+    return kinds[kinds.index(kind) :] if kind in kinds else (kind,)
 
 
 def recent_bytes(
@@ -110,24 +111,23 @@ class AssignmentChoice:
         """Return the assignment of `rows`; `labels` as for `FullAssignment`."""
         name = self.algorithm
         if name == "lloyd":
-            return FullAssignment(rows, labels, by_changes=not self.sparse)
-        if self.sparse:
-            if name != "auto":
-                self._notice(
-                    f"{self.parameter}={name!r} is for dense rows; sparse rows take lloyd."
-                )
-            return FullAssignment(rows, labels)
+            return FullAssignment(rows, labels, by_changes=True)
         if name == "auto":
             d = rows.placement.dataset.n_features
-            kinds = self._within(automatic(d, self.n_clusters, rows.dtype), rows)
+            kinds = automatic(d, self.n_clusters, rows.dtype)
             return AutoAssignment(
                 rows,
-                kinds,
+                self._within((SPARSE_HAMERLY,) if self.sparse else kinds, rows),
                 labels,
                 recent_bytes=lambda kind: self._recent_bytes(kind, rows),
                 reads=_is_read_again(rows),
             )
-        return self._bounded(BOUNDS[name], rows, labels)
+        if self.sparse and name != SPARSE_HAMERLY.name:
+            self._notice(
+                f"{self.parameter}={name!r} is for dense rows; hamerly takes its place, with the same "
+                "result."
+            )
+        return self._bounded(SPARSE_HAMERLY if self.sparse else BOUNDS[name], rows, labels)
 
     def _bounded(
         self, wanted: BoundKind, rows: ScaledPlacement, labels: np.ndarray | None
@@ -147,6 +147,8 @@ class AssignmentChoice:
         return BoundedAssignment(rows, kinds[0], labels, recent_bytes=recent)
 
     def _recent_bytes(self, kind: BoundKind, rows: ScaledPlacement) -> int:
+        if self.sparse:
+            return 0  # copies of rows are dense arrays
         room, k = self._room(rows), self.n_clusters
         return recent_bytes(kind, room, rows.placement.dataset, k, rows.dtype)
 

@@ -64,10 +64,16 @@ class Gaps:
 
     While centres have moved little since then, or rows have computed few distances, the largest possible
     loss is subtracted instead.
+
+    Parameters
+    ----------
+    filled : float
+        Share of the features that rows store: a distance of theirs costs that share of one between centres.
     """
 
-    def __init__(self) -> None:
-        self._n_distances = 0
+    def __init__(self, filled: float = 1.0) -> None:
+        self._filled = filled
+        self._n_distances = 0.0
         self._centres: np.ndarray | None = None
         self._halves = np.empty(0)
         self._between: np.ndarray | None = None
@@ -82,7 +88,7 @@ class Gaps:
 
     def note(self, n_distances: int) -> None:
         """Note how many distances from rows to centres a pass has computed."""
-        self._n_distances += n_distances
+        self._n_distances += self._filled * n_distances
 
     def between(self, centres: np.ndarray) -> np.ndarray:
         """Return `half_distances` of centres that are never changed in place; `of` follows from them."""

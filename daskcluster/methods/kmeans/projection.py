@@ -12,6 +12,7 @@ from daskcluster.engine.memory import Footprint
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
 from daskcluster.methods.kmeans.bounds import BOUNDS, automatic, fallbacks
+from daskcluster.methods.kmeans.chunkwise.sparse_hamerly import SPARSE_HAMERLY
 from daskcluster.methods.kmeans.initial import method_for, restarts_for
 from daskcluster.parameters import shared
 from daskcluster.seeding.afkmc2 import n_proposals
@@ -127,9 +128,11 @@ def pass_flop(dataset: Dataset, n_clusters: int) -> float:
 
 def bounds_bytes(dataset: Dataset, n_clusters: int, algorithm: str) -> dict[str, int]:
     """Return the bytes of each kind of bounds that the algorithm may keep."""
-    if algorithm == "lloyd" or isinstance(dataset, SparseDataset):
+    if algorithm == "lloyd":
         return {}
     dtype = compute_dtype(dataset.dtype)
+    if isinstance(dataset, SparseDataset):
+        return {str(SPARSE_HAMERLY): dataset.n_rows * SPARSE_HAMERLY.row_bytes(n_clusters, dtype)}
     kinds = (
         automatic(dataset.n_features, n_clusters, dtype)
         if algorithm == "auto"

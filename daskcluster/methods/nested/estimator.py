@@ -33,7 +33,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     bounds : {"auto", "hamerly", "yinyang", "elkan"}, None, False
         Bounds of distances, which spare most of the work of later rounds; as `algorithm` of `KMeans`. They
         never change the result. False computes all distances (growbatch-rho of the paper). Sparse
-        rows have no bounds.
+        rows take hamerly in place of the other bounds.
     shuffle : bool
         Batches are random samples, however the rows are ordered. False takes the rows as they are stored:
         for rows that have been shuffled already, of which a store then reads the beginning only.

@@ -9,7 +9,6 @@ from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.stopping import is_final
-from daskcluster.events import Notice, publish
 from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.fit import SeededFit
@@ -101,17 +100,13 @@ class NestedFit(SeededFit):
     def _choice(self) -> AssignmentChoice:
         """Return how the rows of a batch are assigned."""
         bounds = self.estimator.bounds
-        sparse = isinstance(self.dataset, SparseDataset)
-        if sparse and bounds:
-            text = f"bounds={bounds!r} are for dense rows; sparse rows have none."
-            publish(self.callbacks, Notice(text))
-        name = "lloyd" if sparse or not bounds else str(bounds)
+        name = str(bounds) if bounds else "lloyd"
         return AssignmentChoice(
             name,
             self.n_clusters,
             self.estimator.bounds_memory,
             self.callbacks,
-            sparse=sparse,
+            sparse=isinstance(self.dataset, SparseDataset),
             parameter="bounds",
         )
 

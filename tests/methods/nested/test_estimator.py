@@ -440,15 +440,19 @@ def test_rows_without_weight_have_no_vote():
     assert np.abs(model.cluster_centers_).max() < 20.0
 
 
-def test_sparse_rows_are_the_same_rows_without_bounds():
+@pytest.mark.parametrize("bounds", ["auto", "hamerly"])
+def test_sparse_rows_are_the_same_rows_and_have_bounds(bounds):
     X = np.where(np.random.default_rng(0).random((2500, 20)) < 0.1, blobs(2500, 20), 0.0)
-    heard = []
-    model = fit(sparse.csr_array(X), init=X[:5], callbacks=(heard.append,), tol=0)
-    notices = [event.text for event in heard if isinstance(event, Notice)]
-    assert notices == ["bounds='auto' are for dense rows; sparse rows have none."]
+    rows = sparse.csr_array(X)
+    model = fit(rows, init=X[:5], bounds=bounds, tol=0)
     dense = fit(X, init=X[:5], tol=0)
     np.testing.assert_allclose(model.cluster_centers_, dense.cluster_centers_, atol=1e-9)
     assert sizes(model) == sizes(dense)
+    plain = fit(rows, init=X[:5], bounds=False, tol=0)
+    assert np.array_equal(model.cluster_centers_, plain.cluster_centers_)
+    if bounds == "hamerly":
+        computed, all_of_them = (sum(r["n_distances"] for r in m.history_) for m in (model, plain))
+        assert computed < all_of_them
 
 
 def test_cosine_keeps_centres_of_length_one():

@@ -42,6 +42,8 @@ class BoundedParams:
         Bytes for each row of a unit that may be spent on copies of some of its rows, which are not read
         again (only where rows would have to be read); see `daskcluster.methods.kmeans.chunkwise.recent`.
         To be the same in all calls, and in the reduction.
+    most_entries : int
+        Of sparse rows: the most values that one of them stores.
     known : KnownBounds, optional
         In a first call only, and within one process: of rows that others have kept bounds of. Changes are
         then the totals of all rows.
@@ -54,6 +56,7 @@ class BoundedParams:
     labels: np.ndarray | None = None
     recent_bytes: int = 0
     relabel: bool = False
+    most_entries: int = 0
     known: KnownBounds | None = None
 
 
@@ -178,29 +181,37 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Bounded:
-    """`BoundedParams`, prepared for the rows of a task; kinds of bounds may add to it.
+class Prepared:
+    """`BoundedParams`, prepared for the rows of a task, dense or sparse.
 
-    `turn` distinguishes this preparation from all others, including those of earlier passes, and
-    `all_centres` are those of `panels`, if these are in order.
+    `turn` distinguishes this preparation from all others, including those of earlier passes.
     """
 
     params: BoundedParams
-    panels: Panels
     grids: Grids
     margin: np.ndarray
     turn: object
+
+    @cached_property
+    def previous(self) -> PreparedCentres | None:
+        """The centres of the previous call, prepared only if labels were lost."""
+        return None if self.params.previous is None else PreparedCentres(self.params.previous)
+
+
+@dataclass(frozen=True)
+class Bounded(Prepared):
+    """`Prepared` for dense rows; kinds of bounds may add to it.
+
+    `all_centres` are those of `panels`, if these are in order.
+    """
+
+    panels: Panels
     all_centres: PreparedCentres | None
 
     @cached_property
     def near(self) -> Centres:
         """The centres, as kernels take them."""
         return Centres(self.params.centres, self.panels.data, self.panels.offset)
-
-    @cached_property
-    def previous(self) -> PreparedCentres | None:
-        """The centres of the previous call, prepared only if labels were lost."""
-        return None if self.params.previous is None else PreparedCentres(self.params.previous)
 
 
 def prepare(params: BoundedParams, panels: Panels | None = None) -> Bounded:
@@ -210,16 +221,18 @@ def prepare(params: BoundedParams, panels: Panels | None = None) -> Bounded:
         all_centres = PreparedCentres(params.centres)
         panels = all_centres.panels
     margin = score_margin(params.centres, panels.offset, params.scale)
-    return Bounded(params, panels, Grids.of(params.scale), margin, object(), all_centres)
+    return Bounded(params, Grids.of(params.scale), margin, object(), panels, all_centres)
 
 
-def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.ndarray:
+def score_margin(
+    centres: np.ndarray, offset: np.ndarray, scale: Scale, terms: float | None = None
+) -> np.ndarray:
     """Return the least difference of squared distances that scores can resolve.
 
     A score is a chain of d + 1 roundings of terms that sum to at most |x'||c'| + |c'|^2, and x' and
-    c' are rounded themselves. With C the largest |c'| and |x'| <= u + C for a row at distance u from
-    some centre, the squared distances of two centres are in the order of their scores if they differ by
-    more than ``slope * u + constant``.
+    c' are rounded themselves: d + 4 `terms`, if none are given. With C the largest |c'| and |x'| <= u + C
+    for a row at distance u from some centre, the squared distances of two centres are in the order of
+    their scores if they differ by more than ``slope * u + constant``.
 
     Returns
     -------
@@ -230,14 +243,14 @@ def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.nd
     sqdist_to_one(centres, offset, squared)
     far = float(np.sqrt(squared.max()))
     unit = float(np.finfo(centres.dtype).eps) / 2
-    slope = 4.04 * (centres.shape[1] + 4) * unit * far
+    slope = 4.04 * (centres.shape[1] + 4 if terms is None else terms) * unit * far
     largest = far + sum(float(np.sqrt((v * v).sum())) for v in (scale.max_abs, offset))
     if centres.dtype == np.float32 and not far * largest < _MOST_SCORE:
         return np.array([np.inf, np.inf])
     return np.array([slope, 2.0 * slope * far])
 
 
-def zero(prepared: Bounded) -> Changes:
+def zero(prepared: Prepared) -> Changes:
     """Return no change."""
     scale, (k, d) = prepared.params.scale, prepared.params.centres.shape
     return Changes(KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=scale.two_grids))

@@ -21,7 +21,13 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.tile import nearest
-from daskcluster.methods.kmeans.chunkwise.bounded import Bounded, BoundState, Changes, zero
+from daskcluster.methods.kmeans.chunkwise.bounded import (
+    Bounded,
+    BoundState,
+    Changes,
+    Prepared,
+    zero,
+)
 from daskcluster.methods.kmeans.chunkwise.gathered import Gathered, gathered
 from daskcluster.methods.kmeans.chunkwise.recent import RecentRows
 from daskcluster.methods.kmeans.kernels.bounds import OWN
@@ -55,7 +61,7 @@ class BoundedPass:
         name: str,
         row_bytes: int,
         fresh: Callable[[int, Any], BoundState],
-        prepare: Callable[[Any], Bounded],
+        prepare: Callable[[Any], Prepared],
     ) -> StatefulReduction:
         """Return the pass as a reduction."""
         return StatefulReduction(
@@ -70,7 +76,7 @@ class BoundedPass:
             prepare=prepare,
         )
 
-    def filter_rows(self, prepared: Bounded, into: Changes, state: BoundState) -> np.ndarray:
+    def filter_rows(self, prepared: Prepared, into: Changes, state: BoundState) -> np.ndarray:
         """Reassign the failing rows that are cached; return the mask of the others."""
         mask = np.zeros(state.n_rows, bool)
         for first, part in _pieces(state):
@@ -86,15 +92,15 @@ class BoundedPass:
                 mask[which] = False
         return mask
 
-    def chunk(self, chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
+    def chunk(self, chunk: Chunk, prepared: Prepared, into: Changes, state: BoundState) -> None:
         """Reassign the failing rows of a chunk, except those that `filter_rows` already has."""
         self._look_at(chunk, prepared, into, state)
         _relabel(chunk, prepared, state)
         if prepared.params.known is not None:
             _add_all(chunk, prepared, into, state)
 
-    def _look_at(self, chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
-        if prepared.panels.tile == PORTABLE:
+    def _look_at(self, chunk: Chunk, prepared: Prepared, into: Changes, state: BoundState) -> None:
+        if isinstance(prepared, Bounded) and prepared.panels.tile == PORTABLE:
             _reassign_plainly(chunk, prepared, into, state)
             return
         recent, n_failing = state.filtered(prepared.turn), 0
@@ -114,14 +120,14 @@ class BoundedPass:
                 recent.replace(chunk, state.first, soonest)
 
     def _reassign_all(
-        self, parts: Iterable[Gathered], prepared: Bounded, into: Changes, state: BoundState
+        self, parts: Iterable[Gathered], prepared: Prepared, into: Changes, state: BoundState
     ) -> None:
         for some in parts:
             into.n_touched += len(some.which)
             moved, old = self.reassign(some, prepared, into, state)
             _note(some, moved, old, prepared, into, state)
 
-    def _soonest(self, prepared: Bounded, state: BoundState, most: int) -> np.ndarray:
+    def _soonest(self, prepared: Prepared, state: BoundState, most: int) -> np.ndarray:
         """Return about `most` rows, never more: those whose bounds have the least left."""
         sample = state.every(max(1, state.n_rows // _SAMPLED))
         enough = most * sample.n_rows // state.n_rows
@@ -161,7 +167,7 @@ def _unkept(failing: np.ndarray, recent: RecentRows, state: BoundState) -> np.nd
     return np.flatnonzero(mask)
 
 
-def label_before(chunk: Chunk, prepared: Bounded, state: BoundState) -> None:
+def label_before(chunk: Chunk, prepared: Prepared, state: BoundState) -> None:
     """Label rows as they were before this pass; where bounds are lost, all rows are reassigned."""
     if prepared.params.known is not None:
         prepared.params.known.write(chunk.start, state)
@@ -177,7 +183,7 @@ def _note(
     some: Gathered,
     moved: np.ndarray,
     old: np.ndarray,
-    prepared: Bounded,
+    prepared: Prepared,
     into: Changes,
     state: BoundState,
 ) -> None:
@@ -195,7 +201,7 @@ def _note(
         kept[some.start + which] = new
 
 
-def _add_all(chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
+def _add_all(chunk: Chunk, prepared: Prepared, into: Changes, state: BoundState) -> None:
     """Add all rows to their clusters: earlier sums of them were on other grids."""
     for some in gathered(chunk, np.arange(chunk.n_rows)):
         new = state.labels[some.which]
@@ -203,7 +209,7 @@ def _add_all(chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) 
         prepared.grids.move(some.rows, some.at, some.weights, old, new, into.moved)
 
 
-def _relabel(chunk: Chunk, prepared: Bounded, state: BoundState) -> None:
+def _relabel(chunk: Chunk, prepared: Prepared, state: BoundState) -> None:
     """Write all labels of a chunk, if they are requested."""
     kept = prepared.params.labels
     if kept is not None and prepared.params.relabel:

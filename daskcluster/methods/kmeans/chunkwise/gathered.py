@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import BLOCK_BYTES, Chunk, compute_dtype
 from daskcluster.kernels.arrays import read_only
 from daskcluster.methods.kmeans.kernels.bounds import Listed, Moved
+from daskcluster.methods.kmeans.kernels.sparse_bounds import SparseListed
+from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,8 @@ class Gathered:
     ----------
     which : ndarray of shape (m,), int64
         Their positions in the state.
-    rows : ndarray of shape (>= m, d)
-        Ready for the kernels.
+    rows : Rows, shape (>= m, d)
+        Ready for the kernels, dense or CSR.
     at : ndarray of shape (m,), int64
         Their indices in `rows`.
     weights : ndarray of shape (m,), float64, or None
@@ -30,15 +33,22 @@ class Gathered:
     """
 
     which: np.ndarray
-    rows: np.ndarray
+    rows: Any
     at: np.ndarray
     weights: np.ndarray | None
     start: int
 
     @property
     def listed(self) -> Listed:
-        """The rows, as kernels take them."""
+        """Dense rows, as kernels take them."""
         return Listed(read_only(self.rows), self.at, self.which)
+
+    @property
+    def listed_sparse(self) -> SparseListed:
+        """CSR rows, as kernels take them."""
+        rows = self.rows
+        data, indices, indptr = map(read_only, (rows.data, rows.indices, rows.indptr))
+        return SparseListed(data, indices, indptr, self.at, self.which)
 
     def moved(self) -> Moved:
         """Return room for all of them to move."""
@@ -61,17 +71,33 @@ def gathered(
         return
     rows, which = chunk.rows, at if which is None else which
     weights = None if chunk.weights is None else chunk.weights[at]
-    dtype = compute_dtype(rows.dtype)
-    if not chunk.normalize and rows.dtype == dtype and rows.flags.c_contiguous:
+    if not chunk.normalize and _are_ready(rows):
         yield Gathered(which, rows, at, weights, chunk.start)
         return
-    step = max(1, BLOCK_BYTES // max(1, dtype.itemsize * rows.shape[1]))
+    step = max(1, BLOCK_BYTES // max(1, _row_bytes(rows)))
     for first in range(0, len(at), step):
         part = slice(first, first + step)
         yield Gathered(
             which[part],
-            np.asarray(replace(chunk, rows=rows[at[part]], weights=None).computed()),
+            replace(chunk, rows=rows[at[part]], weights=None).computed(),
             np.arange(len(which[part])),
             None if weights is None else weights[part],
             chunk.start,
         )
+
+
+def _are_ready(rows: Rows) -> bool:
+    """Return True if kernels take the rows as they are."""
+    if rows.dtype != compute_dtype(rows.dtype):
+        return False
+    if isinstance(rows, SparseRows):
+        return rows.indices.dtype == INDEX_DTYPE
+    return bool(rows.flags.c_contiguous)
+
+
+def _row_bytes(rows: Rows) -> int:
+    """Return the bytes of a row as kernels take it; of CSR rows, on average."""
+    item = compute_dtype(rows.dtype).itemsize
+    if isinstance(rows, SparseRows):
+        return (item + INDEX_DTYPE.itemsize) * len(rows.data) // max(1, len(rows))
+    return item * int(rows.shape[1])

@@ -26,6 +26,8 @@ _FETCH = 0.13
 _DECODE = 4.0
 """Per byte of a row that is read from its store, out of core."""
 _PLAIN_ROW, _FILTERED_ROW, _TOUCHED_ROW = 3.5, 7.0, 15.0
+_SPARSE_ROW, _SPARSE_MEASURE, _SPARSE_FETCH, _SPARSE_FMA = 30.0, 2.8, 0.6, 0.06
+"""Of sparse rows: per row; per value measured against a centre; per value that meets all, and centre."""
 _WINNER, _RUNNER_UP = 0.1, 0.6
 """Per centre: keeping the best, and the best two."""
 
@@ -92,6 +94,10 @@ class Shape:
         tile = self.met(met, _RUNNER_UP)
         return _FILTERED_ROW + looked + tile + self.decode(counts.read)
 
+    def gaps(self) -> float:
+        """Return the cost of the distances between all centres."""
+        return self.slowness * self.k * self.k * self.d * _FMA
+
     def met(self, centres: float, keeping: float) -> float:
         """Return the cost of that many centres in the tile; `keeping` is that of keeping the best."""
         return self.slowness * centres * (self.d * _FMA + keeping)
@@ -103,6 +109,29 @@ class Shape:
     def fetch(self) -> float:
         """Return the cost of moving a visited row, and of measuring it against its own centre."""
         return self.d * _MEASURE + self.row_bytes * _FETCH
+
+
+@dataclass(frozen=True)
+class SparseShape(Shape):
+    """`Shape` of sparse rows, which store `entries` values on average."""
+
+    entries: float = 0.0
+
+    def met(self, centres: float, keeping: float) -> float:
+        """Return the cost of that many centres in the search; `keeping` is that of keeping the best."""
+        share = centres / self.k
+        return share * (self.entries * self._entry() + self.slowness * self.k * keeping)
+
+    def plain(self) -> float:
+        """Return the cost of a row in a pass over all rows and centres."""
+        return _SPARSE_ROW + self.met(self.k, _WINNER) + self.decode(1.0)
+
+    def fetch(self) -> float:
+        """Return the cost of measuring a visited row against its own centre."""
+        return self.entries * _SPARSE_MEASURE
+
+    def _entry(self) -> float:
+        return _SPARSE_FETCH + self.slowness * self.k * _SPARSE_FMA
 
 
 def _no_groups(centres: np.ndarray) -> tuple[np.ndarray, ...]:

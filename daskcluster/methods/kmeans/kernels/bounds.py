@@ -23,7 +23,7 @@ from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row, squared_distance
 from daskcluster.kernels.search import Shape, list_lines, score_listed, tile_shape
 
-_SAFE = 4.0 * 2.0**-24
+SAFE = 4.0 * 2.0**-24
 """Rounding a float64 to float32 errs by less than this, relatively."""
 _LEAST = 2.0**-148
 
@@ -66,13 +66,13 @@ OWN, OTHERS, HALF = 0, 1, 2
 @kernel
 def raised(value):  # type: ignore[no-untyped-def]
     """Round to float32, never down."""
-    return np.float32(value + abs(value) * _SAFE + _LEAST)
+    return np.float32(value + abs(value) * SAFE + _LEAST)
 
 
 @kernel
 def lowered(value):  # type: ignore[no-untyped-def]
     """Round to float32, never up."""
-    return np.float32(value - abs(value) * _SAFE - _LEAST)
+    return np.float32(value - abs(value) * SAFE - _LEAST)
 
 
 @kernel
@@ -82,7 +82,8 @@ def threshold(upper, margin):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _holds(lower, squared_threshold):  # type: ignore[no-untyped-def]
+def proves(lower, squared_threshold):  # type: ignore[no-untyped-def]
+    """Return whether a lower bound of the distance to all other centres proves that a label stays."""
     # NaN and infinity prove nothing.
     return lower > 0.0 and lower * lower > squared_threshold
 
@@ -95,12 +96,12 @@ def _filter(labels, upper, lower, drift, margin, failing):  # type: ignore[no-un
         u = upper[i] + drift[OWN, a]
         low = max(lower[i] - drift[OTHERS, a], drift[HALF, a])
         failing[count] = i
-        count += not _holds(low, threshold(u, margin))
+        count += not proves(low, threshold(u, margin))
     return count
 
 
 @kernel
-def _second(nearest, best, second, k, margin):  # type: ignore[no-untyped-def]
+def second_bound(nearest, best, second, k, margin):  # type: ignore[no-untyped-def]
     """Return a lower bound of the distance to all centres but the nearest, from their scores."""
     if k == 1:
         return np.inf
@@ -119,7 +120,7 @@ def _tighten(x, start, c, d, i, state, drift, margin):  # type: ignore[no-untype
     u = math.sqrt(squared_distance(x, start, c, a * d, d))
     state.upper[i] = raised(u - drift[OWN, a])
     low = max(state.lower[i] - drift[OTHERS, a], drift[HALF, a])
-    return _holds(low, threshold(u * (1.0 + _SAFE), margin)), u
+    return proves(low, threshold(u * (1.0 + SAFE), margin)), u
 
 
 @kernel
@@ -129,7 +130,7 @@ def _renew(x, start, c, d, i, a, u, scores, state, drift, margin):  # type: igno
         state.labels[i] = a
         u = math.sqrt(squared_distance(x, start, c, a * d, d))
     state.upper[i] = raised(u - drift[OWN, a])
-    low = _second(u, scores[0], scores[1], c.shape[0] // d, margin)
+    low = second_bound(u, scores[0], scores[1], c.shape[0] // d, margin)
     state.lower[i] = lowered(low + drift[OTHERS, a])
 
 
