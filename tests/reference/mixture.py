@@ -1,8 +1,8 @@
 """Slow, plain float64 truth for truncated variational EM, written from the equations.
 
 Forster and Luecke, "Can clustering scale sublinearly with its clusters?" (AISTATS 2018), and
-Hirschberger, Forster and Luecke, "Accelerated training of large-scale Gaussian mixtures by a merger of
-sublinear approaches" (2019): numbers of equations are those of the latter.
+Hirschberger, Forster and Luecke, "Large scale clustering with variational EM for Gaussian mixture
+models" (arXiv 1810.00803): numbers of equations are those of the latter.
 """
 
 from __future__ import annotations

@@ -95,6 +95,12 @@ MINI_BATCH_KERNEL = (
         True,
         "Scale the coefficients of a truncated centre so that they sum to one.",
     ),
+    Parameter(
+        "cut_batches",
+        bool,
+        False,
+        "Drop rows of a centre one by one, not batch by batch, so that it never has more than truncation.",
+    ),
     LEARNING_RATE.varied(default="sqrt"),
     KERNEL_INIT.varied(help="How to choose the initial centres from a sample of rows."),
     KERNEL_N_INIT,

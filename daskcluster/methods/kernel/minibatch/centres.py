@@ -34,6 +34,20 @@ class Mean:
     def __len__(self) -> int:
         return len(self.points)
 
+    def single(self) -> list[Mean]:
+        """Return a mean for each point."""
+        points = self.points
+        return [
+            Mean(
+                Points(
+                    None if points.rows is None else points.rows[i : i + 1],
+                    points.indices[i : i + 1],
+                ),
+                np.ones(1),
+            )
+            for i in range(len(self))
+        ]
+
 
 @dataclass
 class Window:
@@ -113,9 +127,9 @@ class Window:
         c = self.coefficients
         return float((c[:, None] * self.products * c).sum())
 
-    def sums(self, gram: GramFunction, mean: Mean) -> GramSums:
-        """Return the sums of K over each mean of the window, and over `mean`."""
-        means = [*self.means, mean]
+    def sums(self, gram: GramFunction, added: Sequence[Mean]) -> GramSums:
+        """Return the sums of K over each mean of the window, and over those that are `added`."""
+        means = [*self.means, *added]
         sizes = [len(each) for each in means]
         return GramSums(
             gram,
@@ -125,24 +139,25 @@ class Window:
             len(means),
         )
 
-    def move(self, mean: Mean, alpha: float, products: np.ndarray) -> None:
-        """Move the centre towards `mean` by `alpha`, and drop batches that are no longer needed.
+    def move(self, added: Sequence[Mean], factors: np.ndarray, products: np.ndarray) -> None:
+        """Move the centre towards a batch, and drop means that are no longer needed.
 
         Parameters
         ----------
-        mean : Mean
-        alpha : float
-            In (0, 1].
-        products : ndarray of shape (L + 1,)
-            Inner products of `mean` with the means of the window and with itself.
+        added : sequence of m Mean
+            Of all rows of the batch, or of each.
+        factors : ndarray of shape (m,)
+            Their coefficients, which sum to alpha in (0, 1].
+        products : ndarray of shape (m, L + m)
+            Inner products of `added` with the means of the window and with each other.
         """
         size = len(self.means)
-        grown = np.empty((size + 1, size + 1))
+        grown = np.empty((size + len(added),) * 2)
         grown[:size, :size] = self.products
-        grown[size], grown[:, size] = products, products
+        grown[size:], grown[:size, size:] = products, products[:, :size].T
         self.products = grown
-        self.factors = np.append(self.factors * (1.0 - alpha), alpha)
-        self.means.append(mean)
+        self.factors = np.append(self.factors * (1.0 - factors.sum()), factors)
+        self.means.extend(added)
         self._drop()
 
     def _drop(self) -> None:
@@ -267,6 +282,8 @@ class MovingWindows:
     gram : GramFunction
     windows : list of k Window
     n_threads : int
+    cut : bool
+        Rows are dropped one by one, not batch by batch: a full window has tau rows exactly.
 
     Notes
     -----
@@ -277,6 +294,7 @@ class MovingWindows:
     gram: GramFunction
     windows: list[Window]
     n_threads: int = 1
+    cut: bool = False
     meter: Meter = field(default_factory=Meter)
     _centres: GramCentres | None = None
 
@@ -290,6 +308,7 @@ class MovingWindows:
         *,
         normalize: bool = True,
         n_threads: int = 1,
+        cut: bool = False,
     ) -> MovingWindows:
         """Return centres at one point each.
 
@@ -301,13 +320,14 @@ class MovingWindows:
             K(x, x) of these points.
         truncation, normalize
             As in `Window`.
-        n_threads : int
+        n_threads, cut
+            As in `MovingWindows`.
         """
         windows = [
             Window(point, float(norm), truncation, normalize)
             for point, norm in zip(first, norms, strict=True)
         ]
-        return cls(gram, windows, n_threads)
+        return cls(gram, windows, n_threads, cut)
 
     @property
     def k(self) -> int:
@@ -338,18 +358,21 @@ class MovingWindows:
     def move(self, batch: GramBatch, labels: np.ndarray, alphas: np.ndarray) -> None:
         means = batch.means(labels, self.k, self.gram)
         began = time.perf_counter()
-        sums = {j: self.windows[j].sums(self.gram, mean) for j, mean in means.items()}
+        added = {j: mean.single() if self.cut else [mean] for j, mean in means.items()}
+        sums = {j: self.windows[j].sums(self.gram, parts) for j, parts in added.items()}
         products: dict[int, np.ndarray] = {}
 
         def cross(j: int) -> None:
             which = np.flatnonzero((labels == j) & (batch.weights > 0.0))
             found = sums[j](batch.rows[which])
-            products[j] = (means[j].shares[:, None] * found).sum(axis=0)
+            together = (means[j].shares[:, None] * found).sum(axis=0)
+            products[j] = found if self.cut else together[None]
 
         _in_threads(cross, list(means), self.n_threads)
         self._count(began, sum(len(mean) * len(sums[j].points) for j, mean in means.items()))
         for j, mean in means.items():
-            self.windows[j].move(mean, float(alphas[j]), products[j])
+            shares = mean.shares if self.cut else np.ones(1)
+            self.windows[j].move(added[j], alphas[j] * shares, products[j])
         self._centres = None
 
     def _count(self, began: float, n_values: int) -> None:

@@ -46,6 +46,10 @@ class MiniBatchKernelKMeans(KernelEstimator):
     normalize_truncated : bool
         Scale the coefficients of a truncated centre so that they sum to one. False leaves them as in
         equation (1) of the paper; centres then shrink towards the origin.
+    cut_batches : bool
+        Drop rows one by one, oldest batch first, so that a centre never has more than tau rows. By default
+        whole batches are dropped, as the paper's formulas say; where a batch alone brings tau rows to each
+        cluster, smaller values of tau then change nothing.
     learning_rate : {"count", "sqrt"}
         As in `daskcluster.MiniBatchKMeans`.
     init : {"k-means++", "random"}, array
@@ -130,6 +134,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
         batch_size: int = 1024,
         truncation: int | None = 200,
         normalize_truncated: bool = True,
+        cut_batches: bool = False,
         learning_rate: str = "sqrt",
         init: Any = "k-means++",
         n_init: int | str = "auto",
@@ -153,6 +158,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
         self.batch_size = batch_size
         self.truncation = truncation
         self.normalize_truncated = normalize_truncated
+        self.cut_batches = cut_batches
         self.learning_rate = learning_rate
         self.init = init
         self.n_init = n_init

@@ -227,7 +227,13 @@ class MiniBatchKernelFit(Fit):
             return MovingProducts.start(gram, first, norms, placement)
         normalize, n_threads = self._window_options()
         return MovingWindows.start(
-            gram, first, norms, self.truncation, normalize=normalize, n_threads=n_threads
+            gram,
+            first,
+            norms,
+            self.truncation,
+            normalize=normalize,
+            n_threads=n_threads,
+            cut=bool(self.estimator.cut_batches),
         )
 
     def _window_options(self) -> tuple[bool, int]:
@@ -279,7 +285,12 @@ class MiniBatchKernelFit(Fit):
         assert self.truncation is not None
         normalize, n_threads = self._window_options()
         return state.windows.restored(
-            gram, at, self.truncation, normalize=normalize, n_threads=n_threads
+            gram,
+            at,
+            self.truncation,
+            normalize=normalize,
+            n_threads=n_threads,
+            cut=bool(self.estimator.cut_batches),
         )
 
     def _keep(

@@ -101,6 +101,7 @@ class WindowsState:
         *,
         normalize: bool,
         n_threads: int = 1,
+        cut: bool = False,
     ) -> MovingWindows:
         """Return the moving windows; arguments as in `MovingWindows.start`."""
         points, ends = at(self.points), np.cumsum(self.sizes)
@@ -122,7 +123,7 @@ class WindowsState:
                 )
             )
             mean, product = mean + length, product + length * length
-        return MovingWindows(gram, windows, n_threads)
+        return MovingWindows(gram, windows, n_threads, cut)
 
 
 @dataclass(frozen=True)

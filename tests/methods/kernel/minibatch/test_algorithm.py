@@ -47,6 +47,8 @@ CASES = {
     "window, count": {"truncation": 40, "learning_rate": "count"},
     "window as printed": {"truncation": 40, "normalize_truncated": False},
     "a window of one batch": {"truncation": 1},
+    "cut batches": {"truncation": 40, "cut_batches": True},
+    "cut batches as printed": {"truncation": 15, "cut_batches": True, "normalize_truncated": False},
     "a window that never fills": {"truncation": 10_000},
 }
 
@@ -65,6 +67,7 @@ def test_centres_have_the_coefficients_of_the_definition(name, weighted):
         weights,
         options["truncation"],
         options.get("normalize_truncated", True),
+        options.get("cut_batches", False),
     )
     np.testing.assert_allclose(coefficients(model, len(X)), wanted, atol=1e-12)
     squares = reference.sqdist(reference.gram(X, X, gamma=GAMMA), wanted)
@@ -97,7 +100,7 @@ def test_windows_hold_between_tau_and_tau_plus_b_points():
     for _ in range(60):
         size = int(rng.integers(1, 33))
         mean = Mean(Points(np.zeros((size, 1)), np.arange(size)), np.full(size, 1.0 / size))
-        window.move(mean, 0.3, np.ones(len(window.means) + 1))
+        window.move([mean], np.array([0.3]), np.ones((1, len(window.means) + 1)))
         total, largest = total + size, max(largest, size)
         assert window.n_points >= min(total, 50)
         assert window.n_points < 50 + largest
@@ -107,7 +110,7 @@ def test_windows_hold_between_tau_and_tau_plus_b_points():
 def test_a_step_of_rate_one_drops_earlier_batches():
     window = Window(Points(np.zeros((1, 1)), np.array([-1])), 1.0, None)
     mean = Mean(Points(np.ones((2, 1)), np.array([4, 5])), np.array([0.5, 0.5]))
-    window.move(mean, 1.0, np.array([0.25, 0.75]))
+    window.move([mean], np.ones(1), np.array([[0.25, 0.75]]))
     points, factors = window.terms()
     assert points.indices.tolist() == [4, 5]
     assert factors.tolist() == [0.5, 0.5]
@@ -142,3 +145,16 @@ def test_fitted_centres_hold_between_tau_and_tau_plus_b_rows(tau, b):
     held = np.bincount(model.support_clusters_, minlength=4)
     assert (held >= tau).all()
     assert (held <= tau + b).all()
+
+
+def test_cut_batches_leave_as_many_rows_as_truncation_says():
+    X = blobs(600)
+    found = {}
+    for tau in (5, 15):
+        whole = fitted(X, 12, b=300, truncation=tau)
+        cut = fitted(X, 12, b=300, truncation=tau, cut_batches=True)
+        sizes = np.bincount(cut.support_clusters_)
+        assert sizes.max() <= tau, "a row may count twice"
+        found[tau] = whole.inertia_, cut.inertia_
+    assert found[5][0] == found[15][0], "each batch alone has enough rows for both"
+    assert found[5][1] != found[15][1]
