@@ -131,8 +131,15 @@ def section_command(name: str) -> click.Command:
         ),
     ]
 
-    def write(**asked: Any) -> None:
-        write_sections(GROUPS.get(name, [name]), **asked)
+    if name == "reproduction":
+        about_claims = "Print what the published results say of each claim, and run nothing."
+        options.append(click.Option(["--verdicts"], is_flag=True, help=about_claims))
+
+    def write(*, verdicts: bool = False, **asked: Any) -> None:
+        if verdicts:
+            write_verdicts(asked["output"])
+        else:
+            write_sections(GROUPS.get(name, [name]), **asked)
 
     return click.Command(name, callback=write, params=options, help=about, short_help=about)
 
@@ -156,6 +163,15 @@ def write_sections(
         sys.stdout.write(text)
         if output is not None:
             write_section(output, name, text)
+
+
+def write_verdicts(output: Path | None) -> None:
+    """Print the claims of the papers with our findings, and write them into `output`."""
+    from tests.benchmarks import verdicts
+
+    sys.stdout.write("\n".join(table.markdown() for _, table in verdicts.tables()))
+    if output is not None:
+        verdicts.write(output)
 
 
 def command(name: str, settings: Settings) -> str:

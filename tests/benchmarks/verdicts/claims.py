@@ -1,0 +1,75 @@
+"""A claim of a paper, and what the kept results say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tests.published import Table, first_number, published
+
+PAGE = "reproduction.md"
+ABOVE = 0.01
+"""Energies, losses and agreements that differ by no more than this count as equal."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was measured: in words, whether the claim holds in each case, and from how many seeds."""
+
+    words: str
+    holds: tuple[bool, ...]
+    seeds: str
+
+    @property
+    def verdict(self) -> str:
+        """Return whether the results agree with the claim.
+
+        Examples
+        --------
+        >>> Finding("", (True, True, False), "1").verdict
+        'agrees in 2 of 3 cases'
+        >>> Finding("", (False,), "1").verdict
+        'differs'
+        """
+        if all(self.holds) or not any(self.holds):
+            return "agrees" if all(self.holds) else "differs"
+        return f"agrees in {sum(self.holds)} of {len(self.holds)} cases"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper, and what finds it in the results; or why it is not tested."""
+
+    words: str
+    find: Callable[[], Finding] | str
+    remark: str = ""
+    """What limits the verdict, such as other settings than the paper's."""
+
+    def row(self) -> list[str]:
+        """Return the line of the table: claim, finding, verdict and seeds."""
+        if isinstance(self.find, str):
+            return [self.words, "-", f"untested: {self.find}", "-"]
+        found = self.find()
+        verdict = "; ".join(filter(None, (found.verdict, self.remark)))
+        return [self.words, found.words, verdict, found.seeds]
+
+
+def reproduced(section: str, heading: str) -> Table:
+    """Return the first table below a heading of a section of the page."""
+    return published(PAGE, section, heading)
+
+
+def listed(pairs: Mapping[str, str]) -> str:
+    """Return names, each with its text.
+
+    Examples
+    --------
+    >>> listed({"digits": "0.3", "words": "0.4"})
+    'digits 0.3, words 0.4'
+    """
+    return ", ".join(f"{name} {text}" for name, text in pairs.items())
+
+
+def share(text: str) -> float:
+    """Return the first number of a text in percent, as a share."""
+    return first_number(text) / 100
