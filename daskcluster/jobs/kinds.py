@@ -23,6 +23,7 @@ from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.methods.kmeans.jobs import CentreJobs
 from daskcluster.methods.mixture.jobs import MixtureJobs
 from daskcluster.methods.mixture.model import MixtureModel
+from daskcluster.methods.partition.model import PartitionJobs, PartitionModel
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.levels import ancestors, check_labels_alone
 from daskcluster.models.persist import Model
@@ -87,6 +88,7 @@ class PosteriorJobs(Protocol):
 JOBS: dict[str, ModelJobs] = {
     KMeansModel.kind: CentreJobs(),
     HierarchicalModel.kind: CentreJobs(),
+    PartitionModel.kind: PartitionJobs(),
     MixtureModel.kind: MixtureJobs(),
     KernelKMeansModel.kind: KernelJobs(),
     GraphKMeansModel.kind: KernelJobs(),

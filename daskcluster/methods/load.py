@@ -7,6 +7,7 @@ from typing import Any
 
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.catalogue import class_names, estimator_path
+from daskcluster.methods.partition.model import PartitionModel
 from daskcluster.models.persist import load_document
 
 
@@ -23,7 +24,8 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> An
     Returns
     -------
     estimator
-        Of the class that was fitted, with its parameters, but without ``labels_``.
+        Of the class that was fitted, with its parameters, but without ``labels_``. For partitions, a
+        `daskcluster.methods.partition.model.PartitionModel`.
 
     Raises
     ------
@@ -45,6 +47,8 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> An
     model = load_document(url, storage_options)
     # A name in a file is looked up among our own, never imported.
     path = estimator_path(model.estimator)
+    if isinstance(model, PartitionModel):
+        return model
     if path is None:
         raise ModelFormatError(
             f"{url!r} is a model of the estimator {model.estimator[:40]!r}, known are "

@@ -10,6 +10,7 @@ from daskcluster.methods.hierarchical.model import HierarchicalModel
 from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.methods.mixture.model import MixtureModel
+from daskcluster.methods.partition.model import PartitionModel
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import KINDS, Model
 
@@ -44,6 +45,14 @@ def hierarchical_model() -> HierarchicalModel:
     parts = vars(plain) | {"estimator": "HierarchicalKMeans"}
     parents = (np.arange(K, dtype=np.int32) % 2, np.zeros(2, np.int32))
     return HierarchicalModel(**parts, parents=parents, level_sizes=(2, 1))
+
+
+def partition_model() -> PartitionModel:
+    rng = np.random.default_rng(4)
+    centres = rng.standard_normal((K, D)).astype(np.float32)
+    found = {"assigning": centres + np.float32(0.5), "penalties": rng.random(K)}
+    made = how_it_was_made("partition")
+    return PartitionModel(centres, np.full(K, 25.0), np.full(K, 25), **found, **made)
 
 
 def mixture_model() -> MixtureModel:
@@ -123,6 +132,7 @@ def graph_model() -> GraphKMeansModel:
 SAMPLES: dict[str, Model] = {
     "kmeans": kmeans_model(),
     "hierarchical": hierarchical_model(),
+    "partitions": partition_model(),
     "mixture": mixture_model(),
     "kernel, dense": kernel_model("dense"),
     "kernel, csr": kernel_model("csr"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.methods.partition.kernels import spill_rows
-from daskcluster.methods.partition.training import lifted_rows
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,29 @@ class PartitionParams:
     neighbours: np.ndarray | None = None
     parents: np.ndarray | None = None
 
+    @property
+    def centres(self) -> np.ndarray:
+        """The centres (k, d) without the penalties."""
+        return self.lifted[:, :-1]
+
+    @cached_property
+    def prepared(self) -> _Prepared:
+        """The prepared centres, for callers that prepare others."""
+        return prepare_cells(self)
+
 
 @dataclass(frozen=True)
 class _Prepared:
     params: PartitionParams
     lifted: PreparedCentres
     centres: np.ndarray
+
+
+def lifted_rows(rows: np.ndarray) -> np.ndarray:
+    """Return computed rows (n, d) with a last feature of 0."""
+    found = np.zeros((len(rows), rows.shape[1] + 1), rows.dtype)
+    found[:, :-1] = rows
+    return found
 
 
 def prepare_cells(params: PartitionParams) -> _Prepared:
@@ -64,3 +81,8 @@ def partition_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
         return found
     labels = found[:, 0].copy()
     return labels if params.parents is None else params.parents[labels]
+
+
+def label_rows(chunk: Chunk, prepared: tuple[PartitionParams, PreparedCentres]) -> np.ndarray:
+    """Return the partition of every row, int32 (n,), from what `prepare_rows` of assignments prepares."""
+    return partition_rows(chunk, prepared[0].prepared)

@@ -18,8 +18,10 @@ from daskcluster.errors import InvalidDataError
 from daskcluster.estimators.opening import open_dataset
 from daskcluster.methods.partition.chunkwise import PartitionParams, partition_rows, prepare_cells
 from daskcluster.methods.partition.exports import to_faiss, to_lance, to_vectorchord
+from daskcluster.methods.partition.model import PartitionModel
 from daskcluster.methods.partition.training import Trained
 from daskcluster.models.balance import Balance
+from daskcluster.models.fitted import created_with
 from daskcluster.storage.location import locate
 from daskcluster.storage.new_file import new_file
 from daskcluster.storage.staging import check_free
@@ -161,6 +163,20 @@ class Partitions:
                 for name, column in columns.items():
                     values_here[name] = column[part]
                 sink.write(first, values_here)
+
+    def to_model(self) -> PartitionModel:
+        """Return the partitions without rows.
+
+        Its ``predict`` assigns new rows as these were, and its ``save`` writes it for
+        ``daskcluster predict`` and `daskcluster.load_model`.
+        """
+        return PartitionModel(
+            self.centres, self.sizes.astype(np.float64), self.sizes, metric=self.metric,
+            assigning=self.assigning.centres, penalties=self.assigning.penalties,
+            n_rows=len(self.partition), passes=self.passes, bytes_read=self.bytes_read,
+            parameters={"metric": self.metric, "random_state": self.seed},
+            created_with=created_with(),
+        )  # fmt: skip
 
     def save_centres(
         self,

@@ -16,6 +16,7 @@ from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.engine.engine import Engine
 from daskcluster.kernels import distance
+from daskcluster.methods.partition.chunkwise import lifted_rows
 from daskcluster.randomness import Key
 
 NEIGHBOURS = 32
@@ -49,13 +50,6 @@ class Trained:
         """Return centres (k, d + 1) with these sums as squared distances to rows that end in 0."""
         last = np.sqrt(self.penalties - self.penalties.min())
         return np.ascontiguousarray(np.column_stack([self.centres, last]), self.centres.dtype)
-
-
-def lifted_rows(rows: np.ndarray) -> np.ndarray:
-    """Return computed rows (n, d) with a last feature of 0."""
-    found = np.zeros((len(rows), rows.shape[1] + 1), rows.dtype)
-    found[:, :-1] = rows
-    return found
 
 
 def neighbours_of(trained: Trained, engine: Engine, most: int = NEIGHBOURS) -> np.ndarray:
