@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,10 @@ _NO_MATTER = frozenset(
 )
 """Parameters that do not change the state after a given iteration, so that a resuming fit may change
 them."""
+
+_ADDED = frozenset({"discard_empty", "guard"})
+"""Parameters younger than some checkpoints. At their defaults, fits are what they were before, so that they
+only count otherwise."""
 
 Check = Callable[[Document, Callable[[str], Location]], None]
 
@@ -176,10 +181,14 @@ class Checkpoints:
 def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
     """Return everything that the result of a fit depends on, as plain values."""
     given = estimator.get_params(deep=False).items()
+    defaults = inspect.signature(type(estimator)).parameters
+    ignored = _NO_MATTER | {
+        name for name, value in given if name in _ADDED and value == defaults[name].default
+    }
     versions = created_with()
     return {
         "estimator": type(estimator).__name__,
-        "parameters": {name: _plain(value) for name, value in given if name not in _NO_MATTER},
+        "parameters": {name: _plain(value) for name, value in given if name not in ignored},
         "data": data_identity(dataset),
         "daskcluster": versions["daskcluster"],
     }

@@ -159,12 +159,14 @@ def test_functions_take_sparse_rows() -> None:
     assert error == pytest.approx(dc.quantization_error(matrix.toarray(), centres), rel=1e-12)
 
 
-def test_other_algorithms_say_that_lloyd_takes_their_place() -> None:
+@pytest.mark.parametrize("algorithm", ["elkan", "yinyang"])
+def test_other_algorithms_say_what_takes_their_place(algorithm: str) -> None:
     heard: list[Any] = []
     plain = dc.KMeans(3, random_state=0, algorithm="lloyd").fit(make(100))
-    model = dc.KMeans(3, random_state=0, algorithm="hamerly", callbacks=[heard.append])
+    model = dc.KMeans(3, random_state=0, algorithm=algorithm, callbacks=[heard.append])
     assert model.fit(make(100)).inertia_ == plain.inertia_
-    assert any("sparse rows take lloyd" in getattr(event, "text", "") for event in heard)
+    text = f"algorithm={algorithm!r} is for dense rows; hamerly takes its place"
+    assert any(text in getattr(event, "text", "") for event in heard)
 
 
 def test_partitions_of_rows_that_differ() -> None:

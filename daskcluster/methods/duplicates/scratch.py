@@ -108,6 +108,7 @@ class RowFiles:
 
     Examples
     --------
+    >>> from daskcluster.storage.location import locate
     >>> scratch = Scratch(locate("memory://row-files-example"))
     >>> RowFiles(scratch, "cells").write(2, np.array([7, 8]))
     >>> again = RowFiles.found(scratch, "cells")

@@ -25,14 +25,11 @@ class PartitionParams:
         Largest number of copies of a row.
     neighbours : ndarray of shape (k, m), int32
         Cells that may have a copy of rows of each cell; its own is the first.
-    parents : ndarray of shape (k,), int32, optional
-        Returned in place of the cells.
     """
 
     lifted: np.ndarray
     spill: int = 0
     neighbours: np.ndarray | None = None
-    parents: np.ndarray | None = None
 
     @property
     def centres(self) -> np.ndarray:
@@ -79,8 +76,7 @@ def partition_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
         out[:, 0] = labels
     if params.spill:
         return found
-    labels = found[:, 0].copy()
-    return labels if params.parents is None else params.parents[labels]
+    return found[:, 0].copy()
 
 
 def label_rows(chunk: Chunk, prepared: tuple[PartitionParams, PreparedCentres]) -> np.ndarray:

@@ -26,7 +26,8 @@ def to_faiss(found: Partitions, *, fill: bool) -> Any:
     centres = np.ascontiguousarray(found.centres, np.float32)
     k, d = centres.shape
     cosine = found.metric == "cosine"
-    quantizer: Any = faiss.IndexFlatIP(d) if cosine else faiss.IndexFlatL2(d)
+    # Rows were assigned by distances, also with cosine, since means are not of length one.
+    quantizer: Any = faiss.IndexFlatL2(d)
     quantizer.add(centres)
     measure = faiss.METRIC_INNER_PRODUCT if cosine else faiss.METRIC_L2
     index = faiss.IndexIVFFlat(quantizer, d, k, measure)

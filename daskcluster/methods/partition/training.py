@@ -268,10 +268,12 @@ class BalancedKMeans:
             rows = self._computed(which[:: -(-len(which) // _HALVING_ROWS)])
             centres[[cell, gone]] = self._two_means(rows, int(cell))
         self.trained = Trained(centres, self.trained.penalties)
-        if len(left):
-            found = np.empty(len(left), np.int32)
-            PreparedCentres(centres).nearest(self._computed(left), found)
-            self.labels[left] = found
+        prepared = PreparedCentres(centres)
+        for start in range(0, len(left), TASK_ROWS):
+            which = left[start : start + TASK_ROWS]
+            found = np.empty(len(which), np.int32)
+            prepared.nearest(self._computed(which), found)
+            self.labels[which] = found
 
 
 def _differences(rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
