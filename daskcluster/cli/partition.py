@@ -39,7 +39,13 @@ from daskcluster.parameters import shared
     metavar="URL",
     help="URL of the result: .parquet or .csv (both with ids) by its ending, else Zarr.",
 )
-@option("--centroids", section=OUTPUT, metavar="URL", help="Also write the centres, as .npy.")
+@option(
+    "--centroids",
+    section=OUTPUT,
+    metavar="URL",
+    help="Also write the centres, by its ending: .npy, .faiss (an empty IVF index) or .parquet (id, "
+    "parent, vector).",
+)
 @overwrite_option
 @option(
     "--checkpoint",

@@ -27,8 +27,8 @@ def check_outputs(
     Parameters
     ----------
     outputs : mapping of str to URL or None
-        URLs by name: ``"model"``, ``"posteriors"`` (a Zarr group), or any other name for a Zarr array or a
-        file of labels. None is an output that is not requested.
+        URLs by name: ``"model"``, ``"posteriors"`` (a Zarr group), ``"centroids"`` (a file), or any other
+        name for a Zarr array or a file of labels. None is an output that is not requested.
     inputs : mapping of str to object
         Inputs by name; those that are URLs are compared with the outputs.
     storage_options : mapping, optional
@@ -70,6 +70,8 @@ def check_outputs(
         options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
         if name == "model":
             check_free(place.url, **options)
+        elif name == "centroids":
+            check_output_free(place.url, kinds=("file",), **options)
         else:
             kind = ("file",) if is_file_output(place.url) else _GROUPS.get(name, kinds)
             check_output_free(place.url, kinds=kind, **options)

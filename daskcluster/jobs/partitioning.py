@@ -44,7 +44,8 @@ def partition(
         URL of the result, which appears there only when complete: a ``.parquet`` or ``.csv`` file with the
         ids of the rows, else a Zarr group of the arrays ``partition``, ``copy_1`` and so on.
     centroids : str, optional
-        URL of a ``.npy`` file of the centres (k, d), which is written at last.
+        URL of a file of the centres, which is written at last: ``.npy``, ``.faiss`` or ``.parquet``; see
+        `daskcluster.Partitions.save_centres`.
     target_size, max_size, spill, metric, random_state, checkpoint, resume
         See `daskcluster.partition`.
     array, storage_options, flatten, columns, missing, grid, overwrite, name, engine, callbacks
@@ -93,8 +94,11 @@ def partition(
         overwrite = run.claim(outputs, inputs, overwrite, kinds=(*KINDS, "file"))
         dataset, chosen = open_rows(run, engine, source, **opening)
         # Imported here, since scikit-learn takes long to import.
+        from daskcluster.methods.partition.exports import centres_writer
         from daskcluster.methods.partition.partitioning import partition as divide
 
+        if centroids is not None:
+            centres_writer(centroids)  # before any work
         found = divide(
             dataset,
             engine=chosen,

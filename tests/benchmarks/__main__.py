@@ -34,6 +34,7 @@ BENCHMARKS = {
     "allocator": "tests.benchmarks.bench_allocator",
     "parquet": "tests.benchmarks.bench_parquet",
     "near-duplicates": "tests.benchmarks.near_duplicates",
+    "index-partitions": "tests.benchmarks.index_partitions",
 }
 """Measurements of this library alone."""
 REPRODUCTIONS = {

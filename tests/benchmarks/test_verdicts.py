@@ -1,4 +1,4 @@
-"""Claims of the papers on the page of reproductions are judged by the results on it."""
+"""Verdicts on the claims of papers follow from the results on the page of reproductions."""
 
 from __future__ import annotations
 

@@ -73,7 +73,8 @@ def test_labels_sums_and_moves_are_the_same(form: str, kind: type) -> None:
     prepared.nearest_and_sum(rows, found, SHIFT, mine, weights)
     assert np.array_equal(mine, sums)
     assert np.array_equal(weights, counts)
-    moved = PreparedCentres(blobs(kind, seed=1)[1])
+    noise = 0.1 * np.random.default_rng(1).standard_normal(centres.shape)
+    moved = PreparedCentres((centres + noise).astype(kind))
     moved.nearest_and_move(rows, found, SHIFT, mine, weights)
     after = by_all(rows, moved.array)
     assert moved._search is not None

@@ -1,7 +1,10 @@
-"""``daskcluster partition``: the function, on disk; a plan; what is missing."""
+"""``daskcluster partition``: the function, on disk and in a bucket; a plan; kill and resume."""
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ import zarr
 from click.testing import Result
 
 import daskcluster as dc
+from tests.cli.conftest import start
+from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 
 Run = Callable[..., Result]
 Record = Callable[..., dict[str, Any]]
@@ -47,3 +52,66 @@ def test_a_plan_needs_no_output(folder: Path, record: Record, run: Run) -> None:
     assert plan["memory"] >= plan["memory_driver"] + plan["memory_task"]
     assert "Missing option '--output'" in run("partition", "X.npy").output
     assert "--checkpoint" in run("partition", "X.npy", "--output", "o.zarr", "--resume").output
+    assert "--target-size" in run("partition", "--help").output
+    result = run("partition", "X.npy", "--output", "o.zarr", "--centroids", "centres.txt")
+    assert result.exit_code == 1
+    assert ".npy, .faiss, .parquet" in result.output
+    assert not (folder / "o.zarr").exists()
+
+
+def test_processes_write_the_same_file(folder: Path, run: Run) -> None:
+    for name, more in (("one", ()), ("three", ("--workers", "3"))):
+        result = run(
+            "partition", "X.npy", "--target-size", "100", "--max-size", "130", "--spill", "1",
+            "--output", f"{name}.parquet", "--centroids", f"{name}.npy", *more,
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+    for ending in ("parquet", "npy"):
+        assert Path(f"one.{ending}").read_bytes() == Path(f"three.{ending}").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_resumed(tmp_path: Path, record: Record) -> None:
+    rows = np.random.default_rng(1).normal(size=(200_000, 64)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    command = ("partition", str(tmp_path / "rows.npy"), "--target-size", "400")
+    state = tmp_path / "state"
+    options = ("--checkpoint", str(state), "--threads", "1")
+    output = ("--output", str(tmp_path / "out.zarr"))
+    child = start(*command, *output, *options)
+    while not list(state.rglob("zarr.json")):
+        assert child.poll() is None
+        time.sleep(0.02)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    assert not (tmp_path / "out.zarr").exists()
+    done = record(*command, *output, *options, "--resume")
+    whole = dc.partition(rows, 400)
+    assert done["passes"] == whole.passes - 1
+    group = zarr.open_group(tmp_path / "out.zarr", mode="r")
+    np.testing.assert_array_equal(group["partition"][:], whole.partition)
+    assert not [path for path in state.rglob("*") if path.is_file()]
+
+
+def test_from_bucket_to_bucket(
+    folder: Path,
+    s3: dict[str, Any],  # noqa: F811
+    record: Record,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint = s3["client_kwargs"]["endpoint_url"]
+    options = ("--storage-option", f"client_kwargs.endpoint_url={endpoint}")
+    filesystem = pytest.importorskip("s3fs").S3FileSystem
+    filesystem.clear_instance_cache()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    record("convert", "X.npy", "s3://rows/partition/X.zarr", "--chunk-rows", "200", *options)
+    record(
+        "partition", "s3://rows/partition/X.zarr", "--target-size", "100", "--output",
+        "s3://rows/partition/parts.zarr", "--centroids", "s3://rows/partition/centres.npy",
+        "--checkpoint", "s3://rows/partition/state", *options,
+    )  # fmt: skip
+    found = dc.partition(X, 100)
+    group = zarr.open_group("s3://rows/partition/parts.zarr", mode="r", storage_options=s3)
+    np.testing.assert_array_equal(group["partition"][:], found.partition)
+    assert filesystem(**s3).find("rows/partition/state") == []

@@ -2,27 +2,83 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.data.arrow_columns import import_pyarrow
-from daskcluster.errors import MissingExtraError
+from daskcluster.errors import InvalidParameterError, MissingExtraError
 from daskcluster.extras import install_command
 
 if TYPE_CHECKING:
     from daskcluster.methods.partition.partitions import Partitions
 
 
-def to_faiss(found: Partitions, *, fill: bool) -> Any:
-    """Return an ``IndexIVFFlat``; see `Partitions.to_faiss`."""
+def _write_npy(found: Partitions, out: BinaryIO) -> None:
+    np.save(out, found.centres)
+
+
+def _write_faiss(found: Partitions, out: BinaryIO) -> None:
+    out.write(_import_faiss().serialize_index(to_faiss(found, fill=False)).tobytes())
+
+
+def _write_parquet(found: Partitions, out: BinaryIO) -> None:
+    import_pyarrow()
+    from pyarrow import parquet
+
+    parquet.write_table(to_vectorchord(found), out)
+
+
+def _import_faiss() -> Any:
     try:
         import faiss
     except ImportError as error:
         raise MissingExtraError(
-            f"to_faiss needs Faiss; install it with: {install_command('faiss')}."
+            f"Faiss is not installed; install it with: {install_command('faiss')}."
         ) from error
+    return faiss
+
+
+@dataclass(frozen=True)
+class _CentresFile:
+    load: Callable[[], Any]
+    write: Callable[[Partitions, BinaryIO], None]
+
+
+_FILES = {
+    ".npy": _CentresFile(lambda: None, _write_npy),
+    ".faiss": _CentresFile(_import_faiss, _write_faiss),
+    ".parquet": _CentresFile(import_pyarrow, _write_parquet),
+}
+
+
+def centres_writer(url: str) -> Callable[[Partitions, BinaryIO], None]:
+    """Return what writes centres to a file with the ending of `url`.
+
+    Raises
+    ------
+    InvalidParameterError
+        There is no such format.
+    MissingExtraError
+        Its library is not installed.
+    """
+    kind = _FILES.get(PurePosixPath(url).suffix)
+    if kind is None:
+        raise InvalidParameterError(
+            f"Centres are written to {', '.join(_FILES)} files, but the URL is {url!r}; give it such an "
+            "ending."
+        )
+    kind.load()
+    return kind.write
+
+
+def to_faiss(found: Partitions, *, fill: bool) -> Any:
+    """Return an ``IndexIVFFlat``; see `Partitions.to_faiss`."""
+    faiss = _import_faiss()
     centres = np.ascontiguousarray(found.centres, np.float32)
     k, d = centres.shape
     cosine = found.metric == "cosine"

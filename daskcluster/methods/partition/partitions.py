@@ -17,7 +17,12 @@ from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import InvalidDataError
 from daskcluster.estimators.opening import open_dataset
 from daskcluster.methods.partition.chunkwise import PartitionParams, partition_rows, prepare_cells
-from daskcluster.methods.partition.exports import to_faiss, to_lance, to_vectorchord
+from daskcluster.methods.partition.exports import (
+    centres_writer,
+    to_faiss,
+    to_lance,
+    to_vectorchord,
+)
 from daskcluster.methods.partition.model import PartitionModel
 from daskcluster.methods.partition.training import Trained
 from daskcluster.models.balance import Balance
@@ -185,16 +190,25 @@ class Partitions:
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the centres (k, d) to a ``.npy`` file.
+        """Write the centres to a file; it appears whole.
+
+        Parameters
+        ----------
+        url : str
+            A file whose ending says what is in it: ``.npy`` the array (k, d), ``.faiss`` the empty index of
+            ``to_faiss(fill=False)``, ``.parquet`` the table of `to_vectorchord`.
+        overwrite : bool
+            Replace a file that exists.
+        storage_options : dict, optional
 
         Raises
         ------
-        OutputExistsError
+        OutputExistsError, InvalidParameterError, MissingExtraError
         """
-        place = locate(url, storage_options)
+        place, write = locate(url, storage_options), centres_writer(str(url))
         check_free(url, kinds=("file",), overwrite=overwrite, storage_options=storage_options)
         with new_file(place, overwrite=overwrite) as out:
-            np.save(out, self.centres)
+            write(self, out)
 
     def to_faiss(self, *, fill: bool = True) -> Any:
         """Return a Faiss ``IndexIVFFlat`` with these partitions.

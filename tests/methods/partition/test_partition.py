@@ -132,7 +132,7 @@ def test_errors() -> None:
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_faiss_reads_the_partitions(metric: str) -> None:
+def test_faiss_reads_the_partitions(metric: str, tmp_path: Path) -> None:
     faiss = pytest.importorskip("faiss")
     found = dc.partition(X, 100, spill=1, metric=metric)
     index = found.to_faiss()
@@ -145,6 +145,12 @@ def test_faiss_reads_the_partitions(metric: str) -> None:
     rows = X / np.linalg.norm(X, axis=1, keepdims=True) if metric == "cosine" else X
     np.testing.assert_array_equal(index.search(rows[:50], 1)[1][:, 0], np.arange(50))
     assert found.to_faiss(fill=False).ntotal == 0
+    found.save_centres(tmp_path / "index.faiss")
+    empty = faiss.read_index(str(tmp_path / "index.faiss"))
+    assert (empty.ntotal, empty.nlist, empty.is_trained) == (0, found.n_partitions, True)
+    empty.add(rows)
+    empty.nprobe = found.n_partitions
+    np.testing.assert_array_equal(empty.search(rows[:50], 1)[1][:, 0], np.arange(50))
 
 
 def test_arrow_and_npy_have_the_centres(tmp_path: Path) -> None:
@@ -159,3 +165,10 @@ def test_arrow_and_npy_have_the_centres(tmp_path: Path) -> None:
     assert table["parent"].null_count == found.n_partitions
     found.save_centres(str(tmp_path / "centres.npy"))
     np.testing.assert_array_equal(np.load(tmp_path / "centres.npy"), found.centres)
+    found.save_centres(tmp_path / "centres.parquet")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert parquet.read_table(tmp_path / "centres.parquet").equals(table)
+    with pytest.raises(
+        InvalidParameterError, match=r"\.npy, \.faiss, \.parquet files, but the URL is"
+    ):
+        found.save_centres(tmp_path / "centres.txt")
