@@ -33,7 +33,7 @@ _NO_MATTER = frozenset(
 """Parameters that do not change the state after a given iteration, so that a resuming fit may change
 them."""
 
-_ADDED = frozenset({"discard_empty", "guard"})
+_ADDED = frozenset({"cut_batches", "discard_empty", "guard", "n_local_trials", "replacement"})
 """Parameters younger than some checkpoints. At their defaults, fits are what they were before, so that they
 only count otherwise."""
 

@@ -49,6 +49,9 @@ class KernelKMeans(KernelEstimator):
         Further arguments of a callable kernel.
     init : {"k-means++", "random"}, array
         How to choose the rows whose images are the initial centres; or the numbers of these rows.
+    n_local_trials : int >= 1, optional
+        Candidates per centre of greedy k-means++; 1 is plain k-means++, as in the papers. By default
+        2 + log(k), rounded down.
     n_init : int >= 1 or "auto"
         Number of starts; the one with the lowest inertia is kept. "auto" is one. Every start takes about
         the same time.
@@ -116,6 +119,7 @@ class KernelKMeans(KernelEstimator):
         heat_time: float = 1.0,
         kernel_params: dict[str, Any] | None = None,
         init: Any = "k-means++",
+        n_local_trials: int | None = None,
         n_init: int | str = "auto",
         max_iter: int = 300,
         tol: float = 0.0,
@@ -136,6 +140,7 @@ class KernelKMeans(KernelEstimator):
         self.heat_time = heat_time
         self.kernel_params = kernel_params
         self.init = init
+        self.n_local_trials = n_local_trials
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol

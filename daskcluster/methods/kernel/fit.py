@@ -206,7 +206,14 @@ class KernelFit(Fit):
             pool = heavy if len(heavy) >= k else np.arange(gram.n_rows)
             chosen = Key(seed, "random rows").generator().choice(pool, k, replace=False)
         else:
-            chosen = kernel_kmeans_plusplus(gram.columns, gram.diagonal(), weights, k, seed)
+            chosen = kernel_kmeans_plusplus(
+                gram.columns,
+                gram.diagonal(),
+                weights,
+                k,
+                seed,
+                n_local_trials=estimator.n_local_trials,
+            )
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
         return np.asarray(chosen, np.int64)
 

@@ -40,6 +40,13 @@ KERNEL_INIT = Parameter(
     choices=("k-means++", "random"),
     also=("array",),
 )
+N_LOCAL_TRIALS = Parameter(
+    "n_local_trials",
+    int,
+    None,
+    "Candidates per centre of greedy k-means++; 1 is plain k-means++. Default: 2 + log(k).",
+    ge=1,
+)
 KERNEL_PARAMS = Parameter("kernel_params", object, None, "Arguments of a callable kernel.")
 KERNEL_N_INIT = shared.N_INIT.varied(
     help="Number of starts; the one with the lowest inertia is kept. auto: 1."
@@ -59,6 +66,7 @@ KERNEL_KMEANS = (
     Parameter("heat_time", float, 1.0, "Time of the heat kernel.", gt=0),
     KERNEL_PARAMS,
     KERNEL_INIT,
+    N_LOCAL_TRIALS,
     KERNEL_N_INIT,
     shared.MAX_ITER,
     shared.TOL.varied(
@@ -80,6 +88,12 @@ MINI_BATCH_KERNEL = (
     COEF0,
     KERNEL_PARAMS,
     Parameter("batch_size", int, 1024, "Rows per step.", ge=1),
+    Parameter(
+        "replacement",
+        bool,
+        False,
+        "Draw the rows of a batch independently, so that it may hold a row several times.",
+    ),
     Parameter(
         "truncation",
         int,
@@ -103,6 +117,7 @@ MINI_BATCH_KERNEL = (
     ),
     LEARNING_RATE.varied(default="sqrt"),
     KERNEL_INIT.varied(help="How to choose the initial centres from a sample of rows."),
+    N_LOCAL_TRIALS,
     KERNEL_N_INIT,
     shared.INIT_SIZE,
     shared.MAX_ITER.varied(

@@ -9,7 +9,11 @@ from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan
 from daskcluster.methods.kernel.algorithm import n_blocks
 from daskcluster.methods.kernel.chunkwise.gram import PRECOMPUTED
-from daskcluster.methods.kernel.minibatch.fit import kernel_footprint, minibatch_footprint
+from daskcluster.methods.kernel.minibatch.fit import (
+    kernel_footprint,
+    minibatch_footprint,
+    rows_per_step,
+)
 from daskcluster.methods.kernel.parameters import GRAPHS
 from daskcluster.methods.kmeans.projection import pass_flop
 from daskcluster.typing import Dataset
@@ -19,14 +23,14 @@ _HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
 
 def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     """Return the projected cost of a `MiniBatchKernelKMeans` fit; `flop` is that of the last pass."""
-    k, b, max_iter = (int(parameters[name]) for name in ("n_clusters", "batch_size", "max_iter"))
+    k, max_iter = (int(parameters[name]) for name in ("n_clusters", "max_iter"))
     check_enough_rows(dataset, k)
     restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
-    b, tau = min(b, dataset.n_rows), parameters["truncation"]
+    b, tau = rows_per_step(dataset.n_rows, parameters), parameters["truncation"]
     per_step, points = 0, k * (int(tau or 0) + b)
     if not tau:
         per_step, points = 1, k + max_iter * b
-    points = min(points, k * dataset.n_rows)
+    points = points if parameters["replacement"] else min(points, k * dataset.n_rows)
     return Plan(
         seeding=str(parameters["init"]),
         passes_seeding=first_passes(parameters),

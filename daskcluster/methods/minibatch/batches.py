@@ -1,7 +1,7 @@
 """Mini-batches: every row once per pass, in an order that depends on the seed and the pass alone.
 
 The orders of the passes are concatenated and cut into batches of one size: a batch may hold the last rows
-of a pass and the first ones of the next.
+of a pass and the first ones of the next. With replacement, rows are drawn independently instead.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Batches:
     ----------
     dataset : Dataset
     batch_size : int
-        Rows of every batch; all rows, if there are fewer.
+        Rows of every batch; all rows, if there are fewer and they are drawn without replacement.
     seed : int
     room_bytes : int
         Memory for rows that are read ahead, if they are not in memory already.
@@ -79,6 +79,9 @@ class Batches:
         Rows that a pool should hold, if possible.
     skipped : int
         Number of batches drawn before; drawing continues after them.
+    replacement : bool
+        Draw rows independently, so that a batch may hold a row several times. From pools, each draws as
+        many rows as it holds.
 
     Attributes
     ----------
@@ -101,9 +104,11 @@ class Batches:
         room_bytes: int = ROOM_BYTES,
         least_rows: int = 0,
         skipped: int = 0,
+        replacement: bool = False,
     ) -> None:
         self.dataset = dataset
-        self.batch_size = min(batch_size, dataset.n_rows)
+        self.batch_size = batch_size if replacement else min(batch_size, dataset.n_rows)
+        self.replacement = replacement
         self.bytes_read = self.passes = 0
         self.notice = ""
         self.is_pooled = not fits(dataset, room_bytes)
@@ -116,14 +121,17 @@ class Batches:
         else:
             wanted = max(8 * self.batch_size, least_rows)
             pools = Pools.plan(dataset, seed, wanted, room_bytes, on_read=self._count)
-            self.notice = pools.notice()
+            self.notice = pools.notice(replacement=replacement)
             place, gone = pools.find(position)
             self._segments = pools.read(place)
-        self._drawn = _Drawn(next(self._segments))
+        self._drawn = self._next_segment()
         self._drawn.take(gone)
 
     def _count(self, n_bytes: int) -> None:
         self.bytes_read += n_bytes
+
+    def _next_segment(self) -> _Drawn:
+        return _Drawn(next(self._segments), replacement=self.replacement)
 
     def _whole(self, first: int) -> Iterator[Segment]:
         chunk, span = whole(self.dataset, self._count), (0, self.dataset.n_rows)
@@ -148,7 +156,7 @@ class Batches:
         wanted = self.batch_size
         while wanted:
             if not self._drawn.left:
-                self._drawn = _Drawn(next(self._segments))
+                self._drawn = self._next_segment()
             listed = self._drawn.take(min(wanted, self._drawn.left))
             self._last.append((self._drawn.segment, listed))
             wanted -= len(listed)
@@ -200,21 +208,25 @@ class Batches:
 
 
 class _Drawn:
-    """A segment whose rows are drawn one after the other."""
+    """A segment whose rows are drawn one after the other, as many as it has."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, *, replacement: bool) -> None:
         self.segment = segment
-        self._order = np.arange(len(segment.rows))
+        self._order = None if replacement else np.arange(len(segment.rows))
         self._random = segment.key.generator()
         self._at = 0
 
     @property
     def left(self) -> int:
-        return len(self._order) - self._at
+        return len(self.segment.rows) - self._at
 
     def take(self, m: int) -> np.ndarray:
         first, self._at = self._at, self._at + m
-        shuffle_next(self._order, first, self._random.random(m))
+        uniforms = self._random.random(m)
+        if self._order is None:
+            n = len(self.segment.rows)
+            return np.minimum((uniforms * n).astype(np.int64), n - 1)
+        shuffle_next(self._order, first, uniforms)
         return self._order[first : self._at]
 
 

@@ -119,13 +119,14 @@ class Pools:
         """Groups of a pool, and strata of the dataset."""
         return -(-self.n_groups // self.n_pools)
 
-    def notice(self) -> str:
+    def notice(self, *, replacement: bool = False) -> str:
         """Return the difference between batches from these pools and uniform draws, and the remedy."""
         size = self.dataset.bytes_of((0, self.dataset.n_rows)) // self.n_pools
+        order = "drawn with replacement" if replacement else "shuffled, every row once a pass"
         text = (
             f"Batches are drawn from pools of {self.per_pool:,} of {self.n_groups:,} row groups "
-            f"({format_bytes(size)}), taken from all over the dataset and shuffled, every row once a "
-            "pass. Rows of a group share a pool, so batches vary a little more than uniform draws."
+            f"({format_bytes(size)}), taken from all over the dataset and {order}. Rows of a group "
+            "share a pool, so batches vary a little more than uniform draws."
         )
         if self.per_pool >= min(LEAST_GROUPS, self.n_groups):
             return text

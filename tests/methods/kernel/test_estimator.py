@@ -16,6 +16,7 @@ from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import StartEnded
 from daskcluster.methods.kernel import algorithm as kernel_full
 from daskcluster.methods.kernel import graph as gram_graph
+from daskcluster.methods.kernel.initial import kernel_kmeans_plusplus
 from tests.methods.kernel.minibatch.test_estimator import agreement, counts, rings
 from tests.reference import kernel_kmeans as reference
 
@@ -48,6 +49,40 @@ def test_the_fit_matches_the_reference(kernel, weighted, monkeypatch):
     cost = squares @ (np.ones(len(X)) if weights is None else weights)
     assert model.inertia_ == pytest.approx(cost, rel=1e-9)
     np.testing.assert_array_equal(model.predict(X if kernel == "rbf" else K), labels)
+
+
+@pytest.mark.parametrize("trials", [1, 5, None])
+def test_seeds_come_from_as_many_candidates_as_asked_for(trials):
+    X = counts()
+    K, chosen = X @ X.T, {}
+
+    def columns(which):
+        chosen["most"] = max(chosen.get("most", 1), len(which))
+        return K[:, which]
+
+    for seed in range(8):
+        key = {"n_local_trials": trials, "random_state": seed, "max_iter": 0, "kernel": "linear"}
+        rows = kernel_kmeans_plusplus(columns, np.diag(K), None, 4, seed, n_local_trials=trials)
+        assert dc.KernelKMeans(4, **key).fit(X).support_.tolist() == rows.tolist()
+        assert len(dc.MiniBatchKernelKMeans(4, **key).fit(X).support_) == 4
+    assert chosen["most"] == (trials or 3)
+
+
+def test_one_candidate_is_drawn_in_proportion_to_its_squared_distance():
+    places = np.array([0.0, 0.0, 1.0, 2.0, 4.0])
+    K, weights, n = np.outer(places, places), np.array([1.0, 0.0, 0.0, 0.0, 0.0]), 4000
+    found = np.zeros(5)
+    for seed in range(n):
+        first = kernel_kmeans_plusplus(
+            lambda which: K[:, which], np.diag(K), weights, 1, seed, n_local_trials=1
+        )
+        assert first.tolist() == [0]
+        weighted = np.where(np.arange(5) == 0, 1e9, 1.0)  # the first is row 0 again
+        rows = kernel_kmeans_plusplus(
+            lambda which: K[:, which], np.diag(K), weighted, 2, seed, n_local_trials=1
+        )
+        found[rows[1]] += 1
+    np.testing.assert_allclose(found / n, places**2 / 21.0, atol=0.03)
 
 
 def test_inertia_never_rises():

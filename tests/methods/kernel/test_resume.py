@@ -40,6 +40,10 @@ FITS: dict[str, tuple[Any, dict[str, Any]]] = {
         dc.MiniBatchKernelKMeans,
         {**STEPS, "n_init": 3, "init": "random", "learning_rate": "count", "max_iter": 5},
     ),
+    "batches, drawn again": (
+        dc.MiniBatchKernelKMeans,
+        {**STEPS, "replacement": True, "n_local_trials": 1, "truncation": 60},
+    ),
     "batches, given": (dc.MiniBatchKernelKMeans, {**STEPS, "init": X[:K], "truncation": 60}),
     "batches, all": (
         dc.MiniBatchKernelKMeans,

@@ -56,6 +56,26 @@ def sources(stored):
     }
 
 
+@pytest.mark.parametrize("kind", ROOMS)
+def test_with_replacement_rows_are_drawn_independently(stored, kind):
+    url = X if kind == "memory" else stored
+    options = {"room_bytes": ROOMS[kind], "replacement": True}
+    with Batches(dc.open_dataset(url), 130, 0, **options) as batches:
+        found = drawn(batches, 4 * N // 130)
+        assert "with replacement" in batches.notice or kind not in ("pools", "few groups")
+    counts = np.bincount(np.concatenate(found), minlength=N)
+    expected = N * np.exp(-4.0) * 4.0 ** np.arange(8) / np.array([1, 1, 2, 6, 24, 120, 720, 5040])
+    share = np.bincount(counts, minlength=8)[:8]
+    np.testing.assert_allclose(share, expected, atol=5 * np.sqrt(N) / 2)
+    with Batches(dc.open_dataset(url), 130, 0, skipped=40, **options) as later:
+        assert np.array_equal(drawn(later, 1)[0], found[40])
+
+
+def test_with_replacement_a_batch_may_be_larger_than_the_dataset():
+    with Batches(dc.open_dataset(X[:7]), 100, 0, replacement=True) as batches:
+        assert len(batches.next()) == 100
+
+
 @pytest.mark.parametrize("kind", ["memory", "read once", "pools", "few groups"])
 def test_every_row_comes_once_a_pass(stored, kind):
     with sources(stored)[kind] as batches:

@@ -6,8 +6,9 @@ windows of the last batches (Algorithm 2, `daskcluster.methods.kernel.minibatch.
 independent of n, or as inner products with all rows (Algorithm 1,
 `daskcluster.methods.kernel.minibatch.recursion`).
 
-Differences from the paper: batches are drawn without replacement, pass after pass; a fit stops early when
-a step improves its own batch by *less* than tol (the paper's test has the other sign).
+Differences from the paper: batches are drawn without replacement, pass after pass, unless ``replacement``
+asks for the paper's draws; a fit stops early when a step improves its own batch by *less* than tol (the
+paper's test has the other sign).
 """
 
 from __future__ import annotations

@@ -39,6 +39,9 @@ class MiniBatchKernelKMeans(KernelEstimator):
         Further arguments of a callable kernel.
     batch_size : int >= 1
         Rows per step.
+    replacement : bool
+        Draw the rows of a batch independently, as the paper does, so that it may hold a row several times
+        (and more rows than there are). By default every row comes once a pass.
     truncation : int >= 1, None or False
         tau: a centre consists of the latest batches that together have at least tau of its rows, so of at
         most tau + batch_size rows. None keeps all batches (Algorithm 1); each step is then a pass over
@@ -55,6 +58,9 @@ class MiniBatchKernelKMeans(KernelEstimator):
     init : {"k-means++", "random"}, array
         How to choose the rows of a random sample whose images are the initial centres; or rows (k, d); or,
         with a precomputed kernel, row numbers (k,).
+    n_local_trials : int >= 1, optional
+        Candidates per centre of greedy k-means++; 1 is plain k-means++, as in the paper. By default
+        2 + log(k), rounded down.
     n_init : int >= 1 or "auto"
         Number of starts, each with other batches; the one with the lowest inertia on all rows is kept.
         "auto" is one. Every start takes about the same time.
@@ -100,11 +106,12 @@ class MiniBatchKernelKMeans(KernelEstimator):
     and the batches as in `daskcluster.MiniBatchKMeans`; with ``truncation=None``, all batches and 16 n k
     bytes.
 
-    B. Jourdan and G. Schwartzman, "Mini-batch kernel k-means" (2024), Algorithms 1 and 2. Batches are
-    drawn without replacement, pass after pass, as in `daskcluster.MiniBatchKMeans`. Signs and indices in
-    the paper that disagree with its derivation are corrected. Negative squared distances, which come from
-    rounding or from a matrix that is not a Mercer kernel, count as zero. The centre of a cluster without
-    rows in a batch does not move.
+    B. Jourdan and G. Schwartzman, "Mini-batch kernel k-means" (2024), Algorithms 1 and 2. By default
+    batches are drawn without replacement, pass after pass, as in `daskcluster.MiniBatchKMeans`.
+    ``replacement=True``, ``normalize_truncated=False``, ``n_local_trials=1`` and ``init_size=n`` follow the
+    paper to the letter. Signs and indices in the paper that disagree with its derivation are corrected.
+    Negative squared distances, which come from rounding or from a matrix that is not a Mercer kernel,
+    count as zero. The centre of a cluster without rows in a batch does not move.
 
     Examples
     --------
@@ -132,11 +139,13 @@ class MiniBatchKernelKMeans(KernelEstimator):
         coef0: float = 1.0,
         kernel_params: dict[str, Any] | None = None,
         batch_size: int = 1024,
+        replacement: bool = False,
         truncation: int | None = 200,
         normalize_truncated: bool = True,
         cut_batches: bool = False,
         learning_rate: str = "sqrt",
         init: Any = "k-means++",
+        n_local_trials: int | None = None,
         n_init: int | str = "auto",
         init_size: int | None = None,
         max_iter: int = 200,
@@ -156,11 +165,13 @@ class MiniBatchKernelKMeans(KernelEstimator):
         self.coef0 = coef0
         self.kernel_params = kernel_params
         self.batch_size = batch_size
+        self.replacement = replacement
         self.truncation = truncation
         self.normalize_truncated = normalize_truncated
         self.cut_batches = cut_batches
         self.learning_rate = learning_rate
         self.init = init
+        self.n_local_trials = n_local_trials
         self.n_init = n_init
         self.init_size = init_size
         self.max_iter = max_iter

@@ -127,7 +127,7 @@ class MiniBatchKernelFit(Fit):
             best = self._evaluated(rows, self._ended(rows, gram, kept))
         for start in range(0 if resumed is None else resumed.start, self.restarts):
             end = self._made(rows, gram, resumed or BatchKernelState(start, best=kept))
-            size = min(self.estimator.batch_size, self.dataset.n_rows)
+            size = rows_per_step(self.dataset.n_rows, vars(self.estimator))
             self.passes += -(-end.state.n_steps * size // self.dataset.n_rows)
             evaluated = self._evaluated(rows, end)
             if self.restarts > 1:
@@ -200,6 +200,7 @@ class MiniBatchKernelFit(Fit):
             room_bytes=self.room_bytes,
             least_rows=self._sample_rows(),
             skipped=skipped,
+            replacement=bool(self.estimator.replacement),
         )
 
     def _sample(self, batches: Batches, gram: GramFunction, key: Key) -> GramBatch:
@@ -251,7 +252,14 @@ class MiniBatchKernelFit(Fit):
             points, m = sample.points(which, gram), len(which)
             return GramSums(gram, points, np.ones(m), np.arange(m), m)(sample.rows)
 
-        return kernel_kmeans_plusplus(columns, sample.diagonal, sample.weights, k, seed)
+        return kernel_kmeans_plusplus(
+            columns,
+            sample.diagonal,
+            sample.weights,
+            k,
+            seed,
+            n_local_trials=self.estimator.n_local_trials,
+        )
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
@@ -326,7 +334,14 @@ class MiniBatchKernelFit(Fit):
         estimator, n = self.estimator, self.dataset.n_rows
         if self.truncation is None:
             return min(n, max(1, estimator.max_iter) * estimator.batch_size)
-        return min(n, estimator.n_clusters * (self.truncation + estimator.batch_size))
+        most = estimator.n_clusters * (self.truncation + estimator.batch_size)
+        return most if estimator.replacement else min(n, most)
+
+
+def rows_per_step(n_rows: int, parameters: Mapping[str, Any]) -> int:
+    """Return the number of rows of a batch."""
+    size = int(parameters["batch_size"])
+    return size if parameters["replacement"] else min(size, n_rows)
 
 
 def norms_of(first: list[Points], gram: GramFunction, dataset: Dataset) -> np.ndarray:

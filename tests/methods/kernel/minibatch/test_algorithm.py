@@ -20,8 +20,8 @@ def blobs(n=300, d=4, seed=0):
     return rng.normal(size=(6, d))[rng.integers(0, 6, n)] * 2 + rng.normal(size=(n, d))
 
 
-def drawn(X, b, steps, seed=7):
-    with Batches(dc.open_dataset(X), b, seed) as batches:
+def drawn(X, b, steps, seed=7, *, replacement=False):
+    with Batches(dc.open_dataset(X), b, seed, replacement=replacement) as batches:
         return [batches.next().listed.copy() for _ in range(steps)]
 
 
@@ -49,6 +49,9 @@ CASES = {
     "a window of one batch": {"truncation": 1},
     "cut batches": {"truncation": 40, "cut_batches": True},
     "cut batches as printed": {"truncation": 15, "cut_batches": True, "normalize_truncated": False},
+    "with replacement": {"truncation": 40, "replacement": True},
+    "with replacement, cut": {"truncation": 40, "replacement": True, "cut_batches": True},
+    "recursion with replacement": {"truncation": None, "replacement": True},
     "a window that never fills": {"truncation": 10_000},
 }
 
@@ -62,7 +65,7 @@ def test_centres_have_the_coefficients_of_the_definition(name, weighted):
     wanted = reference.minibatch(
         reference.gram(X, X, gamma=GAMMA),
         FIRST,
-        drawn(X, 64, 9),
+        drawn(X, 64, 9, replacement=options.get("replacement", False)),
         options.get("learning_rate", "sqrt"),
         weights,
         options["truncation"],
@@ -92,6 +95,14 @@ def test_the_linear_kernel_without_truncation_is_plain_mini_batch(rate):
         plain.partial_fit(X[rows])
     np.testing.assert_allclose(coefficients(model, len(X)) @ X, plain.cluster_centers_, atol=1e-9)
     np.testing.assert_array_equal(model.labels_, plain.predict(X))
+
+
+def test_a_batch_with_replacement_may_have_more_rows_than_there_are():
+    X = blobs(40)
+    first, options = X[:4], {"replacement": True, "random_state": 7, "gamma": GAMMA}
+    model = dc.MiniBatchKernelKMeans(4, batch_size=100, init=first, max_iter=3, **options).fit(X)
+    assert [record["batch_size"] for record in model.history_] == [100] * 3
+    assert model.passes_ == pytest.approx(8 + 1), "300 rows of steps, and the pass for labels"
 
 
 def test_windows_hold_between_tau_and_tau_plus_b_points():
