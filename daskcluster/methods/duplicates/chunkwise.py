@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_bad
-from daskcluster.methods.duplicates.kernels.bounds import most_level, padded
+from daskcluster.methods.duplicates.kernels.bounds import most_level, padded, whole_lines
 from daskcluster.methods.duplicates.kernels.rows import hash_rows, quantize
 
 DESCRIBED = np.dtype([("cell", np.int32), ("distance", np.float64), ("hash", np.uint64)])
@@ -86,12 +88,14 @@ class Block:
         Coordinates on axes.
     levels : ndarray of shape (n, 4 q), int8
         All features.
-    described : ndarray of shape (7, n), float64
-        Of heads, then of all features: lengths, lengths after quantizing, and lengths of what it takes; at
-        last half of the squared length that the axes leave.
+    described : ndarray of shape (9, n), float64
+        Of heads, then of all features: lengths, lengths after quantizing, and lengths of what it takes;
+        half of the squared length that the axes leave; sums of the levels of heads, and of `levels` in
+        whole lines.
     starts : ndarray of shape (k + 1,), int64
         Where the rows that reach each cell begin in `members`. All rows reach their own cell.
     members : ndarray of shape (m,), int32
+        By the distance to the bisector with the cell; those of the own cell by that to its centre.
     squares : ndarray of shape (m,), float32 or float64
         Squared distances of these rows to the centre of the cell.
     numbers : ndarray of shape (5,), float64
@@ -117,9 +121,9 @@ class Block:
         return np.diff(self.starts) > 0
 
     def reaching(self, cell: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows that reach a cell, and their squared distances to its centre, float64."""
+        """Return the rows that reach a cell, and their squared distances to its centre."""
         first, last = self.starts[cell], self.starts[cell + 1]
-        return self.members[first:last], self.squares[first:last].astype(np.float64)
+        return self.members[first:last], self.squares[first:last]
 
 
 @dataclass(frozen=True)
@@ -193,22 +197,44 @@ def prepare_block(rows: np.ndarray, cell: int, cells: Cells, rule: Rule) -> Bloc
         row, column = np.nonzero(near)
         squares = lengths[part][row] + cells.squares[column] - 2.0 * products[row, column]
         parts.append((row + first, column, squares))
-    members, column, squares = (np.concatenate(each) for each in zip(*parts, strict=True))
-    order = np.argsort(column, kind="stable")
-    starts = np.searchsorted(column[order], np.arange(len(cells.centres) + 1))
     about = X - cells.centres[cell]
     heads = about if not cells.axes.shape[1] else about @ cells.axes
     head_levels, head_step, head_lengths = _quantized(heads, _LEAST_STEP * largest)
     levels, step, own_lengths = _quantized(about, _LEAST_STEP * largest)
     # Projections and the axes themselves are rounded, which `error` covers.
     left = 0.5 * np.maximum(0.0, own_lengths[0] ** 2 - head_lengths[0] ** 2 / ROUNDING**4)
-    described = np.concatenate([head_lengths, own_lengths, left[None]])
+    whole = whole_lines(levels.shape[1])
+    sums = [each.sum(axis=1, dtype=np.float64)[None] for each in (head_levels, levels[:, :whole])]
+    described = np.concatenate([head_lengths, own_lengths, left[None], *sums])
     lengths = own_lengths[0]
+    members, column, squares = (np.concatenate(each) for each in zip(*parts, strict=True))
+    squares = squares.astype(X.dtype)
+    order, starts = _by_cell(column, len(cells.centres))
+    members, squares = members[order].astype(np.int32), squares[order]
+    keys = squares - np.square(lengths)[members]
+    own = slice(starts[cell], starts[cell + 1])
+    keys[own] = lengths[members[own]]
+    order = np.concatenate(
+        [np.argsort(part, kind="stable") + at for part, at in _parts(keys, starts)]
+    )
     numbers = head_step, step, error, float(lengths.min()) / ROUNDING**2, float(lengths.max())
     return Block(
-        head_levels, levels, described, starts.astype(np.int64), members[order].astype(np.int32),
-        squares[order].astype(X.dtype), np.array(numbers),
+        head_levels, levels, described, starts, members[order], squares[order], np.array(numbers)
     )  # fmt: skip
+
+
+def _by_cell(column: np.ndarray, n_cells: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the stable order by cell, and where each cell begins in it, int64 (n_cells + 1,)."""
+    starts = np.zeros(n_cells + 1, np.int64)
+    np.cumsum(np.bincount(column, minlength=n_cells), out=starts[1:])
+    # 16 bits are sorted in linear time.
+    small = column.astype(np.min_scalar_type(n_cells))
+    return np.argsort(small, kind="stable"), starts
+
+
+def _parts(keys: np.ndarray, starts: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    for first, last in pairwise(starts.tolist()):
+        yield keys[first:last], first
 
 
 def least_gaps(block: Block, cell: int, cells: Cells) -> np.ndarray:

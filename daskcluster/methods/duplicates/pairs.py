@@ -15,11 +15,19 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from daskcluster.methods.duplicates.chunkwise import ROUNDING, Block, Rule, computed_list
-from daskcluster.methods.duplicates.kernels.bounds import FineBounds, IntegerBounds, integer_tile
+from daskcluster.methods.duplicates.kernels.bounds import (
+    IntegerBounds,
+    Levels,
+    Meeting,
+    bias,
+    integer_tile,
+)
+from daskcluster.methods.duplicates.kernels.meeting import meet
 from daskcluster.methods.duplicates.kernels.rows import connect, unconnected, verify
 
 _SLICE_ROWS = 512
@@ -45,24 +53,64 @@ class Side:
     block: Block
     load: Callable[[], np.ndarray]
 
-    def sorted(self, cell: int, between: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the rows that reach a cell, their squared distances to its centre, and keys; by key.
-
-        The key is the distance to the bisector of the two centres, `between` apart; in their own cell, that
-        to its centre.
-        """
-        which, squares = self.block.reaching(cell)
-        lengths = self.block.described[3, which]
-        keys = lengths
-        if cell != self.cell and between > 0.0:
-            keys = (squares - lengths * lengths) / (2.0 * between)
-        order = np.argsort(keys, kind="stable")
-        return which[order], squares[order], keys[order]
-
     @cached_property
     def rows(self) -> np.ndarray:
         """The rows as they are stored, (n, d)."""
         return self.load()
+
+    @cached_property
+    def as_rows(self) -> Levels:
+        """Levels of the rows."""
+        return self._levels(bias())
+
+    @cached_property
+    def as_points(self) -> Levels:
+        """Levels of the points that rows of another block are compared with."""
+        return self._levels(0)
+
+    def _levels(self, added: int) -> Levels:
+        block = self.block
+        return Levels.of(block.heads, block.levels, block.described[7:], added)
+
+
+class Gap(NamedTuple):
+    """What is known of the cells of two blocks.
+
+    Attributes
+    ----------
+    between : float
+        Distance of their centres.
+    half : float
+        Half of the largest squared distance of close rows and of that of the centres.
+    error : float
+        What half of squared distances may be off by.
+    slack : float
+        Sum of the distances to the bisector of two close rows, at most; in one cell, the difference of
+        their distances to its centre.
+    own, same : bool
+        The two are in one cell; they are one block.
+    """
+
+    between: float
+    half: float
+    error: float
+    slack: float
+    own: bool
+    same: bool
+
+    @classmethod
+    def of(cls, a: Side, b: Side, between: float, rule: Rule, *, same: bool) -> Gap:
+        """Return the gap between two blocks."""
+        error = float(a.block.numbers[2] + b.block.numbers[2])
+        half = 0.5 * (between * between + rule.radius * rule.radius * ROUNDING)
+        longest = max(float(a.block.numbers[4]), float(b.block.numbers[4]))
+        slack = 1e-5 * longest + rule.radius
+        own = a.cell == b.cell
+        if not own and between > 0.0:
+            # Keys err by the rounding of squared distances, and of lengths that are rounded up.
+            lengths = float(a.block.numbers[4] + b.block.numbers[4])
+            slack = (2.0 * error + 1e-5 * lengths * lengths) / between + rule.radius * ROUNDING
+        return cls(between, half, error, slack, own, same)
 
 
 @dataclass(frozen=True)
@@ -73,102 +121,67 @@ class _Bounds:
     of heads and with those of all features.
     """
 
-    which: tuple[np.ndarray, np.ndarray]
-    a: Block
-    b: Block
-    limits: tuple[np.ndarray, ...]
-    firsts: tuple[np.ndarray, ...]
-    windows: tuple[np.ndarray, np.ndarray]
-    triangular: bool
+    a: Side
+    b: Side
+    meeting: Meeting
+    most: float
 
     @classmethod
     def of(cls, a: Side, b: Side, between: float, rule: Rule, *, same: bool) -> _Bounds:
         """Return the bounds of the rows of `a` and the points of `b`."""
-        (i, to_b, near), (j, to_a, close) = a.sorted(b.cell, between), b.sorted(a.cell, between)
-        windows = _windows(near, close, a, b, between, rule)
-        if same:
-            windows = windows[0], np.minimum(windows[1], np.arange(len(i)))
+        (i, to_b), (j, to_a) = a.block.reaching(b.cell), b.block.reaching(a.cell)
+        windows = np.empty((2, len(i)), np.int64)
+        limits, firsts = np.empty((2, len(i))), np.empty((2, len(j)))
+        n, m, most = meet(
+            (i, to_b, a.block.described), (j, to_a, b.block.described),
+            Gap.of(a, b, between, rule, same=same), windows, limits, firsts,
+        )  # fmt: skip
         # Those with the largest keys may meet nothing.
-        met = np.flatnonzero(windows[0] < windows[1])
-        n, m = (int(met[-1]) + 1, int(windows[1].max())) if len(met) else (0, 0)
-        windows = windows[0][:n], windows[1][:n]
-        (i, to_b), (j, to_a) = (i[:n], to_b[:n]), (j[:m], to_a[:m])
-        half = 0.5 * (between * between + rule.radius * rule.radius * ROUNDING)
-        error = a.block.numbers[2] + b.block.numbers[2]
-        ours, theirs = a.block.described[:, i], b.block.described[:, j]
-        wanted, given = 0.5 * (to_b - half) - error, -0.5 * (to_a - half)
-        limits, firsts = [], []
-        for first, left in ((0, 1.0), (3, 0.0)):
-            # |u - u'| |v'| + |u| |v - v'|, and what the axes leave: |t| |s| <= (t^2 + s^2) / 2.
-            longest, quantized = (
-                float(each.max(initial=0.0)) for each in (ours[first], theirs[first + 1])
-            )
-            limits.append(wanted - ours[first + 2] * quantized - left * ours[6])
-            firsts.append(given + theirs[first + 2] * longest + left * theirs[6])
-        return cls((i, j), a.block, b.block, (*limits,), (*firsts,), windows, same)
+        scales = (
+            float(a.block.numbers[0] * b.block.numbers[0]),
+            float(a.block.numbers[1] * b.block.numbers[1]),
+        )
+        meeting = Meeting((i[:n], j[:m]), windows, limits, firsts, scales, same)
+        return cls(a, b, meeting, most)
+
+    @property
+    def which(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows and points that are compared."""
+        rows, points = self.meeting.which
+        return rows, points
 
     def candidates(self) -> Iterator[np.ndarray]:
         """Yield candidates as pairs (m, 2) of positions in `which`."""
         if not len(self.which[0]):
             return
-        scale = float(self.a.numbers[0] * self.b.numbers[0])
-        most = max(float(np.abs(each[0]).max()) for each in (self.limits, self.firsts))
-        is_small = most < _MOST_INTEGER * scale and self.a.levels.shape[1] < _MOST_FEATURES
-        if integer_tile()[1] and is_small:
-            yield from self._by_integers(scale)
+        is_small = self.most < _MOST_INTEGER * self.meeting.scales[0]
+        if integer_tile()[1] and is_small and self.a.block.levels.shape[1] < _MOST_FEATURES:
+            yield from self._by_integers()
         else:
             yield from self._by_products()
 
-    def _by_integers(self, scale: float) -> Iterator[np.ndarray]:
-        (i, j), n = self.which, len(self.which[0])
-        fine = FineBounds(
-            self.a.levels, self.limits[1], self.b.levels, self.firsts[1], self.which,
-            float(self.a.numbers[1] * self.b.numbers[1]),
-        )  # fmt: skip
-        bounds = IntegerBounds(
-            self.a.heads[i], self.limits[0] / scale, self.b.heads[j], self.firsts[0] / scale, fine,
-            self.windows,
-        )  # fmt: skip
-        room, start = np.empty((max(_ROOM, bounds.room), 2), np.int32), 0
+    def _by_integers(self) -> Iterator[np.ndarray]:
+        n, start = len(self.which[0]), 0
+        bounds = IntegerBounds(self.a.as_rows, self.b.as_points, self.meeting)
+        room = np.empty((max(_ROOM, bounds.room), 2), np.int32)
         while start < n:
-            found, start = bounds.candidates(start, triangular=self.triangular, found=room)
+            found, start = bounds.candidates(start, room)
             yield found
 
     def _by_products(self) -> Iterator[np.ndarray]:
         # Bounds of all features in float32: sums of products of levels err by their number, relatively.
-        sides = zip((self.a, self.b), self.which, strict=True)
+        sides = zip((self.a.block, self.b.block), self.which, strict=True)
         ours, theirs = (side.levels[which].astype(np.float32) for side, which in sides)
         lengths = [math.sqrt(float(np.square(each).sum(axis=1).max())) for each in (ours, theirs)]
         slack = ours.shape[1] * 2.0**-22 * lengths[0] * lengths[1]
-        scale = float(self.a.numbers[1] * self.b.numbers[1])
+        scale, limits = self.meeting.scales[1], self.meeting.limits[1, : len(ours)]
+        firsts = self.meeting.firsts[1, : len(theirs)]
         for first in range(0, len(ours), _SLICE_ROWS):
             part = slice(first, first + _SLICE_ROWS)
-            bounds = scale * ((ours[part] @ theirs.T).astype(np.float64) + slack) + self.firsts[1]
-            pairs = np.argwhere(bounds >= self.limits[1][part, None]).astype(np.int32)
+            bounds = scale * ((ours[part] @ theirs.T).astype(np.float64) + slack) + firsts
+            pairs = np.argwhere(bounds >= limits[part, None]).astype(np.int32)
             pairs[:, 0] += first
-            yield pairs[pairs[:, 1] < pairs[:, 0]] if self.triangular else pairs
-
-
-def _windows(
-    ours: np.ndarray, theirs: np.ndarray, a: Side, b: Side, between: float, rule: Rule
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return first and end of the points, by `theirs`, that may be close to each row, by its key in `ours`.
-
-    On the line through two centres, a row and a point on different sides of the bisector are as far apart
-    as the sum of their distances to it; in one cell, distances to its centre differ by no more than that
-    of two rows.
-    """
-    error = float(a.block.numbers[2] + b.block.numbers[2])
-    if a.cell == b.cell:
-        slack = 1e-5 * max(float(ours[-1]), float(theirs[-1])) + rule.radius
-        return np.searchsorted(theirs, ours - slack), np.searchsorted(theirs, ours + slack, "right")
-    nothing = np.zeros(len(ours), np.int64)
-    if not between > 0.0:
-        return nothing, nothing + len(theirs)
-    # Keys err by the rounding of squared distances, and of lengths that are rounded up.
-    lengths = float(a.block.numbers[4] + b.block.numbers[4])
-    slack = (2.0 * error + 1e-5 * lengths * lengths) / between + rule.radius * ROUNDING
-    return nothing, np.searchsorted(theirs, slack - ours, "right")
+            yield pairs[pairs[:, 1] < pairs[:, 0]] if self.meeting.triangular else pairs
 
 
 def close_pairs(

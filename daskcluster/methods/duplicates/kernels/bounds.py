@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.dot_product import LEVELS, QUAD, best_dot
+from daskcluster.kernels.dot_product import LEVELS, LINE, QUAD, best_dot, product_of_lines
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panel_maxima import lowest_bit, rows_reaching
 from daskcluster.kernels.panels import Tile, scores_in_panel, vector_width
@@ -51,39 +51,107 @@ def most_level() -> int:
 
 
 @cache
-def _candidates_kernel(tile: Tile, dot: int) -> Any:
+def bias() -> int:
+    """Return what is added to a level before an instruction takes it as a row's."""
+    levels = LEVELS[integer_tile()[1]]
+    return (levels.row + 1) // 2 - levels.shift
+
+
+class Levels(NamedTuple):
+    """Levels of the rows of a block, as the kernel takes them.
+
+    Attributes
+    ----------
+    heads : ndarray of shape (n, p), int32
+        Four levels of coordinates each. Of rows, `bias` is added.
+    lines : ndarray of shape (n * q,), int32
+        Those of all features.
+    plain : ndarray of shape (n, 4 q), int8
+        The same without `bias`.
+    sums : ndarray of shape (2, n), float64
+        Sums of levels: of heads, and of whole lines of all features.
+    """
+
+    heads: Any
+    lines: Any
+    plain: Any
+    sums: Any
+
+    @classmethod
+    def of(cls, heads: np.ndarray, levels: np.ndarray, sums: np.ndarray, added: int) -> Levels:
+        """Return the levels of a block, with `added` on heads and lines."""
+        each = (heads, levels) if not added else tuple(
+            (array.view(np.uint8) + np.uint8(added)) for array in (heads, levels)
+        )  # fmt: skip
+        head, lines = (np.ascontiguousarray(array).view(np.int32) for array in each)
+        return cls(*map(read_only, (head, lines.reshape(-1), levels, sums)))
+
+
+def whole_lines(n_levels: int) -> int:
+    """Return how many levels of a row are in whole lines of integers."""
+    return n_levels // (LINE * QUAD) * LINE * QUAD
+
+
+class Meeting(NamedTuple):
+    """Rows and points that are compared.
+
+    Attributes
+    ----------
+    which : (ndarray of shape (n,), ndarray of shape (m,)), int32
+        Rows and points, in the order of the windows.
+    windows : ndarray of shape (2, n), int64
+        First and end of the points that are compared with each row; blocks of rows are compared with more.
+    limits, firsts : ndarray of shape (2, n), (2, m), float64
+        The product of the levels plus the first term of the point has to reach the limit of the row; of
+        heads, in units of the product at most 2^29 on both sides of zero, and of all features.
+    scales : (float, float)
+        Of the products of heads, and of all features.
+    triangular : bool
+        Rows and points are the same, and the point comes before the row.
+    """
+
+    which: Any
+    windows: Any
+    limits: Any
+    firsts: Any
+    scales: tuple[float, float]
+    triangular: bool
+
+
+@cache
+def _candidates_kernel(tile: Tile, dot: int, added: int) -> Any:
     height, vectors, width = tile.height, tile.vectors, tile.width
     block = vectors * width
 
-    shape = height, vectors, width, dot
+    shape = height, vectors, width, dot, added
 
-    def candidates(coarse, fine, windows, triangular, start, found):  # type: ignore[no-untyped-def]
+    def candidates(rows, points, meeting, start, found):  # type: ignore[no-untyped-def]
         # OUT: found (m, 2). Return how many candidates, and the row that comes next.
-        (rows, limits, points, firsts), n_found = coarse, 0
-        (n, features), n_points = rows.shape, points.shape[0]
+        n, n_points = meeting.which[0].shape[0], meeting.which[1].shape[0]
+        features, n_found = rows.heads.shape[1], 0
         n_panels = -(-n_points // height)
-        panels = aligned(n_panels * (features + 1) * height, rows)
-        _fill_panels(points, firsts, panels, height)
-        words = aligned(_BLOCKS * features * block, rows)
-        maxima = aligned(_BLOCKS * n_panels * block, rows)
-        asked, scores = aligned(block, rows), np.empty(2 * height, np.int32)
+        panels = aligned(n_panels * (features + 1) * height, rows.heads)
+        _fill_panels(points, meeting, panels, shape)
+        words = aligned(_BLOCKS * features * block, rows.heads)
+        maxima = aligned(_BLOCKS * n_panels * block, rows.heads)
+        asked, scores = aligned(block, rows.heads), np.empty(2 * height, np.int32)
+        windows = np.empty((_BLOCKS, 2), np.int64)
         while start < n:
             here = min(_BLOCKS, -(-(n - start) // block))
-            _pack(rows, start, here, words, block)
-            _score(
-                words, panels, (features, n_panels), windows, start // block, here, maxima, shape
-            )
+            _pack(rows.heads, meeting, start, here, words, windows, shape)
+            _score(words, panels, (features, n_panels), windows, here, maxima, shape)
             for b in range(here):
                 if n_found + block * n_points > found.shape[0]:
                     return n_found, start
                 for r in range(block):
-                    asked[r] = limits[start + r] if start + r < n else NEVER
-                window, room = windows[start // block], (asked, scores, found)
-                sizes = features, n_panels, n_points
-                block_of = words, panels, maxima, b
-                n_found = _look(
-                    block_of, start, sizes, window, fine, triangular, room, n_found, shape
-                )
+                    asked[r] = NEVER
+                    if start + r < n:
+                        limit = meeting.limits[0, start + r] / meeting.scales[0]
+                        # Down for limits and up for first terms, so that no candidate is missed.
+                        asked[r] = np.int32(np.floor(limit) - 1.0)
+                sizes, room = (features, n_panels), (asked, scores, found)
+                block_of = words, panels, maxima, b, windows
+                n_found = _look(block_of, start, sizes, rows, points, meeting, room, n_found, shape)
                 start += block
         return n_found, n
 
@@ -91,14 +159,14 @@ def _candidates_kernel(tile: Tile, dot: int) -> Any:
 
 
 @kernel
-def _score(words, panels, sizes, windows, ahead, here, maxima, shape):  # type: ignore[no-untyped-def]
+def _score(words, panels, sizes, windows, here, maxima, shape):  # type: ignore[no-untyped-def]
     """OUT: maxima: the largest bound of each row of some blocks in each panel of the block's window."""
-    (features, n_panels), (height, vectors, width, dot) = sizes, shape
+    (features, n_panels), (height, vectors, width, dot, _) = sizes, shape
     block, size = vectors * width, (features + 1) * height
     group = max(1, _GROUP_BYTES // (4 * size))
     for low in range(0, n_panels, group):
         for b in range(here):
-            first, last = windows[ahead + b]
+            first, last = windows[b]
             for p in range(max(low, first), min(low + group, last)):
                 panel_maxima_tile(
                     words, b * features * block, panels, p * size, features,
@@ -107,16 +175,16 @@ def _score(words, panels, sizes, windows, ahead, here, maxima, shape):  # type: 
 
 
 @kernel
-def _look(block_of, start, sizes, window, fine, triangular, room, n_found, shape):  # type: ignore[no-untyped-def]
+def _look(block_of, start, sizes, rows, points, meeting, room, n_found, shape):  # type: ignore[no-untyped-def]
     """OUT: found: pairs of a block whose bounds of both kinds reach the limit; return their number.
 
-    `block_of` is (words, panels, maxima, number of the block in them), `room` is (limits of the rows,
-    scores of a panel, found).
+    `block_of` is (words, panels, maxima, number of the block in them, windows), `room` is (limits of the
+    rows, scores of a panel, found).
     """
-    (words, panels, maxima, b), (features, n_panels, n_points) = block_of, sizes
-    (asked, scores, found), (height, vectors, width, dot) = room, shape
-    block, size = vectors * width, (features + 1) * height
-    for p in range(window[0], window[1]):
+    (words, panels, maxima, b, windows), (features, n_panels) = block_of, sizes
+    (asked, scores, found), (height, vectors, width, dot, _) = room, shape
+    block, size, n_points = vectors * width, (features + 1) * height, len(meeting.which[1])
+    for p in range(windows[b, 0], windows[b, 1]):
         mask = rows_reaching(maxima, (b * n_panels + p) * block, asked, vectors, width)
         while mask != 0:
             r = lowest_bit(mask)
@@ -128,69 +196,60 @@ def _look(block_of, start, sizes, window, fine, triangular, room, n_found, shape
             while reaching != 0:
                 point = p * height + lowest_bit(reaching)
                 reaching &= reaching - 1
-                is_new = point < start + r or not triangular
-                if point < n_points and is_new and _reaches(fine, start + r, point):
+                if point >= n_points or (meeting.triangular and point >= start + r):
+                    continue
+                if _reaches(rows, points, meeting, start + r, point, shape):
                     found[n_found, 0], found[n_found, 1] = start + r, point
                     n_found += 1
     return n_found
 
 
 @kernel
-def _reaches(fine, row, point):  # type: ignore[no-untyped-def]
+def _reaches(rows, points, meeting, row, point, shape):  # type: ignore[no-untyped-def]
     """Return whether the bound of all features reaches the limit."""
-    levels, limits, others, firsts, which, scale = fine
-    total, ours, theirs = np.int32(0), levels[which[0][row]], others[which[1][point]]
-    for t in range(ours.shape[0]):
-        total += np.int32(ours[t]) * np.int32(theirs[t])
-    return scale * total >= limits[row] - firsts[point]
+    (_, _, _, dot, added), n_levels = shape, rows.plain.shape[1]
+    r, s = meeting.which[0][row], meeting.which[1][point]
+    size, whole = n_levels // QUAD, n_levels // (LINE * QUAD) * LINE
+    total = np.int32(0)
+    if whole > 0:
+        total = product_of_lines(rows.lines, r * size, points.lines, s * size, whole, dot)
+        total -= np.int32(added * points.sums[1, s])
+    for t in range(QUAD * whole, n_levels):
+        total += np.int32(rows.plain[r, t]) * np.int32(points.plain[s, t])
+    return meeting.scales[1] * total >= meeting.limits[1, row] - meeting.firsts[1, point]
 
 
 @kernel
-def _fill_panels(points, firsts, panels, height):  # type: ignore[no-untyped-def]
-    n, features = points.shape
+def _fill_panels(points, meeting, panels, shape):  # type: ignore[no-untyped-def]
+    height, added, which = shape[0], shape[4], meeting.which[1]
+    n, features = which.shape[0], points.heads.shape[1]
     size = (features + 1) * height
     panels[:] = 0
     for i in range(-(-n // height) * height):
         at = i // height * size + i % height
-        panels[at] = firsts[i] if i < n else -NEVER
+        panels[at] = -NEVER
         if i < n:
+            first = np.ceil(meeting.firsts[0, i] / meeting.scales[0]) + 1.0
+            panels[at] = np.int32(first - added * points.sums[0, which[i]])
             for t in range(features):
-                panels[at + (t + 1) * height] = points[i, t]
+                panels[at + (t + 1) * height] = points.heads[which[i], t]
 
 
 @kernel
-def _pack(rows, start, here, words, block):  # type: ignore[no-untyped-def]
-    n, features = rows.shape
+def _pack(heads, meeting, start, here, words, windows, shape):  # type: ignore[no-untyped-def]
+    """OUT: words: the rows of some blocks, one in each lane; windows: the panels that each block meets."""
+    height, block, which = shape[0], shape[1] * shape[2], meeting.which[0]
+    n, features = which.shape[0], heads.shape[1]
     for b in range(here):
+        least, most = meeting.windows[0, start + b * block], 0
         for r in range(block):
-            i = min(start + b * block + r, n - 1)
+            row = min(start + b * block + r, n - 1)
+            least = min(least, meeting.windows[0, row])
+            most = max(most, meeting.windows[1, row])
+            i = which[row]
             for t in range(features):
-                words[(b * features + t) * block + r] = rows[i, t]
-
-
-class FineBounds(NamedTuple):
-    """Levels of all features. A pair is a candidate if its bound reaches the limit.
-
-    Attributes
-    ----------
-    levels : ndarray of shape (n, m), int8
-    limits : ndarray of shape (r,), float64
-        Of the rows that are compared.
-    others : ndarray of shape (p, m), int8
-    firsts : ndarray of shape (q,), float64
-        Of the points that are compared.
-    which : (ndarray of shape (r,), ndarray of shape (q,)), int32
-        Which rows and points are compared.
-    scale : float
-        Of the products of levels.
-    """
-
-    levels: np.ndarray
-    limits: np.ndarray
-    others: np.ndarray
-    firsts: np.ndarray
-    which: tuple[np.ndarray, np.ndarray]
-    scale: float
+                words[(b * features + t) * block + r] = heads[i, t]
+        windows[b, 0], windows[b, 1] = least // height, -(-most // height)
 
 
 class IntegerBounds:
@@ -198,59 +257,21 @@ class IntegerBounds:
 
     Parameters
     ----------
-    rows, points : ndarray of shape (n, 4 q), (m, 4 q), int8
-        Levels, at most `most_level` on both sides of zero.
-    limits, firsts : ndarray of shape (n,), (m,), float64
-        The product of the levels plus the first term of the point has to reach the limit of the row. At
-        most 2^29 on both sides of zero.
-    fine : FineBounds
-        What candidates have to reach as well.
-    windows : (ndarray of shape (n,), ndarray of shape (n,)), int64
-        First and end of the points that are compared with each row; blocks of rows are compared with more.
+    rows, points : Levels
+        At most `most_level` on both sides of zero; those of rows with `bias`.
+    meeting : Meeting
     """
 
-    def __init__(
-        self,
-        rows: np.ndarray,
-        limits: np.ndarray,
-        points: np.ndarray,
-        firsts: np.ndarray,
-        fine: FineBounds,
-        windows: tuple[np.ndarray, np.ndarray],
-    ) -> None:
+    def __init__(self, rows: Levels, points: Levels, meeting: Meeting) -> None:
         tile, dot = integer_tile()
-        levels = LEVELS[dot]
-        # What is added to a level before an instruction takes it as a row's.
-        bias = (levels.row + 1) // 2 - levels.shift
-        sums = points.sum(axis=1, dtype=np.int64)
-        # Down for limits and up for first terms, so that no candidate is missed.
-        coarse = (
-            (rows.view(np.uint8) + np.uint8(bias)).view(np.int32),
-            (np.floor(limits) - 1.0).astype(np.int32),
-            np.ascontiguousarray(points).view(np.int32),
-            (np.ceil(firsts) + 1.0 - bias * sums).astype(np.int32),
-        )
-        self._coarse = tuple(map(read_only, coarse))
-        kept = [read_only(each) for each in fine[:4]]
-        self._fine = (*kept, tuple(map(read_only, fine.which)), float(fine.scale))
-        blocks = np.arange(0, len(rows), tile.rows)
-        least = np.minimum.reduceat(windows[0], blocks)
-        most = np.maximum.reduceat(windows[1], blocks)
-        self._windows = np.stack([least // tile.height, -(-most // tile.height)], axis=1)
-        self._kernel = _candidates_kernel(tile, dot)
-        self.room = tile.rows * len(points)
+        self._given = rows, points, meeting
+        self._kernel = _candidates_kernel(tile, dot, bias())
+        self.room = tile.rows * len(meeting.which[1])
         """Least pairs that `candidates` needs room for."""
 
-    def candidates(
-        self, start: int, *, triangular: bool, found: np.ndarray
-    ) -> tuple[np.ndarray, int]:
-        """Return pairs (m, 2) of rows from `start` on and points, and the row to continue with.
-
-        Rows and points are the same if `triangular`, and the point comes before the row then.
-        """
-        n, next_row = self._kernel(
-            self._coarse, self._fine, read_only(self._windows), triangular, start, found
-        )
+    def candidates(self, start: int, found: np.ndarray) -> tuple[np.ndarray, int]:
+        """Return pairs (m, 2) of rows from `start` on and points, and the row to continue with."""
+        n, next_row = self._kernel(*self._given, start, found)
         return found[:n], next_row
 
 
