@@ -82,15 +82,19 @@ def sklearn_mixture(estimator: Any) -> Any:
     check_is_fitted(estimator)
     means = np.array(estimator.to_model().centres, np.float64)
     k, d = means.shape
-    diagonal = estimator.covariance_type == "diag"
-    kind = "diag" if diagonal else "spherical"
+    kind = "spherical" if estimator.covariance_type == "isotropic" else estimator.covariance_type
     twin = GaussianMixture(k, covariance_type=kind, tol=float(estimator.tol))
     variances = np.asarray(estimator.covariances_, np.float64)
     twin.means_ = means
     twin.weights_ = np.array(estimator.weights_, np.float64) / np.sum(estimator.weights_)
-    twin.covariances_ = np.array(np.broadcast_to(variances, (k, d) if diagonal else (k,)))
-    twin.precisions_ = 1.0 / twin.covariances_
-    twin.precisions_cholesky_ = np.sqrt(twin.precisions_)
+    if kind in ("tied", "full"):
+        twin.covariances_ = variances.copy()
+        twin.precisions_ = estimator.precisions_
+        twin.precisions_cholesky_ = estimator.precisions_cholesky_
+    else:
+        twin.covariances_ = np.array(np.broadcast_to(variances, (k, d) if kind == "diag" else (k,)))
+        twin.precisions_ = 1.0 / twin.covariances_
+        twin.precisions_cholesky_ = np.sqrt(twin.precisions_)
     twin.converged_ = bool(estimator.converged_)
     twin.lower_bound_ = float(estimator.lower_bound_)
     _share(estimator, twin)

@@ -91,7 +91,7 @@ def select_k(
         at most the best one is measured.
     init, max_iter, tol, metric
         Parameters of the fits, see `daskcluster.KMeans`; mixtures have no `metric`.
-    covariance_type : {"diag", "spherical", "isotropic"}
+    covariance_type : {"diag", "spherical", "isotropic", "tied", "full"}
         Covariance of mixtures.
     sample_weight : array-like of shape (n,), optional
     random_state : int, RandomState, Generator or None

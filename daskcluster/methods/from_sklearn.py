@@ -18,7 +18,7 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.events import StopReason
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
-from daskcluster.methods.mixture.model import MixtureModel
+from daskcluster.methods.mixture.model import MixtureModel, stored_variances
 from daskcluster.models.fitted import created_with
 from daskcluster.models.kmeans import KMeansModel
 
@@ -39,7 +39,7 @@ def from_sklearn(estimator: Any) -> KMeans | VariationalGaussianMixture:
     ----------
     estimator : estimator of scikit-learn
         A fitted `sklearn.cluster.KMeans`, `sklearn.cluster.MiniBatchKMeans` or
-        `sklearn.mixture.GaussianMixture` (``covariance_type="spherical"`` or ``"diag"``); or a pipeline
+        `sklearn.mixture.GaussianMixture`; or a pipeline
         that ends with one, after a `StandardScaler` or `MinMaxScaler` (as ``scale=`` of `open_dataset` has
         them), after a `Normalizer` (as ``metric="cosine"``, if the centres have length one), or after both.
 
@@ -121,19 +121,22 @@ def _kmeans(
     )
 
 
+def _symmetric(variances: np.ndarray) -> np.ndarray:
+    """Return a copy; of matrices, with the lower triangle mirrored, because theirs differ in last bits."""
+    if variances.ndim < 3:
+        return variances.copy()
+    lower = np.tril(variances)
+    return lower + np.tril(variances, -1).transpose(0, 2, 1)
+
+
 def _mixture(
     theirs: Any, scaling: FeatureScaling | None, names: tuple[str, ...] | None
 ) -> MixtureModel:
-    if theirs.covariance_type not in ("spherical", "diag"):
-        raise InvalidParameterError(
-            f"covariance_type={theirs.covariance_type!r} has no counterpart here; fit the mixture with "
-            "'spherical' or 'diag'."
-        )
     means = np.array(theirs.means_, order="C")
     mixing = np.array(theirs.weights_, np.float64)
     return MixtureModel(
         means,
-        np.array(theirs.covariances_, np.float64),
+        _symmetric(stored_variances(theirs.covariances_, theirs.covariance_type)),
         mixing,
         np.zeros(len(means)),  # the number of rows is unknown
         theirs.covariance_type,

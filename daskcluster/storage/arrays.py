@@ -40,7 +40,7 @@ class ArraySpec:
 
     @classmethod
     def of(cls, name: str, values: np.ndarray) -> ArraySpec:
-        """Describe `values`, which must be float32, float64 or int64, 1-D or 2-D."""
+        """Describe `values`, which must be float32, float64 or int64, of one to three dimensions."""
         shape = tuple(int(length) for length in values.shape)
         return cls(name, shape, values.dtype.name, _digest(values))
 
@@ -50,7 +50,7 @@ class ArraySpec:
         if not isinstance(entry, dict):
             raise _damaged(name, "has no description")
         shape, dtype, digest = entry.get("shape"), entry.get("dtype"), entry.get("sha256")
-        if not (isinstance(shape, list) and 1 <= len(shape) <= 2 and all(map(_is_length, shape))):
+        if not (isinstance(shape, list) and 1 <= len(shape) <= 3 and all(map(_is_length, shape))):
             raise _damaged(name, "has no valid shape")
         if dtype not in _DTYPES:
             raise _damaged(name, f"has none of the dtypes {', '.join(_DTYPES)}")

@@ -208,6 +208,21 @@ def _mixture_diag_f8() -> Results:
 
 
 @_entry
+def _mixture_tied_f4() -> Results:
+    return _mixture("tied", rows(2500, 9))
+
+
+@_entry
+def _mixture_full_f4() -> Results:
+    return _mixture("full", rows(2500, 9), n_random=2)
+
+
+@_entry
+def _mixture_full_weights_f8() -> Results:
+    return _mixture("full", rows(2500, 9, "f8"), weights(2500), truncation=12)
+
+
+@_entry
 def _mixture_coreset_f8() -> Results:
     return _mixture("isotropic", rows(4000, 9, "f8"), coreset_size=500)
 

@@ -145,7 +145,7 @@ def test_centres_are_in_the_datas_units_and_labels_are_predicted(name: str, stor
 
 
 @pytest.mark.parametrize("coreset_size", [None, 700])
-@pytest.mark.parametrize("kind", ["isotropic", "diag"])
+@pytest.mark.parametrize("kind", ["isotropic", "diag", "full"])
 def test_mixtures_report_means_in_the_datas_units(
     coreset_size: int | None, kind: str, stored: str, tmp_path: Path
 ) -> None:

@@ -78,7 +78,7 @@ def test_out_of_core_labels_are_not_computed_for_it(tmp_path, monkeypatch):
     assert not ours.labels_.is_computed
 
 
-@pytest.mark.parametrize("kind", ["isotropic", "spherical", "diag"])
+@pytest.mark.parametrize("kind", ["isotropic", "spherical", "diag", "tied", "full"])
 def test_mixtures_agree(kind):
     X = rows()
     ours = dc.VariationalGaussianMixture(5, covariance_type=kind, truncation=5, random_state=0).fit(

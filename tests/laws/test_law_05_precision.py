@@ -155,7 +155,7 @@ def test_centres_in_float64_are_not_rounded_for_float32_rows(metric, kind):
         np.testing.assert_array_equal(near, np.asarray(model.transform(wide)).min(axis=1))
 
 
-@pytest.mark.parametrize("covariance_type", ["isotropic", "diag"])
+@pytest.mark.parametrize("covariance_type", ["isotropic", "diag", "tied", "full"])
 def test_mixtures_in_float64_are_not_rounded_for_float32_rows(covariance_type):
     X = blobs(1e5, n=600).astype(np.float32)
     mixture = dc.VariationalGaussianMixture(

@@ -237,7 +237,7 @@ def test_array_names_lead_nowhere_else(tmp_path: Path, name: str) -> None:
         ({"shape": [0, 3]}, "no valid shape"),
         ({"shape": [-5, 3]}, "no valid shape"),
         ({"shape": [5.0, 3]}, "no valid shape"),
-        ({"shape": [5, 3, 1]}, "no valid shape"),
+        ({"shape": [5, 3, 1, 1]}, "no valid shape"),
         ({"shape": None}, "no valid shape"),
         ({"dtype": "object"}, "none of the dtypes"),
         ({"dtype": ["float32"]}, "none of the dtypes"),

@@ -25,6 +25,7 @@ class Mixture:
     sets: list
     neighbours: list
     trace: list = field(default_factory=list)
+    matrices: np.ndarray | None = None
 
 
 def squared(x, c):
@@ -32,6 +33,10 @@ def squared(x, c):
 
 
 def log_joint(x, mixture, c):
+    if mixture.matrices is not None:
+        own, gap = mixture.matrices[c], x - mixture.means[c]
+        density = -0.5 * (len(x) * math.log(2 * math.pi) + np.linalg.slogdet(own)[1])
+        return math.log(mixture.weights[c]) + density - 0.5 * gap @ np.linalg.solve(own, gap)
     s = mixture.variances[c]
     terms = [
         -0.5 * math.log(2 * math.pi * v) - 0.5 * (a - b) ** 2 / v
@@ -124,6 +129,10 @@ def m_step(X, mixture, gamma, q, kind):
             sums[c] += g * p * x
     there = mass > 0
     mixture.means[there] = sums[there] / mass[there, None]
+    if kind in ("tied", "full"):
+        mixture.weights = mass / mass.sum()
+        learn_matrices(X, mixture, gamma, q, mass, kind)
+        return
     spread = np.zeros((k, d))
     for x, g, row in zip(X, gamma, q, strict=True):
         for c, p in row.items():
@@ -134,6 +143,19 @@ def m_step(X, mixture, gamma, q, kind):
     mixture.weights = mass / mass.sum()
     own = spread[there] / mass[there, None]
     mixture.variances[there] = own if kind == "diag" else own.mean(axis=1, keepdims=True)
+
+
+def learn_matrices(X, mixture, gamma, q, mass, kind):
+    k, d = mixture.means.shape
+    found = np.zeros((k, d, d))
+    for x, g, row in zip(X, gamma, q, strict=True):
+        for c, p in row.items():
+            found[c] += g * p * np.outer(x - mixture.means[c], x - mixture.means[c])
+    if kind == "tied":
+        mixture.matrices = np.tile(found.sum(axis=0) / mass.sum(), (k, 1, 1))
+        return
+    there = mass > 0
+    mixture.matrices[there] = found[there] / mass[there, None, None]
 
 
 def free_energy(gamma, bounds):
@@ -169,5 +191,7 @@ def var_gmm(
         mixture.trace.append(free_energy(gamma, bounds))
         shared = kind == "isotropic" or iteration < SHARED_STEPS
         m_step(X, mixture, gamma, q, "isotropic" if shared else kind)
+        if kind in ("tied", "full") and iteration == SHARED_STEPS - 1:
+            mixture.matrices = mixture.variances[:, :, None] * np.eye(d)
         mixture.variances = np.maximum(mixture.variances, floor)
     return mixture

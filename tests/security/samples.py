@@ -55,14 +55,17 @@ def partition_model() -> PartitionModel:
     return PartitionModel(centres, np.full(K, 25.0), np.full(K, 25), **found, **made)
 
 
-def mixture_model() -> MixtureModel:
+def mixture_model(kind: str = "diag") -> MixtureModel:
     rng = np.random.default_rng(1)
+    variances = 1.0 + rng.random((K, D))
+    if kind == "full":
+        variances = 0.25 + variances[:, :, None] * np.eye(D)
     shares = {"mixing": np.full(K, 1 / K), "weights": np.full(K, 25.0)}
     return MixtureModel(
         rng.standard_normal((K, D)),
-        1.0 + rng.random((K, D)),
+        variances,
         **shares,
-        covariance_type="diag",
+        covariance_type=kind,
         lower_bound=-3.5,
         truncation=2,
         **how_it_was_made("VariationalGaussianMixture"),
@@ -134,6 +137,7 @@ SAMPLES: dict[str, Model] = {
     "hierarchical": hierarchical_model(),
     "partitions": partition_model(),
     "mixture": mixture_model(),
+    "mixture, full": mixture_model("full"),
     "kernel, dense": kernel_model("dense"),
     "kernel, csr": kernel_model("csr"),
     "kernel, precomputed": kernel_model("precomputed"),

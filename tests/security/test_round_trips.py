@@ -80,11 +80,14 @@ def kmeans_models(draw: st.DrawFn) -> KMeansModel:
 @st.composite
 def mixture_models(draw: st.DrawFn) -> MixtureModel:
     k, d, dtype = draw(sizes), draw(sizes), draw(st.sampled_from([np.float32, np.float64]))
-    kind = draw(st.sampled_from(["isotropic", "spherical", "diag"]))
-    shape: Any = {"isotropic": 1, "spherical": k, "diag": (k, d)}[kind]
+    kind = draw(st.sampled_from(["isotropic", "spherical", "diag", "tied", "full"]))
+    shape: Any = {"isotropic": 1, "spherical": k, "diag": (k, d), "tied": (1, d)}.get(kind, (k, d))
+    variances = draw(finite(np.float64, shape, 1e-300))
+    if kind in ("tied", "full"):
+        variances = variances[:, :, None] * np.eye(d)
     return MixtureModel(
         draw(finite(dtype, (k, d))),
-        draw(finite(np.float64, shape, 1e-300)),
+        variances,
         draw(finite(np.float64, k, 0.0)),
         draw(finite(np.float64, k, 0.0)),
         covariance_type=kind,

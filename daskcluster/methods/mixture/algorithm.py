@@ -24,104 +24,19 @@ import numpy as np
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.stopping import Stopping
 from daskcluster.events import Callback, EMStepEnded, StopReason
+from daskcluster.methods.mixture.chunkwise.covariances import raised
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, MixtureStatistics
+from daskcluster.methods.mixture.m_step import as_kind, updated, variances_by_feature
 from daskcluster.methods.mixture.passes import Carried, ExactPasses, TruncatedPasses
-from daskcluster.methods.mixture.settings import EMSettings
+from daskcluster.methods.mixture.settings import MATRICES, EMSettings
 from daskcluster.storage.row_state import StateFiles
-
-
-def updated(
-    statistics: MixtureStatistics, old: Gaussians, *, kind: str, floor: float | np.ndarray
-) -> Gaussians:
-    """Return the parameters that maximise the free energy at the posteriors of a pass (eq. 6).
-
-    Parameters
-    ----------
-    statistics : MixtureStatistics
-    old : Gaussians
-        Parameters of the pass.
-    kind : {"isotropic", "spherical", "diag"}
-        Covariance type of the result. Except with ``"isotropic"``, weights are learnt too.
-    floor : float, or ndarray of shape (d,) with ``kind="diag"``
-        Minimum variance, for all features or for each.
-
-    Notes
-    -----
-    A cluster without posterior weight keeps its mean and variance.
-    """
-    masses, firsts = statistics.masses, statistics.firsts
-    filled = masses > 0.0
-    divisor = np.where(filled, masses, 1.0)[:, None]
-    before = old.means.astype(np.float64)
-    means = np.where(filled[:, None], firsts / divisor, before).astype(old.means.dtype)
-    step = means.astype(np.float64) - before
-    # The sums of w (x - c)^2 by feature, moved from the old c to the new one.
-    change = masses[:, None] * step * step - 2.0 * step * (firsts - masses[:, None] * before)
-    seconds = statistics.seconds
-    spread = seconds + (change if seconds.ndim == 2 else change.sum(axis=1))
-    d, total = old.d, float(masses.sum())
-    if kind == "isotropic":
-        variance = float(spread.sum()) / (d * total) if total > 0.0 else float(old.variances)
-        return Gaussians(means, np.asarray(max(variance, floor)))
-    if kind == "spherical":
-        own = spread / (d * divisor[:, 0])
-    else:
-        own = spread / divisor
-        filled = filled[:, None]
-    kept = np.broadcast_to(old.variances if old.by_feature else _column(old, own.ndim), own.shape)
-    variances = np.maximum(np.where(filled, own, kept), floor)
-    return Gaussians(means, variances, masses / total)
-
-
-def variances_by_feature(statistics: MixtureStatistics, old: Gaussians) -> np.ndarray:
-    """Return the weighted variance of each feature over all rows, regardless of clusters, (d,).
-
-    Parameters
-    ----------
-    statistics : MixtureStatistics
-        With second moments by feature.
-    old : Gaussians
-        Parameters of the pass.
-    """
-    masses, firsts = statistics.masses[:, None], statistics.firsts
-    before, total = old.means.astype(np.float64), float(statistics.masses.sum())
-    if not total > 0.0:
-        return np.zeros(old.d)
-    # The sums of w (x - a)^2 about the mean a of all rows, from sums about the cluster means.
-    offset = before - firsts.sum(axis=0) / total
-    spread = statistics.seconds + offset * (2.0 * (firsts - masses * before) + masses * offset)
-    return np.maximum(spread.sum(axis=0) / total, 0.0)
-
-
-def _column(old: Gaussians, ndim: int) -> np.ndarray:
-    return old.variances[:, None] if ndim == 2 and old.variances.ndim == 1 else old.variances
-
-
-def as_kind(gaussians: Gaussians, kind: str, weights: np.ndarray | None = None) -> Gaussians:
-    """Return the same mixture with variances in the shape of `kind`, and with weights if `kind` has them.
-
-    Parameters
-    ----------
-    gaussians : Gaussians
-    kind : {"isotropic", "spherical", "diag"}
-    weights : ndarray of shape (k,), optional
-        None: equal weights. Ignored if the mixture has weights.
-    """
-    k, d = gaussians.k, gaussians.d
-    if kind == "isotropic" or gaussians.weights is not None:
-        return gaussians
-    shape = (k, d) if kind == "diag" else (k,)
-    variances = np.broadcast_to(gaussians.variances, shape).copy()
-    return Gaussians(
-        gaussians.means, variances, np.full(k, 1.0 / k) if weights is None else weights
-    )
-
 
 _LEAST_VARIANCE = 1e-30
 """Minimum variance, relative to the mean feature variance or, if that exceeds one, to one."""
 _LEAST_OF_SINGLE = 1e-36
 """Absolute minimum variance for float32 rows."""
 
+_FLOORS_BY_FEATURE = ("diag", *MATRICES)
 _SETTLED = (StopReason.CONVERGED, StopReason.TOLERANCE)
 
 
@@ -219,7 +134,7 @@ def variational_em(
     settings : EMSettings
     callbacks : sequence of callables
         Called with an `EMStepEnded` after each iteration.
-    variances : ndarray of shape (), (k,) or (k, d), optional
+    variances : ndarray of shape (), (k,), (k, d), (k, d, d) or (1, d, d), optional
         Initial variances, in the shape of `settings.covariance_type`; None: one for all, by eq. 8.
     weights : ndarray of shape (k,), optional
         Initial mixing weights, where they are learnt; None: equal ones.
@@ -268,7 +183,11 @@ class _Run:
         """Return the state before the first iteration, after the searches; sets missing variances."""
         kind, gaussians = self.settings.covariance_type, Gaussians(centres, np.asarray(1.0))
         if variances is not None:
-            gaussians = Gaussians(centres, np.asarray(np.maximum(variances, self._least)))
+            if kind in MATRICES:
+                given = raised(variances, np.full(gaussians.d, self._least))
+            else:
+                given = np.asarray(np.maximum(variances, self._least))
+            gaussians = Gaussians(centres, given)
             gaussians = as_kind(gaussians, kind, weights)
             self.passes.search(gaussians)
         else:
@@ -338,7 +257,7 @@ class _Run:
         if kind == "isotropic" or iteration <= last_shared:
             learnt = updated(found, gaussians, kind="isotropic", floor=self._floor)
             return as_kind(learnt, kind) if iteration == last_shared else learnt
-        floor = self._floors(found, gaussians) if kind == "diag" else self._floor
+        floor = self._floors(found, gaussians) if kind in _FLOORS_BY_FEATURE else self._floor
         return updated(found, gaussians, kind=kind, floor=floor)
 
     def _floors(self, found: MixtureStatistics, gaussians: Gaussians) -> np.ndarray:
@@ -370,8 +289,8 @@ def _record(
     return {
         "iteration": iteration,
         "free_energy": free_energy,
-        "inertia": float(found.seconds.sum()),
-        "variance": float(np.mean(gaussians.variances)),
+        "inertia": found.inertia,
+        "variance": float(np.mean(gaussians.feature_variances)),
         "seconds": seconds,
         "n_distances": found.n_distances,
         "n_moved": found.n_moved,

@@ -25,7 +25,7 @@ from daskcluster.methods.coreset.estimator import LabelsLater, check_coreset_siz
 from daskcluster.methods.mixture.chunkwise.rows import MixtureRowParams, label_by_density
 from daskcluster.methods.mixture.fit import MixtureFit, MixtureRun
 from daskcluster.methods.mixture.jobs import MixtureJobs
-from daskcluster.methods.mixture.model import MixtureModel
+from daskcluster.methods.mixture.model import MixtureModel, public_variances, stored_variances
 from daskcluster.methods.mixture.parameters import MIXTURE
 from daskcluster.methods.mixture.rows import MixtureRows, dense_dataset
 from daskcluster.models.persist import save_model
@@ -49,9 +49,10 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     Parameters
     ----------
     n_components : int >= 1
-    covariance_type : {"isotropic", "spherical", "diag"}
+    covariance_type : {"isotropic", "spherical", "diag", "tied", "full"}
         One variance for all components, with equal weights (the paper's model); one per component; or
-        one per component and feature. The latter two also learn mixing weights.
+        one per component and feature. For few features, a covariance matrix: ``"tied"``, one for all
+        components; ``"full"``, one per component. All but the first also learn mixing weights.
     truncation : int >= 1
         C', the number of posteriors per row. With all components, EM is exact.
     n_neighbors : int >= 2
@@ -67,16 +68,19 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         Restarts, each with newly drawn initial means and candidate sets; the one with the highest free
         energy is kept. Means that are given start a single fit.
     weights_init : array-like of shape (k,), optional
-        Initial mixing weights, for ``"spherical"`` and ``"diag"``.
-    precisions_init : float, array-like of shape (k,) or (k, d), optional
-        Inverses of the initial variances, in the shape that `covariance_type` has and, like
+        Initial mixing weights; not for ``"isotropic"``.
+    precisions_init : float, array-like of shape (k,), (k, d), (d, d) or (k, d, d), optional
+        Inverses of the initial variances or matrices, in the shape that `covariance_type` has and, like
         `covariances_`, on the scale of the fit. With these or `weights_init`, each component has its own
         variance from the first iteration on.
     warmup_steps : int >= 0
         Searches before the first variance is set; 2 to 4 help where clusters overlap.
     reg_covar : float >= 0 or "auto"
-        Minimum variance. ``"auto"``: 1e-6 of the mean variance of the features; with ``"diag"``, 1e-6 of
-        each feature's variance, so that the units of the features do not matter.
+        Minimum variance. ``"auto"``: 1e-6 of the mean variance of the features; with ``"diag"``, ``"tied"``
+        and ``"full"``, 1e-6 of each feature's variance, so that the units of the features do not matter.
+        A matrix has at least this variance in every direction, and at least 1e-12 of its own variances:
+        eigenvalues are raised where needed, and other matrices stay as they are. Nothing is added to the
+        diagonal, unlike in scikit-learn.
     discard_empty : bool
         Leave components that have no posterior weight at the end out of the mixture, which then has fewer
         than `n_components`, numbered in the same order. With ``"isotropic"``, the others get their
@@ -84,7 +88,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     tol : float >= 0
         Stop when the free energy, divided by total row weight and number of features, changes by less
         than this; 0 never stops. It is tested once each component has learnt its own variance: with
-        ``"spherical"`` and ``"diag"`` from the fourth iteration on, or from the second if initial
+        all types but ``"isotropic"`` from the fourth iteration on, or from the second if initial
         variances or weights are given.
     max_iter : int >= 0
     search : {"tile", "row", "alternate"}
@@ -112,11 +116,13 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     means_ : ndarray of shape (k, d)
         float32 if the rows have 32 bits or less and are exact in it, else float64. In the units of the
         data, even if the data were opened with ``scale=``.
-    covariances_ : float, ndarray of shape (k,) or (k, d)
-        Variances, in the shape that `covariance_type` has. Like densities, they are on the scale of the
-        fit if the data were scaled.
-    precisions_ : float, ndarray of shape (k,) or (k, d)
-        Inverses of the variances.
+    covariances_ : float, ndarray of shape (k,), (k, d), (d, d) or (k, d, d)
+        Variances or covariance matrices, in the shape that `covariance_type` has. Like densities, they are
+        on the scale of the fit if the data were scaled.
+    precisions_ : float, ndarray of shape (k,), (k, d), (d, d) or (k, d, d)
+        Inverses of the variances or matrices.
+    precisions_cholesky_ : float or ndarray
+        Their roots or, of matrices, their upper triangular factors, as in scikit-learn.
     converged_ : bool
     lower_bound_ : float
         Free energy divided by total row weight: a lower bound of the mean log-likelihood of the fitted
@@ -138,6 +144,10 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     Cost of each restart: seeding (two or three passes for afk-mc2), then ``warmup_steps`` + 1 passes, then
     one per iteration, and one more unless the fit ends by `tol`; at most C' + G^2 + `n_random` distances
     per row and pass. State: 4 C' bytes per row. With a coreset: two passes over the rows.
+
+    With matrices, a distance takes d (d + 1) / 2 multiplications instead of d, and the sums take 16 d^2
+    bytes per thread for each matrix, the matrices 64 d^2 bytes per process. A fit that exceeds the memory
+    limit is refused; then use fewer features or ``"tied"``.
 
     If a worker is lost, the candidate sets of its rows are recomputed by repeating the steps since the
     last save. Sets are saved every eighth step if all workers share a host; otherwise the steps are
@@ -278,7 +288,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         k, weights = gaussians.k, gaussians.weights
         self._means = gaussians.means
         self.weights_ = np.full(k, 1.0 / k) if weights is None else weights
-        self.covariances_ = float(gaussians.variances) if gaussians.shared else gaussians.variances
+        self.covariances_ = public_variances(gaussians.variances, self.covariance_type)
         self.converged_ = result.stop_reason in (StopReason.CONVERGED, StopReason.TOLERANCE)
         self.lower_bound_ = result.free_energy / result.weight
         self.n_iter_ = result.n_iter
@@ -321,7 +331,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         check_is_fitted(self)
         return MixtureModel(
             centres=self._means,
-            variances=np.atleast_1d(np.asarray(self.covariances_, np.float64)),
+            variances=stored_variances(self.covariances_, self.covariance_type),
             mixing=self.weights_,
             weights=self.component_weights_,
             covariance_type=self.covariance_type,
@@ -347,9 +357,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         if "truncation" not in model.parameters:
             known["truncation"] = model.truncation
         self = from_provenance(cls, model, **known)
-        shared = model.covariance_type == "isotropic"
         self.scaling_, self._means, self.weights_ = model.scaling, model.centres, model.mixing
-        self.covariances_ = float(model.variances[0]) if shared else model.variances
+        self.covariances_ = public_variances(model.variances, model.covariance_type)
         self.component_weights_ = model.weights
         self.lower_bound_ = -np.inf if model.lower_bound is None else model.lower_bound
         self.converged_ = model.stop_reason in (StopReason.CONVERGED, StopReason.TOLERANCE)

@@ -10,9 +10,10 @@ import numpy as np
 
 from daskcluster.elementary import log
 from daskcluster.engine.engine import Engine, Placement, Traffic
-from daskcluster.engine.local import home_engine
+from daskcluster.engine.local import LocalEngine, home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import MemoryLimitError
 from daskcluster.estimators.checkpoint_header import Framed
 from daskcluster.estimators.checkpoints import Commits
 from daskcluster.estimators.stopping import is_final
@@ -25,6 +26,7 @@ from daskcluster.events import (
     StopReason,
     publish,
 )
+from daskcluster.host import format_bytes
 from daskcluster.methods.coreset.estimator import LightweightCoreset
 from daskcluster.methods.kmeans.fit import SeededFit
 from daskcluster.methods.kmeans.initial import (
@@ -34,8 +36,9 @@ from daskcluster.methods.kmeans.initial import (
 )
 from daskcluster.methods.kmeans.projection import seeding_bytes
 from daskcluster.methods.mixture.algorithm import EMState, MixtureResult, variational_em
+from daskcluster.methods.mixture.chunkwise.covariances import packed_size
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
-from daskcluster.methods.mixture.settings import SHARED_STEPS, EMSettings
+from daskcluster.methods.mixture.settings import MATRICES, SHARED_STEPS, EMSettings
 from daskcluster.methods.mixture.start import start_of
 from daskcluster.methods.mixture.state import (
     Attached,
@@ -109,11 +112,13 @@ class MixtureFit(SeededFit):
         self.method = method_for(self.init, in_memory=dataset.in_memory)
         self.restarts = restarts_for(self.method, estimator.n_init, in_memory=True)
         warn_of_one_start(estimator, self.method, stacklevel=4)
+        kind = estimator.covariance_type
+        check_matrices(estimator.n_components, dataset.n_features, kind, engine)
         footprint = mixture_footprint(
             dataset,
             estimator.n_components,
             estimator.truncation,
-            estimator.covariance_type,
+            kind,
             self.method,
             estimator.chain_length,
         )
@@ -305,7 +310,8 @@ def without_empty(result: MixtureResult) -> MixtureResult:
     n_filled = int(filled.sum())
     if n_filled in (0, found.k):
         return result
-    variances = found.variances if found.shared else found.variances[filled]
+    shared = found.shared or (found.has_matrices and len(found.variances) < found.k)
+    variances = found.variances if shared else found.variances[filled]
     weights = None if found.weights is None else found.weights[filled]
     gain = 0.0 if weights is not None else float(log(found.k)) - float(log(n_filled))
     return replace(
@@ -334,4 +340,34 @@ def mixture_footprint(
     seconds = 2 * d if covariance_type == "diag" else 2
     statistics = 8 * k * (d * grids + seconds + 2 + 25)
     row_bytes = max(8, 4 * min(truncation, k))
-    return Footprint(2 * statistics, row_bytes, seeding_bytes(dataset, k, method, chain_length))
+    of_thread, of_process = matrices_bytes(k, d, covariance_type)
+    seeding = seeding_bytes(dataset, k, method, chain_length)
+    return Footprint(2 * statistics + of_thread, row_bytes, max(seeding, of_process))
+
+
+def matrices_bytes(k: int, d: int, covariance_type: str) -> tuple[int, int]:
+    """Return the bytes of covariance matrices and their sums, per thread and per process.
+
+    A thread has two parts of a packed triangle of sums for each matrix, and a copy while they are
+    combined; a process has the matrices, their factors and inverses, and those of the M-step.
+    """
+    if covariance_type not in MATRICES:
+        return 0, 0
+    n = 1 if covariance_type == "tied" else k
+    return 2 * 2 * 8 * n * packed_size(d), 8 * 8 * n * d * d
+
+
+def check_matrices(k: int, d: int, covariance_type: str, engine: Engine) -> None:
+    """Refuse covariance matrices that exceed the memory limit of local threads."""
+    if covariance_type not in MATRICES or not isinstance(engine, LocalEngine):
+        return
+    of_thread, of_process = matrices_bytes(k, d, covariance_type)
+    needed, limit = engine.n_threads * of_thread + of_process, engine.memory_limit
+    if needed > limit:
+        number = "one matrix" if covariance_type == "tied" else f"{k} matrices"
+        raise MemoryLimitError(
+            f"covariance_type={covariance_type!r} needs {format_bytes(needed)} for {number} of {d} x {d} "
+            f"features and their sums in {engine.n_threads} thread(s), but memory_limit="
+            f"{format_bytes(limit)}; project the rows to fewer features (e.g. by PCA), use "
+            "covariance_type='tied' or 'diag', or raise the limit."
+        )

@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskcluster.errors import ModelFormatError
+from daskcluster.methods.mixture.chunkwise.covariances import is_positive_definite
 from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES
+from daskcluster.methods.mixture.settings import MATRICES
 from daskcluster.models.fitted import FittedModel, check_per_cluster
 from daskcluster.storage.document import read_count, read_number, read_text
 
@@ -23,13 +25,14 @@ class MixtureModel(FittedModel):
     ----------
     centres : ndarray of shape (k, d), float32 or float64
         Means.
-    variances : ndarray of shape (1,), (k,) or (k, d), float64
-        Shared by all components, one per component, or one per component and feature.
+    variances : ndarray of shape (1,), (k,), (k, d), (1, d, d) or (k, d, d), float64
+        Shared by all components, one per component, or one per component and feature; or one covariance
+        matrix for all components, or one per component.
     mixing : ndarray of shape (k,), float64
         Mixing weights.
     weights : ndarray of shape (k,), float64
         Posterior row weight of each component.
-    covariance_type : {"isotropic", "spherical", "diag"}
+    covariance_type : {"isotropic", "spherical", "diag", "tied", "full"}
     lower_bound : float
         Free energy divided by total row weight.
     truncation : int
@@ -82,15 +85,27 @@ class MixtureModel(FittedModel):
 
     def _check_variances(self) -> None:
         k, d = self.centres.shape
-        shape = {"isotropic": (1,), "spherical": (k,), "diag": (k, d)}[self.covariance_type]
+        shapes = {"isotropic": (1,), "spherical": (k,), "diag": (k, d), "tied": (1, d, d)}
+        shape = shapes.get(self.covariance_type, (k, d, d))
         if self.variances.shape != shape or self.variances.dtype != np.float64:
             raise ModelFormatError(
                 f"variances should have shape {shape} and dtype float64 for "
                 f"covariance_type={self.covariance_type!r}, got {self.variances.shape} and "
                 f"{self.variances.dtype}."
             )
-        if not (np.isfinite(self.variances).all() and (self.variances > 0).all()):
+        if self.covariance_type in MATRICES:
+            self._check_matrices()
+        elif not (np.isfinite(self.variances).all() and (self.variances > 0).all()):
             raise ModelFormatError("variances should be finite and > 0.")
+
+    def _check_matrices(self) -> None:
+        found = self.variances
+        symmetric = np.isfinite(found).all() and np.array_equal(found, found.transpose(0, 2, 1))
+        if not (symmetric and is_positive_definite(found)):
+            raise ModelFormatError(
+                "variances should be finite, symmetric and positive definite matrices for "
+                f"covariance_type={self.covariance_type!r}."
+            )
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays to save, by name."""
@@ -127,3 +142,16 @@ class MixtureModel(FittedModel):
             truncation=read_count(body, "truncation"),
             **cls.shared_parts(body, arrays),
         )
+
+
+def stored_variances(covariances: Any, covariance_type: str) -> np.ndarray:
+    """Return ``covariances_`` of an estimator in the shape that a `MixtureModel` has."""
+    found = np.atleast_1d(np.asarray(covariances, np.float64))
+    return found[None] if covariance_type == "tied" else found
+
+
+def public_variances(variances: np.ndarray, covariance_type: str) -> Any:
+    """Return variances of a model or a fit in the shape of ``covariances_``."""
+    if covariance_type == "isotropic":
+        return float(np.squeeze(variances))
+    return variances[0] if covariance_type == "tied" else variances

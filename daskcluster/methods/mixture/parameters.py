@@ -7,13 +7,14 @@ from daskcluster.parameters import shared
 from daskcluster.parameters.algorithm import Algorithm
 from daskcluster.parameters.parameter import Parameter
 
-COVARIANCE_TYPES = ("isotropic", "spherical", "diag")
+COVARIANCE_TYPES = ("isotropic", "spherical", "diag", "tied", "full")
 
 COVARIANCE_TYPE = Parameter(
     "covariance_type",
     str,
     "isotropic",
-    "One variance for all components, one per component, or one per component and feature.",
+    "One variance for all components, one per component, or one per component and feature; tied: one "
+    "covariance matrix for all components; full: one per component.",
     choices=COVARIANCE_TYPES,
 )
 
@@ -52,7 +53,8 @@ MIXTURE = (
         "reg_covar",
         float,
         "auto",
-        "Minimum variance. auto: 1e-6 of the mean feature variance; with diag, of each feature's variance.",
+        "Minimum variance. auto: 1e-6 of the mean feature variance; with diag, tied and full, of each "
+        "feature's variance.",
         word="auto",
         ge=0,
     ),

@@ -12,6 +12,7 @@ from daskcluster.methods.coreset.projection import CORESET_PASSES, coreset_bytes
 from daskcluster.methods.kmeans.initial import method_for, restarts_for
 from daskcluster.methods.kmeans.projection import pass_flop, seeding_passes, travel
 from daskcluster.methods.mixture.fit import mixture_footprint
+from daskcluster.methods.mixture.settings import MATRICES
 from daskcluster.typing import Dataset
 
 
@@ -44,7 +45,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
             method,
             int(parameters["chain_length"]),
         ),
-        flop=pass_flop(dataset, _components_met(parameters)),
+        flop=pass_flop(dataset, _components_met(parameters)) * _flop_share(dataset, parameters),
         commit_bytes=commit_bytes(dataset, parameters, dataset.n_rows),
         travel=travel(dataset, k, bounded=False),
         kernel="truncated",
@@ -54,6 +55,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
 def _plan_on_coreset(dataset: Dataset, parameters: Mapping[str, Any], size: int) -> Plan:
     drawn, d = min(size, dataset.n_rows), dataset.n_features
     iteration_flop = 2.0 * drawn * d * _components_met(parameters)
+    iteration_flop *= _flop_share(dataset, parameters)
     max_iter = int(parameters["max_iter"])
     return Plan(
         seeding=method_for(parameters["init"], in_memory=True),
@@ -69,6 +71,12 @@ def _plan_on_coreset(dataset: Dataset, parameters: Mapping[str, Any], size: int)
     )
 
 
+def _flop_share(dataset: Dataset, parameters: Mapping[str, Any]) -> float:
+    """Return the operations of a distance relative to those of a squared Euclidean distance."""
+    has_matrices = parameters["covariance_type"] in MATRICES
+    return (dataset.n_features + 1) / 2 if has_matrices else 1.0
+
+
 def _components_met(parameters: Mapping[str, Any]) -> int:
     """Return the maximum number of components that a row is compared with in an iteration."""
     k, q = int(parameters["n_components"]), int(parameters["truncation"])
@@ -80,10 +88,9 @@ def _components_met(parameters: Mapping[str, Any]) -> int:
 def commit_bytes(dataset: Dataset, parameters: Mapping[str, Any], n_rows: int) -> int:
     """Return the bytes of a commit of EM on `n_rows` rows: mixture, neighbourhoods, sets of rows."""
     k, q = int(parameters["n_components"]), int(parameters["truncation"])
-    own = {"isotropic": 0, "spherical": 2}.get(
-        parameters["covariance_type"], 1 + dataset.n_features
-    )
-    mixture = centres_bytes(dataset, k) + 8 * k * (1 + own)
+    kind, d = parameters["covariance_type"], dataset.n_features
+    own = {"isotropic": 0, "spherical": 2, "tied": 1, "full": 1 + d * d}.get(kind, 1 + d)
+    mixture = centres_bytes(dataset, k) + 8 * k * (1 + own) + (8 * d * d if kind == "tied" else 0)
     if int(parameters["n_init"]) > 1:
         mixture *= 2  # also stores the best restart
     if q >= k:

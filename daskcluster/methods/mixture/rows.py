@@ -28,6 +28,7 @@ from daskcluster.estimators.labels import results_of_rows, save_rows
 from daskcluster.estimators.lazy import is_dask_frame, map_blocks, map_frame, scaled_blocks
 from daskcluster.estimators.reporting import ReportMixin
 from daskcluster.events import Callback
+from daskcluster.methods.mixture.chunkwise.covariances import packed_size, precisions
 from daskcluster.methods.mixture.chunkwise.rows import (
     LIKELIHOOD,
     POSTERIOR,
@@ -41,6 +42,7 @@ from daskcluster.methods.mixture.chunkwise.rows import (
 )
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
 from daskcluster.methods.mixture.parameters import N_SAMPLES
+from daskcluster.methods.mixture.settings import MATRICES
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
 from daskcluster.typing import Dataset
@@ -118,11 +120,15 @@ def dense_dataset(estimator: Any, X: Any, sample_weight: Any, *, reset: bool = T
 def gaussians_for(
     dtype: Any, means: np.ndarray, variances: Any, mixing: np.ndarray, covariance_type: str
 ) -> Gaussians:
-    """Return a fitted mixture for rows of `dtype`; isotropic mixtures have no `mixing` weights."""
+    """Return a fitted mixture for rows of `dtype`; isotropic mixtures have no `mixing` weights.
+
+    `variances` may have the shape of ``covariances_`` or that of a model.
+    """
     shared = covariance_type == "isotropic"
+    found = np.asarray(np.squeeze(variances) if shared else variances, np.float64)
     return Gaussians(
         for_rows(means, dtype),
-        np.asarray(np.squeeze(variances) if shared else variances, np.float64),
+        found[None] if covariance_type == "tied" and found.ndim == 2 else found,
         None if shared else np.asarray(mixing, np.float64),
     )
 
@@ -164,8 +170,21 @@ class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
 
     @property
     def precisions_(self) -> Any:
-        """Inverses of the variances, of the shape of ``covariances_``."""
-        return 1.0 / self.covariances_
+        """Inverses of the variances or covariance matrices, of the shape of ``covariances_``."""
+        if self.covariance_type not in MATRICES:
+            return 1.0 / self.covariances_
+        found = precisions(self._gaussians(np.float64).whitening, self._means.shape[1])
+        return found[0] if self.covariance_type == "tied" else found
+
+    @property
+    def precisions_cholesky_(self) -> Any:
+        """Factors of the precisions as in scikit-learn: upper triangles, or roots for variances."""
+        if self.covariance_type not in MATRICES:
+            return np.sqrt(self.precisions_)
+        packed, d = self._gaussians(np.float64).whitening, self._means.shape[1]
+        found = np.zeros((len(packed), d, d))
+        found[:, *np.triu_indices(d)] = packed
+        return found[0] if self.covariance_type == "tied" else found
 
     # -- results for rows ----------------------------------------------------------------------
 
@@ -319,10 +338,20 @@ class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
         generator = Key(as_seed(self.random_state), "mixture rows").generator()
         k, d = self._means.shape
         drawn = generator.choice(k, size=n, p=self.weights_ / self.weights_.sum()).astype(np.int32)
-        variances = np.asarray(self.covariances_, np.float64)
-        if variances.ndim:
-            variances = variances[drawn] if variances.ndim == 2 else variances[drawn][:, None]
-        X = self._means[drawn] + np.sqrt(variances) * generator.standard_normal((n, d))
+        variances, noise = (
+            np.asarray(self.covariances_, np.float64),
+            generator.standard_normal((n, d)),
+        )
+        if self.covariance_type in MATRICES:
+            factors = self._gaussians(np.float64).factors
+            which = drawn if len(factors) == k else np.zeros(n, np.intp)
+            X = self._means[drawn].astype(np.float64)
+            for t in range(d):
+                X += factors[which, :, t] * noise[:, t, None]
+        else:
+            if variances.ndim:
+                variances = variances[drawn] if variances.ndim == 2 else variances[drawn][:, None]
+            X = self._means[drawn] + np.sqrt(variances) * noise
         return undone(self.scaling_, X).astype(self._means.dtype), drawn
 
     # -- computation ------------------------------------------------------------------------------
@@ -366,4 +395,6 @@ class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
         check_is_fitted(self)
         k, d = self._means.shape
         variances = int(np.size(self.covariances_))
+        if self.covariance_type in MATRICES:
+            variances = variances // (d * d) * packed_size(d)
         return k * d + variances + (0 if self.covariance_type == "isotropic" else k - 1)

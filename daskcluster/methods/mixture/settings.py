@@ -8,13 +8,17 @@ SHARED_STEPS = 2
 """Initial M-steps that learn one variance for all clusters; later ones learn one per cluster."""
 
 
+MATRICES = ("tied", "full")
+"""Covariance types with matrices: one that all clusters share, or one per cluster."""
+
+
 @dataclass(frozen=True)
 class EMSettings:
     """Settings of a fit by EM.
 
     Attributes
     ----------
-    covariance_type : {"isotropic", "spherical", "diag"}
+    covariance_type : {"isotropic", "spherical", "diag", "tied", "full"}
     truncation : int
         C', the size of a row's candidate set; with all clusters, EM is exact.
     n_neighbors : int
@@ -29,7 +33,7 @@ class EMSettings:
         Minimum variance.
     floor_share : float
         Minimum variance of a feature, as a fraction of its variance over all rows; for variances by
-        feature. Constant features have `floor` instead.
+        feature and for matrices. Constant features have `floor` instead.
     tol : float
         Stop when the free energy, divided by total row weight and number of features, changes by less
         than this; 0 never stops. A change of the free energy, unlike its value, does not depend on the

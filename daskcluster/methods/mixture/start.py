@@ -9,14 +9,25 @@ import numpy as np
 
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.methods.kmeans.initial import is_method
+from daskcluster.methods.mixture.chunkwise.covariances import (
+    cholesky,
+    diagonals,
+    is_positive_definite,
+    precisions,
+    whitening,
+)
 from daskcluster.methods.mixture.model import MixtureModel
+from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES
+from daskcluster.methods.mixture.settings import MATRICES
 from daskcluster.models.persist import load_document
 
 if TYPE_CHECKING:
     from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 
 
-_DIMENSIONS = {"isotropic": 0, "spherical": 1, "diag": 2}
+def _shape_of(kind: str, k: int, d: int) -> tuple[int, ...]:
+    """Return the shape of ``precisions_init`` and ``precisions_``."""
+    return {"isotropic": (), "spherical": (k,), "diag": (k, d), "tied": (d, d)}.get(kind, (k, d, d))
 
 
 @dataclass(frozen=True)
@@ -25,7 +36,7 @@ class MixtureStart:
 
     Attributes
     ----------
-    variances : ndarray of shape (), (k,) or (k, d), float64, or None
+    variances : ndarray of shape (), (k,), (k, d), (1, d, d) or (k, d, d), float64, or None
         In the shape of the fit's covariance type.
     weights : ndarray of shape (k,), float64, or None
     """
@@ -52,7 +63,8 @@ def start_of(estimator: VariationalGaussianMixture, n_features: int) -> MixtureS
     start = _of_another(estimator.init, kind, (k, n_features))
     variances, weights = start.variances, start.weights
     if estimator.precisions_init is not None:
-        variances = 1.0 / _precisions(estimator.precisions_init, kind, (k, n_features))
+        given = _precisions(estimator.precisions_init, kind, (k, n_features))
+        variances = _inverses(given, kind) if kind in MATRICES else 1.0 / given
     if estimator.weights_init is not None:
         weights = _weights(estimator.weights_init, kind, k)
     return MixtureStart(variances, weights)
@@ -67,41 +79,85 @@ def _of_another(init: Any, kind: str, shape: tuple[int, int]) -> MixtureStart:
             return MixtureStart()  # loading the means raises the error
     if isinstance(init, MixtureModel):
         found, weights, scaling = init.variances, init.mixing, init.scaling
+        theirs = init.covariance_type
     elif hasattr(init, "means_") and hasattr(init, "covariances_"):
         found, weights = init.covariances_, init.weights_
-        scaling = getattr(init, "scaling_", None)
-        if getattr(init, "covariance_type", kind) not in _DIMENSIONS:
+        scaling, theirs = getattr(init, "scaling_", None), getattr(init, "covariance_type", kind)
+        if theirs not in COVARIANCE_TYPES:
             return MixtureStart()
     else:
         return MixtureStart()
     variances, weights = np.asarray(found, np.float64), np.asarray(weights, np.float64)
     # Variances on another scale are useless; a wrong number of components is refused with the means.
-    if (
-        scaling is not None
-        or len(weights) != shape[0]
-        or variances.shape[1:] not in ((), shape[1:])
-    ):
+    if scaling is not None or len(weights) != shape[0]:
+        return MixtureStart()
+    if theirs in MATRICES:
+        return _of_matrices(variances.reshape(-1, *variances.shape[-2:]), weights, kind, shape)
+    if variances.shape[1:] not in ((), shape[1:]):
         return MixtureStart()
     wide = np.broadcast_to(variances[:, None] if variances.ndim == 1 else variances, shape)
+    if kind in MATRICES:
+        return MixtureStart(_of_kind(wide[:, :, None] * np.eye(shape[1]), weights, kind), weights)
     if kind == "isotropic":
         return MixtureStart(np.asarray(float((weights * wide.mean(axis=1)).sum() / weights.sum())))
     return MixtureStart(wide.mean(axis=1) if kind == "spherical" else wide.copy(), weights)
 
 
+def _of_matrices(
+    found: np.ndarray, weights: np.ndarray, kind: str, shape: tuple[int, int]
+) -> MixtureStart:
+    """Return the start of a fit of `kind` from covariance matrices (k, d, d) or (1, d, d)."""
+    k, d = shape
+    if found.shape[1:] != (d, d):
+        return MixtureStart()
+    matrices = np.broadcast_to(found, (k, d, d))
+    if kind in MATRICES:
+        return MixtureStart(_of_kind(matrices, weights, kind), weights)
+    wide = diagonals(matrices)
+    if kind == "isotropic":
+        return MixtureStart(np.asarray(float((weights * wide.mean(axis=1)).sum() / weights.sum())))
+    return MixtureStart(wide.mean(axis=1) if kind == "spherical" else wide.copy(), weights)
+
+
+def _of_kind(matrices: np.ndarray, weights: np.ndarray, kind: str) -> np.ndarray:
+    """Return matrices (k, d, d), or their weighted mean (1, d, d) if all components share one."""
+    if kind == "full":
+        return matrices.copy()
+    if (matrices == matrices[:1]).all():
+        return matrices[:1].copy()
+    shares = weights / weights.sum()
+    found: np.ndarray = (shares[:, None, None] * matrices).sum(axis=0, keepdims=True)
+    return found
+
+
+def _inverses(given: np.ndarray, kind: str) -> np.ndarray:
+    """Return the covariance matrices, (k, d, d) or (1, d, d), of precision matrices."""
+    found = given[None] if kind == "tied" else given
+    if not (
+        np.allclose(found, found.transpose(0, 2, 1), rtol=1e-6) and is_positive_definite(found)
+    ):
+        raise InvalidParameterError(
+            f"'{kind} precision' should be symmetric, positive-definite: precisions_init has a matrix that "
+            f"is not; pass precisions_ of a mixture with covariance_type={kind!r}."
+        )
+    return precisions(whitening(cholesky(found)), found.shape[1])
+
+
 def _precisions(given: Any, kind: str, shape: tuple[int, int]) -> np.ndarray:
-    precisions = np.asarray(given, np.float64)
-    expected = shape[: _DIMENSIONS[kind]]
-    if precisions.shape != expected:
+    wanted = np.asarray(given, np.float64)
+    expected = _shape_of(kind, *shape)
+    if wanted.shape != expected:
         raise InvalidParameterError(
             f"The parameter '{kind} precision' should have the shape of {expected}, but got "
-            f"{precisions.shape}; pass 1 / covariances_ of a mixture with covariance_type={kind!r}."
+            f"{wanted.shape}; pass precisions_ of a mixture with covariance_type={kind!r}."
         )
-    if not (np.isfinite(precisions).all() and (precisions > 0.0).all()):
+    positive = kind in MATRICES or bool((wanted > 0.0).all())
+    if not (np.isfinite(wanted).all() and positive):
         raise InvalidParameterError(
             f"'{kind} precision' should be positive and finite: precisions_init has values from "
-            f"{precisions.min()} to {precisions.max()}; pass 1 / variance."
+            f"{wanted.min()} to {wanted.max()}; pass 1 / variance."
         )
-    return precisions
+    return wanted
 
 
 def _weights(given: Any, kind: str, k: int) -> np.ndarray:
@@ -109,7 +165,7 @@ def _weights(given: Any, kind: str, k: int) -> np.ndarray:
     if kind == "isotropic":
         raise InvalidParameterError(
             "weights_init has no effect with covariance_type='isotropic', whose components have equal "
-            "weights; omit it, or use covariance_type='spherical' or 'diag'."
+            "weights; omit it, or use another covariance_type."
         )
     if weights.shape != (k,):
         raise InvalidParameterError(

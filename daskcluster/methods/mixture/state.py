@@ -41,8 +41,8 @@ class EMCheckpoint:
     means : ndarray of shape (k, d)
     variance : float or None
         Shared by all clusters.
-    variances : ndarray of shape (k,) or (k, d), or None
-        Of each cluster, if they do not share one.
+    variances : ndarray of shape (k,), (k, d), (k, d, d) or (1, d, d), or None
+        Of each cluster, if they do not share one; or covariance matrices.
     mixing : ndarray of shape (k,), or None
     masses : ndarray of shape (k,)
     history : sequence of dict
@@ -169,9 +169,10 @@ class MixtureState:
 
 def mixture_shapes(k: int, d: int, g: int, kind: str) -> Shapes:
     """Return the shapes of the arrays of a `MixtureState`."""
+    shapes: Shapes = {"diag": (k, d), "tied": (1, d, d), "full": (k, d, d)}
     own: Shapes = {
         "means": (k, d),
-        "variances": (k, d) if kind == "diag" else (k,),
+        "variances": shapes.get(kind, (k,)),
         "mixing": (k,),
         "masses": (k,),
     }

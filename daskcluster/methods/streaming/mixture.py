@@ -19,6 +19,7 @@ from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.data.open import open_chunk
 from daskcluster.methods.mixture.chunkwise.rows import MixtureRowParams, label_by_density
 from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
+from daskcluster.methods.mixture.model import stored_variances
 from daskcluster.methods.mixture.rows import gaussians_for
 from daskcluster.methods.streaming.drift import nearest_with_distances
 from daskcluster.methods.streaming.refit import StreamCentres, births_after, matched
@@ -35,8 +36,8 @@ class StreamMixture(StreamCentres):
 
     Attributes
     ----------
-    variances : ndarray of shape (1,), (k,) or (k, d), float64
-        Shared by all components, one per component, or one per component and feature.
+    variances : ndarray of shape (1,), (k,), (k, d), (1, d, d) or (k, d, d), float64
+        As in `daskcluster.methods.mixture.model.MixtureModel`.
     mixing : ndarray of shape (k,), float64
     lower_bound : float
         Free energy divided by total weight.
@@ -147,7 +148,7 @@ class MixtureSearch:
             mixture.n_iter_,
             mixture.stop_reason_,
             mixture.seeding_ if before is None else before.seeding,
-            np.atleast_1d(np.asarray(mixture.covariances_, np.float64)),
+            stored_variances(mixture.covariances_, mixture.covariance_type),
             mixture.weights_,
             float(mixture.lower_bound_),
             mixture.covariance_type,

@@ -12,7 +12,7 @@ from daskcluster.errors import WrongTypeError
 from daskcluster.methods.minibatch.estimator import MiniBatchKMeans
 from daskcluster.methods.minibatch.parameters import MINI_BATCH
 from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
-from daskcluster.methods.mixture.model import MixtureModel
+from daskcluster.methods.mixture.model import MixtureModel, public_variances
 from daskcluster.methods.mixture.parameters import MIXTURE
 from daskcluster.methods.streaming.estimator import StreamingKMeans
 from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
@@ -288,9 +288,8 @@ class MixtureLearner(Learner):
         found = fold.current()
         assert isinstance(found, StreamMixture)
         fitted = self._estimator.__sklearn_clone__()
-        variances, shared = found.variances, found.covariance_type == "isotropic"
         fitted.means_, fitted.weights_ = found.centres, found.mixing
-        fitted.covariances_ = float(variances[0]) if shared else variances
+        fitted.covariances_ = public_variances(found.variances, found.covariance_type)
         fitted.component_weights_, fitted.n_iter_ = found.weights, found.n_iter
         fitted.lower_bound_ = found.lower_bound
         remember_the_stream(fitted, fold, found, n_features)

@@ -13,6 +13,7 @@ import zarr
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.mixture import GaussianMixture
+from sklearn.mixture._gaussian_mixture import _compute_precision_cholesky
 from sklearn.utils.estimator_checks import check_estimator
 
 import daskcluster as dc
@@ -24,7 +25,8 @@ from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
 from daskcluster.methods.mixture.fit import without_empty
 from tests.clusters import patient_cluster
 
-KINDS = ("isotropic", "spherical", "diag")
+MATRICES = ("tied", "full")
+KINDS = ("isotropic", "spherical", "diag", *MATRICES)
 
 
 def blobs(n=900, k=6, d=3, seed=0, dtype=np.float64):
@@ -68,10 +70,14 @@ _SMALL = ("check_sample_weight_equivalence_on_dense_data",)
 def test_it_agrees_with_scikit_learn_on_the_same_mixture(kind):
     X = blobs()
     fitted = mixture(covariance_type=kind, truncation=6).fit(X)
-    theirs = GaussianMixture(6, covariance_type="diag" if kind == "diag" else "spherical")
+    theirs = GaussianMixture(6, covariance_type="spherical" if kind == "isotropic" else kind)
     theirs.means_, theirs.weights_ = fitted.means_, fitted.weights_
-    theirs.covariances_ = np.broadcast_to(fitted.covariances_, (6, 3) if kind == "diag" else (6,))
-    theirs.precisions_cholesky_ = 1.0 / np.sqrt(theirs.covariances_)
+    theirs.covariances_ = fitted.covariances_
+    if kind == "isotropic":
+        theirs.covariances_ = np.broadcast_to(fitted.covariances_, 6)
+    theirs.precisions_cholesky_ = _compute_precision_cholesky(
+        theirs.covariances_, theirs.covariance_type
+    )
     assert np.allclose(fitted.score_samples(X), theirs.score_samples(X), rtol=1e-9)
     assert np.allclose(fitted.predict_proba(X).toarray(), theirs.predict_proba(X), atol=1e-9)
     assert np.array_equal(fitted.predict(X), theirs.predict(X))
@@ -190,7 +196,7 @@ def test_constant_features_and_equal_rows_get_the_minimum_variance(dtype):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("kind", ["spherical", "diag"])
+@pytest.mark.parametrize("kind", ["spherical", "diag", *MATRICES])
 def test_features_of_scales_a_million_apart_learn_their_variances(kind):
     """The minimum variance is no more than what rounding needs: components learn what rows show."""
     X = blobs(3000, k=4, d=3) * [1.0, 1e-6, 1e6]
@@ -218,7 +224,7 @@ def test_components_without_rows_are_discarded(tmp_path, kind, truncation):
     assert np.array_equal(fitted.means_, whole.means_[live])
     assert np.array_equal(fitted.component_weights_, whole.component_weights_[live])
     assert fitted.covariances_ == pytest.approx(
-        whole.covariances_ if kind == "isotropic" else whole.covariances_[live]
+        whole.covariances_ if kind in ("isotropic", "tied") else whole.covariances_[live]
     )
     assert np.isclose(fitted.weights_.sum(), 1.0)
     assert np.array_equal(fitted.predict(X), np.searchsorted(live, whole.predict(X)))
@@ -309,8 +315,10 @@ def test_clear_clusters_are_found(kind):
         "isotropic": 1.75,
         "spherical": np.full(5, 1.75),
         "diag": np.tile([1, 4, 0.25], (5, 1)),
+        "tied": np.diag([1, 4, 0.25]),
+        "full": np.tile(np.diag([1, 4, 0.25]), (5, 1, 1)),
     }
-    assert np.allclose(fitted.covariances_, truth[kind], rtol=0.25)
+    assert np.allclose(fitted.covariances_, truth[kind], rtol=0.25, atol=0.25)
 
 
 def test_a_coreset_of_all_rows_gives_the_full_fit():
@@ -389,7 +397,7 @@ def test_verbose_prints_each_iteration(capsys):
     [
         ({"truncation": 0}, InvalidParameterError, "'truncation' parameter"),
         ({"n_neighbors": 1}, InvalidParameterError, "'n_neighbors' parameter"),
-        ({"covariance_type": "full"}, InvalidParameterError, "'covariance_type' parameter"),
+        ({"covariance_type": "fully"}, InvalidParameterError, "'covariance_type' parameter"),
         ({"search": "all"}, InvalidParameterError, "'search' parameter"),
         ({"reg_covar": -1.0}, InvalidParameterError, "'reg_covar' parameter"),
         ({"coreset_size": 4}, InvalidParameterError, "coreset_size=4 should be >= n_components=6"),

@@ -28,6 +28,10 @@ FITS: dict[str, dict[str, Any]] = {
     "isotropic": {"warmup_steps": 1},
     "spherical": {"covariance_type": "spherical", "n_random": 1},
     "diag": {"covariance_type": "diag", "search": "row"},
+    "tied": {"covariance_type": "tied"},
+    "full": {"covariance_type": "full", "n_random": 1},
+    "full coreset": {"covariance_type": "full", "coreset_size": 300},
+    "full starts": {"covariance_type": "full", "n_init": 2, "max_iter": 4, "init": "random"},
     "alternate": {"search": "alternate"},
     "exact": {"truncation": K},
     "given means": {"init": case("float32")[0][:K]},
@@ -121,7 +125,7 @@ def test_an_ended_fit_resumes_with_higher_limits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1], ids=["threads first", "cluster first"])
-@pytest.mark.parametrize("name", ["diag", "coreset"])
+@pytest.mark.parametrize("name", ["diag", "coreset", "tied", "full"])
 def test_clusters_and_threads_resume_from_each_other(
     tmp_path: Path, client: Any, name: str, at: int
 ) -> None:

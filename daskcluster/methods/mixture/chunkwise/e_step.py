@@ -148,7 +148,7 @@ class _Ready:
         self.n_neighbours = 0 if search is None else search.neighbours.shape[1]
         near = search.neighbours if search is not None and search.rule == "row" else None
         self.neighbours = np.empty((gaussians.k, 0), np.int32) if near is None else near
-        self.kernel = step_kernel(dtype, scaled=gaussians.by_feature)
+        self.kernel = step_kernel(dtype, scaled=gaussians.scaled)
 
     def space(self, start: int, stop: int) -> Space:
         return Space(self.lists, self.sizes, self.neighbours, self._drawn(start, stop))
@@ -293,7 +293,7 @@ def truncated_pass(truncation: int) -> StatefulReduction:
 
 def _exact_chunk(chunk: Chunk, prepared: _Prepared, into: MixtureStatistics) -> None:
     gaussians = prepared.params.step.gaussians
-    visit = all_kernel(gaussians.means.dtype, scaled=gaussians.by_feature)
+    visit = all_kernel(gaussians.means.dtype, scaled=gaussians.scaled)
     for block in chunk.blocks():
         bounds, nearest = np.empty(block.n_rows), np.empty((block.n_rows, 1), np.int32)
         visit(

@@ -100,7 +100,7 @@ def _visit(
     posteriors = np.empty((n, 0 if every else most))
     none = SumGrid(_NONE, _NONE)
     grids, moments = MomentGrids(none, none, none), Moments(_NONE, _NONE, _NO_SECONDS, _NONE)
-    visit = all_kernel(gaussians.means.dtype, scaled=gaussians.by_feature)
+    visit = all_kernel(gaussians.means.dtype, scaled=gaussians.scaled)
     visit(
         (read_only(rows), read_only(NO_WEIGHTS)),
         gaussians.costs,

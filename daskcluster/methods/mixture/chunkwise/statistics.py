@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,15 @@ from daskcluster.chunkwise.statistics import ExactScalar
 from daskcluster.elementary import LN2, LOG_2PI, log
 from daskcluster.kernels.arrays import aligned_zeros, read_only
 from daskcluster.kernels.sum_grid import SumGrid, grid_shift
-from daskcluster.methods.mixture.kernels.candidates import Costs
+from daskcluster.methods.mixture.chunkwise.covariances import (
+    cholesky,
+    diagonals,
+    packed_size,
+    steepest,
+    unpacked,
+    whitening,
+)
+from daskcluster.methods.mixture.kernels.candidates import BY_FEATURE, WHITENED, Costs
 from daskcluster.methods.mixture.kernels.neighbours import (
     list_pairs,
     merge_pairs,
@@ -34,8 +43,9 @@ class Gaussians:
     ----------
     means : ndarray of shape (k, d)
         In the compute dtype of the rows.
-    variances : ndarray of shape (), (k,) or (k, d), float64
-        Shared by all clusters, one per cluster, or one per cluster and feature.
+    variances : ndarray of shape (), (k,), (k, d), (k, d, d) or (1, d, d), float64
+        Shared by all clusters, one per cluster, or one per cluster and feature; or a covariance matrix per
+        cluster, or one that all of them share.
     weights : ndarray of shape (k,), float64, or None
         None: equal weights, which costs leave out.
 
@@ -51,6 +61,10 @@ class Gaussians:
     means: np.ndarray
     variances: np.ndarray
     weights: np.ndarray | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Factors of matrices are larger than the matrices, and quickly computed again.
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def k(self) -> int:
@@ -70,6 +84,37 @@ class Gaussians:
         return self.variances.ndim == 2
 
     @property
+    def has_matrices(self) -> bool:
+        return self.variances.ndim == 3
+
+    @property
+    def scaled(self) -> int:
+        """The kind of costs, for the kernels; see `Costs`."""
+        return WHITENED if self.has_matrices else BY_FEATURE if self.by_feature else 0
+
+    @property
+    def feature_variances(self) -> np.ndarray:
+        """The variances; of matrices, those of the features, (n, d)."""
+        return diagonals(self.variances) if self.has_matrices else self.variances
+
+    @cached_property
+    def factors(self) -> np.ndarray:
+        """The Cholesky factors of the covariance matrices, (n, d, d)."""
+        return cholesky(self.variances)
+
+    @cached_property
+    def whitening(self) -> np.ndarray:
+        """The packed inverses of the Cholesky factors, (n, m)."""
+        return whitening(self.factors)
+
+    @property
+    def seconds_size(self) -> int:
+        """Number of sums of squares or products by feature."""
+        if self.has_matrices:
+            return len(self.variances) * packed_size(self.d)
+        return self.k * self.d if self.by_feature else 0
+
+    @property
     def sharpness(self) -> float:
         return 0.5 / float(self.variances) if self.shared else 0.5
 
@@ -78,13 +123,13 @@ class Gaussians:
         if self.shared:
             logs = LOG_2PI + float(log(self.variances))
             return -0.5 * self.d * logs - float(log(self.k))
-        common = int(self._exponents.sum()) * (1 if self.by_feature else self.d)
+        common = int(self._exponents.sum()) * (1 if self.scaled else self.d)
         return -0.5 * (self.d * LOG_2PI + common * LN2)
 
     @cached_property
     def _exponents(self) -> np.ndarray:
         """Exponents of the powers of two that costs leave out: (d,), or a scalar for all features."""
-        return np.frexp(self.variances.max(axis=0))[1]
+        return np.frexp(self.feature_variances.max(axis=0))[1]
 
     @cached_property
     def costs(self) -> Costs:
@@ -94,6 +139,11 @@ class Gaussians:
             return Costs(flat, flat, np.ones(self.k, kind), np.zeros(self.k, kind))
         assert self.weights is not None
         add = -2.0 * log(np.maximum(self.weights, _LEAST_WEIGHT))
+        if self.has_matrices:
+            squares = diagonals(self.factors) ** 2
+            add = add + log(np.ldexp(squares, -self._exponents)).sum(axis=1)
+            inverse = read_only(self.whitening.reshape(-1))
+            return Costs(flat, inverse, np.ones(self.k, kind), add.astype(kind))
         if self.by_feature:
             inverse = (1.0 / np.sqrt(self.variances)).astype(kind).reshape(-1)
             add += log(np.ldexp(self.variances, -self._exponents)).sum(axis=1)
@@ -106,6 +156,8 @@ class Gaussians:
         """The largest cost per unit of squared distance along each feature, (d,)."""
         if self.shared:
             return np.ones(self.d)
+        if self.has_matrices:
+            return steepest(self.whitening, self.d)
         return np.broadcast_to(1.0 / self.variances.min(axis=0), (self.d,))
 
     @property
@@ -136,7 +188,7 @@ class MixtureGrids:
         cost = float((by_feature * steepest).sum()) + weight * most
         # A bound of log-sums, and of the least costs that a search returns: its variance is one.
         bound = cost * 2.0 * gaussians.sharpness + weight * (float(log(gaussians.k + 1.0)) + 1.0)
-        seconds = SumGrid.of_total(by_feature if gaussians.by_feature else np.empty(0), n)
+        seconds = SumGrid.of_total(_totals_of_seconds(gaussians, by_feature), n)
         totals = scale.weights, SumGrid.of_total(_SLACK * scale.squares(means), n)
         moments = MomentGrids(
             scale.sums, seconds, SumGrid(*map(np.array, zip(*totals, strict=True)))
@@ -148,6 +200,15 @@ class MixtureGrids:
             SumGrid.of_total(bound, n),
             grid_shift(math.sqrt(n * keys) if rooted else keys, 1),
         )
+
+
+def _totals_of_seconds(gaussians: Gaussians, by_feature: np.ndarray) -> np.ndarray:
+    """Return bounds on the sums of squares, (d,), or of products, (m,), from bounds on the former."""
+    if gaussians.has_matrices:  # by Cauchy and Schwarz
+        root, (first, second) = np.sqrt(by_feature), np.triu_indices(gaussians.d)
+        bounds: np.ndarray = root[first] * root[second]
+        return bounds
+    return by_feature if gaussians.by_feature else np.empty(0)
 
 
 @dataclass
@@ -227,6 +288,8 @@ class MixtureStatistics:
         Sums of keys over rows that moved to another cluster.
     key_shift : float
         M of the grid of keys.
+    n_matrices : int
+        Number of matrices of products of features in `moments`; 0: it has none.
     n_distances, n_moved, n_saved : int
         Distances computed; rows whose nearest cluster changed; rows whose sets were saved.
     """
@@ -237,6 +300,7 @@ class MixtureStatistics:
     neighbour_counts: np.ndarray
     pairs: PairSums
     key_shift: float
+    n_matrices: int = 0
     n_distances: int = 0
     n_moved: int = 0
     n_saved: int = 0
@@ -257,7 +321,7 @@ class MixtureStatistics:
         moments = Moments(
             aligned_zeros(k * d),
             aligned_zeros(k * d if two_grids else 0),
-            np.zeros((2, k * d if gaussians.by_feature else 0)),
+            np.zeros((2, gaussians.seconds_size if learns else 0)),
             aligned_zeros(4 * k),
         )
         neighbour_sums_of = gaussians.k if collects else 0
@@ -268,6 +332,7 @@ class MixtureStatistics:
             np.zeros(neighbour_sums_of, np.int64),
             PairSums.with_room(room if collects else 0),
             key_shift,
+            len(gaussians.variances) if gaussians.has_matrices and learns else 0,
         )
 
     def neighbour_sums_of(self, *, rooted: bool, selected_only: bool) -> NeighbourSums:
@@ -307,6 +372,18 @@ class MixtureStatistics:
 
     @property
     def seconds(self) -> np.ndarray:
-        """Weighted sums of squared differences from the means, (k,) or (k, d)."""
+        """Weighted sums of squared differences from the means, (k,) or (k, d).
+
+        Of products of differences, (k, d, d), or (1, d, d) over all clusters.
+        """
         by_feature = self.moments.seconds.sum(axis=0)
+        if self.n_matrices:
+            d = self.moments.firsts.size // len(self.masses)
+            return unpacked(by_feature.reshape(self.n_matrices, -1), d)
         return by_feature.reshape(len(self.masses), -1) if len(by_feature) else self._totals[:, 1]
+
+    @property
+    def inertia(self) -> float:
+        """Weighted sum of squared distances from the means."""
+        seconds = self.seconds
+        return float((diagonals(seconds) if seconds.ndim == 3 else seconds).sum())

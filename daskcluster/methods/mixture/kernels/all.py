@@ -12,14 +12,16 @@ import numpy as np
 
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
+from daskcluster.methods.mixture.kernels.candidates import BY_FEATURE, WHITENED
+from daskcluster.methods.mixture.kernels.mahalanobis import factor_stride, listed_mahalanobis
 from daskcluster.methods.mixture.kernels.posteriors import keep_least, weigh
 from daskcluster.methods.mixture.kernels.sums import add_block, add_scratch
 from daskcluster.methods.mixture.kernels.tile import BLOCK, listed_distances, listed_tile_for
 
 
 @cache
-def all_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
-    """Build the kernel that compares rows with all clusters.
+def all_kernel(dtype: np.dtype[Any], *, scaled: int) -> Any:
+    """Build the kernel that compares rows with all clusters; for `scaled`, see `Costs`.
 
     ``visit((rows, weights), costs, (sharpness, least), every, (grids, moments), index, posteriors,
     bounds)``. With `every`, posteriors are over all clusters, `bounds` (n,) are exact log-sums, and rows
@@ -33,6 +35,7 @@ def all_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
 def _build(height: int, vectors: int, width: int, lanes: int, scaled: int) -> Any:  # noqa: C901
     # One long loop: numba counts references of arrays at every call of a function that has a loop.
     block, shape = BLOCK, (vectors, width, lanes)
+    by_feature, whitened = int(scaled == BY_FEATURE), scaled == WHITENED
 
     def visit(data, costs, soft, every, sums, index, posteriors, bounds):  # type: ignore[no-untyped-def]  # noqa: C901
         (rows, weights), (sharpness, least), moments = data, soft, sums[1]
@@ -45,6 +48,7 @@ def _build(height: int, vectors: int, width: int, lanes: int, scaled: int) -> An
         number, taken = np.empty(k * block, np.int32), np.empty(block, np.int64)
         best, held = aligned(q * block, rows), np.zeros(q * block, np.int32)
         n_terms = k if every else q
+        gaps, stride = np.empty(block * d), factor_stride(inverse, k, d)
         posterior, bound = np.empty(n_terms * block), np.empty(block)
         zero, infinity = np.zeros(d, rows.dtype), near.dtype.type(np.inf)
         learns, scratch = every and moments.totals.shape[0] > 0, add_scratch(block, k)
@@ -53,9 +57,25 @@ def _build(height: int, vectors: int, width: int, lanes: int, scaled: int) -> An
         for start in range(0, n, block):
             first, here = first_row(start, block, n), min(block, n - start)
             pack_rows(x, n, d, first, zero, packed, 0, shape)
-            listed_distances(
-                packed, means, inverse, listed, 0, k, d, near, height, vectors, width, scaled
-            )
+            if whitened:
+                listed_mahalanobis(
+                    packed, means, inverse, stride, listed, 0, k, d, gaps, near, vectors, width
+                )
+            else:
+                listed_distances(
+                    packed,
+                    means,
+                    inverse,
+                    listed,
+                    0,
+                    k,
+                    d,
+                    near,
+                    height,
+                    vectors,
+                    width,
+                    by_feature,
+                )
             best[:] = infinity
             held[:] = 0
             for j in range(k):

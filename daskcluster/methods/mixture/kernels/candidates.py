@@ -131,11 +131,17 @@ def _fold_four(builder: Any, vectors: list[Any]) -> Any:
     return joined
 
 
+BY_FEATURE, WHITENED = 1, 2
+"""Kinds of costs, see `Costs`."""
+
+
 class Costs(NamedTuple):
     """Coefficients of the cost of cluster c: ``scale[c] |(x - mean[c]) * inverse[c]|^2 + add[c]``.
 
-    `means` and `inverse` are flat (k * d,), in the rows' dtype; only kernels built with `scaled` use
-    `inverse`. `scale` and `add` have shape (k,) and the rows' dtype.
+    `means` and `inverse` are flat (k * d,), in the rows' dtype. Kernels built with ``scaled=0`` do not use
+    `inverse`. In those built with ``scaled=WHITENED``, the product is that with a matrix: `inverse` has
+    packed inverse Cholesky factors in float64 (see `daskcluster.methods.mixture.kernels.matrices`), one
+    per cluster or one for all. `scale` and `add` have shape (k,) and the rows' dtype.
     """
 
     means: np.ndarray

@@ -11,6 +11,7 @@ from numba import types
 from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.sum_grid import SumGrid, emit_split, emit_split_product, pointers, split
+from daskcluster.methods.mixture.kernels.mahalanobis import add_products
 from daskcluster.methods.mixture.kernels.tile import BLOCK
 
 _LANES = 8
@@ -200,9 +201,10 @@ class Moments(NamedTuple):
     """Sums of an M-step, float64, flat; w is the row weight times the posterior.
 
     `firsts` (k * d,): sums of w x. `low_firsts`: their low parts, empty where one grid is enough.
-    `seconds` (2, k * d): high and low parts of the sums of w (x - mean)^2 by feature, or (2, 0).
+    `seconds` (2, k * d): high and low parts of the sums of w (x - mean)^2 by feature; or (2, 0); or
+    (2, k * m) or (2, m): of the m = d (d + 1) / 2 products of features, by cluster or of all clusters.
     `totals` (4 k,): for each cluster the high parts of the sums of w and of w |x - mean|^2, then their low
-    parts. With sums by feature, the sums of w |x - mean|^2 are zero.
+    parts. With `seconds`, the sums of w |x - mean|^2 are zero.
     """
 
     firsts: np.ndarray
@@ -212,7 +214,7 @@ class Moments(NamedTuple):
 
 
 class MomentGrids(NamedTuple):
-    """The grids of `Moments`: shifts (d,) for `firsts`, (d,) or (0,) for `seconds`, (2,) for `totals`."""
+    """The grids of `Moments`: shifts (d,) for `firsts`, (2,) for `totals`, one by sum for `seconds`."""
 
     firsts: SumGrid
     seconds: SumGrid
@@ -249,15 +251,24 @@ def _build_add_block(block: int) -> Any:
         if second.shape[0] > 0:
             squares = 0.0
             seconds, low_seconds = moments.seconds[0], moments.seconds[1]
+            size, k = second.shape[0], scale.shape[0]
+            stride = size if seconds.shape[0] == k * size else 0
+            products, gaps = size != d or stride == 0, np.empty(d)
             for r in range(here):
                 for at in range(r, index.shape[0], block):
                     w = factors[r] * posterior[at]
                     if w > 0.0:
                         c = np.int64(index[at])
-                        _add_squares(
-                            x, taken[r] * d, w, means, c * d, d,
-                            second, low_second, seconds, low_seconds,
-                        )  # fmt: skip
+                        if products:
+                            add_products(
+                                x, taken[r] * d, w, means, c * d, d,
+                                second, low_second, seconds, low_seconds, c * stride, gaps,
+                            )  # fmt: skip
+                        else:
+                            _add_squares(
+                                x, taken[r] * d, w, means, c * d, d,
+                                second, low_second, seconds, low_seconds,
+                            )  # fmt: skip
         if low_firsts.shape[0] > 0:
             add_rows(
                 x, taken, here, d, factors, posterior, best, index, count, scale, add, squares, False,

@@ -21,10 +21,17 @@ from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row
 from daskcluster.kernels.sum_grid import rounded
 from daskcluster.methods.mixture.kernels.candidates import (
+    BY_FEATURE,
     SLOT_BITS,
+    WHITENED,
     list_all,
     list_own,
     pair_distances,
+)
+from daskcluster.methods.mixture.kernels.mahalanobis import (
+    factor_stride,
+    listed_mahalanobis,
+    pair_mahalanobis,
 )
 from daskcluster.methods.mixture.kernels.neighbours import SLOT, pair_key, slot_of, with_room
 from daskcluster.methods.mixture.kernels.posteriors import add_keys, keep_least, weigh
@@ -119,8 +126,8 @@ _add_moved = _build_add_moved(BLOCK)
 
 
 @cache
-def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
-    """Build the kernel of an E-step and the sums of an M-step; `scaled` for variances by feature.
+def step_kernel(dtype: np.dtype[Any], *, scaled: int) -> Any:
+    """Build the kernel of an E-step and the sums of an M-step; for `scaled`, see `Costs`.
 
     ``step((rows, weights), sets, costs, (sharpness, least), space, neighbour_sums_of, pairs,
     (grids, moments), bounds, learn)`` returns the table of pairs (a larger one if it had to grow), the
@@ -135,6 +142,7 @@ def step_kernel(dtype: np.dtype[Any], *, scaled: bool) -> Any:
 def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) -> Any:  # noqa: C901
     # One long loop: numba counts references of arrays at every call of a function that has a loop.
     block, shape = BLOCK, (vectors, width, lanes)
+    by_feature, whitened = int(scaled == BY_FEATURE), scaled == WHITENED
 
     def step(  # type: ignore[no-untyped-def]  # noqa: C901
         data, sets, costs, soft, space, neighbour_sums_of, pairs, sums, bounds, learn
@@ -165,6 +173,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
         keys, scratch = np.empty((2, most * block), np.int64), add_scratch(block, q)
         factors, shares, places = scratch
         factors[:] = 1.0
+        gaps, stride = np.empty(block * d), factor_stride(inverse, k, d)
         grid, both, firsts = grids.firsts, grids.totals, moments.firsts
         low_firsts, totals = moments.low_firsts, moments.totals
         weighted, two, selected_only = (
@@ -199,10 +208,16 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                         index[rank * block + r] = flat_sets[np.uint64(at + rank)]
                 if m:
                     pack_listed_rows(x, taken, d, zero, packed, shape)
-                listed_distances(
-                    packed, centres, inverse, lists, g * wide, m, d, near,
-                    height, vectors, width, scaled,
-                )  # fmt: skip
+                if whitened:
+                    listed_mahalanobis(
+                        packed, centres, inverse, stride, lists, g * wide, m, d, gaps, near,
+                        vectors, width,
+                    )  # fmt: skip
+                else:
+                    listed_distances(
+                        packed, centres, inverse, lists, g * wide, m, d, near,
+                        height, vectors, width, by_feature,
+                    )  # fmt: skip
                 if not plain:
                     for j in range(m):
                         scale, add = scales[listed[g, j]], adds[listed[g, j]]
@@ -217,9 +232,14 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                     )
                 for at in range(n_pairs, n_pairs + 4):  # fillers, as pairs are read in fours
                     extra_pairs[at] = (near.shape[0] - block) << SLOT_BITS
-                pair_distances(
-                    x, taken, d, centres, inverse, extra_pairs, n_pairs, near, block, scaled
-                )
+                if whitened:
+                    pair_mahalanobis(
+                        x, taken, d, centres, inverse, stride, extra_pairs, n_pairs, gaps, near
+                    )
+                else:
+                    pair_distances(
+                        x, taken, d, centres, inverse, extra_pairs, n_pairs, near, block, by_feature
+                    )
                 if not plain:
                     for at in range(n_pairs):
                         slot = extra_pairs[at] >> SLOT_BITS

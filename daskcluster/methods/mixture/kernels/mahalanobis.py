@@ -1,0 +1,167 @@
+"""Mahalanobis distances, and sums of products of features.
+
+A row is whitened for each cluster, in float64: ``W (x - mean)`` with the inverse Cholesky factor W of the
+covariance. Differences come first, so no digits are lost far from the origin. Factors are packed as in
+`daskcluster.methods.mixture.kernels.matrices`; if there is only one, all clusters share it.
+
+Cost: d (d + 1) / 2 multiplications per distance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from daskcluster.kernels import emit
+from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.sum_grid import split
+from daskcluster.methods.mixture.kernels.candidates import SLOT_BITS
+from daskcluster.methods.mixture.kernels.tile import BLOCK
+
+
+@emit.vector_intrinsic
+def listed_mahalanobis(
+    typingctx: Any,
+    block: Any,
+    centres: Any,
+    factors: Any,
+    stride: Any,
+    listed: Any,
+    first: Any,
+    count: Any,
+    d: Any,
+    gaps: Any,
+    out: Any,
+    vectors: Any,
+    width: Any,
+) -> Any:
+    """Store squared Mahalanobis distances of a packed block to listed clusters.
+
+    ``out[j * block + r] = |W (x_r - c)|^2`` for j < count, where c is the row ``listed[first + j]`` of
+    `centres`, and W starts at `stride` times this number in `factors`. `gaps` is float64 scratch of
+    d blocks. Each sum is one FMA chain in feature order, so the result does not depend on the CPU.
+    """
+    if not emit.literals(vectors, width):
+        return None
+    many, wide = vectors.literal_value, width.literal_value
+    signature = types.void(
+        block, centres, factors, types.intp, listed, types.intp, types.intp, types.intp, gaps, out,
+        vectors, width,
+    )  # fmt: skip
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
+        size, d, full = emit.bits(kind) // 8, args[7], ir.VectorType(emit.F64, wide)
+        run, one = ir.Constant(emit.I64, many * wide), ir.Constant(emit.I64, 1)
+        packed = emit.pointer(context, builder, block, args[0], nothing)
+        means = emit.pointer(context, builder, centres, args[1], nothing)
+        whole = emit.pointer(context, builder, factors, args[2], nothing)
+        numbers = emit.pointer(context, builder, listed, args[4], args[5])
+        gap_at = emit.pointer(context, builder, gaps, args[8], nothing)
+        target = emit.pointer(context, builder, out, args[9], nothing)
+        zeros = [emit.zeros(emit.F64, wide)] * many
+
+        def widened(value: Any) -> Any:
+            return value if kind == emit.F64 else builder.fpext(value, full)
+
+        def vectors_at(base: Any, start: Any, kind: Any, align: int) -> list[Any]:
+            place = builder.gep(base, [start])
+            return [
+                emit.load(builder, emit.step(builder, place, v * wide), kind, wide, align)
+                for v in range(many)
+            ]
+
+        def cluster(j: Any, _: list[Any]) -> list[Any]:
+            c = builder.sext(builder.load(builder.gep(numbers, [j])), emit.I64)
+            mean = builder.gep(means, [builder.mul(c, d)])
+            factor = builder.gep(whole, [builder.mul(c, args[3])])
+
+            def difference(t: Any, _: list[Any]) -> list[Any]:
+                centre = builder.load(builder.gep(mean, [t]), align=size)
+                centre, start = widened(emit.splat(builder, centre, wide)), builder.mul(t, run)
+                for v, row in enumerate(vectors_at(packed, start, kind, size)):
+                    place = emit.step(builder, builder.gep(gap_at, [start]), v * wide)
+                    emit.store(builder, builder.fsub(widened(row), centre), place, 8)
+                return []
+
+            def feature(t: Any, totals: list[Any]) -> list[Any]:
+                def term(s: Any, held: list[Any]) -> list[Any]:
+                    weight = builder.load(builder.gep(factor, [held[0]]), align=8)
+                    weight = emit.splat(builder, weight, wide)
+                    gap = vectors_at(gap_at, builder.mul(s, run), emit.F64, 8)
+                    grown = [
+                        emit.fma(builder, weight, g, part)
+                        for g, part in zip(gap, held[1:], strict=True)
+                    ]
+                    # From element (t, s) to (t, s + 1).
+                    further = builder.sub(builder.sub(d, s), one)
+                    return [builder.add(held[0], further), *grown]
+
+                _, *parts = emit.loop(builder, builder.add(t, one), 1, [t, *zeros], term)
+                return [
+                    emit.fma(builder, part, part, total)
+                    for part, total in zip(parts, totals, strict=True)
+                ]
+
+            emit.loop(builder, d, 1, [], difference)
+            totals = emit.loop(builder, d, 1, zeros, feature)
+            place = builder.gep(target, [builder.mul(j, run)])
+            for v, total in enumerate(totals):
+                if kind != emit.F64:
+                    total = builder.fptrunc(total, ir.VectorType(kind, wide))
+                emit.store(builder, total, emit.step(builder, place, v * wide), size)
+            return []
+
+        emit.loop(builder, args[6], 1, [], cluster)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@kernel
+def factor_stride(factors, k, d):  # type: ignore[no-untyped-def]
+    """Return the distance between the packed factors of two clusters; 0 if all share one."""
+    size = d * (d + 1) // 2
+    return size if factors.shape[0] == k * size else 0
+
+
+def _build_pairs(block: int) -> Any:
+    def pair_mahalanobis(  # type: ignore[no-untyped-def]
+        x, taken, d, means, factors, stride, pairs, n_pairs, gaps, out
+    ):
+        """Store squared Mahalanobis distances for pairs of a row and a cluster; see `pair_distances`."""
+        for p in range(n_pairs):
+            slot, c = pairs[p] >> SLOT_BITS, pairs[p] & ((1 << SLOT_BITS) - 1)
+            row, mean, total = taken[slot % block] * d, c * d, 0.0
+            for t in range(d):
+                gaps[t] = np.float64(x[row + t]) - np.float64(means[mean + t])
+            for t in range(d):
+                at, part = c * stride + t, 0.0
+                for s in range(t + 1):
+                    part += factors[at] * gaps[s]
+                    at += d - 1 - s
+                total += part * part
+            out[slot] = total
+
+    return kernel(pair_mahalanobis)
+
+
+pair_mahalanobis = _build_pairs(BLOCK)
+
+
+@kernel
+def add_products(x, row_at, w, means, mean_at, d, shifts, low_shifts, high, low, at, gaps):  # type: ignore[no-untyped-def]
+    """Add the products ``w (x_s - mean_s) (x_t - mean_t)``, s <= t, to packed sums from `at` on."""
+    for t in range(d):
+        gaps[t] = np.float64(x[row_at + t]) - np.float64(means[mean_at + t])
+    place = 0
+    for s in range(d):
+        mine = w * gaps[s]
+        for t in range(s, d):
+            value, rest = split(mine * gaps[t], shifts[place], low_shifts[place])
+            high[at + place] += value
+            low[at + place] += rest
+            place += 1
