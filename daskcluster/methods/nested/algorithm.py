@@ -10,7 +10,7 @@ What differs from the paper's Algorithm 5:
   are stored between rounds, and all ways to find the nearest centres (all distances, or bounds of any
   kind) give the same bits. Bounds of old rows survive a doubling if the rows are in this process's memory;
   otherwise they are lost.
-- sse is measured only where it may decide; see `DoublingRule.at_most`.
+- sse is measured only where it may decide; see `daskcluster.methods.nested.doubling.DoublingRule.at_most`.
 - Once the batch is all rows this is Lloyd's loop, with its stopping rules and its relocation of empty
   clusters. Before, an empty cluster keeps its centre.
 - By default the first centres do not vote. With the paper's S(j) = x, v(j) = 1 a first centre is a row that
@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.chunkwise.assign import AssignParams
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.estimators.stopping import Stopping
@@ -40,125 +41,9 @@ from daskcluster.methods.kmeans.algorithm import (
 from daskcluster.methods.kmeans.assignment import Assignment
 from daskcluster.methods.kmeans.drift import lengths
 from daskcluster.methods.nested.batches import Batches
+from daskcluster.methods.nested.chunkwise import SPREAD, SpreadStatistics
+from daskcluster.methods.nested.doubling import DoublingRule, effective_sizes, effective_votes
 from daskcluster.models.fitted import FitResult
-
-_MARGIN, _MARGIN_OF_SPREAD = 1e-6, 1e-9
-"""More than the rounding of the inertia that follows from the statistics."""
-
-
-def standard_error(sse: np.ndarray, votes: np.ndarray, definition: str = "paper") -> np.ndarray:
-    """Return sigma(j) of each cluster.
-
-    The spread of fewer than two votes is unknown and counts as 0, so such a cluster delays the
-    doubling as long as its centre moves.
-
-    Parameters
-    ----------
-    sse : ndarray of shape (k,)
-        Sums of squared distances to the centres before they moved.
-    votes : ndarray of shape (k,)
-        v(j); see `effective_votes` for weighted rows.
-    definition : {"paper", "code"}
-        sqrt(sse / (v (v - 1))) or sqrt(sse / (v - 1)).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> standard_error(np.array([12.0, 12.0, 5.0]), np.array([4.0, 1.0, 0.0])).tolist()
-    [1.0, 0.0, 0.0]
-    >>> standard_error(np.array([12.0]), np.array([4.0]), "code").tolist()
-    [2.0]
-    """
-    known = votes >= 2.0
-    v = np.where(known, votes, 2.0)
-    divisor = v * (v - 1.0) if definition == "paper" else v - 1.0
-    return np.where(known, np.sqrt(np.maximum(sse, 0.0) / divisor), 0.0)
-
-
-def doubling_ratio(errors: np.ndarray, moved: np.ndarray) -> float:
-    """Return min sigma(j) / p(j) over the clusters whose centres moved; infinity if none has.
-
-    A centre that stood still has no veto for any sigma; one that moved although its rows lie in one
-    point (sigma 0) has it for any rho.
-
-    Parameters
-    ----------
-    errors, moved : ndarrays of shape (k,)
-        sigma(j) and p(j).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> doubling_ratio(np.array([1.0, 0.0, 3.0]), np.array([0.5, 0.0, 1.0]))
-    2.0
-    >>> doubling_ratio(np.array([0.0]), np.array([0.1])), doubling_ratio(np.array([0.0]), np.array([0.0]))
-    (0.0, inf)
-    """
-    going = moved > 0.0
-    return float((errors[going] / moved[going]).min(initial=np.inf))
-
-
-def effective_votes(weights: np.ndarray, n_rows: int) -> tuple[np.ndarray, float]:
-    """Return votes that count rows, and the factor from weights to votes.
-
-    Weights are votes, but their unit is arbitrary: scaled so that those of the batch sum to its
-    rows, they count what "two votes" means, and equal weights are no weights.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (k,)
-        Of the clusters.
-    n_rows : int
-        Of the batch.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> effective_votes(np.array([30.0, 10.0]), 4)
-    (array([3., 1.]), 0.1)
-    """
-    total = float(weights.sum())
-    factor = n_rows / total if total > 0.0 else 0.0
-    return weights * factor, factor
-
-
-@dataclass(frozen=True)
-class DoublingRule:
-    """Rule that decides whether a batch doubles.
-
-    Attributes
-    ----------
-    rho : float
-    definition : {"paper", "code"}
-        See `standard_error`.
-    """
-
-    rho: float = 100.0
-    definition: str = "paper"
-
-    def ratio(self, sse: np.ndarray, votes: np.ndarray, moved: np.ndarray) -> float:
-        """Return the ratio that is compared with rho."""
-        return doubling_ratio(standard_error(sse, votes, self.definition), moved)
-
-    def at_most(self, inertia: float, spread: float, votes: np.ndarray, moved: np.ndarray) -> float:
-        """Return an upper bound of `ratio` that needs no rows.
-
-        No cluster has more than the inertia of the whole batch. Far from the end that refuses
-        most doublings, and the rows need not be measured for it.
-
-        Parameters
-        ----------
-        inertia, spread : float
-            Of the batch: sum of squared distances to the centres, and to the origin of its statistics,
-            in units of votes.
-        votes, moved : ndarrays of shape (k,)
-        """
-        most = inertia * (1.0 + _MARGIN) + spread * _MARGIN_OF_SPREAD
-        return self.ratio(np.full(len(votes), most), votes, moved)
-
-    def allows(self, ratio: float) -> bool:
-        return ratio > self.rho
-
 
 Choice = Callable[[ScaledPlacement, np.ndarray | None], Assignment]
 
@@ -360,13 +245,32 @@ class _Rounds:
         n_votes = self._batches.size + (0 if self._seeds is None else len(centres))
         votes, factor = effective_votes(weights, n_votes)
         spread = rows.known().total_spread
-        ratio = rule.at_most(step.inertia * factor, spread * factor, votes, moved)
+        largest = rows.scale.max_weight
+        uneven = rows.scale.weighted and float(weights.sum()) != n_votes * largest
+        least = weights / largest if uneven and largest > 0.0 else None
+        ratio = rule.at_most(step.inertia * factor, spread * factor, votes, moved, least)
         if not moved.any() or not rule.allows(ratio):
             return ratio, 0
         labels = self._batches.labels
-        found = score_rows(rows, centres, labels, labelled=labels is not None)
         measured = self._batches.size * (1 if labels is not None else len(centres))
-        return rule.ratio(found.costs.sum(axis=0) * factor, votes, moved), measured
+        if least is None:
+            found = score_rows(rows, centres, labels, labelled=labels is not None)
+            return rule.ratio(found.costs.sum(axis=0) * factor, votes, moved), measured
+        spreads = self._spreads(centres)
+        squares = spreads.squares.sum(axis=0)
+        if self._seeds is not None:
+            squares += (float(weights.sum()) / n_votes / largest) ** 2
+        sizes = effective_sizes(least, squares)
+        return rule.ratio(spreads.score.costs.sum(axis=0) * factor, votes, moved, sizes), measured
+
+    def _spreads(self, centres: np.ndarray) -> SpreadStatistics:
+        """Return the costs of clusters of weighted rows, and the squares of their weights."""
+        labels = self._batches.labels
+        found: SpreadStatistics = self._batches.rows.reduce(
+            SPREAD,
+            lambda scale: AssignParams(centres, scale, labels, labelled=labels is not None),
+        )
+        return found
 
 
 def _mean_weight(statistics: KMeansStatistics, n_rows: int) -> float:

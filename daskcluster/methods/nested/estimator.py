@@ -92,7 +92,8 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     the bounds of its rows are there twice, and 8 bytes a row more.
 
     Weights are votes; for the doubling rule they are scaled to a mean of one, so that their unit does
-    not matter.
+    not matter. Where they are uneven, the standard error takes Kish's effective number of rows of a
+    cluster, (sum w)^2 / sum w^2.
 
     Newling and Fleuret, "Nested mini-batch k-means", NIPS 2016.
 

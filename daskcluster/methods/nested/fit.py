@@ -13,8 +13,9 @@ from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.fit import SeededFit
 from daskcluster.methods.kmeans.projection import fit_footprint
-from daskcluster.methods.nested.algorithm import DoublingRule, NestedState, nested
+from daskcluster.methods.nested.algorithm import NestedState, nested
 from daskcluster.methods.nested.batches import HOME_BYTES, NestedBatches
+from daskcluster.methods.nested.doubling import DoublingRule
 from daskcluster.methods.nested.gathered import NestedOrder
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key

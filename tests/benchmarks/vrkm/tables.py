@@ -25,7 +25,8 @@ def table3(sets: Sequence[Problem], found: Runs) -> Table:
             "batch is our Lloyd to its fixed point (sift_like: 100 iterations). mini-batch (1,000 "
             "rows), sgd, "
             "vrkm and vrkm++ (one partition, eta = K / n, T = n) stop at 1.5 times its time; growbatch-rho "
-            "(rho = 10) runs to its own end. All start from the same random rows.",
+            "(rho = 10) runs to its own end, for at most twice as many rounds as batch may take "
+            "(sift_like: 200, which it reaches). All start from the same random rows.",
             "seconds: until the loss is at most the last loss of batch, the median over the seeds "
             "that reach "
             "it. Programs end in different fixed points, so near the end it is chance which loss is "

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskcluster.methods.nested.algorithm import (
+from daskcluster.methods.nested.doubling import (
     DoublingRule,
     doubling_ratio,
+    effective_sizes,
     effective_votes,
     standard_error,
 )
@@ -67,6 +68,44 @@ def test_no_weight_at_all_is_no_votes():
     votes, factor = effective_votes(np.zeros(3), 8)
     assert votes.tolist() == [0.0, 0.0, 0.0]
     assert factor == 0.0
+
+
+@pytest.mark.parametrize("definition", ["paper", "code"])
+def test_even_weights_have_as_many_effective_rows_as_votes(definition):
+    votes, sse = np.array([4.0, 9.0, 1.0, 0.0]), np.array([3.0, 7.0, 2.0, 0.0])
+    sizes = effective_sizes(votes, votes)
+    np.testing.assert_array_equal(sizes, votes)
+    plain = standard_error(sse, votes, definition)
+    np.testing.assert_array_equal(standard_error(sse, votes, definition, sizes), plain)
+
+
+def test_the_standard_error_of_uneven_weights_is_that_of_the_weighted_mean():
+    rng = np.random.default_rng(0)
+    weights = np.array([5.0, 1.0, 1.0, 0.5, 0.5, 3.0])
+    rows = rng.normal(size=(200_000, 6))
+    means = rows @ weights / weights.sum()
+    sse = ((rows - means[:, None]) ** 2 @ weights).mean(keepdims=True)
+    sizes = effective_sizes(weights.sum(keepdims=True), (weights**2).sum(keepdims=True))
+    found = standard_error(sse, weights.sum(keepdims=True), "paper", sizes)[0]
+    assert found == pytest.approx(means.std(), rel=0.01)
+    by_votes = standard_error(sse, weights.sum(keepdims=True))[0]
+    assert by_votes < 0.6 * found
+
+
+def test_one_row_of_much_weight_has_no_spread():
+    sizes = effective_sizes(np.array([9.0]), np.array([81.0]))
+    assert standard_error(np.array([5.0]), np.array([9.0]), "paper", sizes)[0] == 0.0
+
+
+@given(st.integers(0, 2**31), st.sampled_from(["paper", "code"]))
+def test_the_bound_holds_for_uneven_weights(seed, definition):
+    rng = np.random.default_rng(seed)
+    labels, weights = rng.integers(0, 6, 40), rng.lognormal(sigma=2.0, size=40)
+    total, squares = (np.bincount(labels, w, minlength=6) for w in (weights, weights**2))
+    sse, moved = rng.lognormal(sigma=3, size=6), rng.lognormal(sigma=3, size=6)
+    rule = DoublingRule(rho=1.0, definition=definition)
+    most = rule.at_most(sse.sum(), 0.0, total, moved, total / weights.max())
+    assert most >= rule.ratio(sse, total, moved, effective_sizes(total, squares))
 
 
 @given(st.integers(0, 2**31), st.sampled_from(["paper", "code"]))

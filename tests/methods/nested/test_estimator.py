@@ -17,8 +17,9 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.events import Notice, PassStarted, RoundEnded, StopFit
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
-from daskcluster.methods.nested.algorithm import DoublingRule, NestedState, nested
+from daskcluster.methods.nested.algorithm import NestedState, nested
 from daskcluster.methods.nested.batches import NestedBatches
+from daskcluster.methods.nested.doubling import DoublingRule
 from daskcluster.methods.nested.gathered import GatheredBatches, NestedOrder
 from daskcluster.randomness import Key
 from tests.laws.data import CASES, case
@@ -429,6 +430,27 @@ def test_equal_weights_are_no_weights(seeds_vote):
         X, rho=10.0, seeds_vote=seeds_vote, sample_weight=np.full(2000, 0.25), init="k-means++"
     )
     assert sizes(one)[:5] == sizes(other)[:5]
+
+
+@pytest.mark.parametrize("seeds_vote", [False, True])
+@pytest.mark.parametrize("weight", [1.0, 0.25])
+def test_equal_weights_change_no_bit_of_the_doubling(weight, seeds_vote):
+    X = blobs(2000)
+    options = {"rho": 3.0, "seeds_vote": seeds_vote, "init": X[:5]}
+    one, other = fit(X, **options), fit(X, sample_weight=np.full(2000, weight), **options)
+    ratios = [[record["doubling_ratio"] for record in m.history_] for m in (one, other)]
+    np.testing.assert_array_equal(one.cluster_centers_, other.cluster_centers_)
+    assert sizes(one) == sizes(other)
+    assert ratios[0] == ratios[1]
+
+
+def test_uneven_weights_do_not_depend_on_the_engine_or_on_kept_labels(tmp_path, client):
+    X = blobs(2000)
+    weights = np.random.default_rng(2).lognormal(sigma=1.0, size=2000)
+    expected = fit(X, rho=2.0, sample_weight=weights, bounds=False, init=X[:5])
+    url = zarr_of(tmp_path / "rows", X, 90)
+    other = fit(url, rho=2.0, sample_weight=weights, engine=client, bounds="elkan", init=X[:5])
+    same(expected, other)
 
 
 def test_rows_without_weight_have_no_vote():
