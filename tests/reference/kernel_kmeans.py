@@ -95,6 +95,32 @@ def minibatch(
     return coefficients
 
 
+def algorithm_2(K, first, batches, truncation, eps=0.0):
+    """Algorithm 2 with its stop, for rows without weights: (coefficients, untruncated ones, steps).
+
+    The untruncated centres of section 4.1 are those of the same batches with the same labels.
+    Steps end when the mean cost of a batch falls by less than `eps`; 0 makes all steps.
+    """
+    n, k = len(K), len(first)
+    centres, history, whole = np.eye(n)[first], [[] for _ in range(k)], np.eye(n)[first]
+    n_steps = 0
+    for rows in batches:
+        n_steps += 1
+        squares = sqdist(K, centres)[rows]
+        labels, before = squares.argmin(axis=1), squares.min(axis=1).mean()
+        for j in range(k):
+            mine = rows[labels == j]
+            if len(mine):
+                history[j].append((np.sqrt(len(mine) / len(rows)), mine, np.ones(len(mine))))
+        centres, whole = (
+            np.stack([centre(n, first[j], history[j], tau, normalize=False) for j in range(k)])
+            for tau in (truncation, None)
+        )
+        if eps > 0 and before - sqdist(K, centres)[rows].min(axis=1).mean() < eps:
+            break
+    return centres, whole, n_steps
+
+
 def full_batch(K, labels, weights=None, max_iter=100):
     """Lloyd's algorithm in the space of K from given labels; an empty cluster keeps its centre."""
     n = len(K)

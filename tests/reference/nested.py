@@ -10,11 +10,24 @@ import numpy as np
 
 
 def nested(
-    X, centres, order, b0, *, rho=100.0, seeds_vote=False, definition="paper", max_rounds=200
+    X,
+    centres,
+    order,
+    b0,
+    *,
+    rho=100.0,
+    seeds_vote=False,
+    definition="paper",
+    max_rounds=200,
+    weights=None,
 ):
-    """Return (centres, rounds): each round a dict of batch size, S, v, sse, ratio, centres after it."""
+    """Return (centres, rounds): each round a dict of batch size, S, v, sse, ratio, centres after it.
+
+    Votes of weighted rows count their weights, without votes of the seeds.
+    """
     X, c = np.asarray(X, np.float64), np.array(centres, np.float64)
     n, k = len(X), len(c)
+    w = np.ones(n) if weights is None else np.asarray(weights, np.float64)
     S = c.copy() if seeds_vote else np.zeros_like(c)
     v = np.ones(k) if seeds_vote else np.zeros(k)
     sse = np.zeros(k)
@@ -24,22 +37,26 @@ def nested(
         changed = 0
         for i in order[:b]:
             if a[i] >= 0:
-                sse[a[i]] -= d[i] ** 2
-                S[a[i]] -= X[i]
-                v[a[i]] -= 1
+                sse[a[i]] -= w[i] * d[i] ** 2
+                S[a[i]] -= w[i] * X[i]
+                v[a[i]] -= w[i]
             distances = np.sqrt(((X[i] - c) ** 2).sum(axis=1))
             old, a[i] = a[i], int(distances.argmin())
             d[i] = distances[a[i]]
             changed += int(old != a[i])
-            S[a[i]] += X[i]
-            v[a[i]] += 1
-            sse[a[i]] += d[i] ** 2
+            S[a[i]] += w[i] * X[i]
+            v[a[i]] += w[i]
+            sse[a[i]] += w[i] * d[i] ** 2
         ratios, before = [], c.copy()
         for j in range(k):
             if v[j] > 0:
                 c[j] = S[j] / v[j]
             p = float(np.sqrt(((c[j] - before[j]) ** 2).sum()))
-            ratios.append(_ratio(max(0.0, sse[j]), v[j], p, definition))
+            size = v[j]
+            if weights is not None:  # Kish's effective number of rows
+                mine = w[order[:b]][a[order[:b]] == j]
+                size = mine.sum() ** 2 / (mine**2).sum() if mine.any() else 0.0
+            ratios.append(_ratio(max(0.0, sse[j]), v[j], size, p, definition))
         rounds.append(
             {
                 "batch_size": b,
@@ -58,9 +75,10 @@ def nested(
     return c, rounds
 
 
-def _ratio(sse, v, p, definition):
+def _ratio(sse, v, size, p, definition):
     if p < 1e-12:  # what rounding leaves of a centre that stands still
         return np.inf
-    if v < 2:
+    if size < 2:
         return 0.0
-    return np.sqrt(sse / (v * (v - 1) if definition == "paper" else v - 1)) / p
+    variance = sse / v * size / (size - 1)
+    return np.sqrt(variance / size if definition == "paper" else variance) / p
