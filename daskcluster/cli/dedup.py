@@ -38,6 +38,13 @@ from daskcluster.methods.duplicates import parameters
     metavar="URL",
     help="URL of the result: .parquet or .csv (both with ids) by its ending, else Zarr.",
 )
+@option(
+    "--report",
+    section=OUTPUT,
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Also write a report on the groups to this file: .html, .png, .md or .json.",
+)
 @overwrite_option
 @option(
     "--checkpoint",
@@ -65,6 +72,7 @@ from daskcluster.methods.duplicates import parameters
 def command(
     source: str,
     output: str | None,
+    report: str | None,
     overwrite: bool,
     checkpoint: str | None,
     resume: bool,
@@ -88,6 +96,10 @@ def command(
         raise click.UsageError("Missing option '--output': the URL to write the result to.")
     if resume and checkpoint is None:
         raise click.UsageError("--resume needs --checkpoint, the URL of the state to resume from.")
+    if report is not None and (task.detach or task.name is not None):
+        raise click.UsageError(
+            "--report needs a job of this process: leave out --name and --detach, or --report."
+        )
     from daskcluster import jobs
     from daskcluster.data.sink import KINDS
 
@@ -100,10 +112,15 @@ def command(
     if task.name is None:  # a job may replace its own outputs
         stored = opening["storage_options"]
         jobs.check_outputs({"output": output}, {"source": source}, stored, overwrite, kinds=KINDS)
+    if report is not None:
+        from daskcluster.reports.pages import FORMATS, check_output
+
+        check_output(report, FORMATS, overwrite=overwrite)
     with place.open() as engine, console.watching() as callbacks:
         record = jobs.dedup(
             source,
             output=output,
+            report=report,
             checkpoint=checkpoint,
             name=task.name,
             engine=engine,

@@ -105,7 +105,7 @@ def examine_rows(
         measured = Examination.of(found.scores, dataset)
         clusters = largest(measured.weights, shown)
         rows_shown = _kept(found, clusters) if keeps_rows else _fetch(placement, found, clusters)
-    examples = ClusterExamples(found.examples, rows_shown, _ids(dataset, sorted(rows_shown)))
+    examples = ClusterExamples(found.examples, rows_shown, ids_of_rows(dataset, sorted(rows_shown)))
     return replace(measured, examples=examples, sample=_sample(found, dataset))
 
 
@@ -137,7 +137,7 @@ def _fetch(placement: Placement, found: Examined, clusters: Sequence[int]) -> di
     return dict(zip(wanted.tolist(), dense_rows(placement.take(wanted)), strict=True))
 
 
-def _ids(dataset: Any, rows: Sequence[int]) -> dict[int, str]:
+def ids_of_rows(dataset: Any, rows: Sequence[int]) -> dict[int, str]:
     """Return the ids of ascending rows; empty if rows have none."""
     found: dict[int, str] = {}
     edges = np.cumsum(dataset.chunk_sizes)

@@ -7,6 +7,7 @@ from typing import Any
 
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.data.sink import KINDS
+from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
@@ -18,6 +19,7 @@ def dedup(
     source: Any,
     *,
     output: str,
+    report: str | None = None,
     threshold: float = 0.95,
     metric: str = "cosine",
     keep: Any = "first",
@@ -46,6 +48,9 @@ def dedup(
         URL of the result, which appears there only when complete: a ``.parquet`` or ``.csv`` file with the
         ids of the rows, else a Zarr group of the arrays ``group``, ``kept`` and ``similarity`` (or
         ``distance``).
+    report : str, optional
+        Local file for a report on the groups: .html, .png, .md or .json. A job with `name` writes none,
+        since it may be finished already.
     threshold, metric, groups, random_state, checkpoint, resume, scratch
         See `daskcluster.near_duplicates`.
     keep : str or array
@@ -60,7 +65,7 @@ def dedup(
     Raises
     ------
     OutputExistsError
-        The output exists; raised before any work.
+        The output or the report exists; raised before any work.
     InvalidParameterError, InvalidDataError, CheckpointError, DiskSpaceError
 
     Notes
@@ -76,6 +81,8 @@ def dedup(
     >>> record.n_kept, record.n_groups
     (99, 1)
     """
+    if report is not None:
+        _check_report(report, name, overwrite=overwrite)
     inputs, outputs = {"source": source}, {"output": output}
     given: dict[str, Any] = {"threshold": threshold, "metric": metric, "groups": groups}
     given |= {"random_state": random_state}
@@ -119,10 +126,24 @@ def dedup(
         common |= {"passes": opened + found.passes, "bytes_read": n_bytes + found.bytes_read}
         run.begin_output()
         found.save(output, overwrite=overwrite, storage_options=storage_options)
+        if report is not None:
+            title = f"Near-duplicates in {source if isinstance(source, str) else 'rows'}"
+            found.report(title).save(report, overwrite=overwrite)
         facts: dict[str, Any] = {"n_kept": found.n_kept, "n_groups": found.n_groups}
         facts |= {"n_copies": found.n_copies, "n_pairs": found.n_pairs}
         facts |= {"threshold": threshold, "metric": metric}
         return run.done(DuplicatesRecord(output=str(output), **facts, **common))
+
+
+def _check_report(report: str, name: str | None, *, overwrite: bool) -> None:
+    from daskcluster.reports.pages import FORMATS, check_output
+
+    if name is not None:
+        raise InvalidParameterError(
+            f"report={report!r} should be left out of a job with a name, which may be finished already; "
+            "leave out name, or report."
+        )
+    check_output(report, FORMATS, overwrite=overwrite)
 
 
 def _is_table(dataset: Any) -> bool:

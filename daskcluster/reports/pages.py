@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -22,13 +22,26 @@ from daskcluster.errors import (
 )
 from daskcluster.extras import install_command
 from daskcluster.reports.charts import NARROW, WIDTH, Chart
-from daskcluster.reports.contents import Report
+from daskcluster.reports.contents import Section
 from daskcluster.reports.tables import Table
 from daskcluster.storage.files import write_file
 from daskcluster.storage.location import locate
 
 FORMATS = (".html", ".png", ".md", ".json")
 _DPI = 150
+
+
+class Report(Protocol):
+    """What every report has."""
+
+    @property
+    def title(self) -> str: ...
+
+    def sections(self) -> list[Section]:
+        """Return all sections that are not empty."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as plain JSON values."""
 
 
 def missing_matplotlib() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -73,6 +74,29 @@ def test_dry_run_and_usage(folder: Path, run: Run, record: Record) -> None:
     assert "--checkpoint" in run("dedup", "X.npy", "--output", "o", "--resume").output
     assert run("dedup", "X.npy", "--output", "o.zarr", "--threshold", "1.2").exit_code == 1
     assert not (folder / "o.zarr").exists()
+
+
+def test_it_writes_a_report(folder: Path, run: Run, record: Record) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"name": [f"row {i}" for i in range(900)], "x": list(X)})
+    frame.to_parquet("X.parquet")
+    command = ("dedup", "X.parquet", "--columns", "x", "--id-column", "name", "--threshold", "0.98")
+    done = record(*command, "--output", "kept.parquet", "--report", "found.json")
+    found = json.loads(Path("found.json").read_text())
+    assert (found["n_kept"], found["n_groups"]) == (done["n_kept"], done["n_groups"])
+    assert found["groups"][0]["kept"].startswith("row ")
+    assert found["title"] == "Near-duplicates in X.parquet"
+    again = run(*command, "--output", "other.parquet", "--report", "found.json")
+    assert again.exit_code == 1
+    assert not Path("other.parquet").exists()
+    named = run(*command, "--output", "other.parquet", "--report", "x.html", "--name", "one")
+    assert named.exit_code == 2
+    assert "--report" in named.output
+    unknown = run(*command, "--output", "other.parquet", "--report", "x.pdf")
+    assert unknown.exit_code == 1
+    result = run(*command, "--output", "kept.parquet", "--report", "found.html", "--overwrite")
+    assert result.exit_code == 0, result.output
+    assert "Groups, nearest pairs first" in Path("found.html").read_text()
 
 
 def test_processes_write_the_same_file(folder: Path, run: Run) -> None:

@@ -22,6 +22,7 @@ from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidDataError, InvalidParameterError, MemoryLimitError
 from daskcluster.estimators.checkpoints import data_identity
+from daskcluster.estimators.examples import ids_of_rows
 from daskcluster.estimators.opening import open_dataset
 from daskcluster.events import Callback
 from daskcluster.host import format_bytes
@@ -32,6 +33,8 @@ from daskcluster.methods.duplicates.plan import DuplicatesPlan
 from daskcluster.methods.duplicates.search import DuplicateSearch
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import as_seed
+from daskcluster.reports.duplicates import DuplicatesReport
+from daskcluster.reports.tables import format_seconds
 from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
 from daskcluster.storage.location import Location, locate
 from daskcluster.typing import Dataset
@@ -86,6 +89,27 @@ class NearDuplicates:
         removed = len(self.kept) - self.n_kept
         return f"NearDuplicates({removed:,} of {len(self.kept):,} rows in {self.n_groups:,} groups)"
 
+    @property
+    def measure(self) -> str:
+        """What `similarity` holds: "similarity", or "distance" for Euclidean rows."""
+        return "similarity" if self.metric == "cosine" else "distance"
+
+    def report(self, title: str = "Near-duplicates") -> DuplicatesReport:
+        """Return a report: groups with the nearest pairs first, and sizes before and after.
+
+        Notebooks show it; its ``save("duplicates.html")`` writes it, also as .png, .md or .json.
+        """
+        facts = [
+            ("copies", f"{self.n_copies:,} rows equal an earlier one"),
+            ("metric", self.metric),
+            ("passes", f"{self.passes}, {format_bytes(self.bytes_read)} read"),
+            ("time", format_seconds(self.seconds)),
+        ]
+        return DuplicatesReport(
+            title, self.group, self.kept, self.similarity, self.measure,
+            partial(ids_of_rows, self._dataset), facts,
+        )  # fmt: skip
+
     def save(
         self,
         url: Any,
@@ -107,8 +131,7 @@ class NearDuplicates:
         ------
         OutputExistsError, InvalidParameterError, MissingExtraError
         """
-        measured = "similarity" if self.metric == "cosine" else "distance"
-        columns = {"group": self.group, "kept": self.kept, measured: self.similarity}
+        columns = {"group": self.group, "kept": self.kept, self.measure: self.similarity}
         if is_file_output(str(url)):
             values = {name: partial(rows_of, column) for name, column in columns.items()}
             write_label_file(
