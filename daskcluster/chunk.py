@@ -34,6 +34,19 @@ def compute_dtype(dtype: Any) -> np.dtype[Any]:
     return np.dtype(np.float32 if name in _EXACT_IN_FLOAT32 else np.float64)
 
 
+def row_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype in which rows of `dtype` are stored in files: their own if all programs have it.
+
+    Examples
+    --------
+    >>> from daskcluster.chunk import row_dtype
+    >>> row_dtype(">f2"), row_dtype("int16")
+    (dtype('float16'), dtype('int16'))
+    """
+    own = np.dtype(dtype).newbyteorder("=")
+    return own if own.kind in "biuf" else compute_dtype(dtype)
+
+
 def for_rows(centres: np.ndarray, dtype: Any) -> np.ndarray:
     """Return fitted centres as rows of `dtype` meet them: never rounded, the rows are widened instead.
 

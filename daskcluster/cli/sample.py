@@ -46,7 +46,12 @@ from daskcluster.parameters import shared
     metavar="URL",
     help="URL of the ids: .parquet, .csv (with clusters and weights) or .npy by its ending, else Zarr.",
 )
-@option("--rows", section=OUTPUT, metavar="URL", help="Also write the rows to this URL, as Zarr.")
+@option(
+    "--rows",
+    section=OUTPUT,
+    metavar="URL",
+    help="Also write the rows to this URL: .parquet (with ids) by its ending, else Zarr.",
+)
 @option(
     "--weighted", section=OUTPUT, is_flag=True, help="Write --rows with the weights of the sample."
 )
@@ -86,7 +91,10 @@ def command(
         raise click.UsageError("--weighted needs --rows, the URL of the rows to write.")
     from daskcluster import jobs
     from daskcluster.data.columns import looks_like_path
+    from daskcluster.jobs.sample_outputs import check_rows
     from daskcluster.jobs.sampling import OUTPUT_KINDS
+
+    check_rows(rows)
 
     urls: dict[str, Any] = {"model": model, "source": source, "output": output, "rows": rows}
     options: dict[str, Any] = {"size": size, "how": how, "random_state": random_state}

@@ -61,6 +61,7 @@ def write_label_file(
     *,
     overwrite: bool = False,
     before_end: Callable[[], None] = lambda: None,
+    row_bytes: int = _ROW_BYTES,
 ) -> None:
     """Write the ids of all rows and what belongs to each to a file, which appears whole.
 
@@ -75,6 +76,8 @@ def write_label_file(
     overwrite : bool
     before_end : callable () -> None
         Called before the file gets its name.
+    row_bytes : int
+        What the values of a row take, about.
 
     Raises
     ------
@@ -84,22 +87,24 @@ def write_label_file(
 
     Notes
     -----
-    Cost: one pass over the ids; memory is that of a row group, about 16 MB, and 8 bytes a row, which tell
+    Cost: one pass over the ids; memory is that of a row group, at most 64 MB, and 8 bytes a row, which tell
     whether an id is there twice: that is a warning.
     """
     write = _write_npy if place.url.lower().endswith(".npy") else _write_table
     with new_file(place, overwrite=overwrite) as out:
-        write(out, place, dataset, values)
+        write(out, place, dataset, values, row_bytes)
         before_end()
 
 
-def _spans(dataset: Any) -> Iterator[tuple[int, int]]:
-    """Yield groups of about a million rows that begin and end where chunks of the rows do."""
+def _spans(dataset: Any, row_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield groups of rows of at most 64 MB that begin and end where chunks of the rows do."""
     edges = np.concatenate([[0], np.cumsum(dataset.chunk_sizes)]).astype(np.int64)
-    yield from group_chunks(edges, _ROW_BYTES)
+    yield from group_chunks(edges, row_bytes)
 
 
-def _write_npy(out: Any, place: Location, dataset: Any, values: Mapping[str, ReadValues]) -> None:
+def _write_npy(
+    out: Any, place: Location, dataset: Any, values: Mapping[str, ReadValues], row_bytes: int
+) -> None:
     if len(values) > 1:
         raise InvalidParameterError(
             f"{place.url!r} should end in .parquet, .csv or .zarr: a .npy file holds labels alone, and "
@@ -113,11 +118,13 @@ def _write_npy(out: Any, place: Location, dataset: Any, values: Mapping[str, Rea
         "shape": (dataset.n_rows, *first.shape[1:]),
     }
     np.lib.format.write_array_header_1_0(out, header)
-    for start, stop in _spans(dataset):
+    for start, stop in _spans(dataset, row_bytes):
         out.write(np.ascontiguousarray(read(start, stop)).tobytes())
 
 
-def _write_table(out: Any, place: Location, dataset: Any, values: Mapping[str, ReadValues]) -> None:
+def _write_table(
+    out: Any, place: Location, dataset: Any, values: Mapping[str, ReadValues], row_bytes: int
+) -> None:
     pa = import_pyarrow()
     name = dataset.id_column or "row"
 
@@ -132,13 +139,13 @@ def _write_table(out: Any, place: Location, dataset: Any, values: Mapping[str, R
     is_csv = place.url.lower().endswith(".csv")
     schema = table(0, 1).schema
     with (_csv_writer if is_csv else _parquet_writer)(pa, out, schema) as writer:
-        for start, stop in _spans(dataset):
+        for start, stop in _spans(dataset, row_bytes):
             block = table(start, stop)
             if seen is not None:
                 seen.add(block.column(name))
             writer.write_table(block)
     if seen is not None:
-        seen.warn(lambda: (table(*span).column(name) for span in _spans(dataset)))
+        seen.warn(lambda: (table(*span).column(name) for span in _spans(dataset, row_bytes)))
 
 
 def _column(pa: Any, values: np.ndarray) -> Any:

@@ -9,17 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.chunk import row_dtype
 from daskcluster.data.chosen import chosen_rows
 from daskcluster.data.convert import convert
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
+from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.table import Block, Table
 from daskcluster.data.weighted_store import MARK
 from daskcluster.data.writer import write_array
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.jobs.balanced_sample import BalancedSample
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import check_free
 
+PARQUET = (".parquet", ".pq")
 _STEP = 1 << 20
 """Rows of a file of ids that are written at once."""
 _BLOCK_BYTES = 1 << 26
@@ -44,15 +48,19 @@ def write_sample(
         A file that ends in .parquet or .csv, of ids, clusters and weights; else row numbers alone, as
         .npy or a Zarr array.
     rows : str, optional
-        URL of the rows, as Zarr, in the order of the ids.
+        URL of the rows, in the order of the ids: a Parquet file if it ends in .parquet, else Zarr. The file
+        has the ids, too, and a column for each named feature, or one of lists, ``X``.
     weighted : bool
-        Write the rows with their weights, as a group of ``X`` and ``weights`` that every estimator takes.
+        Write the rows with their weights: as a group of ``X`` and ``weights`` that every estimator takes,
+        or in a column ``weight``.
     overwrite : bool
     storage_options : mapping, optional
 
     Raises
     ------
     OutputExistsError
+    InvalidDataError
+        Sparse rows, which Parquet does not hold.
 
     Notes
     -----
@@ -60,7 +68,9 @@ def write_sample(
     128 MB, or the whole sample for sparse rows.
     """
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
-    if rows is not None:
+    if rows is not None and is_file_output(rows):
+        _write_parquet(sample, rows, weighted=weighted, **options)
+    elif rows is not None:
         convert(_table(sample, weighted=weighted), rows, **options)
     chosen = _ChosenIds(sample)
     # Ids come last: who finds them finds the rows.
@@ -79,12 +89,12 @@ def write_sample(
 class _ChosenIds:
     """Ids of the rows of a sample, in the form in which `write_label_file` reads them."""
 
-    def __init__(self, sample: BalancedSample) -> None:
+    def __init__(self, sample: BalancedSample, step: int = _STEP) -> None:
         self._dataset: Any = sample.dataset
         self._rows = sample.rows
         self.n_rows = len(sample)
         self.id_column: str | None = getattr(sample.dataset, "id_column", None)
-        edges = [*range(0, self.n_rows, _STEP), self.n_rows]
+        edges = [*range(0, self.n_rows, step), self.n_rows]
         self.chunk_sizes = tuple(last - first for first, last in pairwise(edges))
 
     def ids(self, start: int, stop: int) -> Any:
@@ -111,6 +121,71 @@ class _ChosenIds:
             ids = self._dataset.ids(int(here[0]), int(here[-1]) + 1)
             at = here - here[0]
             yield ids[at] if isinstance(ids, np.ndarray) else ids.take(at)
+
+
+def check_rows(rows: str | None, dataset: Any = None) -> None:
+    """Raise, before any work, if rows cannot be written to this URL.
+
+    Raises
+    ------
+    InvalidParameterError, InvalidDataError
+    """
+    if rows is None or not is_file_output(rows):
+        return
+    if not rows.lower().endswith(PARQUET):
+        raise InvalidParameterError(
+            f"rows={rows!r} should end in {' or '.join(PARQUET)}, or in .zarr: rows are written as Parquet "
+            "or Zarr."
+        )
+    if isinstance(dataset, SparseDataset):
+        raise InvalidDataError(
+            f"rows={rows!r} should be Zarr: the rows are sparse, which Parquet does not hold; write them "
+            "to a URL that ends in .zarr."
+        )
+
+
+class _Values:
+    """Rows of a sample, of which the features are read one after another."""
+
+    def __init__(self, sample: BalancedSample) -> None:
+        self._dataset, self._numbers = sample.dataset, sample.rows
+        self.dtype = row_dtype(sample.dataset.dtype)
+        self._span, self._rows = (0, 0), np.empty((0, 0))
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        if self._span != (start, stop):
+            found = chosen_rows(self._dataset, self._numbers[start:stop])
+            self._rows = np.asarray(found).astype(self.dtype, copy=False)
+            self._span = start, stop
+        return self._rows
+
+    def feature(self, column: int, start: int, stop: int) -> np.ndarray:
+        return np.ascontiguousarray(self.rows(start, stop)[:, column])
+
+
+def _write_parquet(
+    sample: BalancedSample,
+    rows: str,
+    *,
+    weighted: bool,
+    overwrite: bool,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    dataset: Any = sample.dataset
+    check_rows(rows, dataset)
+    check_free(rows, kinds=("file",), overwrite=overwrite, storage_options=storage_options)
+    found = _Values(sample)
+    bytes_of_row = max(1, dataset.n_features * found.dtype.itemsize)
+    chosen = _ChosenIds(sample, max(1, _BLOCK_BYTES // bytes_of_row))
+    names = getattr(dataset, "feature_names", None) or ()
+    taken = {chosen.id_column or "row", "weight"}
+    values: dict[str, Any] = {"X": found.rows}
+    if names and not taken & set(names):
+        values = {name: partial(found.feature, column) for column, name in enumerate(names)}
+    if weighted:
+        values["weight"] = partial(rows_of, sample.weights)
+    place = locate(rows, storage_options)
+    write_label_file(place, chosen, values, overwrite=overwrite, row_bytes=bytes_of_row)
 
 
 def _table(sample: BalancedSample, *, weighted: bool) -> Table:

@@ -9,7 +9,7 @@ from daskcluster.events import Callback
 from daskcluster.jobs.balanced_sample import draw, model_of, naming_scores, score_of
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
-from daskcluster.jobs.sample_outputs import write_sample
+from daskcluster.jobs.sample_outputs import check_rows, write_sample
 from daskcluster.models.record import SampleRecord
 from daskcluster.parameters import shared
 from daskcluster.parameters.checks import check_value
@@ -53,9 +53,11 @@ def sample(
         URL of the ids: a file with clusters and weights if it ends in .parquet or .csv; else row numbers
         alone, as .npy or a Zarr array.
     rows : str, optional
-        URL of the rows themselves, as Zarr, in the order of the ids.
+        URL of the rows themselves, in the order of the ids: Parquet (with ids) if it ends in .parquet, else
+        Zarr.
     weighted : bool
-        Write the rows with their weights, which every estimator then uses.
+        Write the rows with their weights. Every estimator uses those of Zarr by itself, and those of
+        Parquet with ``weights="weight"``.
 
     Returns
     -------
@@ -83,6 +85,7 @@ def sample(
     (200, 2, 10)
     """
     check_value("sample", shared.SAMPLE_SIZE, size)
+    check_rows(rows)
     score = score_of(how)
     inputs = {"source": source, "model": model, "scores": score}
     outputs = {"output": output} | ({} if rows is None else {"rows": rows})
@@ -115,6 +118,7 @@ def sample(
                 missing=missing,
                 grid=grid,
             )
+        check_rows(rows, dataset)
         seed = as_seed(random_state)
         found = draw(fitted, dataset, size, how, seed, chosen, run.callbacks)
         run.begin_output()

@@ -40,6 +40,21 @@ def test_from_rows_to_a_sample(here: Path, fitted: Any, record: Record, rows: An
     assert again["n_rows"] == 300
 
 
+def test_rows_as_parquet(here: Path, fitted: Any, run: Run, record: Record, rows: Any) -> None:
+    found = record(*SAMPLE, "--output", "ids.npy", "--rows", "few.parquet", "--weighted")
+    assert found["rows"] == "few.parquet"
+    record("convert", "few.parquet", "few.zarr", "--columns", "X")
+    chosen = np.load("ids.npy")
+    assert np.array_equal(dc.open_dataset("few.zarr").to_numpy(), rows[chosen])
+    more = ("--columns", "X", "--weights", "weight", "--id-column", "row")
+    again = record("fit", "few.parquet", *more, "--n-clusters", "6", "--model", "n")
+    assert again["n_rows"] == 300
+    refused = run(*SAMPLE, "--output", "other.npy", "--rows", "few.csv")
+    assert refused.exit_code == 1
+    assert "rows='few.csv' should end in .parquet or .pq, or in .zarr" in refused.stderr
+    assert not Path("other.npy").exists()
+
+
 def test_three_workers_write_the_same_file(here: Path, fitted: Any, record: Record) -> None:
     record(*SAMPLE, "--output", "one.csv")
     record(*SAMPLE, "--output", "three.csv", "--workers", "3")

@@ -16,8 +16,10 @@ from scipy import sparse
 
 import daskcluster as dc
 from daskcluster import events, jobs
+from daskcluster.data import partitions
 from daskcluster.errors import InvalidDataError, InvalidParameterError, OutputExistsError
 from daskcluster.jobs import balanced_sample as sampling
+from daskcluster.jobs import sample_outputs
 from daskcluster.jobs.sample_outputs import write_sample
 from daskcluster.models.levels import quotas_of_levels, sizes_of_levels
 from tests.methods.hierarchical.test_levels import uneven
@@ -248,6 +250,63 @@ def test_ids_of_a_table(tmp_path: Path, model: Any) -> None:
         [quotas.std() / quotas.mean() for quotas in expected.quotas]
     )
     assert pickle.loads(pickle.dumps(record)) == record
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2"])
+def test_rows_as_parquet(tmp_path: Path, model: Any, dtype: str) -> None:
+    rows = (10.0 * X).astype(dtype)
+    found = dc.balanced_sample(model, rows, size=250, random_state=1)
+    url = str(tmp_path / "few.parquet")
+    write_sample(found, str(tmp_path / "n.npy"), rows=url, weighted=True)
+    read = pq.read_table(url)
+    assert read.column_names == ["row", "X", "weight"]
+    assert read["row"].to_pylist() == found.rows.tolist()
+    assert read["weight"].to_pylist() == found.weights.tolist()
+    values = np.array(read["X"].to_pylist(), dtype)
+    assert np.array_equal(values, rows[found.rows])
+    opened = dc.open_dataset(url, columns=["X"], weights="weight", id_column="row")
+    assert np.array_equal(opened.to_numpy(), rows[found.rows])
+    with pytest.raises(OutputExistsError):
+        write_sample(found, str(tmp_path / "other.npy"), rows=url)
+    assert not (tmp_path / "other.npy").exists()
+    write_sample(found, str(tmp_path / "other.npy"), rows=url, overwrite=True)
+    assert pq.read_table(url).column_names == ["row", "X"]
+
+
+def test_parquet_has_the_names_of_the_features(tmp_path: Path, model: Any) -> None:
+    names = [f"f{column}" for column in range(X.shape[1])]
+    columns = {"id": [f"r{i}" for i in range(3000)]} | dict(zip(names, X.T, strict=True))
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=700)
+    source = dc.open_dataset(str(tmp_path / "t.parquet"), columns=names, id_column="id")
+    found = dc.balanced_sample(model, source, size=250, random_state=1)
+    write_sample(found, str(tmp_path / "ids.csv"), rows=str(tmp_path / "few.parquet"))
+    read = pq.read_table(tmp_path / "few.parquet")
+    assert read.column_names == ["id", *names]
+    assert read["id"].to_pylist() == [f"r{row}" for row in found.rows]
+    assert np.array_equal(np.stack([read[name].to_numpy() for name in names], axis=1), found.take())
+
+
+def test_parquet_is_written_by_groups_of_rows(
+    tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample_outputs, "_BLOCK_BYTES", 100 * X.itemsize * X.shape[1])
+    monkeypatch.setattr(partitions, "LEAST_ROWS", 10)
+    monkeypatch.setattr(partitions, "LEAST_BYTES", 1)
+    found = dc.balanced_sample(model, X, size=1050, random_state=1)
+    url = str(tmp_path / "few.parquet")
+    write_sample(found, str(tmp_path / "n.npy"), rows=url)
+    file = pq.ParquetFile(url)
+    sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+    assert len(sizes) > 5
+    assert max(sizes) == 100
+    assert np.array_equal(np.array(file.read()["X"].to_pylist(), X.dtype), X[found.rows])
+
+
+def test_sparse_rows_are_not_written_as_parquet(tmp_path: Path, model: Any) -> None:
+    found = dc.balanced_sample(model, sparse.csr_array(np.float64(X)), size=50, random_state=1)
+    with pytest.raises(InvalidDataError, match=r"sparse.*\.zarr"):
+        write_sample(found, str(tmp_path / "n.npy"), rows=str(tmp_path / "few.parquet"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_numbers_and_rows(tmp_path: Path, model: Any) -> None:

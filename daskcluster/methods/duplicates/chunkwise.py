@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.methods.duplicates.kernels.bounds import most_level, padded, whole_lines
@@ -271,9 +271,3 @@ def _quantized(about: np.ndarray, least_step: float) -> tuple[np.ndarray, float,
     quantize(about, step, float(most), levels, lengths)
     lengths *= ROUNDING
     return levels, step, lengths
-
-
-def row_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the dtype in which rows of a dtype are stored on scratch: their own if files have it."""
-    own = np.dtype(dtype).newbyteorder("=")
-    return own if own.kind in "biuf" else compute_dtype(dtype)

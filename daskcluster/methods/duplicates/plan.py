@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from daskcluster.chunk import compute_dtype
+from daskcluster.chunk import compute_dtype, row_dtype
 from daskcluster.data.shuffle_plan import LIBRARIES_BYTES, reading_bytes
 from daskcluster.methods.duplicates.blocks import bucket_rows
-from daskcluster.methods.duplicates.chunkwise import row_dtype
 from daskcluster.typing import Dataset
 
 _MOST_CELLS, _MOST_BLOCK_ROWS, _LEAST_BLOCK_ROWS = 4096, 8192, 64
