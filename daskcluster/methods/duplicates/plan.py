@@ -17,6 +17,8 @@ _SAMPLE = 64
 """Rows of the sample for each cell."""
 _TASK_BYTES = 48 << 20
 """Candidates, bounds of a block, and squared distances to all centres of a slice of it."""
+_KERNELS_BYTES = 64 << 20
+"""Compiled kernels: a process holds about 47 MiB more than `LIBRARIES_BYTES` after a small call."""
 _DRIVER_ROW_BYTES = 112
 """Per row in the driver, at most: cell, distance, hash, order and place while rows are sorted; group, kept
 row and similarity afterwards."""
@@ -77,12 +79,15 @@ class DuplicatesPlan:
         sample = min(n, _SAMPLE * cells)
         bucket = bucket_rows(dataset) * (d * stored + 8)
         read = 0 if dataset.in_memory else dataset.bytes_of((0, n))
-        driver = LIBRARIES_BYTES + max(
-            sample * d * (stored + 2 * item), 4 * bucket + reading_bytes(dataset, d * stored)
+        driver = (
+            LIBRARIES_BYTES
+            + _KERNELS_BYTES
+            + max(sample * d * (stored + 2 * item), 4 * bucket + reading_bytes(dataset, d * stored))
         )
         # Rows as stored and computed, levels, and all cells, which rows reach at most.
-        alone = d * (stored + 6 * item + 2) + 72 * cells
-        pair = 2 * (d * (2 * stored + item + 3) + (8 + item) * cells + 64)
+        alone = d * (stored + 6 * item + 2) + 96 * cells
+        # One block has its levels a second time, as rows of products.
+        pair = 2 * (d * (2 * stored + item + 4) + (8 + item) * cells + 64)
         return cls(
             n, d, str(dataset.dtype), cells, sample, block, 3, 3 * read,
             n * (d * stored + 8),
