@@ -23,6 +23,7 @@ FIT = ("fit", "rows.npy", "--n-clusters", "6", "--random-state", "0", "--model",
         (("--max-iter", "9", "--warmup-steps", "2"), 15),
         (("--max-iter", "9", "--init", "random"), 11),
         (("--max-iter", "9", "--truncation", "6"), 13),
+        (("--max-iter", "9", "--covariance-type", "full"), 13),
     ],
 )
 def test_no_fit_makes_more_passes_than_a_dry_run_says(

@@ -66,6 +66,27 @@ def test_other_algorithms(here: Path, run: Run) -> None:
         assert word in shown
 
 
+@pytest.mark.parametrize(("kind", "count"), [("full", 4), ("tied", 1)])
+def test_covariance_matrices(here: Path, run: Run, kind: str, count: int) -> None:
+    words = (
+        "stream",
+        "feed",
+        "--n-clusters",
+        "4",
+        "--algorithm",
+        "vc-gmm",
+        "--coreset-size",
+        "120",
+    )
+    for number in range(2):
+        put(here / "feed", number)
+        found = last(run(*words, "--covariance-type", kind, "--state", "mixture"))
+    d = dc.load_model(found["model"]).means_.shape[1]
+    matrices = dc.load_model(found["model"]).covariances_.reshape(count, d, d)
+    assert found["rows_seen"] == 1400
+    assert np.linalg.eigvalsh(matrices).min() > 0.0
+
+
 def test_what_is_odd_is_said_on_stderr(here: Path, run: Run) -> None:
     put(here / "feed", 0)
     put(here / "feed", 1)
