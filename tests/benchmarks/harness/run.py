@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -225,12 +225,20 @@ class Bench:
         if not names:
             return
         records: Records = {each: kept[each]["figures"] for each in names}
-        made = sorted((kept[each] for each in names), key=lambda one: str(one["where"]["date"]))
+        names_made = sorted(names, key=lambda each: str(kept[each]["where"]["date"]))
+        made = [kept[each] for each in names_made]
         whole = set(wanted) <= set(names) or not has_section(self.page, name)
         settings = self._settings_of(made[-1])
         # A partial run must not overwrite the plots of the section on the page.
         parts = module.show(records, settings if whole else replace(settings, images=None))
-        lines = [f"## {name}", "", sentence(COMPARISONS[name].what), "", *_origin(made), ""]
+        lines = [
+            f"## {name}",
+            "",
+            sentence(COMPARISONS[name].what),
+            "",
+            *_origin(dict(zip(names_made, made, strict=True))),
+            "",
+        ]
         text = "\n".join(lines) + "\n" + "\n".join(part.markdown() for part in parts)
         if whole:
             write_section(self.page, name, text)
@@ -253,11 +261,17 @@ class Bench:
         return text
 
 
-def _origin(records: Sequence[Figures]) -> list[str]:
+def _origin(cells: Mapping[str, Figures]) -> list[str]:
     """Return the command, date and machine of cells as lines; the latest record comes last."""
+    records = list(cells.values())
     last, dates = records[-1], list(dict.fromkeys(one["where"]["date"] for one in records))
     where = {**last["where"], "load": max(one["where"]["load"] for one in records)}
     where["date"] = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     seconds = sum(one["seconds"] for one in records)
     made = f"Command: `{last['command']}` ({len(records)} cells, {seconds:.0f} s)."
-    return [made, "", *(f"- {line}" for line in lines_of(where))]
+    lines = lines_of(where)
+    for cpu in dict.fromkeys(one["where"]["cpu"] for one in records):
+        if cpu != where["cpu"]:
+            elsewhere = [name for name, one in cells.items() if one["where"]["cpu"] == cpu]
+            lines.append(f"Measured on {cpu}: {'; '.join(elsewhere)}")
+    return [made, "", *(f"- {line}" for line in lines)]

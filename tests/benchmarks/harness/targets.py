@@ -21,13 +21,19 @@ NOTED, REASONS = "targets", "reasons"
 def note_targets(
     results: Results, name: str, wanted: Sequence[Target], records: Records, last: Figures
 ) -> None:
-    """Save the readings of the targets of the comparison `name`; `last` is its latest record."""
+    """Save the readings of the targets of the comparison `name`; `last` is its latest record.
+
+    A figure that has not changed keeps its date and machine: its cells were measured before.
+    """
+    noted = results.read(NOTED)
     for target in wanted:
         if (reading := target.read(records)) is not None:
             entry = {"comparison": name, "measured": reading.text, "met": reading.met}
             where = last["where"]
             made = {"command": last["command"], "date": where["date"], "cpu": where["cpu"]}
-            results.put(NOTED, target.name, {**entry, **made})
+            if noted.get(target.name, {}).get("measured") != reading.text:
+                entry |= made
+            results.put(NOTED, target.name, {**noted.get(target.name, made), **entry})
 
 
 def section_of_targets(results: Results) -> str:
