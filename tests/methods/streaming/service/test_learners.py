@@ -300,7 +300,7 @@ def test_unsupported_rows_and_parameters_are_refused(feed: Path, tmp_path: Path)
     ):
         opened(algorithm="vc-gmm", drift_threshold=0.5)
     with pytest.raises(InvalidParameterError, match="covariance_type"):
-        opened(algorithm="vc-gmm", covariance_type="full")
+        opened(algorithm="vc-gmm", covariance_type="round")
     with pytest.raises(InvalidParameterError, match="coreset_size"):
         opened(algorithm="vc-gmm", coreset_size=2)
     open_loop(feed, tmp_path / "state", algorithm="mini-batch").cycle()
