@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,9 @@ MOST_CLUSTERS = 200
 MOST_EXAMPLES = 20
 """Number of largest clusters whose nearest and farthest rows are shown."""
 _SHOWN_VALUES = 8
+
+if TYPE_CHECKING:
+    from daskcluster.reports import pages
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,33 @@ class Clusters:
     stability: Stability | None = None
 
 
+class Saved:
+    """What can be written as a page, and is shown as one in notebooks."""
+
+    def save(self: pages.Report, path: str, *, overwrite: bool = False) -> None:
+        """Write the report: a page (.html), its charts (.png), its tables (.md) or its figures (.json).
+
+        Raises
+        ------
+        InvalidParameterError
+            The name ends otherwise.
+        OutputExistsError
+            The file exists, and `overwrite` is False.
+        MissingExtraError
+            matplotlib is missing, which .png needs.
+        """
+        from daskcluster.reports import pages  # which know reports
+
+        pages.save(self, path, overwrite=overwrite)
+
+    def _repr_html_(self: pages.Report) -> str:
+        from daskcluster.reports import pages
+
+        return pages.as_fragment(self)
+
+
 @dataclass(frozen=True)
-class Report:
+class Report(Saved):
     """A report on a model.
 
     Attributes
@@ -194,27 +222,6 @@ class Report:
             parts = _examples(self.data, replace(examples, rows=shown), shape)
             sections.append(Section("Nearest and farthest rows", parts))
         return sections
-
-    def save(self, path: str, *, overwrite: bool = False) -> None:
-        """Write the report: a page (.html), its charts (.png), its tables (.md) or its figures (.json).
-
-        Raises
-        ------
-        InvalidParameterError
-            The name ends otherwise.
-        OutputExistsError
-            The file exists, and `overwrite` is False.
-        MissingExtraError
-            matplotlib is missing, which .png needs.
-        """
-        from daskcluster.reports import pages  # which know reports
-
-        pages.save(self, path, overwrite=overwrite)
-
-    def _repr_html_(self) -> str:
-        from daskcluster.reports import pages
-
-        return pages.as_fragment(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures of the report as plain JSON values."""

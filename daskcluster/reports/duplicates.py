@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.reports.charts import BLUE, Chart, plain_axes
-from daskcluster.reports.contents import Section
+from daskcluster.reports.contents import Saved, Section
 from daskcluster.reports.tables import Rows, Table
 
 MOST_GROUPS = 200
@@ -45,7 +45,7 @@ class _Groups:
 
 
 @dataclass(frozen=True)
-class DuplicatesReport:
+class DuplicatesReport(Saved):
     """A report on groups of near-duplicates.
 
     Attributes
@@ -212,27 +212,6 @@ class DuplicatesReport:
             ],
             "groups": self._records,
         }
-
-    def save(self, path: str, *, overwrite: bool = False) -> None:
-        """Write the report: a page (.html), its chart (.png), its tables (.md) or its figures (.json).
-
-        Raises
-        ------
-        InvalidParameterError
-            The name ends otherwise.
-        OutputExistsError
-            The file exists, and `overwrite` is False.
-        MissingExtraError
-            matplotlib is missing, which .png needs.
-        """
-        from daskcluster.reports import pages
-
-        pages.save(self, path, overwrite=overwrite)
-
-    def _repr_html_(self) -> str:
-        from daskcluster.reports import pages
-
-        return pages.as_fragment(self)
 
 
 def _names(ids: list[str], many: int) -> str:

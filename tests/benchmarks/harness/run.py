@@ -225,10 +225,10 @@ class Bench:
         if not names:
             return
         records: Records = {each: kept[each]["figures"] for each in names}
-        names_made = sorted(names, key=lambda each: str(kept[each]["where"]["date"]))
-        made = [kept[each] for each in names_made]
+        by_date = sorted(names, key=lambda each: str(kept[each]["where"]["date"]))
+        made, last = {each: kept[each] for each in by_date}, kept[by_date[-1]]
         whole = set(wanted) <= set(names) or not has_section(self.page, name)
-        settings = self._settings_of(made[-1])
+        settings = self._settings_of(last)
         # A partial run must not overwrite the plots of the section on the page.
         parts = module.show(records, settings if whole else replace(settings, images=None))
         lines = [
@@ -236,7 +236,7 @@ class Bench:
             "",
             sentence(COMPARISONS[name].what),
             "",
-            *_origin(dict(zip(names_made, made, strict=True))),
+            *_origin(made),
             "",
         ]
         text = "\n".join(lines) + "\n" + "\n".join(part.markdown() for part in parts)
@@ -247,7 +247,7 @@ class Bench:
             self.settings.tell(
                 f"{name}: the section on the page is not replaced until these are measured: {missing}"
             )
-        note_targets(self.results, name, module.TARGETS, records, made[-1])
+        note_targets(self.results, name, module.TARGETS, records, last)
         yield text
 
     def _settings_of(self, record: Figures) -> Settings:
