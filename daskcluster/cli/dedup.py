@@ -112,10 +112,6 @@ def command(
     if task.name is None:  # a job may replace its own outputs
         stored = opening["storage_options"]
         jobs.check_outputs({"output": output}, {"source": source}, stored, overwrite, kinds=KINDS)
-    if report is not None:
-        from daskcluster.reports.pages import FORMATS, check_output
-
-        check_output(report, FORMATS, overwrite=overwrite)
     with place.open() as engine, console.watching() as callbacks:
         record = jobs.dedup(
             source,

@@ -104,13 +104,14 @@ def dedup(
         overwrite = run.claim(outputs, inputs, overwrite, kinds=KINDS)
         dataset, chosen = open_rows(run, engine, source, columns=columns, **opening)
         # Imported here, since scikit-learn takes long to import.
-        from daskcluster.methods.duplicates.near_duplicates import near_duplicates
+        from daskcluster.methods.duplicates.near_duplicates import searching
 
         if isinstance(keep, str) and keep not in RULES and _is_table(dataset):
             scores, _ = open_rows(run, engine, source, columns=[keep], **opening)
             keep = scores.to_numpy()[:, 0]
         opened, n_bytes = run.counters.passes, run.counters.bytes_read
-        found = near_duplicates(
+        # The state goes when the output is there and the job is done.
+        with searching(
             dataset,
             keep=keep,
             engine=chosen,
@@ -120,19 +121,19 @@ def dedup(
             scratch=scratch,
             storage_options=storage_options,
             **given,
-        )
-        # Sweeps over the blocks on scratch are no passes.
-        common = run.counters.common(dataset)
-        common |= {"passes": opened + found.passes, "bytes_read": n_bytes + found.bytes_read}
-        run.begin_output()
-        found.save(output, overwrite=overwrite, storage_options=storage_options)
-        if report is not None:
-            title = f"Near-duplicates in {source if isinstance(source, str) else 'rows'}"
-            found.report(title).save(report, overwrite=overwrite)
-        facts: dict[str, Any] = {"n_kept": found.n_kept, "n_groups": found.n_groups}
-        facts |= {"n_copies": found.n_copies, "n_pairs": found.n_pairs}
-        facts |= {"threshold": threshold, "metric": metric}
-        return run.done(DuplicatesRecord(output=str(output), **facts, **common))
+        ) as found:
+            # Sweeps over the blocks on scratch are no passes.
+            common = run.counters.common(dataset)
+            common |= {"passes": opened + found.passes, "bytes_read": n_bytes + found.bytes_read}
+            run.begin_output()
+            found.save(output, overwrite=overwrite, storage_options=storage_options)
+            if report is not None:
+                title = f"Near-duplicates in {source if isinstance(source, str) else 'rows'}"
+                found.report(title).save(report, overwrite=overwrite)
+            facts: dict[str, Any] = {"n_kept": found.n_kept, "n_groups": found.n_groups}
+            facts |= {"n_copies": found.n_copies, "n_pairs": found.n_pairs}
+            facts |= {"threshold": threshold, "metric": metric}
+            return run.done(DuplicatesRecord(output=str(output), **facts, **common))
 
 
 def _check_report(report: str, name: str | None, *, overwrite: bool) -> None:

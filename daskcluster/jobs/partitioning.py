@@ -95,26 +95,29 @@ def partition(
         dataset, chosen = open_rows(run, engine, source, **opening)
         # Imported here, since scikit-learn takes long to import.
         from daskcluster.methods.partition.exports import centres_writer
-        from daskcluster.methods.partition.partitioning import partition as divide
+        from daskcluster.methods.partition.partitioning import partitioning
 
         if centroids is not None:
             centres_writer(centroids)  # before any work
-        found = divide(
+        # The state goes when the outputs are there and the job is done.
+        with partitioning(
             dataset,
             engine=chosen,
             callbacks=run.callbacks,
-            checkpoint=checkpoint,
+            checkpoint=run.state_at(checkpoint),
             resume=resume or run.is_resumed,
             storage_options=storage_options,
             **given,
-        )
-        common = run.counters.common(dataset)
-        run.begin_output()
-        found.save(output, overwrite=overwrite, storage_options=storage_options)
-        if centroids is not None:
-            found.save_centres(centroids, overwrite=overwrite, storage_options=storage_options)
-        balance = found.balance
-        facts: dict[str, Any] = {"n_partitions": balance.n_clusters, "n_copies": found.n_copies}
-        facts |= {"variation": balance.variation, "largest": balance.largest}
-        facts |= {"largest_over_mean": found.largest_over_mean, "metric": metric}
-        return run.done(PartitionRecord(output=str(output), centroids=centroids, **facts, **common))
+        ) as found:
+            common = run.counters.common(dataset)
+            run.begin_output()
+            found.save(output, overwrite=overwrite, storage_options=storage_options)
+            if centroids is not None:
+                found.save_centres(centroids, overwrite=overwrite, storage_options=storage_options)
+            balance = found.balance
+            facts: dict[str, Any] = {"n_partitions": balance.n_clusters}
+            facts |= {"n_copies": found.n_copies, "metric": metric}
+            facts |= {"variation": balance.variation, "largest": balance.largest}
+            facts |= {"largest_over_mean": found.largest_over_mean}
+            record = PartitionRecord(output=str(output), centroids=centroids, **facts, **common)
+            return run.done(record)

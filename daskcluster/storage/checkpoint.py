@@ -255,6 +255,14 @@ class CheckpointFolder:
                     )
 
 
+def checkpoint_place(
+    checkpoint: Any, storage_options: Mapping[str, Any] | None = None
+) -> Location | None:
+    """Return where checkpoints go; a Location, as jobs give it, is returned itself."""
+    is_place = checkpoint is None or isinstance(checkpoint, Location)
+    return checkpoint if is_place else locate(checkpoint, storage_options)
+
+
 @contextmanager
 def noting_stored_state(place: Location | None, what: str = "the fit") -> Iterator[None]:
     """Add to an error or interrupt in the block where the state is stored, if it is.

@@ -16,8 +16,7 @@ import zarr
 from click.testing import Result
 
 import daskcluster as dc
-from tests.cli.conftest import start
-from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
+from tests.cli.conftest import kill_at, start
 from tests.methods.duplicates.oracle import planted
 
 Run = Callable[..., Result]
@@ -131,21 +130,71 @@ def test_a_killed_process_is_resumed(tmp_path: Path, record: Record) -> None:
     np.testing.assert_array_equal(group["similarity"][:], whole.similarity)
 
 
-def test_from_bucket_to_bucket(
-    folder: Path,
-    s3: dict[str, Any],  # noqa: F811
-    record: Record,
-    monkeypatch: pytest.MonkeyPatch,
+SEARCH = "daskcluster.methods.duplicates"
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        f"{SEARCH}.near_duplicates:connected_groups",
+        f"{SEARCH}.search:DuplicateSearch.measured",
+        f"{SEARCH}.near_duplicates:NearDuplicates.save",
+        f"{SEARCH}.near_duplicates:rows_of",
+        "daskcluster.jobs.run:Run.done",
+    ],
+)
+def test_a_kill_after_the_last_pair_loses_no_pair(
+    moment: str, folder: Path, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    endpoint = s3["client_kwargs"]["endpoint_url"]
-    options = ("--storage-option", f"client_kwargs.endpoint_url={endpoint}")
-    pytest.importorskip("s3fs").S3FileSystem.clear_instance_cache()
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    record("convert", "X.npy", "s3://rows/dedup/X.zarr", "--chunk-rows", "200", *options)
+    command = ("dedup", "X.npy", "--threshold", "0.98", "--output", "kept.parquet")
+    command = (*command, "--checkpoint", "state", "--threads", "1")
+    kill_at(moment, *command)
+    written = moment.endswith("done")
+    assert Path("kept.parquet").exists() == written
+    assert list(Path("state").rglob("pairs/*.rows"))
+    expected = dc.near_duplicates(X, 0.98)
+    _refuse(monkeypatch, "describe_rows", "sort_rows", "find_pairs")
+    record(*command, "--resume", *(("--overwrite",) if written else ()))
+    _check(Path("kept.parquet"), expected)
+    assert not [path for path in Path("state").rglob("*") if path.is_file()]
+
+
+def test_a_killed_job_is_run_again_by_its_name(
+    folder: Path, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("dedup", "X.npy", "--threshold", "0.98", "--output", "kept.parquet")
+    command = (*command, "--name", "one", "--threads", "1")
+    kill_at("daskcluster.jobs.run:Run.done", *command)
+    expected = dc.near_duplicates(X, 0.98)
+    _refuse(monkeypatch, "describe_rows", "sort_rows", "find_pairs")
+    record(*command)
+    _check(Path("kept.parquet"), expected)
+    assert not list(folder.rglob("*.rows"))
+
+
+def _refuse(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let a search fail that does again what an earlier run has finished."""
+
+    def fails(*given: Any, **named: Any) -> None:
+        raise AssertionError(given)
+
+    for name in names:
+        monkeypatch.setattr(f"{SEARCH}.search.{name}", fails)
+
+
+def _check(path: Path, expected: Any) -> None:
+    found = pytest.importorskip("pandas").read_parquet(path)
+    np.testing.assert_array_equal(found["group"], expected.group)
+    np.testing.assert_array_equal(found["similarity"], expected.similarity)
+
+
+def test_from_bucket_to_bucket(
+    folder: Path, s3: dict[str, Any], bucket: tuple[str, ...], record: Record
+) -> None:
+    record("convert", "X.npy", "s3://rows/dedup/X.zarr", "--chunk-rows", "200", *bucket)
     record(
         "dedup", "s3://rows/dedup/X.zarr", "--threshold", "0.98", "--output",
-        "s3://rows/dedup/kept.zarr", "--checkpoint", "s3://rows/dedup/state", *options,
+        "s3://rows/dedup/kept.zarr", "--checkpoint", "s3://rows/dedup/state", *bucket,
     )  # fmt: skip
     group = zarr.open_group("s3://rows/dedup/kept.zarr", mode="r", storage_options=s3)
     np.testing.assert_array_equal(group["group"][:], dc.near_duplicates(X, 0.98).group)

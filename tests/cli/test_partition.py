@@ -15,8 +15,7 @@ import zarr
 from click.testing import Result
 
 import daskcluster as dc
-from tests.cli.conftest import start
-from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
+from tests.cli.conftest import kill_at, start
 
 Run = Callable[..., Result]
 Record = Callable[..., dict[str, Any]]
@@ -93,25 +92,43 @@ def test_a_killed_process_is_resumed(tmp_path: Path, record: Record) -> None:
     assert not [path for path in state.rglob("*") if path.is_file()]
 
 
-def test_from_bucket_to_bucket(
-    folder: Path,
-    s3: dict[str, Any],  # noqa: F811
-    record: Record,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "daskcluster.methods.partition.partitions:Partitions.save",
+        "daskcluster.methods.partition.partitions:Partitions.save_centres",
+        "daskcluster.jobs.run:Run.done",
+    ],
+)
+def test_a_kill_after_the_last_pass_loses_no_centre(
+    moment: str, named: bool, folder: Path, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    endpoint = s3["client_kwargs"]["endpoint_url"]
-    options = ("--storage-option", f"client_kwargs.endpoint_url={endpoint}")
-    filesystem = pytest.importorskip("s3fs").S3FileSystem
-    filesystem.clear_instance_cache()
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    record("convert", "X.npy", "s3://rows/partition/X.zarr", "--chunk-rows", "200", *options)
+    command = ("partition", "X.npy", "--target-size", "100", "--output", "parts.zarr")
+    command = (*command, "--centroids", "centres.npy", "--threads", "1")
+    state = ("--name", "one") if named else ("--checkpoint", "state")
+    kill_at(moment, *command, *state)
+    expected = dc.partition(X, 100)
+    monkeypatch.setattr("daskcluster.methods.partition.training.BalancedKMeans.fit", None)
+    record(*command, *state, *(() if named else ("--resume", "--overwrite")))
+    group = zarr.open_group("parts.zarr", mode="r")
+    np.testing.assert_array_equal(group["partition"][:], expected.partition)
+    np.testing.assert_array_equal(np.load("centres.npy"), expected.centres)
+    left = [path.name for path in folder.rglob("*") if "penalties" in str(path)]
+    assert not left
+
+
+def test_from_bucket_to_bucket(
+    folder: Path, s3: dict[str, Any], bucket: tuple[str, ...], record: Record
+) -> None:
+    record("convert", "X.npy", "s3://rows/partition/X.zarr", "--chunk-rows", "200", *bucket)
     record(
         "partition", "s3://rows/partition/X.zarr", "--target-size", "100", "--output",
         "s3://rows/partition/parts.zarr", "--centroids", "s3://rows/partition/centres.npy",
-        "--checkpoint", "s3://rows/partition/state", *options,
+        "--checkpoint", "s3://rows/partition/state", *bucket,
     )  # fmt: skip
     found = dc.partition(X, 100)
     group = zarr.open_group("s3://rows/partition/parts.zarr", mode="r", storage_options=s3)
     np.testing.assert_array_equal(group["partition"][:], found.partition)
-    assert filesystem(**s3).find("rows/partition/state") == []
+    filesystem = pytest.importorskip("s3fs").S3FileSystem(**s3)
+    assert filesystem.find("rows/partition/state") == []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -35,8 +36,12 @@ from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import as_seed
 from daskcluster.reports.duplicates import DuplicatesReport
 from daskcluster.reports.tables import format_seconds
-from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
-from daskcluster.storage.location import Location, locate
+from daskcluster.storage.checkpoint import (
+    CheckpointFolder,
+    checkpoint_place,
+    noting_stored_state,
+)
+from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 _WRITTEN_ROWS = 1 << 20
@@ -246,6 +251,31 @@ def near_duplicates(
     (NearDuplicates(1 of 100 rows in 1 groups), [60], 7)
     >>> clean = X[found.kept]
     """
+    with searching(
+        source, threshold, metric=metric, keep=keep, groups=groups, random_state=random_state,
+        engine=engine, callbacks=callbacks, checkpoint=checkpoint, resume=resume, scratch=scratch,
+        storage_options=storage_options,
+    ) as found:  # fmt: skip
+        return found
+
+
+@contextmanager
+def searching(
+    source: Any,
+    threshold: float,
+    *,
+    metric: str,
+    keep: Any,
+    groups: str,
+    random_state: Any,
+    engine: Any,
+    callbacks: Sequence[Callback],
+    checkpoint: Any,
+    resume: bool,
+    scratch: Any,
+    storage_options: Mapping[str, Any] | None,
+) -> Iterator[NearDuplicates]:
+    """Yield what `near_duplicates` returns; the state at `checkpoint` stays if the block raises or dies."""
     started = time.monotonic()
     rule = _checked_rule(threshold, metric, keep, groups, random_state)
     dataset = _opened(source, storage_options)
@@ -253,7 +283,7 @@ def near_duplicates(
     rows: Dataset = dataset.normalized() if rule.cosine else dataset
     plan, chosen = DuplicatesPlan.of(dataset), choose_engine(engine, dataset)
     seed, folder = as_seed(random_state), _local_folder(scratch)
-    place = _state_at(checkpoint, storage_options)
+    place = checkpoint_place(checkpoint, storage_options)
     forest = groups == "components"
     _check_memory(plan, chosen)
     check_scratch(folder, _bytes_here(plan, place, in_memory=dataset.in_memory))
@@ -273,11 +303,11 @@ def near_duplicates(
         similarity = np.full(dataset.n_rows, 1.0 if rule.cosine else 0.0)
         others = np.flatnonzero(found.keeper != numbers)
         similarity[others] = search.measured(others, found.keeper[others])
-    return NearDuplicates(
-        found.group, found.keeper == numbers, similarity, metric, len(pairs),
-        int((search.sorted.leaders != numbers).sum()), search.passes, search.bytes_read,
-        time.monotonic() - started, dataset,
-    )  # fmt: skip
+        yield NearDuplicates(
+            found.group, found.keeper == numbers, similarity, metric, len(pairs),
+            int((search.sorted.leaders != numbers).sum()), search.passes, search.bytes_read,
+            time.monotonic() - started, dataset,
+        )  # fmt: skip
 
 
 def _checked_rule(threshold: Any, metric: Any, keep: Any, groups: Any, random_state: Any) -> Rule:
@@ -331,11 +361,6 @@ def _check_memory(plan: DuplicatesPlan, engine: Engine) -> None:
                 f"The search takes up to {format_bytes(needed)}, but memory_limit={format_bytes(limit)}; "
                 "raise the limit, or use fewer threads."
             )
-
-
-def _state_at(checkpoint: Any, storage_options: Mapping[str, Any] | None) -> Location | None:
-    is_place = checkpoint is None or isinstance(checkpoint, Location)
-    return checkpoint if is_place else locate(checkpoint, storage_options)
 
 
 def _local_folder(scratch: Any) -> str:

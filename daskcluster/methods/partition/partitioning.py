@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,9 +31,12 @@ from daskcluster.methods.partition.training import BalancedKMeans, Trained, neig
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
 from daskcluster.seeding.uniform import draw_rows
-from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
+from daskcluster.storage.checkpoint import (
+    CheckpointFolder,
+    checkpoint_place,
+    noting_stored_state,
+)
 from daskcluster.storage.document import Document
-from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 _ROUNDS = 3
@@ -120,6 +124,30 @@ def partition(
     >>> found.n_partitions >= 10, int(found.sizes.sum()), int(found.sizes.max()) <= 200
     (True, 1000, True)
     """
+    with partitioning(
+        source, target_size, max_size=max_size, spill=spill, metric=metric,
+        random_state=random_state, engine=engine, callbacks=callbacks, checkpoint=checkpoint,
+        resume=resume, storage_options=storage_options,
+    ) as found:  # fmt: skip
+        return found
+
+
+@contextmanager
+def partitioning(
+    source: Any,
+    target_size: int,
+    *,
+    max_size: int | None,
+    spill: int,
+    metric: str,
+    random_state: Any,
+    engine: Any,
+    callbacks: Sequence[Callback],
+    checkpoint: Any,
+    resume: bool,
+    storage_options: Mapping[str, Any] | None,
+) -> Iterator[Partitions]:
+    """Yield what `partition` returns; the state at `checkpoint` stays if the block raises or dies."""
     started = time.monotonic()
     limit = _checked(target_size, max_size, spill, metric, random_state)
     dataset = _opened(source, storage_options)
@@ -128,20 +156,21 @@ def partition(
     _check_memory(plan, chosen)
     seed = as_seed(random_state)
     job = _Partitioning(rows, plan, chosen, callbacks, seed, target_size, limit, spill)
-    place = None if checkpoint is None else locate(checkpoint, storage_options)
+    place = checkpoint_place(checkpoint, storage_options)
     facts = {"data": data_identity(rows), "metric": metric, "target_size": target_size}
     facts |= {"max_size": limit, "spill": spill, "random_state": seed}
     stored = None if place is None else CheckpointFolder(place, facts)
-    with noting_stored_state(place, "the partitions"):
+    # A job says itself where its state is.
+    with noting_stored_state(None if place is checkpoint else place, "the partitions"):
         job.train(stored, resume=resume)
         found = job.assign(stored)
-    if stored is not None:
-        stored.clear()
-    sizes = np.bincount(found[:, 0], minlength=len(job.means))
-    return Partitions(
-        job.means, found[:, 0].copy(), found[:, 1:], sizes, job.trained, metric, seed, job.passes,
-        job.bytes_read, time.monotonic() - started, dataset,
-    )  # fmt: skip
+        sizes = np.bincount(found[:, 0], minlength=len(job.means))
+        yield Partitions(
+            job.means, found[:, 0].copy(), found[:, 1:], sizes, job.trained, metric, seed, job.passes,
+            job.bytes_read, time.monotonic() - started, dataset,
+        )  # fmt: skip
+        if stored is not None:
+            stored.clear()
 
 
 @dataclass
