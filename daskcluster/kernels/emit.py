@@ -21,6 +21,7 @@ I16 = ir.IntType(16)
 I32 = ir.IntType(32)
 I64 = ir.IntType(64)
 F64 = ir.DoubleType()
+LEAST_I32 = -(2**31)
 
 _ELEMENTS = {types.float32: ir.FloatType(), types.float64: F64, types.int32: I32}
 

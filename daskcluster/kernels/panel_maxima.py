@@ -8,12 +8,11 @@ from llvmlite import ir
 from numba import types
 
 from daskcluster.kernels import emit
+from daskcluster.kernels.emit import LEAST_I32
 from daskcluster.kernels.jit import kernel
 
 WINNERS = 8
 """Panels of a row that are looked through first: the best of those numbered 0, 8, ..., of 1, 9, ..."""
-
-_LEAST = -(2**31)
 
 
 @emit.vector_intrinsic
@@ -63,7 +62,7 @@ def best_panels(
                 ]  # fmt: skip
             return found
 
-        least = _LEAST if kind == emit.I32 else float("-inf")
+        least = LEAST_I32 if kind == emit.I32 else float("-inf")
         none = [
             ir.Constant(ir.VectorType(kind, lanes), [least] * lanes),
             ir.Constant(ir.VectorType(emit.I32, lanes), [-1] * lanes),
@@ -100,7 +99,7 @@ def take_winners(maxima, at, winner, first, limits, block):  # type: ignore[no-u
     for r in range(block):
         p = winner[first + r]
         if p >= 0 and maxima[at + p * block + r] >= limits[r]:
-            maxima[at + p * block + r] = _LEAST
+            maxima[at + p * block + r] = LEAST_I32
             mask |= 1 << r
     return mask
 

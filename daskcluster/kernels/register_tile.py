@@ -22,8 +22,6 @@ from daskcluster.kernels import dot_product, emit
 _PICKING_BYTES = 16
 """Bits of vectors from which an FMA can select a lane: those of ARM."""
 
-_LEAST = -(2**31)
-
 
 class TileShape(NamedTuple):
     """`height` centres by `vectors` vectors of `width` rows."""
@@ -356,7 +354,7 @@ def panel_maxima_tile(
 def _best_of_panel(builder: Any, column: list[tuple[Any, Any]], tile: TileShape) -> tuple[Any, Any]:
     """Emit the largest score of a panel, and the number of the panel's first centre."""
     kind = column[0][0].type
-    least = _LEAST if kind.element == emit.I32 else float("-inf")
+    least = emit.LEAST_I32 if kind.element == emit.I32 else float("-inf")
     most = ir.Constant(kind, [least] * tile.width)
     for score, _ in column:  # NaN never wins
         most = builder.select(emit.compare(builder, ">", score, most), score, most)
