@@ -20,7 +20,7 @@ from daskcluster.typing import Dataset
 ROWS, INDEX = "rows", "index"
 """Kinds of files on scratch: rows of a block with their numbers; what is known of all rows."""
 
-BUCKET_BYTES = 64 << 20
+BUCKET_BYTES = 32 << 20
 _COMPARED_ROWS = 4096
 
 Piece = tuple[np.ndarray, np.ndarray]
@@ -172,7 +172,7 @@ def sort_rows(
     Notes
     -----
     Cost: one pass; rows that are not in memory are written to local files and read back once on the way.
-    Memory: three buckets of 64 MB or more, and 48 bytes a row.
+    Memory: a bucket of 32 MB or more, a few pieces of 8 MB and blocks, and 48 bytes a row.
     """
     # Stable: of equal rows, the first one leads.
     order = np.lexsort((described["hash"], described["distance"], described["cell"]))
@@ -197,7 +197,8 @@ def bucket_rows(dataset: Dataset) -> int:
 def _taken(
     dataset: Dataset, order: np.ndarray, folder: str, on_read: Callable[[int], None]
 ) -> Iterator[Piece]:
-    step, dtype = bucket_rows(dataset), row_dtype(dataset.dtype)
+    dtype = row_dtype(dataset.dtype)
+    step = _piece_rows(dataset.n_features * dtype.itemsize)
     for first in range(0, len(order), step):
         numbers = order[first : first + step]
         yield numbers, dataset.take(numbers).astype(dtype, copy=False)
@@ -208,14 +209,13 @@ def _scattered(
 ) -> Iterator[Piece]:
     step, dtype = bucket_rows(dataset), row_dtype(dataset.dtype)
     record = np.dtype([("row", np.int64), ("values", dtype, (dataset.n_features,))])
-    n_buckets = -(-len(order) // step)
+    n_buckets, part = -(-len(order) // step), _piece_rows(record.itemsize)
     home = np.empty(len(order), np.min_scalar_type(max(1, n_buckets - 1)))
     home[order] = np.arange(len(order)) // step
     held = min(MOST_BLOCK_BYTES, BUCKET_BYTES // n_buckets)
     sizes = {"n_buckets": n_buckets, "block_rows": max(1, held // record.itemsize)}
     with Buckets(record, **sizes, folder=folder) as buckets:
         for chunk in dataset.chunks(dataset.partitions, on_read=on_read):
-            part = max(1, READ_BYTES // record.itemsize)
             for first in range(0, chunk.n_rows, part):
                 piece = chunk.slice(first, min(first + part, chunk.n_rows))
                 records = np.empty(piece.n_rows, record)
@@ -227,4 +227,13 @@ def _scattered(
             records = buckets.load(bucket)
             numbers = order[bucket * step : (bucket + 1) * step]
             # A bucket has its rows in the order of the dataset.
-            yield numbers, records["values"][np.searchsorted(records["row"], numbers)]
+            at = np.searchsorted(records["row"], numbers)
+            for first in range(0, len(numbers), part):
+                here = slice(first, first + part)
+                yield numbers[here], records["values"][at[here]]
+            del records  # before the next one is read
+
+
+def _piece_rows(row_bytes: int) -> int:
+    """Return how many rows are copied at a time."""
+    return max(1, READ_BYTES // row_bytes)

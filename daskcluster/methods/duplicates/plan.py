@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from daskcluster.chunk import compute_dtype, row_dtype
-from daskcluster.data.shuffle_plan import LIBRARIES_BYTES, reading_bytes
+from daskcluster.data.partitions import READ_BYTES
+from daskcluster.data.shuffle_plan import reading_bytes
+from daskcluster.engine.memory import BASELINE_BYTES
+from daskcluster.methods.duplicates.axes import MOST_ROWS
 from daskcluster.methods.duplicates.blocks import bucket_rows
 from daskcluster.typing import Dataset
 
@@ -17,8 +20,6 @@ _SAMPLE = 64
 """Rows of the sample for each cell."""
 _TASK_BYTES = 48 << 20
 """Candidates, bounds of a block, and squared distances to all centres of a slice of it."""
-_KERNELS_BYTES = 64 << 20
-"""Compiled kernels: a process holds about 47 MiB more than `LIBRARIES_BYTES` after a small call."""
 _DRIVER_ROW_BYTES = 112
 """Per row in the driver, at most: cell, distance, hash, order and place while rows are sorted; group, kept
 row and similarity afterwards."""
@@ -78,12 +79,11 @@ class DuplicatesPlan:
         block = max(_LEAST_BLOCK_ROWS, min(_MOST_BLOCK_ROWS, _BLOCK_BYTES // (d * item)))
         sample = min(n, _SAMPLE * cells)
         bucket = bucket_rows(dataset) * (d * stored + 8)
+        # The sample as stored and computed, and matrices of features; or rows on their way to blocks.
+        centres = sample * d * (stored + 2 * item) + min(sample, MOST_ROWS) * d * item + 32 * d * d
+        sorting = 2 * bucket + 4 * (max(READ_BYTES, d * stored) + block * d * stored)
         read = 0 if dataset.in_memory else dataset.bytes_of((0, n))
-        driver = (
-            LIBRARIES_BYTES
-            + _KERNELS_BYTES
-            + max(sample * d * (stored + 2 * item), 4 * bucket + reading_bytes(dataset, d * stored))
-        )
+        driver = BASELINE_BYTES + reading_bytes(dataset, d * stored) + max(centres, sorting)
         # Rows as stored and computed, levels, and all cells, which rows reach at most.
         alone = d * (stored + 6 * item + 2) + 96 * cells
         # One block has its levels a second time, as rows of products.

@@ -9,6 +9,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,9 +51,10 @@ class Scratch:
     def write(self, kind: str, number: int, *arrays: np.ndarray) -> None:
         """Write arrays to file `number` of a kind."""
         table = json.dumps([[array.dtype.str, list(array.shape)] for array in arrays]).encode()
-        parts = [len(table).to_bytes(_ALIGN, "little"), table]
-        parts += [np.ascontiguousarray(array).tobytes() for array in arrays]
-        content = b"".join(part + bytes(-len(part) % _ALIGN) for part in parts)
+        parts: list[Any] = [len(table).to_bytes(_ALIGN, "little"), table]
+        parts += [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays]
+        # One copy: the parts, each padded.
+        content = b"".join(each for part in parts for each in (part, bytes(-len(part) % _ALIGN)))
         write_file(self.place, _name(kind, number), content, durable=self.durable)
 
     def read(self, kind: str, number: int) -> list[np.ndarray]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.data.shuffle_plan import LIBRARIES_BYTES, reading_bytes
+from daskcluster.data.shuffle_plan import reading_bytes
+from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.methods.partition.training import NEIGHBOURS, TASK_ROWS
 from daskcluster.typing import Dataset
 
@@ -16,8 +17,6 @@ _SAMPLE_BYTES = 2 << 30
 _SAMPLE_ROW_BYTES = 64
 """Numbers of a row of the sample: cell, second, gap, and orders."""
 _BLOCK_BYTES = 4 << 20
-_KERNELS_BYTES = 110 << 20
-"""What a process holds after a small call, beyond `LIBRARIES_BYTES`: compiled kernels and their loader."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,7 @@ class PartitionPlan:
         centres = k * (d * (8 + 4 * item) + 8 * NEIGHBOURS)
         # Rows are gathered from the blocks that are read.
         trained = sample * (2 * row + _SAMPLE_ROW_BYTES) + centres
-        driver = LIBRARIES_BYTES + _KERNELS_BYTES
-        driver += reading_bytes(dataset, row) + max(trained, centres)
+        driver = BASELINE_BYTES + reading_bytes(dataset, row) + max(trained, centres)
         driver += n * (4 * (1 + spill) + 16)
         task = max(2 * TASK_ROWS * d * item + 64 * 16 * k, 2 * k * (d + 8) * item) + _BLOCK_BYTES
         return cls(n, d, str(dataset.dtype), k, sample, 2, 2 * read, driver, task)
