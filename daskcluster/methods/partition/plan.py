@@ -8,13 +8,18 @@ from typing import Any
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.shuffle_plan import reading_bytes
 from daskcluster.engine.memory import BASELINE_BYTES
-from daskcluster.methods.partition.training import NEIGHBOURS, TASK_ROWS
+from daskcluster.methods.partition.training import (
+    FEW_CELLS,
+    GROUP_ROWS,
+    NEIGHBOURS,
+    TASK_ROWS,
+)
 from daskcluster.typing import Dataset
 
 _SAMPLE, _LEAST_SAMPLE = 128, 32
 """Rows of the sample for each cell, and as many as it has at least where it is bounded."""
 _SAMPLE_BYTES = 2 << 30
-_SAMPLE_ROW_BYTES = 64
+_SAMPLE_ROW_BYTES = 72
 """Numbers of a row of the sample: cell, second, gap, and orders."""
 _BLOCK_BYTES = 4 << 20
 
@@ -68,10 +73,11 @@ class PartitionPlan:
         # Centres in float64 while they are moved, as stored and lifted; lists of neighbours.
         centres = k * (d * (8 + 4 * item) + 8 * NEIGHBOURS)
         # Rows are gathered from the blocks that are read.
-        trained = sample * (2 * row + _SAMPLE_ROW_BYTES) + centres
+        lists = 4 * k * (sample // GROUP_ROWS + 1) if k > FEW_CELLS else 0
+        trained = sample * (2 * row + _SAMPLE_ROW_BYTES) + lists + centres
         driver = BASELINE_BYTES + reading_bytes(dataset, row) + max(trained, centres)
         driver += n * (4 * (1 + spill) + 16)
-        task = max(2 * TASK_ROWS * d * item + 64 * 16 * k, 2 * k * (d + 8) * item) + _BLOCK_BYTES
+        task = 2 * TASK_ROWS * d * item + max(64 * 16 * k, 2 * k * (d + 8) * item) + _BLOCK_BYTES
         return cls(n, d, str(dataset.dtype), k, sample, 2, 2 * read, driver, task)
 
     def memory(self, n_threads: int) -> int:

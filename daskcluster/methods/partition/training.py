@@ -30,6 +30,12 @@ _HALVING, _HALVING_ROWS = 4, 4096
 """Iterations that find two halves, and rows of them."""
 _STEP, _GENTLE = 0.25, 0.3
 TASK_ROWS = 1 << 14
+FEW_CELLS = 2048
+"""Up to so many, every search computes bounds of all cells; beyond, most searches look at listed ones."""
+GROUP_ROWS, _MOST_LISTED = 1 << 14, 0.7
+"""Rows that share a list of cells, and the share of all cells up to which a list is worth its making."""
+_WHOLE = (0, _ITERATIONS)
+"""Searches that look at all cells: the first one, and the first one that balances sizes by penalties."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,9 @@ class BalancedKMeans:
 
     Notes
     -----
-    Cost: at most 16 iterations of k products a row, fewer where bounds rule centres out.
+    Cost: at most 16 searches of k products a row, fewer where bounds rule centres out. Beyond 2,048 cells,
+    two searches look at all cells. The others look at those that were the best or second-best one of any
+    row of the same group; groups are 16,384 rows that the first division keeps together.
     """
 
     rows: Chunk
@@ -115,6 +123,8 @@ class BalancedKMeans:
     means: np.ndarray = field(init=False)
     second: np.ndarray = field(init=False)
     margins: np.ndarray = field(init=False)
+    groups: list[np.ndarray] = field(init=False)
+    lists: list[np.ndarray] = field(init=False)
 
     def fit(self) -> Trained:
         """Return the centres and penalties of cells of nearly equal sizes."""
@@ -122,6 +132,8 @@ class BalancedKMeans:
         self.labels, self.margins = np.zeros(n, np.int32), np.zeros(n)
         self.second = self.labels.copy()
         self._divide()
+        order = np.argsort(self.labels, kind="stable")
+        self.groups = [order[start : start + GROUP_ROWS] for start in range(0, n, GROUP_ROWS)]
         dtype = compute_dtype(self.rows.rows.dtype)
         zeros = np.zeros((self.n_cells, self.rows.rows.shape[1]), dtype)
         self.trained = Trained(zeros, np.zeros(self.n_cells))
@@ -130,7 +142,10 @@ class BalancedKMeans:
         if self.n_cells == 1:
             return self.trained
         for iteration in range(_ITERATIONS + _SETTLING):
-            self._search()
+            if iteration in _WHOLE or self.n_cells <= FEW_CELLS:
+                self._search()
+            else:
+                self._search_lists()
             sizes = np.bincount(self.labels, minlength=self.n_cells)
             if iteration < _ITERATIONS:
                 self._move_centres()
@@ -203,6 +218,10 @@ class BalancedKMeans:
         lifted = PreparedCentres(self.trained.lifted())
         starts = range(0, self.rows.n_rows, TASK_ROWS)
         list(self.engine.run_ahead([partial(self._search_rows, lifted, start) for start in starts]))
+        both = self.labels, self.second
+        self.lists = [
+            np.unique(np.concatenate([each[which] for each in both])) for which in self.groups
+        ]
 
     def _search_rows(self, lifted: PreparedCentres, start: int) -> None:
         part = slice(start, start + TASK_ROWS)
@@ -210,6 +229,26 @@ class BalancedKMeans:
         scores = np.empty((len(rows), 2), lifted.array.dtype)
         lifted.nearest_two(rows, self.labels[part], self.second[part], scores)
         self.margins[part] = 2.0 * (scores[:, 0].astype(np.float64) - scores[:, 1])
+
+    def _search_lists(self) -> None:
+        """Do the same among the listed cells of each group of rows."""
+        if sum(map(len, self.lists)) > _MOST_LISTED * self.n_cells * len(self.lists):
+            self._search()
+            return
+        lifted = self.trained.lifted()
+        tasks = [partial(self._search_group, lifted, group) for group in range(len(self.groups))]
+        list(self.engine.run_ahead(tasks))
+
+    def _search_group(self, lifted: np.ndarray, group: int) -> None:
+        which = self.groups[group]
+        # Relocated rows may be in cells that are not listed.
+        cells = self.lists[group] = np.union1d(self.lists[group], self.labels[which])
+        rows, found = lifted_rows(self._computed(which)), np.empty((2, len(which)), np.int32)
+        scores = np.empty((len(rows), 2), lifted.dtype)
+        listed = PreparedCentres(np.ascontiguousarray(lifted[cells]))
+        listed.nearest_two(rows, found[0], found[1], scores)
+        self.labels[which], self.second[which] = cells[found]
+        self.margins[which] = 2.0 * (scores[:, 0].astype(np.float64) - scores[:, 1])
 
     # -- updates ----------------------------------------------------------------------------------
 
@@ -263,17 +302,35 @@ class BalancedKMeans:
         starts = np.searchsorted(self.labels[order], np.arange(self.n_cells + 1))
         left = np.flatnonzero(np.isin(self.labels, small))
         centres = self.trained.centres.copy()
-        for gone, cell in zip(small, large, strict=True):
-            which = order[starts[cell] : starts[cell + 1]]
-            rows = self._computed(which[:: -(-len(which) // _HALVING_ROWS)])
-            centres[[cell, gone]] = self._two_means(rows, int(cell))
+        tasks = [
+            partial(self._parted, order[starts[cell] : starts[cell + 1]], int(cell))
+            for cell in large
+        ]
+        for gone, cell, ends in zip(small, large, self.engine.run_ahead(tasks), strict=True):
+            centres[[cell, gone]] = ends
         self.trained = Trained(centres, self.trained.penalties)
+        # A moved centre is near the rows of the cell that it divides.
+        moved = small.astype(np.int32)
+        self.lists = [
+            np.union1d(cells, moved[np.isin(large, cells, assume_unique=True)])
+            for cells in self.lists
+        ]
         prepared = PreparedCentres(centres)
-        for start in range(0, len(left), TASK_ROWS):
-            which = left[start : start + TASK_ROWS]
-            found = np.empty(len(which), np.int32)
-            prepared.nearest(self._computed(which), found)
-            self.labels[which] = found
+        moves = [
+            partial(self._label, prepared, left[start : start + TASK_ROWS])
+            for start in range(0, len(left), TASK_ROWS)
+        ]
+        list(self.engine.run_ahead(moves))
+
+    def _parted(self, which: np.ndarray, cell: int) -> np.ndarray:
+        """Return two centres of the rows of a cell."""
+        rows = self._computed(which[:: -(-len(which) // _HALVING_ROWS)])
+        return self._two_means(rows, cell)
+
+    def _label(self, prepared: PreparedCentres, which: np.ndarray) -> None:
+        found = np.empty(len(which), np.int32)
+        prepared.nearest(self._computed(which), found)
+        self.labels[which] = found
 
 
 def _differences(rows: np.ndarray, ends: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from scipy import sparse
 import daskcluster as dc
 from daskcluster.chunk import Chunk
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.methods.partition import partitioning
+from daskcluster.methods.partition import partitioning, training
 from daskcluster.methods.partition.chunkwise import PartitionParams, partition_rows, prepare_cells
 
 RNG = np.random.default_rng(0)
@@ -89,6 +89,31 @@ def test_the_same_on_any_chunks_and_threads(tmp_path: Path) -> None:
         found = dc.partition(source, 150, spill=1, engine=dc.LocalEngine(threads))
         for name in ("partition", "copies", "centres"):
             assert getattr(found, name).tobytes() == getattr(expected, name).tobytes()
+
+
+def test_many_cells_are_trained_by_lists_of_cells(monkeypatch: Any) -> None:
+    """Beyond some thousand cells, most searches look at listed ones; the laws are the same."""
+    whole = dc.partition(X, 60, spill=1)
+    monkeypatch.setattr(training, "FEW_CELLS", 50)
+    monkeypatch.setattr(training, "GROUP_ROWS", 256)
+    searched: list[int] = []
+    search = training.BalancedKMeans._search_group
+
+    def listed(fit: Any, lifted: Any, group: int) -> None:
+        search(fit, lifted, group)
+        searched.append(len(fit.lists[group]))
+
+    monkeypatch.setattr(training.BalancedKMeans, "_search_group", listed)
+    found = dc.partition(X, 60, spill=1, engine=dc.LocalEngine(1))
+    check_laws(found, len(X), 120)
+    assert searched
+    assert np.mean(searched) < 70
+    assert found.balance.variation < 1.1 * whole.balance.variation + 0.02
+    costs = [np.square(X - each.centres[each.partition]).sum() for each in (found, whole)]
+    assert costs[0] < 1.02 * costs[1]
+    again = dc.partition(X, 60, spill=1, engine=dc.LocalEngine(3))
+    np.testing.assert_array_equal(found.partition, again.partition)
+    assert found.centres.tobytes() == again.centres.tobytes()
 
 
 def test_a_killed_call_does_not_train_again(tmp_path: Path, monkeypatch: Any) -> None:
