@@ -5,6 +5,7 @@ They take a quarter to half of the time of the same products in float32.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -19,9 +20,9 @@ QUAD = 4
 LINE = 16
 """32-bit integers of a cache line."""
 
-NO_DOT, MADD, VNNI, SDOT = range(4)
+NO_DOT, MADD, VNNI, SDOT, MADD_PAIRS = range(5)
 """Instructions, as literals of kernels: none (products are not integers), PMADDUBSW and PMADDWD of AVX2,
-VPDPBUSD of AVX-VNNI and AVX-512 VNNI, SDOT of ARM."""
+VPDPBUSD of AVX-VNNI and AVX-512 VNNI, SDOT of ARM; of AVX2, with one PMADDWD for each two PMADDUBSW."""
 
 
 class Levels(NamedTuple):
@@ -40,10 +41,15 @@ class Levels(NamedTuple):
     shift: int
 
 
-LEVELS = {MADD: Levels(127, 127, 0), VNNI: Levels(255, 127, 0), SDOT: Levels(255, 127, 128)}
-"""PMADDUBSW adds two products in 16 bits, so its rows have 7 bits."""
+LEVELS = {
+    MADD: Levels(127, 127, 0),
+    VNNI: Levels(255, 127, 0),
+    SDOT: Levels(255, 127, 128),
+    MADD_PAIRS: Levels(127, 64, 0),
+}
+"""PMADDUBSW adds two products in 16 bits, so its rows have 7 bits; where four are added, centres have 7."""
 
-_LANES = {MADD: 8, VNNI: 8, SDOT: 4}
+_LANES = {MADD: 8, VNNI: 8, SDOT: 4, MADD_PAIRS: 8}
 _WIDE_LANES = 16
 """32-bit lanes of a vector, with AVX-512."""
 
@@ -62,22 +68,35 @@ def best_dot(tile: str) -> int:
 
 def add_products(builder: Any, row: Any, centre: Any, total: Any, instruction: int) -> Any:
     """Return ``total + products`` for vectors whose 32-bit lanes hold four 8-bit integers."""
+    return _in_parts(builder, [row, centre, total], instruction, _EMITTED[instruction])
+
+
+def add_products_of_two(
+    builder: Any, rows: list[Any], centres: list[Any], total: Any, instruction: int
+) -> Any:
+    """Return ``total + products`` of two such vectors of a row and two of a centre."""
+    if instruction == MADD_PAIRS:
+        return _in_parts(builder, [*rows, *centres, total], instruction, _madd_pairs)
+    for row, centre in zip(rows, centres, strict=True):
+        total = add_products(builder, row, centre, total, instruction)
+    return total
+
+
+def _in_parts(
+    builder: Any, vectors: list[Any], instruction: int, emitted: Callable[..., Any]
+) -> Any:
+    """Return the vector that `emitted` makes of these, in parts if the CPU has no vectors as wide."""
     widest = _LANES[instruction]
     if instruction != SDOT and "avx512bw" in TILE_FEATURES:
         widest = _WIDE_LANES
-    lanes = total.type.count
+    lanes = vectors[0].type.count
     if lanes <= widest:
-        return _EMITTED[instruction](builder, row, centre, total)
-    parts = [
-        _EMITTED[instruction](
-            builder,
-            *(
-                emit.shuffle(builder, vector, vector, range(first, first + widest))
-                for vector in (row, centre, total)
-            ),
-        )
-        for first in range(0, lanes, widest)
-    ]
+        return emitted(builder, *vectors)
+    parts = []
+    for first in range(0, lanes, widest):
+        places = range(first, first + widest)
+        part = [emit.shuffle(builder, vector, vector, places) for vector in vectors]
+        parts.append(emitted(builder, *part))
     return emit.concatenate(builder, parts)
 
 
@@ -112,19 +131,30 @@ def product_of_lines(
 
 
 def _madd(builder: Any, row: Any, centre: Any, total: Any) -> Any:
-    lanes = total.type.count
-    size = 32 * lanes
-    pairs, words = {
-        128: ("llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd"),
-        256: ("llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd"),
-        512: ("llvm.x86.avx512.pmaddubs.w.512", "llvm.x86.avx512.pmaddw.d.512"),
-    }[size]
+    return _add_pairs(builder, _pairs(builder, row, centre), total)
+
+
+def _madd_pairs(
+    builder: Any, row: Any, next_: Any, centre: Any, next_centre: Any, total: Any
+) -> Any:
+    pairs = _pairs(builder, row, centre), _pairs(builder, next_, next_centre)
+    return _add_pairs(builder, builder.add(*pairs), total)
+
+
+def _pairs(builder: Any, row: Any, centre: Any) -> Any:
+    """Emit the sums of two products each, in 16 bits."""
+    lanes = row.type.count
+    name = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw", 16: "avx512.pmaddubs.w.512"}[lanes]
     bytes_ = ir.VectorType(emit.I8, 4 * lanes)
-    halves = ir.VectorType(emit.I16, 2 * lanes)
     operands = [builder.bitcast(vector, bytes_) for vector in (row, centre)]
-    products = emit.call(builder, pairs, halves, operands)
-    ones = ir.Constant(halves, [1] * halves.count)
-    return builder.add(total, emit.call(builder, words, total.type, [products, ones]))
+    return emit.call(builder, f"llvm.x86.{name}", ir.VectorType(emit.I16, 2 * lanes), operands)
+
+
+def _add_pairs(builder: Any, pairs: Any, total: Any) -> Any:
+    """Emit ``total + pairs``: two 16-bit integers for each 32-bit sum."""
+    name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[total.type.count]
+    ones = ir.Constant(pairs.type, [1] * pairs.type.count)
+    return builder.add(total, emit.call(builder, f"llvm.x86.{name}", total.type, [pairs, ones]))
 
 
 def _vnni(builder: Any, row: Any, centre: Any, total: Any) -> Any:
@@ -139,4 +169,4 @@ def _sdot(builder: Any, row: Any, centre: Any, total: Any) -> Any:
     return emit.call(builder, name, total.type, [total, *operands])
 
 
-_EMITTED = {MADD: _madd, VNNI: _vnni, SDOT: _sdot}
+_EMITTED = {MADD: _madd, VNNI: _vnni, SDOT: _sdot, MADD_PAIRS: _madd}

@@ -44,33 +44,41 @@ def run_along(
     first: list[Any],
     term: Callable[[Any, Any, Any], Any],
     prefetch: Callable[[Any], None] | None = None,
+    step: int = 1,
 ) -> list[list[Any]]:
     """Emit the loop over features: one chain per row and centre, in feature order.
 
     A chain starts at `first` [centre] and continues as ``total = term(row, centre, total)``. `panel`
     points to the coordinates, `height` for each feature; `prefetch` emits an optional prefetch for a
-    feature. Returns the totals, indexed [centre][vector].
+    feature. With a `step` of more features, of which `features` is a multiple, `term` gets lists of as many
+    rows and centres. Returns the totals, indexed [centre][vector].
     """
     kind = first[0].type.element
     align = emit.bits(kind) // 8
 
-    def advance(t: Any, sums: list[Any]) -> list[Any]:
+    def loaded(t: Any) -> tuple[list[Any], list[Any]]:
         x = builder.gep(block, [builder.mul(t, ir.Constant(emit.I64, tile.rows))])
         rows = [
             emit.load(builder, emit.step(builder, x, at), kind, tile.width, tile.width * align)
             for at in range(0, tile.rows, tile.width)
         ]
         c = builder.gep(panel, [builder.mul(t, ir.Constant(emit.I64, tile.height))])
+        return rows, _centres(builder, c, tile, align)
+
+    def advance(t: Any, sums: list[Any]) -> list[Any]:
         if prefetch is not None:
             prefetch(t)
-        grown = []
-        for r, centre in enumerate(_centres(builder, c, tile, align)):
-            for v, row in enumerate(rows):
-                grown.append(term(row, centre, sums[r * tile.vectors + v]))
-        return grown
+        rows, centres = loaded(t)
+        for i in range(1, step):
+            more = loaded(builder.add(t, ir.Constant(emit.I64, i)))
+            rows, centres = (
+                list(zip(*both, strict=True)) for both in zip((rows, centres), more, strict=True)
+            )
+        pairs = [(row, centre) for centre in centres for row in rows]
+        return [term(*pair, total) for pair, total in zip(pairs, sums, strict=True)]
 
     starts = [start for start in first for _ in range(tile.vectors)]
-    sums = emit.loop(builder, features, 1, starts, advance)
+    sums = emit.loop(builder, features, step, starts, advance)
     return [sums[at : at + tile.vectors] for at in range(0, len(sums), tile.vectors)]
 
 
@@ -236,15 +244,18 @@ def _scores(
     dot: int = dot_product.NO_DOT,
 ) -> list[list[Any]]:
     """Emit the scores of the centres of the panel at `start`: by centre, then by vector of rows."""
-    term = partial(emit.fma, builder)
-    if dot != dot_product.NO_DOT:
+    term, step = partial(emit.fma, builder), 1
+    if dot == dot_product.MADD_PAIRS:
+        term, step = partial(dot_product.add_products_of_two, builder, instruction=dot), 2
+    elif dot != dot_product.NO_DOT:
         term = partial(dot_product.add_products, builder, instruction=dot)
     first = [
         broadcast(builder, emit.step(builder, start, r), tile.width, align)
         for r in range(tile.height)
     ]
     return run_along(
-        builder, emit.step(builder, start, tile.height), rows, features, tile, first, term, prefetch
+        builder, emit.step(builder, start, tile.height), rows, features, tile, first, term,
+        prefetch, step,
     )  # fmt: skip
 
 
@@ -318,7 +329,7 @@ def panel_maxima_tile(
     """Store the largest integer score of each row of a block in a panel: ``out[out_at + r]``.
 
     Each feature is four 8-bit integers, which instruction `dot` of `daskcluster.kernels.dot_product`
-    multiplies.
+    multiplies. There is an even number of features for `MADD_PAIRS`.
     """
     if not emit.literals(height, vectors, width, dot):
         return None

@@ -11,6 +11,7 @@ from daskcluster.kernels.dot_product import (
     LEVELS,
     LINE,
     MADD,
+    MADD_PAIRS,
     NO_DOT,
     SDOT,
     VNNI,
@@ -36,6 +37,12 @@ def _with_madd(words, panel, quads, most, scores, limit):  # type: ignore[no-unt
 
 
 @njit
+def _with_pairs(words, panel, quads, most, scores, limit):  # type: ignore[no-untyped-def]
+    panel_maxima_tile(words, 0, panel, 0, quads, most, 0, HEIGHT, VECTORS, WIDTH, MADD_PAIRS)
+    return scores_in_panel(words, 3, panel, 0, quads, scores, HEIGHT, BLOCK, limit, MADD_PAIRS)
+
+
+@njit
 def _with_vnni(words, panel, quads, most, scores, limit):  # type: ignore[no-untyped-def]
     panel_maxima_tile(words, 0, panel, 0, quads, most, 0, HEIGHT, VECTORS, WIDTH, VNNI)
     return scores_in_panel(words, 3, panel, 0, quads, scores, HEIGHT, BLOCK, limit, VNNI)
@@ -44,6 +51,11 @@ def _with_vnni(words, panel, quads, most, scores, limit):  # type: ignore[no-unt
 @njit
 def _lines_with_madd(row, centre):  # type: ignore[no-untyped-def]
     return product_of_lines(row, 0, centre, 0, 2 * LINE, MADD)
+
+
+@njit
+def _lines_with_pairs(row, centre):  # type: ignore[no-untyped-def]
+    return product_of_lines(row, 0, centre, 0, 2 * LINE, MADD_PAIRS)
 
 
 @njit
@@ -71,19 +83,32 @@ def quads_of(numbers: np.ndarray, kind: type) -> np.ndarray:
     return np.ascontiguousarray(numbers.astype(kind)).view(np.int32).T
 
 
+RUNS = {
+    MADD: (_with_madd, _lines_with_madd),
+    MADD_PAIRS: (_with_pairs, _lines_with_pairs),
+    VNNI: (_with_vnni, _lines_with_vnni),
+}
+
+
 @pytest.mark.parametrize("quads", [1, 3, 4, 9])
 @pytest.mark.parametrize(
-    "dot", [pytest.param(MADD, marks=with_madd), pytest.param(VNNI, marks=with_vnni)]
+    "dot",
+    [
+        pytest.param(MADD, marks=with_madd),
+        pytest.param(MADD_PAIRS, marks=with_madd),
+        pytest.param(VNNI, marks=with_vnni),
+    ],
 )
 def test_sums_are_exact_at_the_limits_of_the_levels(dot: int, quads: int) -> None:
     rng, levels = np.random.default_rng(quads), LEVELS[dot]
+    quads *= 2 if dot == MADD_PAIRS else 1
     rows = rng.integers(0, levels.row + 1, (BLOCK, 4 * quads))
     centres = rng.integers(-levels.centre, levels.centre + 1, (HEIGHT, 4 * quads))
     rows[3], centres[0], centres[1] = levels.row, levels.centre, -levels.centre
     first = rng.integers(-(2**30), 2**30, HEIGHT).astype(np.int32)
     panel = np.concatenate([first[None], quads_of(centres, np.int8)])
     most, scores = aligned(np.zeros(BLOCK)), np.zeros(8, np.int32)
-    run = _with_madd if dot == MADD else _with_vnni
+    run, multiply = RUNS[dot]
     expected = rows @ centres.T + first
     limit = np.int32(np.sort(expected[3])[2])
     reaching = run(aligned(quads_of(rows, np.uint8)), aligned(panel), quads, most, scores, limit)
@@ -92,7 +117,6 @@ def test_sums_are_exact_at_the_limits_of_the_levels(dot: int, quads: int) -> Non
     assert reaching == sum(1 << lane for lane in range(HEIGHT) if expected[3, lane] >= limit)
     lines = np.zeros((2, 2 * LINE), np.int32)
     lines[0, :quads], lines[1, :quads] = panel[1:, 0], quads_of(rows, np.uint8)[:, 3]
-    multiply = _lines_with_madd if dot == MADD else _lines_with_vnni
     assert multiply(lines[1], lines[0]) == expected[3, 0] - first[0]
 
 

@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.dot_product import LEVELS, LINE, QUAD, best_dot, product_of_lines
+from daskcluster.kernels.dot_product import (
+    LEVELS,
+    LINE,
+    MADD,
+    MADD_PAIRS,
+    QUAD,
+    best_dot,
+    product_of_lines,
+)
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panel_maxima import lowest_bit, rows_reaching
 from daskcluster.kernels.panels import Tile, scores_in_panel, vector_width
@@ -30,6 +38,9 @@ _GROUP_BYTES = 192 << 10
 _BLOCKS = 8
 """Blocks of rows that are scored against a group of panels before the next group."""
 
+_PAIRS_HEIGHT = 4
+"""More points a panel would not leave registers for pairs of products."""
+
 _MANY = 1 << 20
 """One tile for all cells: its height suits many points."""
 
@@ -38,7 +49,14 @@ _MANY = 1 << 20
 def integer_tile() -> tuple[Tile, int]:
     """Return the tile of integer bounds and its instruction; 0 if this CPU has none."""
     tile = working_tile(_MANY, np.dtype(np.float32))
-    return replace(tile, width=vector_width(np.dtype(np.int32), tile.name)), best_dot(tile.name)
+    tile, dot = (
+        replace(tile, width=vector_width(np.dtype(np.int32), tile.name)),
+        best_dot(tile.name),
+    )
+    if dot != MADD:
+        return tile, dot
+    # Levels of rows and points have 7 bits, so that pairs of products can be added.
+    return replace(tile, height=min(tile.height, _PAIRS_HEIGHT)), MADD_PAIRS
 
 
 def most_level() -> int:
@@ -223,16 +241,19 @@ def _reaches(rows, points, meeting, row, point, shape):  # type: ignore[no-untyp
 def _fill_panels(points, meeting, panels, shape):  # type: ignore[no-untyped-def]
     height, added, which = shape[0], shape[4], meeting.which[1]
     n, features = which.shape[0], points.heads.shape[1]
-    size = (features + 1) * height
-    panels[:] = 0
-    for i in range(-(-n // height) * height):
-        at = i // height * size + i % height
-        panels[at] = -NEVER
-        if i < n:
-            first = np.ceil(meeting.firsts[0, i] / meeting.scales[0]) + 1.0
-            panels[at] = np.int32(first - added * points.sums[0, which[i]])
+    for p in range(-(-n // height)):
+        at = p * (features + 1) * height
+        panel = panels[at : at + (features + 1) * height].reshape((features + 1, height))
+        for j in range(height):
+            if p * height + j >= n:
+                panel[0, j], panel[1:, j] = -NEVER, 0
+                continue
+            point = which[p * height + j]
+            first = np.ceil(meeting.firsts[0, p * height + j] / meeting.scales[0]) + 1.0
+            panel[0, j] = np.int32(first - added * points.sums[0, point])
+            heads = points.heads[point]
             for t in range(features):
-                panels[at + (t + 1) * height] = points.heads[which[i], t]
+                panel[1 + t, j] = heads[t]
 
 
 @kernel
@@ -246,9 +267,9 @@ def _pack(heads, meeting, start, here, words, windows, shape):  # type: ignore[n
             row = min(start + b * block + r, n - 1)
             least = min(least, meeting.windows[0, row])
             most = max(most, meeting.windows[1, row])
-            i = which[row]
+            of_row, at = heads[which[row]], b * features * block + r
             for t in range(features):
-                words[(b * features + t) * block + r] = heads[i, t]
+                words[at + t * block] = of_row[t]
         windows[b, 0], windows[b, 1] = least // height, -(-most // height)
 
 
@@ -276,5 +297,5 @@ class IntegerBounds:
 
 
 def padded(n_features: int) -> int:
-    """Return the number of levels of a row: whole integers of four."""
-    return -(-n_features // QUAD) * QUAD
+    """Return the number of levels of a row: an even number of integers of four."""
+    return -(-n_features // (2 * QUAD)) * 2 * QUAD
