@@ -9,15 +9,20 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse
 import zarr
 from sklearn.base import clone
+from sklearn.decomposition import TruncatedSVD
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.mixture._gaussian_mixture import _compute_precision_cholesky
+from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 import daskcluster as dc
 from daskcluster import jobs
+from daskcluster.data.convert import convert
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.events import EMStepEnded
 from daskcluster.methods.mixture.algorithm import MixtureResult
@@ -410,11 +415,17 @@ def test_wrong_parameters_are_refused(parameters, error, text):
         mixture().set_params(**parameters).fit(blobs())
 
 
-def test_sparse_rows_are_refused():
-    import scipy.sparse
-
-    with pytest.raises(InvalidDataError, match="takes dense rows, X is sparse"):
-        mixture().fit(scipy.sparse.csr_array(blobs()))
+def test_sparse_rows_are_refused_and_projected_ones_are_fitted(tmp_path):
+    X = scipy.sparse.csr_array(np.hstack([blobs(), np.zeros((len(blobs()), 40))]))
+    convert(X, str(tmp_path / "rows.zarr"))
+    for source in (X, scipy.sparse.csr_matrix(X), str(tmp_path / "rows.zarr")):
+        with pytest.raises(InvalidDataError, match=r"X is sparse; .* make_pipeline\(TruncatedSVD"):
+            mixture().fit(source)
+    pipeline = make_pipeline(TruncatedSVD(blobs().shape[1], random_state=0), mixture())
+    labels = pipeline.fit_predict(X)
+    assert adjusted_rand_score(labels, mixture().fit(blobs()).labels_) > 0.95
+    np.testing.assert_array_equal(pipeline.predict(X[:9]), labels[:9])
+    assert pipeline.predict_proba(X[:9]).shape == (9, mixture().n_components)
 
 
 def test_nan_is_reported_with_its_row():
