@@ -76,6 +76,8 @@ class Placement(ABC):
 
     shares_memory: bool = False
     """Tasks see this process's arrays, so a chunkwise function may write into one."""
+    loses_state: bool = True
+    """State of rows may be lost, as with a worker, and is then computed again."""
 
     def __init__(
         self, dataset: Dataset, callbacks: Sequence[Callback], source: Dataset | None = None

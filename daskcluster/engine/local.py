@@ -199,6 +199,7 @@ class LocalPlacement(Placement):
     """A dataset on local threads; see `LocalEngine`."""
 
     shares_memory = True
+    loses_state = False
 
     def __init__(
         self,

@@ -37,6 +37,8 @@ class Footprint:
         Persistent state per row.
     process_bytes : int
         Held by every process, such as rows that a seeding has drawn.
+    worker_bytes : int
+        Held by every worker of a cluster in addition, such as steps to repeat for rows of a lost worker.
     home_bytes : int
         Held by the process that runs the steps of a fit, also during passes.
     ahead_bytes : int
@@ -50,13 +52,15 @@ class Footprint:
     thread_bytes: int = 0
     row_bytes: int = 0
     process_bytes: int = 0
+    worker_bytes: int = 0
     home_bytes: int = 0
     ahead_bytes: int = 0
     keeps_rows: bool = True
 
     def of_workers(self) -> Footprint:
         """Return the footprint of the workers, where another process runs the steps."""
-        return replace(self, home_bytes=0, ahead_bytes=0)
+        held = self.process_bytes + self.worker_bytes
+        return replace(self, process_bytes=held, worker_bytes=0, home_bytes=0, ahead_bytes=0)
 
 
 ONE_PASS = Footprint(keeps_rows=False)

@@ -16,6 +16,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
 from daskcluster.estimators.checkpoint_header import Framed
 from daskcluster.estimators.checkpoints import Commits
+from daskcluster.estimators.plan import centres_bytes
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import (
     Callback,
@@ -38,6 +39,7 @@ from daskcluster.methods.kmeans.projection import seeding_bytes
 from daskcluster.methods.mixture.algorithm import EMState, MixtureResult, variational_em
 from daskcluster.methods.mixture.chunkwise.covariances import packed_size
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
+from daskcluster.methods.mixture.passes import SAVE_EVERY
 from daskcluster.methods.mixture.settings import MATRICES, SHARED_STEPS, EMSettings
 from daskcluster.methods.mixture.start import start_of
 from daskcluster.methods.mixture.state import (
@@ -342,7 +344,18 @@ def mixture_footprint(
     row_bytes = max(8, 4 * min(truncation, k))
     of_thread, of_process = matrices_bytes(k, d, covariance_type)
     seeding = seeding_bytes(dataset, k, method, chain_length)
-    return Footprint(2 * statistics + of_thread, row_bytes, max(seeding, of_process))
+    journal = SAVE_EVERY * step_bytes(dataset, k, covariance_type) if truncation < k else 0
+    return Footprint(
+        2 * statistics + of_thread, row_bytes, max(seeding, of_process), worker_bytes=journal
+    )
+
+
+def step_bytes(dataset: Dataset, k: int, covariance_type: str) -> int:
+    """Return the bytes of the means, variances and weights of a step."""
+    d = dataset.n_features
+    own = {"isotropic": 0, "spherical": 1, "diag": d, "tied": 0, "full": d * d}[covariance_type]
+    shared = 8 * d * d if covariance_type == "tied" else 8
+    return centres_bytes(dataset, k) + 8 * k * (own + 1) + shared
 
 
 def matrices_bytes(k: int, d: int, covariance_type: str) -> tuple[int, int]:

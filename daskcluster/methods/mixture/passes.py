@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class Saves:
     """Decides when the candidate sets are saved, and removes the saves that are not needed any more.
 
     Sets are saved when the caller requests it and, on a cluster with a folder that all workers share,
-    every `SAVE_EVERY` steps. Threads lose no sets and need no saves.
+    every `SAVE_EVERY` steps. Threads lose no sets and need neither saves nor a journal.
 
     Parameters
     ----------
@@ -240,7 +240,9 @@ class TruncatedPasses:
         )
         found: MixtureStatistics = self._rows.placement.map_state(self._reduction, params)
         self._n_steps += 1
-        self._journal.append(step)
+        if self._rows.placement.loses_state:
+            # A copy of the parameters, without the factors and costs that were derived from them.
+            self._journal.append(Step(replace(gaussians), search))
         if self._saves.done(found.n_saved):
             self._journal.clear()
         if search is not None:

@@ -482,11 +482,13 @@ def test_sets_lost_with_a_worker_are_recomputed(tmp_path, monkeypatch, every):
 
 def test_recomputed_sets_are_bit_identical(monkeypatch):
     """Every pass loses all sets, which are then recomputed from the journal alone."""
+    from daskcluster.engine.local import LocalPlacement
     from daskcluster.engine.work_items import CacheSlot
 
     X = blobs(2000, 20, 4, dtype=np.float32)
     expected = mixture(20, n_random=1, tol=0.0, max_iter=5, warmup_steps=1).fit(X)
     monkeypatch.setattr(CacheSlot, "keep_state", lambda *arguments: None)
+    monkeypatch.setattr(LocalPlacement, "loses_state", True)
     same(mixture(20, n_random=1, tol=0.0, max_iter=5, warmup_steps=1).fit(X), expected)
 
 
@@ -506,8 +508,12 @@ def test_lost_sets_are_recomputed_from_the_last_save(monkeypatch, tmp_path):
         lengths.append((len(params.journal), params.saved is not None))
         prepare(self, params)
 
-    monkeypatch.setattr(CacheSlot, "keep_state", lambda *arguments: None)
     monkeypatch.setattr(passes._Prepared, "__init__", spied)
+    same(clone(model).fit(X), expected)
+    assert lengths == [(0, False)] * 12  # threads keep no journal
+    lengths.clear()
+    monkeypatch.setattr(CacheSlot, "keep_state", lambda *arguments: None)
+    monkeypatch.setattr(LocalPlacement, "loses_state", True)
     monkeypatch.setattr(variational_saves, "SAVE_EVERY", 3)
     monkeypatch.setattr(LocalPlacement, "shared_folder", lambda self: str(tmp_path))
     same(clone(model).fit(X), expected)

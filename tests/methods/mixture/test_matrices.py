@@ -141,6 +141,28 @@ def test_strongly_correlated_features_keep_their_digits():
     assert np.isclose(found.score(X), own.score(X.astype(float)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_that_are_whitened_once_keep_their_digits(dtype):
+    """With one matrix for all, rows are whitened from an origin, not from each mean."""
+    rng = np.random.default_rng(0)
+    offsets = rng.uniform(-1e3, 1e3, (6, 4))
+    shared = rng.normal(size=(3000, 1)) + 1e-3 * rng.normal(size=(3000, 4))
+    X = (offsets[rng.integers(0, 6, 3000)] + shared + 5e3).astype(dtype)
+    for truncation in (3, 6):
+        start = {"init": X[:6], "truncation": truncation, "max_iter": 2, "tol": 0.0}
+        found = mixture("tied", 6, reg_covar=1e-9, **start).fit(X)
+        wide = X.astype(np.float64)
+        gaps = (wide[:, None, :] - found.means_.astype(np.float64)) @ found.precisions_cholesky_
+        log_weights = np.log(np.maximum(found.weights_, 1e-30))
+        log_joint = log_weights - 0.5 * (gaps**2).sum(axis=2)
+        log_joint += np.log(np.diag(found.precisions_cholesky_)).sum() - 2 * np.log(2 * np.pi)
+        expected = log_joint.max(axis=1)
+        expected += np.log(np.exp(log_joint - expected[:, None]).sum(axis=1))
+        rtol = 1e-5 if dtype == np.float32 else 1e-9
+        np.testing.assert_allclose(found.score_samples(X), expected, rtol=rtol, atol=1e-3)
+        np.testing.assert_array_equal(found.predict(X), log_joint.argmax(axis=1))
+
+
 # -- fits -------------------------------------------------------------------------------------------
 
 
@@ -262,6 +284,11 @@ def test_the_plan_states_the_memory_of_matrices():
     assert tied.footprint.process_bytes < full.footprint.process_bytes
     assert full.commit_bytes - plain.commit_bytes >= 8 * 100 * 50 * 49
     assert full.flop > 20 * plain.flop
+    # The steps that a worker may have to repeat.
+    assert full.footprint.worker_bytes >= 8 * (8 * 100 * 50 * 50 + 8 * 100 * 50)
+    assert full.footprint.of_workers().process_bytes >= of_process + full.footprint.worker_bytes
+    exact = plan_fit(dataset, {**given, "covariance_type": "full", "truncation": 100})
+    assert exact.footprint.worker_bytes == 0
     assert matrices_bytes(100, 50, "diag") == (0, 0)
 
 

@@ -14,6 +14,7 @@ from daskcluster.methods.mixture.kernels.matrices import (
     invert_factors,
     multiply_out,
     raise_eigenvalues,
+    whiten_means,
 )
 
 RESOLUTION = 2.0**-40
@@ -70,6 +71,22 @@ def whitening(lower: np.ndarray) -> np.ndarray:
     packed = np.empty((len(lower), packed_size(lower.shape[1])))
     invert_factors(read_only(lower), packed)
     return packed
+
+
+def whitened_means(means: np.ndarray, packed: np.ndarray) -> np.ndarray:
+    """Return an origin amid the means and, from it, the whitened means: (k + 1, d), float64.
+
+    Parameters
+    ----------
+    means : ndarray of shape (k, d)
+    packed : ndarray of shape (1, m)
+        The whitening matrix that all clusters share.
+    """
+    wide = means.astype(np.float64)
+    found = np.empty((len(wide) + 1, wide.shape[1]))
+    found[0] = 0.5 * wide.min(axis=0) + 0.5 * wide.max(axis=0)
+    whiten_means(read_only(wide), found[0].copy(), read_only(packed[0]), found[1:])
+    return found
 
 
 def precisions(packed: np.ndarray, d: int) -> np.ndarray:

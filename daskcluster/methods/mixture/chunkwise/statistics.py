@@ -20,9 +20,11 @@ from daskcluster.methods.mixture.chunkwise.covariances import (
     packed_size,
     steepest,
     unpacked,
+    whitened_means,
     whitening,
 )
-from daskcluster.methods.mixture.kernels.candidates import BY_FEATURE, WHITENED, Costs
+from daskcluster.methods.mixture.kernels import candidates
+from daskcluster.methods.mixture.kernels.candidates import Costs
 from daskcluster.methods.mixture.kernels.neighbours import (
     list_pairs,
     merge_pairs,
@@ -90,7 +92,10 @@ class Gaussians:
     @property
     def scaled(self) -> int:
         """The kind of costs, for the kernels; see `Costs`."""
-        return WHITENED if self.has_matrices else BY_FEATURE if self.by_feature else 0
+        if self.has_matrices:
+            shares = len(self.variances) == 1
+            return candidates.WHITENED_ONCE if shares else candidates.WHITENED
+        return candidates.BY_FEATURE if self.by_feature else 0
 
     @property
     def feature_variances(self) -> np.ndarray:
@@ -143,13 +148,18 @@ class Gaussians:
             squares = diagonals(self.factors) ** 2
             add = add + log(np.ldexp(squares, -self._exponents)).sum(axis=1)
             inverse = read_only(self.whitening.reshape(-1))
-            return Costs(flat, inverse, np.ones(self.k, kind), add.astype(kind))
+            costs = Costs(flat, inverse, np.ones(self.k, kind), add.astype(kind))
+            once = self.scaled == candidates.WHITENED_ONCE
+            return costs._replace(white=self._whitened_means()) if once else costs
         if self.by_feature:
             inverse = (1.0 / np.sqrt(self.variances)).astype(kind).reshape(-1)
             add += log(np.ldexp(self.variances, -self._exponents)).sum(axis=1)
             return Costs(flat, read_only(inverse), np.ones(self.k, kind), add.astype(kind))
         add += self.d * log(np.ldexp(self.variances, -self._exponents))
         return Costs(flat, flat, (1.0 / self.variances).astype(kind), add.astype(kind))
+
+    def _whitened_means(self) -> np.ndarray:
+        return read_only(whitened_means(self.means, self.whitening).reshape(-1))
 
     @cached_property
     def steepest(self) -> np.ndarray:

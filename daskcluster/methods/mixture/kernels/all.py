@@ -12,8 +12,12 @@ import numpy as np
 
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
-from daskcluster.methods.mixture.kernels.candidates import BY_FEATURE, WHITENED
-from daskcluster.methods.mixture.kernels.mahalanobis import factor_stride, listed_mahalanobis
+from daskcluster.methods.mixture.kernels.candidates import (
+    BY_FEATURE,
+    WHITENED,
+    WHITENED_ONCE,
+)
+from daskcluster.methods.mixture.kernels.mahalanobis import listed_mahalanobis, whiten_block
 from daskcluster.methods.mixture.kernels.posteriors import keep_least, weigh
 from daskcluster.methods.mixture.kernels.sums import add_block, add_scratch
 from daskcluster.methods.mixture.kernels.tile import BLOCK, listed_distances, listed_tile_for
@@ -36,6 +40,7 @@ def _build(height: int, vectors: int, width: int, lanes: int, scaled: int) -> An
     # One long loop: numba counts references of arrays at every call of a function that has a loop.
     block, shape = BLOCK, (vectors, width, lanes)
     by_feature, whitened = int(scaled == BY_FEATURE), scaled == WHITENED
+    once, (tall, many, narrow) = scaled == WHITENED_ONCE, listed_tile_for(np.dtype(np.float64))
 
     def visit(data, costs, soft, every, sums, index, posteriors, bounds):  # type: ignore[no-untyped-def]  # noqa: C901
         (rows, weights), (sharpness, least), moments = data, soft, sums[1]
@@ -48,7 +53,8 @@ def _build(height: int, vectors: int, width: int, lanes: int, scaled: int) -> An
         number, taken = np.empty(k * block, np.int32), np.empty(block, np.int64)
         best, held = aligned(q * block, rows), np.zeros(q * block, np.int32)
         n_terms = k if every else q
-        gaps, stride = np.empty(block * d), factor_stride(inverse, k, d)
+        gaps, white, origin = np.empty(block * d), costs.white, costs.white[:d]
+        lines, far = aligned(d * block, white), aligned((whole if once else 0) * block, white)
         posterior, bound = np.empty(n_terms * block), np.empty(block)
         zero, infinity = np.zeros(d, rows.dtype), near.dtype.type(np.inf)
         learns, scratch = every and moments.totals.shape[0] > 0, add_scratch(block, k)
@@ -56,11 +62,21 @@ def _build(height: int, vectors: int, width: int, lanes: int, scaled: int) -> An
             number[c * block : (c + 1) * block] = c
         for start in range(0, n, block):
             first, here = first_row(start, block, n), min(block, n - start)
-            pack_rows(x, n, d, first, zero, packed, 0, shape)
+            if not once:
+                pack_rows(x, n, d, first, zero, packed, 0, shape)
             if whitened:
                 listed_mahalanobis(
-                    packed, means, inverse, stride, listed, 0, k, d, gaps, near, vectors, width
+                    packed, means, inverse, listed, 0, k, d, gaps, near, vectors, width
                 )
+            elif once:
+                for r in range(block):
+                    taken[r] = min(first + r, n - 1)
+                whiten_block(x, taken, d, origin, inverse, gaps, lines)
+                listed_distances(
+                    lines, white[d:], white, listed, 0, k, d, far, tall, many, narrow, 0
+                )
+                for at in range(k * block):
+                    near[at] = far[at]
             else:
                 listed_distances(
                     packed,

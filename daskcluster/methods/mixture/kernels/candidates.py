@@ -131,7 +131,7 @@ def _fold_four(builder: Any, vectors: list[Any]) -> Any:
     return joined
 
 
-BY_FEATURE, WHITENED = 1, 2
+BY_FEATURE, WHITENED, WHITENED_ONCE = 1, 2, 3
 """Kinds of costs, see `Costs`."""
 
 
@@ -141,13 +141,16 @@ class Costs(NamedTuple):
     `means` and `inverse` are flat (k * d,), in the rows' dtype. Kernels built with ``scaled=0`` do not use
     `inverse`. In those built with ``scaled=WHITENED``, the product is that with a matrix: `inverse` has
     packed inverse Cholesky factors in float64 (see `daskcluster.methods.mixture.kernels.matrices`), one
-    per cluster or one for all. `scale` and `add` have shape (k,) and the rows' dtype.
+    per cluster. With ``scaled=WHITENED_ONCE``, all clusters share one factor, and distances are those of
+    whitened rows: `white` has the d features of an origin, and then the whitened differences of all means
+    from it, in float64. `scale` and `add` have shape (k,) and the rows' dtype.
     """
 
     means: np.ndarray
     inverse: np.ndarray
     scale: np.ndarray
     add: np.ndarray
+    white: np.ndarray = np.empty(0)
 
 
 class Space(NamedTuple):

@@ -2,9 +2,10 @@
 
 A row is whitened for each cluster, in float64: ``W (x - mean)`` with the inverse Cholesky factor W of the
 covariance. Differences come first, so no digits are lost far from the origin. Factors are packed as in
-`daskcluster.methods.mixture.kernels.matrices`; if there is only one, all clusters share it.
+`daskcluster.methods.mixture.kernels.matrices`. If all clusters share one, a row is whitened once, from an
+origin amid the means, and compared with the whitened means.
 
-Cost: d (d + 1) / 2 multiplications per distance.
+Cost: d (d + 1) / 2 multiplications per distance or, with one factor, per row.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ def listed_mahalanobis(
     block: Any,
     centres: Any,
     factors: Any,
-    stride: Any,
     listed: Any,
     first: Any,
     count: Any,
@@ -41,27 +41,27 @@ def listed_mahalanobis(
     """Store squared Mahalanobis distances of a packed block to listed clusters.
 
     ``out[j * block + r] = |W (x_r - c)|^2`` for j < count, where c is the row ``listed[first + j]`` of
-    `centres`, and W starts at `stride` times this number in `factors`. `gaps` is float64 scratch of
-    d blocks. Each sum is one FMA chain in feature order, so the result does not depend on the CPU.
+    `centres`, and W the factor of that number in `factors`. `gaps` is float64 scratch of d blocks. Each
+    sum is one FMA chain in feature order, so the result does not depend on the CPU.
     """
     if not emit.literals(vectors, width):
         return None
     many, wide = vectors.literal_value, width.literal_value
     signature = types.void(
-        block, centres, factors, types.intp, listed, types.intp, types.intp, types.intp, gaps, out,
-        vectors, width,
+        block, centres, factors, listed, types.intp, types.intp, types.intp, gaps, out, vectors, width,
     )  # fmt: skip
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
-        size, d, full = emit.bits(kind) // 8, args[7], ir.VectorType(emit.F64, wide)
+        size, d, full = emit.bits(kind) // 8, args[6], ir.VectorType(emit.F64, wide)
         run, one = ir.Constant(emit.I64, many * wide), ir.Constant(emit.I64, 1)
+        stride = builder.lshr(builder.mul(d, builder.add(d, one)), one)
         packed = emit.pointer(context, builder, block, args[0], nothing)
         means = emit.pointer(context, builder, centres, args[1], nothing)
         whole = emit.pointer(context, builder, factors, args[2], nothing)
-        numbers = emit.pointer(context, builder, listed, args[4], args[5])
-        gap_at = emit.pointer(context, builder, gaps, args[8], nothing)
-        target = emit.pointer(context, builder, out, args[9], nothing)
+        numbers = emit.pointer(context, builder, listed, args[3], args[4])
+        gap_at = emit.pointer(context, builder, gaps, args[7], nothing)
+        target = emit.pointer(context, builder, out, args[8], nothing)
         zeros = [emit.zeros(emit.F64, wide)] * many
 
         def widened(value: Any) -> Any:
@@ -77,7 +77,7 @@ def listed_mahalanobis(
         def cluster(j: Any, _: list[Any]) -> list[Any]:
             c = builder.sext(builder.load(builder.gep(numbers, [j])), emit.I64)
             mean = builder.gep(means, [builder.mul(c, d)])
-            factor = builder.gep(whole, [builder.mul(c, args[3])])
+            factor = builder.gep(whole, [builder.mul(c, stride)])
 
             def difference(t: Any, _: list[Any]) -> list[Any]:
                 centre = builder.load(builder.gep(mean, [t]), align=size)
@@ -115,24 +115,18 @@ def listed_mahalanobis(
                 emit.store(builder, total, emit.step(builder, place, v * wide), size)
             return []
 
-        emit.loop(builder, args[6], 1, [], cluster)
+        emit.loop(builder, args[5], 1, [], cluster)
         return context.get_dummy_value()
 
     return signature, codegen
 
 
-@kernel
-def factor_stride(factors, k, d):  # type: ignore[no-untyped-def]
-    """Return the distance between the packed factors of two clusters; 0 if all share one."""
-    size = d * (d + 1) // 2
-    return size if factors.shape[0] == k * size else 0
-
-
 def _build_pairs(block: int) -> Any:
     def pair_mahalanobis(  # type: ignore[no-untyped-def]
-        x, taken, d, means, factors, stride, pairs, n_pairs, gaps, out
+        x, taken, d, means, factors, pairs, n_pairs, gaps, out
     ):
         """Store squared Mahalanobis distances for pairs of a row and a cluster; see `pair_distances`."""
+        stride = d * (d + 1) // 2
         for p in range(n_pairs):
             slot, c = pairs[p] >> SLOT_BITS, pairs[p] & ((1 << SLOT_BITS) - 1)
             row, mean, total = taken[slot % block] * d, c * d, 0.0
@@ -150,6 +144,41 @@ def _build_pairs(block: int) -> Any:
 
 
 pair_mahalanobis = _build_pairs(BLOCK)
+
+
+def _build_whiten(block: int) -> tuple[Any, Any]:
+    def whiten_block(x, taken, d, origin, factor, gaps, out):  # type: ignore[no-untyped-def]
+        """Whiten the rows of a block; OUT: out (d * block,), feature after feature.
+
+        `gaps` is float64 scratch of d blocks.
+        """
+        for r in range(block):
+            row = taken[r] * d
+            for t in range(d):
+                gaps[t * block + r] = np.float64(x[row + t]) - origin[t]
+        out[: d * block] = 0.0
+        place = 0
+        for s in range(d):
+            for t in range(s, d):
+                weight = factor[place]
+                for r in range(block):
+                    out[t * block + r] += weight * gaps[s * block + r]
+                place += 1
+
+    def pair_whitened(white, d, origin_and_means, pairs, n_pairs, out):  # type: ignore[no-untyped-def]
+        """Store squared distances of whitened rows for pairs of a row and a cluster."""
+        for p in range(n_pairs):
+            slot, c = pairs[p] >> SLOT_BITS, pairs[p] & ((1 << SLOT_BITS) - 1)
+            r, mean, total = slot % block, (c + 1) * d, 0.0
+            for t in range(d):
+                gap = white[t * block + r] - origin_and_means[mean + t]
+                total += gap * gap
+            out[slot] = total
+
+    return kernel(whiten_block), kernel(pair_whitened)
+
+
+whiten_block, pair_whitened = _build_whiten(BLOCK)
 
 
 @kernel

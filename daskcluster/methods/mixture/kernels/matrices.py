@@ -58,6 +58,20 @@ def invert_factors(lower, packed):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def whiten_means(means, origin, packed, found):  # type: ignore[no-untyped-def]
+    """OUT: found (k, d), the whitened differences of the means (k, d) from `origin`."""
+    k, d = means.shape
+    found[:] = 0.0
+    for c in range(k):
+        place = 0
+        for s in range(d):
+            gap = np.float64(means[c, s]) - origin[s]
+            for t in range(s, d):
+                found[c, t] += packed[place] * gap
+                place += 1
+
+
+@kernel
 def multiply_out(packed, d, found):  # type: ignore[no-untyped-def]
     """OUT: found (n, d, d), the precisions ``W^T W`` of packed whitening matrices W."""
     for j in range(packed.shape[0]):

@@ -24,14 +24,16 @@ from daskcluster.methods.mixture.kernels.candidates import (
     BY_FEATURE,
     SLOT_BITS,
     WHITENED,
+    WHITENED_ONCE,
     list_all,
     list_own,
     pair_distances,
 )
 from daskcluster.methods.mixture.kernels.mahalanobis import (
-    factor_stride,
     listed_mahalanobis,
     pair_mahalanobis,
+    pair_whitened,
+    whiten_block,
 )
 from daskcluster.methods.mixture.kernels.neighbours import SLOT, pair_key, slot_of, with_room
 from daskcluster.methods.mixture.kernels.posteriors import add_keys, keep_least, weigh
@@ -143,6 +145,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
     # One long loop: numba counts references of arrays at every call of a function that has a loop.
     block, shape = BLOCK, (vectors, width, lanes)
     by_feature, whitened = int(scaled == BY_FEATURE), scaled == WHITENED
+    once, (tall, many, narrow) = scaled == WHITENED_ONCE, listed_tile_for(np.dtype(np.float64))
 
     def step(  # type: ignore[no-untyped-def]  # noqa: C901
         data, sets, costs, soft, space, neighbour_sums_of, pairs, sums, bounds, learn
@@ -173,7 +176,8 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
         keys, scratch = np.empty((2, most * block), np.int64), add_scratch(block, q)
         factors, shares, places = scratch
         factors[:] = 1.0
-        gaps, stride = np.empty(block * d), factor_stride(inverse, k, d)
+        gaps, white, origin = np.empty(block * d), costs.white, costs.white[:d]
+        lines, far = aligned(d * block, white), aligned((wide if once else 0) * block, white)
         grid, both, firsts = grids.firsts, grids.totals, moments.firsts
         low_firsts, totals = moments.low_firsts, moments.totals
         weighted, two, selected_only = (
@@ -206,13 +210,19 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                     at = taken[r] * q
                     for rank in range(q):
                         index[rank * block + r] = flat_sets[np.uint64(at + rank)]
-                if m:
+                if m and not once:
                     pack_listed_rows(x, taken, d, zero, packed, shape)
                 if whitened:
                     listed_mahalanobis(
-                        packed, centres, inverse, stride, lists, g * wide, m, d, gaps, near,
-                        vectors, width,
-                    )  # fmt: skip
+                        packed, centres, inverse, lists, g * wide, m, d, gaps, near, vectors, width
+                    )
+                elif once:
+                    whiten_block(x, taken, d, origin, inverse, gaps, lines)
+                    listed_distances(
+                        lines, white[d:], white, lists, g * wide, m, d, far, tall, many, narrow, 0
+                    )
+                    for at in range(m * block):
+                        near[at] = far[at]
                 else:
                     listed_distances(
                         packed, centres, inverse, lists, g * wide, m, d, near,
@@ -234,8 +244,10 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
                     extra_pairs[at] = (near.shape[0] - block) << SLOT_BITS
                 if whitened:
                     pair_mahalanobis(
-                        x, taken, d, centres, inverse, stride, extra_pairs, n_pairs, gaps, near
+                        x, taken, d, centres, inverse, extra_pairs, n_pairs, gaps, near
                     )
+                elif once:
+                    pair_whitened(lines, d, white, extra_pairs, n_pairs, near)
                 else:
                     pair_distances(
                         x, taken, d, centres, inverse, extra_pairs, n_pairs, near, block, by_feature
