@@ -45,6 +45,7 @@ REPRODUCTIONS = {
     "table1": "tests.benchmarks.table1",
     "vc-gmm": "tests.benchmarks.vc_gmm",
     "vrkm": "tests.benchmarks.vrkm",
+    "vrkm-rates": "tests.benchmarks.vrkm.rates",
 }
 """Figures and tables of papers, on stand-ins for their data; they take hours and are not part of `all`."""
 GROUPS = {"all": list(BENCHMARKS), "reproduction": list(REPRODUCTIONS)}

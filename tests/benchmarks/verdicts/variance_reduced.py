@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from tests.benchmarks.verdicts.claims import Claim, Finding, listed, reproduced
-from tests.published import DOCS, Table
+from tests.benchmarks.vrkm.programs import AT_TUNED
+from tests.benchmarks.vrkm.programs import TUNED as RATE
+from tests.published import Table
 
 
 def _vrkm() -> Table:
@@ -25,39 +25,43 @@ def _program(name: str, program: str, column: str) -> str:
     return found[table.header.index(column)]
 
 
+def _tuned() -> tuple[str, ...]:
+    """Return the sets that were also run at the tuned rate."""
+    table = _vrkm()
+    return tuple(
+        name for name in SETS if any(line[::2][:2] == [name, AT_TUNED] for line in table.lines)
+    )
+
+
 def _vrkm_seeds() -> str:
     found = [_program(name, "vrkm++", "seeds that reach it").split(" of ")[1] for name in SETS]
     return " or ".join(dict.fromkeys(found))
 
 
 def faster_than_batch() -> Finding:
-    found = {name: _program(name, "vrkm++", "speedup") for name in SETS}
-    said = {
-        name: "not reached" if text == "-" else f"{text} times as fast"
-        for name, text in found.items()
-    }
+    found, said = {}, []
+    for program, rate, sets in (("vrkm++", "K / n", SETS), (AT_TUNED, f"{RATE} K / n", _tuned())):
+        found[program] = {name: _program(name, program, "speedup") for name in sets}
+        texts = {
+            name: "not reached"
+            if text == "-"
+            else f"{text} ({_program(name, program, 'fewer distances')})"
+            for name, text in found[program].items()
+        }
+        said.append(f"at {rate} {listed(texts)}")
     return Finding(
-        f"at eta = K / n: {listed(said)}",
-        tuple(text != "-" and float(text) > 1 for text in found.values()),
-        _vrkm_seeds(),
+        f"times as fast (times fewer distances): {'; '.join(said)}",
+        tuple(text != "-" and float(text) > 1 for text in found[AT_TUNED].values()),
+        "2",
     )
 
 
 def lower_at_ten_times_the_rate() -> Finding:
-    found = {}
-    for name, shape in TUNED.items():
-        table = reproduced("vrkm", f"Number of partitions, and eta in multiples of K / n: {shape}")
-        (line,) = [line for line in table.lines if line[0] == "1, 10"]
-        loss, seconds = (float(line[table.header.index(one)]) for one in ("last", "seconds"))
-        kept = json.loads((DOCS / "results" / "vrkm.json").read_text())[name]["batch"][0]
-        found[name] = loss / kept["loss"], seconds / kept["seconds"][-1]
-    said = {
-        name: f"{loss:.4f} after {time:.2f} of its time" for name, (loss, time) in found.items()
-    }
+    found = {name: _program(name, AT_TUNED, "last loss / batch's") for name in _tuned()}
     return Finding(
-        f"last loss over that of batch k-means at 10 K / n: {listed(said)}",
-        tuple(loss <= 1 for loss, _ in found.values()),
-        "1",
+        f"last loss over that of batch k-means at {RATE} K / n: {listed(found)}",
+        tuple(float(loss) <= 1 for loss in found.values()),
+        "2",
     )
 
 
@@ -79,7 +83,7 @@ def lower_than_others() -> Finding:
 
 
 def needs_correction() -> Finding:
-    table = reproduced("vrkm", "Figure 3")
+    table = reproduced("vrkm-rates", "Figure 3")
     ends = [float(table.cell(line, "8")) for line in ("SVRG", "VRKM++")]
     return Finding(
         f"after 8 epochs {ends[0]:.3g} of the first loss without it, {ends[1]:.3g} with it",
@@ -107,7 +111,7 @@ def better_classes() -> Finding:
 def large_rates() -> Finding:
     found, holds = {}, []
     for name, shape in TUNED.items():
-        table = reproduced("vrkm", f"Figure 7: learning rate, in multiples of K / n: {shape}")
+        table = reproduced("vrkm-rates", f"Figure 7: learning rate, in multiples of K / n: {shape}")
         last, best = (
             [float(line[table.header.index(one)]) for line in table.lines]
             for one in ("last loss without the guard", "best loss without it")
@@ -132,7 +136,7 @@ CLAIMS = (
     Claim(
         "VRKM++ reaches the final loss of batch k-means 4.14 to 5.54 times faster (Table 3)",
         faster_than_batch,
-        "Table 3 was not repeated at larger rates",
+        "medians of the seeds that reach it: one of two on mnist",
     ),
     Claim(
         "its loss is below that of batch k-means with a tuned rate (Figure 7)",
