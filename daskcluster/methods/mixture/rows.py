@@ -111,9 +111,8 @@ def dense_dataset(estimator: Any, X: Any, sample_weight: Any, *, reset: bool = T
     dataset = fit_dataset(estimator, X, sample_weight, reset=reset, scalable=True)
     if isinstance(dataset, SparseDataset):
         raise InvalidDataError(
-            f"{type(estimator).__name__} takes dense rows, X is sparse; project the rows to a few dozen "
-            "features first, e.g. with make_pipeline(TruncatedSVD(20), ...) of scikit-learn, or pass "
-            "X.toarray() if it fits in memory."
+            f"{type(estimator).__name__} takes dense rows, X is sparse; project the rows first, e.g. by "
+            "scikit-learn's make_pipeline(TruncatedSVD(20), ...), or pass X.toarray() if it fits in memory."
         )
     return dataset
 
