@@ -105,7 +105,12 @@ def test_workers_say_what_they_store(client: Client) -> None:
         "workers keep results that nobody has a future of"
     )
     assert compat.stored_bytes(client, [], PREFIX) == {}
-    assert compat.stored_bytes(client, ["tcp://127.0.0.1:1"], PREFIX) == {"tcp://127.0.0.1:1": {}}
+    with dask.config.set(
+        {"distributed.comm.timeouts.connect": "2s"}
+    ):  # the scheduler is in this process
+        assert compat.stored_bytes(client, ["tcp://127.0.0.1:1"], PREFIX) == {
+            "tcp://127.0.0.1:1": {}
+        }
 
 
 @pytest.mark.parametrize("is_retired", [False, True])

@@ -36,8 +36,15 @@ DTYPES = [np.float32, np.float64]
 GRID = 1.5 * 2.0**30
 
 
+def fixed(values):
+    """Return a read-only view, which is what fits pass, so that kernels compile once for both."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
 def plain_costs(means):
-    k, flat = len(means), means.reshape(-1)
+    k, flat = len(means), fixed(means.reshape(-1))
     return Costs(flat, flat, np.ones(k, means.dtype), np.zeros(k, means.dtype))
 
 
@@ -63,7 +70,7 @@ def step(X, means, sets, neighbours, *, sharpness=0.5, learn=1, drawn=None, row=
     )  # fmt: skip
     bounds, used, nearest = np.empty(n), np.zeros(1, np.int64), sets[:, 0].copy()
     table, computed, n_moved = step_kernel(X.dtype, scaled=False)(
-        (X, np.empty(0)), sets, plain_costs(means), (sharpness, 0.0),
+        (fixed(X), fixed(np.empty(0))), sets, plain_costs(means), (sharpness, 0.0),
         Space(lists, sizes, near, drawn), learned, (new_table(64), used), (grids, moments), bounds, learn,
     )  # fmt: skip
     assert n_moved == (sets[:, 0] != nearest).sum()
@@ -177,7 +184,7 @@ def test_all_clusters_give_exact_densities():
     grids = MomentGrids(*[SumGrid(none, none)] * 3)
     distances = ((X[:, None] - means) ** 2).sum(axis=2)
     visit(
-        (X, none),
+        (fixed(X), fixed(none)),
         plain_costs(means),
         (0.5, 0.0),
         True,
@@ -189,7 +196,7 @@ def test_all_clusters_give_exact_densities():
     assert np.allclose(bounds, np.log(np.exp(-0.5 * distances).sum(axis=1)), rtol=1e-12)
     assert np.array_equal(index, np.argsort(distances, axis=1)[:, :3])
     soft, sums = (0.5, 0.0), (grids, moments)
-    visit((X, none), plain_costs(means), soft, False, sums, index, posteriors, bounds)
+    visit((fixed(X), fixed(none)), plain_costs(means), soft, False, sums, index, posteriors, bounds)
     nearest = np.exp(-0.5 * np.sort(distances, axis=1)[:, :3])
     assert np.allclose(posteriors, nearest / nearest.sum(axis=1, keepdims=True), rtol=1e-12)
 
