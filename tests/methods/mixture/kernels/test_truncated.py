@@ -48,7 +48,7 @@ def plain_costs(means):
     return Costs(flat, flat, np.ones(k, means.dtype), np.zeros(k, means.dtype))
 
 
-def step(X, means, sets, neighbours, *, sharpness=0.5, learn=1, drawn=None, row=False):
+def step(X, means, sets, neighbours, *, sharpness=0.5, learn=True, drawn=None, row=False):
     """Run one step; return bounds, moments, what was given, the pairs, and the number of distances."""
     n, d = X.shape
     order = np.argsort(sets[:, 0], kind="stable")  # rows are visited by their nearest clusters
