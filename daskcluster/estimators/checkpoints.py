@@ -33,9 +33,14 @@ _NO_MATTER = frozenset(
 """Parameters that do not change the state after a given iteration, so that a resuming fit may change
 them."""
 
-_ADDED = frozenset({"cut_batches", "discard_empty", "guard", "n_local_trials", "replacement"})
-"""Parameters younger than some checkpoints. At their defaults, fits are what they were before, so that they
-only count otherwise."""
+_ADDED = frozenset(
+    {
+        "MiniBatchKernelKMeans.heat_time", "MiniBatchKernelKMeans.n_neighbors", "cut_batches",
+        "discard_empty", "guard", "n_local_trials", "replacement",
+    }
+)  # fmt: skip
+"""Parameters younger than some checkpoints, of all estimators or of one. At their defaults, fits are what
+they were before, so that they only count otherwise."""
 
 Check = Callable[[Document, Callable[[str], Location]], None]
 
@@ -182,12 +187,15 @@ def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
     """Return everything that the result of a fit depends on, as plain values."""
     given = estimator.get_params(deep=False).items()
     defaults = inspect.signature(type(estimator)).parameters
+    kind = type(estimator).__name__
     ignored = _NO_MATTER | {
-        name for name, value in given if name in _ADDED and value == defaults[name].default
+        name
+        for name, value in given
+        if {name, f"{kind}.{name}"} & _ADDED and value == defaults[name].default
     }
     versions = created_with()
     return {
-        "estimator": type(estimator).__name__,
+        "estimator": kind,
         "parameters": {name: _plain(value) for name, value in given if name not in ignored},
         "data": data_identity(dataset),
         "daskcluster": versions["daskcluster"],

@@ -84,6 +84,17 @@ def test_graphs_are_saved_and_label_new_rows(
     assert "it can label other rows (predict)" in refused.output
 
 
+def test_graphs_serve_mini_batches(here: Path, record: Record) -> None:
+    np.save("few.npy", np.load("rows.npy")[:400])
+    options = ("--kernel", "heat", "--n-neighbors", "7", "--heat-time", "2.5")
+    found = record(FIT[0], "few.npy", *FIT[2:], *options, "--model", "m", "--labels", "labels.zarr")
+    expected = twin("few.npy", kernel="heat", n_neighbors=7, heat_time=2.5)
+    assert found["inertia"] == expected.inertia_
+    assert np.array_equal(zarr.open_array("labels.zarr")[:], np.asarray(expected.labels_))
+    projected = record(FIT[0], "few.npy", *FIT[2:], *options, "--model", "o", "--dry-run")
+    assert projected["passes_at_most"] >= expected.passes_
+
+
 def test_a_precomputed_matrix_is_fitted_and_labels_rows(here: Path, record: Record) -> None:
     rows = np.load("rows.npy")[:300].astype(np.float64)
     K = (rows @ rows.T + 1.0) ** 2

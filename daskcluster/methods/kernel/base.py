@@ -27,10 +27,12 @@ from daskcluster.estimators.provenance import from_provenance, provenance
 from daskcluster.methods.kernel.chunkwise.centres import (
     GramCentres,
     GramRowParams,
+    GraphCentres,
     gram_distance_rows,
     label_by_gram,
 )
 from daskcluster.methods.kernel.chunkwise.gram import CALLABLE
+from daskcluster.methods.kernel.graph import GraphKMeansModel, graph_arrays
 from daskcluster.methods.kernel.initial import (
     check_square,
     measure_by_gram,
@@ -252,10 +254,14 @@ class KernelEstimator(ClusterEstimator):
         return Examination.of(KernelJobs().evaluate(model, dataset, self.engine, ()), dataset)
 
     def to_model(self) -> KernelKMeansModel:
-        """Return the fitted model with its support rows; a callable kernel is left out."""
-        return KernelKMeansModel(
-            **support_arrays(self._centres, self.n_features_in_), **self._facts()
-        )
+        """Return the fitted model with its support rows; a callable kernel is left out.
+
+        With a graph's kernel, or after a fit on the full batch, it holds all rows.
+        """
+        centres, d = self._centres, self.n_features_in_
+        if isinstance(centres, GraphCentres):
+            return GraphKMeansModel(**graph_arrays(centres, d), **self._facts())
+        return KernelKMeansModel(**support_arrays(centres, d), **self._facts())
 
     def _facts(self) -> dict[str, Any]:
         """Return the fields of a model other than its centres."""

@@ -13,9 +13,8 @@ from daskcluster.estimators.inputs import (
     is_out_of_core,
 )
 from daskcluster.methods.kernel.base import KernelEstimator
-from daskcluster.methods.kernel.chunkwise.centres import GraphCentres
 from daskcluster.methods.kernel.fit import KernelFit
-from daskcluster.methods.kernel.graph import GraphKMeansModel, graph_arrays
+from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.methods.kernel.parameters import KERNEL_KMEANS
 from daskcluster.parameters.parameter import Parameter
@@ -191,10 +190,3 @@ class KernelKMeans(KernelEstimator):
                 f"init of shape {np.shape(self.init)} should have shape ({self.n_clusters},): the numbers "
                 "of the rows to start from."
             )
-
-    def to_model(self) -> KernelKMeansModel:
-        """Return the fitted model, which holds all rows; a callable kernel is left out."""
-        centres = getattr(self, "_centres", None)
-        if not isinstance(centres, GraphCentres):
-            return super().to_model()
-        return GraphKMeansModel(**graph_arrays(centres, self.n_features_in_), **self._facts())

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.fit import Fit
-from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publish
+from daskcluster.events import Callback, SeedingEnded, StartEnded, publish
 from daskcluster.methods.kernel.algorithm import (
     FullResult,
     GramMatrix,
@@ -21,9 +20,14 @@ from daskcluster.methods.kernel.algorithm import (
     full_batch,
     restored,
 )
-from daskcluster.methods.kernel.chunkwise.centres import GramCentres, GraphCentres
-from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points
-from daskcluster.methods.kernel.graph import GraphGram, NeighbourGraph, neighbour_graph
+from daskcluster.methods.kernel.chunkwise.centres import GramCentres
+from daskcluster.methods.kernel.graph_fit import (
+    graph_and_matrix,
+    graph_centres,
+    graph_labels,
+    graph_scores,
+    weights_of,
+)
 from daskcluster.methods.kernel.initial import (
     gram_of,
     kernel_kmeans_plusplus,
@@ -34,7 +38,7 @@ from daskcluster.methods.kernel.initial import (
 from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
 from daskcluster.methods.kernel.minibatch.centres import joined
 from daskcluster.methods.kernel.minibatch.fit import Evaluated, kernel_footprint
-from daskcluster.methods.kernel.parameters import GRAPHS
+from daskcluster.methods.kernel.parameters import is_graph
 from daskcluster.methods.kernel.state import FullState
 from daskcluster.randomness import Key
 from daskcluster.storage.state import within
@@ -97,9 +101,8 @@ class KernelFit(Fit):
         self.started("kernel")
         footprint = kernel_footprint(dataset, estimator.n_clusters, dataset.n_rows)
         with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
-            weights = dataset.weights
-            weights = np.ones(dataset.n_rows) if weights is None else np.asarray(weights, float)
-            if estimator.kernel in GRAPHS:
+            weights = weights_of(dataset)
+            if is_graph(estimator.kernel):
                 evaluated = self._of_graph(placement, weights)
             else:
                 evaluated = self._of_rows(placement, weights)
@@ -133,21 +136,13 @@ class KernelFit(Fit):
         """
         estimator, rows = self.estimator, ScaledPlacement(placement)
         self.recall(rows)
-        rows.known()  # looks for NaN
-        graph = neighbour_graph(self.dataset, int(estimator.n_neighbors))
-        heat = float(estimator.heat_time) if estimator.kernel == "heat" else None
-        gram = GraphGram(graph.adjacency, heat, self.seed)
-        if gram.is_estimated:
-            text = (
-                f"K(x, x) of the heat kernel is an estimate for {gram.n_rows:,} rows; seeding and inertia "
-                "use it, labels do not."
-            )
-            publish(self.callbacks, Notice(text))
+        graph, gram = graph_and_matrix(estimator, rows, self.seed, self.callbacks)
         found = self._best(gram, weights, rows)
-        centres = _graph_centres(found, gram, graph, estimator.kernel)
-        relative = centres.relative_to(graph.adjacency, graph.twins)
-        labels = relative.argmin(axis=1).astype(np.int32)
-        return _result(found, centres), _scores(found, labels, weights, self.n_clusters), labels
+        members = found.members
+        centres = graph_centres(members.terms, members.norms, gram, graph, estimator.kernel)
+        labels = graph_labels(centres, graph)
+        scores = graph_scores(found.costs, labels, weights, self.n_clusters)
+        return _result(found, centres), scores, labels
 
     # -- starts ---------------------------------------------------------------------------------------
 
@@ -237,22 +232,3 @@ def _result(found: FullResult, centres: GramCentres) -> KernelResult:
     reason = found.state.reason
     assert reason is not None
     return KernelResult(centres, found.n_iter, reason, list(found.state.history))
-
-
-def _graph_centres(
-    found: FullResult, gram: GraphGram, graph: NeighbourGraph, kernel: str
-) -> GraphCentres:
-    members, n = found.members, gram.n_rows
-    function, numbers = GramFunction(kernel), Points(None, np.arange(n))
-    terms = [(numbers.take(rows), factors) for rows, factors in members.terms]
-    sums: GramSums = joined(function, terms)
-    coefficients = np.zeros((n, sums.n_groups))
-    coefficients[sums.points.indices, sums.groups] = sums.factors
-    spread = gram.spread(coefficients)
-    return GraphCentres(sums, members.norms, graph.neighbourhoods, spread, gram.heat_time)
-
-
-def _scores(found: FullResult, labels: np.ndarray, weights: np.ndarray, k: int) -> ScoreStatistics:
-    totals = [np.bincount(labels, each, minlength=k) for each in (weights, weights * found.costs)]
-    high = [np.stack([total, np.zeros(k)]) for total in totals]
-    return ScoreStatistics(np.bincount(labels, minlength=k), *high)

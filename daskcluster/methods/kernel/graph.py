@@ -45,8 +45,8 @@ from daskcluster.typing import Dataset
 
 EXACT_ROWS = 12_000
 """Largest number of rows for which K(x, x) of the heat kernel is exact; it is estimated for more."""
-_PROBES = 64
-_COLUMNS = 512
+PROBES = 64
+COLUMNS = 512
 _LEFT_OUT = 1e-13
 _LONGEST = 64.0
 """Longest time of a single Taylor series; longer times are split."""
@@ -103,6 +103,18 @@ class GraphGram:
         beyond = vectors if self.heat_time is None else self._heat(vectors)[1]
         return np.asarray(self._scale[:, None] * beyond)
 
+    def scaled(self, rows: np.ndarray, factors: np.ndarray, groups: np.ndarray, k: int) -> Any:
+        """Return D^-1 C for the k-nn kernel, a CSR array (n, k): C has `factors` at (rows, groups)."""
+        from scipy.sparse import csr_array
+
+        return csr_array((factors * self._scale[rows], (rows, groups)), shape=(self.n_rows, k))
+
+    def rows_times(self, which: np.ndarray, scaled: Any) -> np.ndarray:
+        """Return rows of K C for the k-nn kernel, float64 (m, k), with D^-1 C from `scaled`."""
+        found = (self.adjacency[which] @ scaled).toarray()
+        found *= self._scale[which, None]
+        return np.asarray(found)
+
     def _step(self, vectors: np.ndarray, factor: float = 1.0) -> np.ndarray:
         """Return `factor` times S V, with S = D^-1 A D^-1 or D^-1/2 A D^-1/2 and V = `vectors` (n, m)."""
         scale = self._scale[:, None]
@@ -149,12 +161,12 @@ class GraphGram:
         if self.is_estimated:
             words = Key(self.seed, "heat kernel").words(0, n)
             signs = (
-                (words[:, None] >> np.arange(_PROBES, dtype=np.uint64)) & np.uint64(1)
+                (words[:, None] >> np.arange(PROBES, dtype=np.uint64)) & np.uint64(1)
             ) * 2.0 - 1.0
             return np.asarray(np.maximum((signs * self.apply(signs)).mean(axis=1), 0.0))
         found = np.empty(n)
-        for first in range(0, n, _COLUMNS):
-            which = np.arange(first, min(first + _COLUMNS, n))
+        for first in range(0, n, COLUMNS):
+            which = np.arange(first, min(first + COLUMNS, n))
             found[which] = self.columns(which)[which, np.arange(len(which))]
         return found
 
@@ -272,7 +284,7 @@ def graph_arrays(centres: GraphCentres, n_features: int) -> dict[str, Any]:
     }
 
 
-_SPARE = 8
+SPARE = 8
 """Extra neighbours requested from scikit-learn, for ties and pairs that its rounding may swap."""
 _MOST_TIES = 32
 """Largest mean number of neighbours per row, in multiples of `n_neighbors`; more are refused."""
@@ -334,7 +346,7 @@ def _nearest(points: Rows, n_neighbors: int) -> tuple[Pairs, np.ndarray]:
     """Return the same as ``nearest(points, points)``, by candidates where these certainly suffice."""
     from sklearn.neighbors import NearestNeighbors  # deferred: workers do not need it
 
-    n, wanted = len(points), min(n_neighbors + _SPARE, len(points))
+    n, wanted = len(points), min(n_neighbors + SPARE, len(points))
     wide = rows_for_callers(points.astype(np.float64))
     candidates = (
         NearestNeighbors(n_neighbors=wanted).fit(wide).kneighbors(wide, return_distance=False)

@@ -100,14 +100,14 @@ def refuse_distances(centres: GramCentres) -> None:
 
 
 def given_centres(init: Any, dataset: Dataset, gram: GramFunction, k: int) -> list[Points]:
-    """Return the centres given as `init`: rows (k, d), or row numbers (k,) with precomputed values."""
+    """Return the centres given as `init`: rows (k, d); row numbers (k,) for matrices and graphs."""
     if gram.is_precomputed:
         numbers = np.asarray(init)
         inside = numbers.dtype.kind in "iu" and numbers.shape == (k,)
         if not inside or not ((numbers >= 0) & (numbers < dataset.n_rows)).all():
             raise InvalidParameterError(
-                f"init={init!r} should be {k} row numbers in 0 to {dataset.n_rows - 1} with a precomputed "
-                "kernel."
+                f"init={init!r} should be {k} row numbers in 0 to {dataset.n_rows - 1} with "
+                f"kernel={gram.name!r}."
             )
         return [Points(None, numbers[j : j + 1].astype(np.int64)) for j in range(k)]
     centres = checked_centres(init, k, dataset, compute_dtype(dataset.dtype))

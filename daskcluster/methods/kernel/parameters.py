@@ -10,16 +10,23 @@ from daskcluster.parameters.algorithm import Algorithm
 from daskcluster.parameters.parameter import Parameter
 
 GRAPHS = dict.fromkeys(("knn", "heat"))
-"""Kernels of `daskcluster.KernelKMeans` only."""
+"""Kernels of the graph of nearest neighbours."""
 KERNELS = dict.fromkeys(("rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed"))
 """All other kernels, in the order of the help text; `register_gram` adds to them."""
+
+
+def is_graph(kernel: object) -> bool:
+    """Return whether a kernel is one of `GRAPHS`."""
+    return isinstance(kernel, str) and kernel in GRAPHS
+
 
 KERNEL = Parameter(
     "kernel",
     str,
     "rbf",
-    "Mercer kernel; precomputed: the rows are those of its symmetric matrix.",
-    choices=KERNELS.keys(),
+    "Mercer kernel; precomputed: the rows are those of its symmetric matrix; knn, heat: kernels of the "
+    "graph of nearest neighbours.",
+    choices=ChainMap(GRAPHS, KERNELS).keys(),
     also=("callable",),
 )
 GAMMA = Parameter(
@@ -32,6 +39,10 @@ GAMMA = Parameter(
 )
 DEGREE = Parameter("degree", int, 3, "Degree of the polynomial kernel.", ge=1)
 COEF0 = Parameter("coef0", float, 1.0, "Constant term of the polynomial kernel.")
+N_NEIGHBORS = Parameter(
+    "n_neighbors", int, 10, "Neighbours of a row in the graph, including itself.", ge=1
+)
+HEAT_TIME = Parameter("heat_time", float, 1.0, "Time of the heat kernel.", gt=0)
 KERNEL_INIT = Parameter(
     "init",
     str,
@@ -54,16 +65,12 @@ KERNEL_N_INIT = shared.N_INIT.varied(
 
 KERNEL_KMEANS = (
     shared.N_CLUSTERS,
-    KERNEL.varied(
-        help="Mercer kernel; precomputed: the rows are those of its symmetric matrix; knn, heat: kernels "
-        "of the graph of nearest neighbours.",
-        choices=ChainMap(GRAPHS, KERNELS).keys(),
-    ),
+    KERNEL,
     GAMMA,
     DEGREE,
     COEF0,
-    Parameter("n_neighbors", int, 10, "Neighbours of a row in the graph, including itself.", ge=1),
-    Parameter("heat_time", float, 1.0, "Time of the heat kernel.", gt=0),
+    N_NEIGHBORS,
+    HEAT_TIME,
     KERNEL_PARAMS,
     KERNEL_INIT,
     N_LOCAL_TRIALS,
@@ -86,6 +93,8 @@ MINI_BATCH_KERNEL = (
     GAMMA,
     DEGREE,
     COEF0,
+    N_NEIGHBORS,
+    HEAT_TIME,
     KERNEL_PARAMS,
     Parameter("batch_size", int, 1024, "Rows per step.", ge=1),
     Parameter(

@@ -9,6 +9,7 @@ from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan
 from daskcluster.methods.kernel.algorithm import n_blocks
 from daskcluster.methods.kernel.chunkwise.gram import PRECOMPUTED
+from daskcluster.methods.kernel.graph_fit import graph_footprint
 from daskcluster.methods.kernel.minibatch.fit import (
     kernel_footprint,
     minibatch_footprint,
@@ -31,6 +32,8 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     if not tau:
         per_step, points = 1, k + max_iter * b
     points = points if parameters["replacement"] else min(points, k * dataset.n_rows)
+    if parameters["kernel"] in GRAPHS:
+        return _plan_graph(dataset, parameters, restarts, min(points, k * dataset.n_rows))
     return Plan(
         seeding=str(parameters["init"]),
         passes_seeding=first_passes(parameters),
@@ -40,6 +43,23 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         footprint=minibatch_footprint(dataset, k, points, truncated=bool(tau)),
         flop=pass_flop(dataset, points),
         commit_bytes=(16 * points + (0 if tau else 8 * dataset.n_rows * k)) * min(restarts, 2),
+    )
+
+
+def _plan_graph(
+    dataset: Dataset, parameters: Mapping[str, Any], restarts: int, points: int
+) -> Plan:
+    """Return the cost with a graph: the rows are read once, and steps are passes only by their batches."""
+    rows, n = rows_per_step(dataset.n_rows, parameters), dataset.n_rows
+    passes = 2 + restarts * (-(-int(parameters["max_iter"]) * rows // n) + 2)
+    return Plan(
+        seeding=str(parameters["init"]),
+        passes_seeding=first_passes(parameters),
+        restarts=restarts,
+        passes_at_most=passes,
+        footprint=graph_footprint(dataset, parameters),
+        flop=pass_flop(dataset, n),
+        commit_bytes=16 * points * min(restarts, 2),
     )
 
 

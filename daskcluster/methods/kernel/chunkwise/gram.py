@@ -93,15 +93,17 @@ class GramFunction:
             return self.gamma, self.coef0, self.degree
         return (1.0, 0.0, 1) if self.term == kernels.PRODUCT else (-self.gamma, 0.0, 1)
 
-    def diagonal(self, rows: Rows, indices: np.ndarray) -> np.ndarray:
+    def diagonal(self, rows: Rows | None, indices: np.ndarray) -> np.ndarray:
         """Return K(x, x) of rows that are ready for the kernels, float64 (n,).
 
         Parameters
         ----------
-        rows : Rows, shape (n, d)
+        rows : Rows, shape (n, d), or None
+            None for kernels of a graph, which need row numbers only.
         indices : ndarray of shape (n,)
             Their global row numbers: the columns of the diagonal in precomputed rows.
         """
+        assert rows is not None
         if self.name in ("rbf", "laplacian"):
             return np.ones(len(rows))
         if self.is_precomputed:

@@ -304,7 +304,7 @@ class MovingWindows:
         gram: GramFunction,
         first: Sequence[Points],
         norms: np.ndarray,
-        truncation: int,
+        truncation: int | None,
         *,
         normalize: bool = True,
         n_threads: int = 1,

@@ -11,8 +11,11 @@ from daskcluster.estimators.inputs import (
     is_out_of_core,
 )
 from daskcluster.methods.kernel.base import KernelEstimator
+from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.minibatch.fit import MiniBatchKernelFit
-from daskcluster.methods.kernel.parameters import MINI_BATCH_KERNEL
+from daskcluster.methods.kernel.minibatch.graph import GraphBatchFit
+from daskcluster.methods.kernel.model import KernelKMeansModel
+from daskcluster.methods.kernel.parameters import MINI_BATCH_KERNEL, is_graph
 from daskcluster.parameters.parameter import Parameter
 
 
@@ -26,15 +29,20 @@ class MiniBatchKernelKMeans(KernelEstimator):
     Parameters
     ----------
     n_clusters : int >= 1
-    kernel : {"rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed"}, callable
+    kernel : {"rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed", "knn", "heat"}, callable
         exp(-gamma |x - y|^2), exp(-gamma |x - y|_1), (gamma x.y + coef0)^degree, x.y, x.y of rows scaled to
-        length one. ``"precomputed"``: X is the symmetric matrix (n, n), in memory or not. A callable
-        takes two blocks of rows and returns the matrix of their values.
+        length one. ``"precomputed"``: X is the symmetric matrix (n, n), in memory or not. ``"knn"`` and
+        ``"heat"`` are kernels of the graph of nearest neighbours, as in `daskcluster.KernelKMeans`; the
+        rows must fit in memory. A callable takes two blocks of rows and returns the matrix of their values.
     gamma : float >= 0 or "auto"
         ``"auto"`` is 1 / (4 times the sum of the features' variances), from one pass.
     degree : int >= 1
     coef0 : float
         Parameters of the polynomial kernel.
+    n_neighbors : int >= 1
+        Neighbours of each row, including the row itself; for ``"knn"`` and ``"heat"``.
+    heat_time : float > 0
+        t of ``"heat"``.
     kernel_params : dict, optional
         Further arguments of a callable kernel.
     batch_size : int >= 1
@@ -57,7 +65,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
         As in `daskcluster.MiniBatchKMeans`.
     init : {"k-means++", "random"}, array
         How to choose the rows of a random sample whose images are the initial centres; or rows (k, d); or,
-        with a precomputed kernel, row numbers (k,).
+        with a precomputed kernel or a graph, row numbers (k,).
     n_local_trials : int >= 1, optional
         Candidates per centre of greedy k-means++; 1 is plain k-means++, as in the paper. By default
         2 + log(k), rounded down.
@@ -106,6 +114,14 @@ class MiniBatchKernelKMeans(KernelEstimator):
     and the batches as in `daskcluster.MiniBatchKMeans`; with ``truncation=None``, all batches and 16 n k
     bytes.
 
+    For a graph, the rows are read once, and scikit-learn finds their nearest neighbours. The matrix is
+    never formed. A step with ``"knn"`` takes the entries of b + k (tau + b) sparse rows, about
+    `n_neighbors` to twice as many in each. A step with ``"heat"`` takes one product of the matrix with k
+    columns, by a series of about 20 sparse products for t = 1, exact to 10^-13 of the sum: as much as an
+    iteration of `daskcluster.KernelKMeans`, for any batch size. K(x, x) and new rows are as there: exact
+    for up to 12,000 rows, and neither ``transform`` nor ``score``. Memory: about
+    n (160 n_neighbors + 48 k + 16 d) bytes, with ``truncation=None`` too.
+
     B. Jourdan and G. Schwartzman, "Mini-batch kernel k-means" (2024), Algorithms 1 and 2. By default
     batches are drawn without replacement, pass after pass, as in `daskcluster.MiniBatchKMeans`.
     ``replacement=True``, ``normalize_truncated=False``, ``n_local_trials=1`` and ``init_size=n`` follow the
@@ -129,6 +145,8 @@ class MiniBatchKernelKMeans(KernelEstimator):
 
     _parameters: ClassVar[tuple[Parameter, ...]] = MINI_BATCH_KERNEL
 
+    model_kinds = (KernelKMeansModel.kind, GraphKMeansModel.kind)
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -137,6 +155,8 @@ class MiniBatchKernelKMeans(KernelEstimator):
         gamma: float | str = "auto",
         degree: int = 3,
         coef0: float = 1.0,
+        n_neighbors: int = 10,
+        heat_time: float = 1.0,
         kernel_params: dict[str, Any] | None = None,
         batch_size: int = 1024,
         replacement: bool = False,
@@ -163,6 +183,8 @@ class MiniBatchKernelKMeans(KernelEstimator):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.n_neighbors = n_neighbors
+        self.heat_time = heat_time
         self.kernel_params = kernel_params
         self.batch_size = batch_size
         self.replacement = replacement
@@ -212,9 +234,8 @@ class MiniBatchKernelKMeans(KernelEstimator):
         dataset = self._rows_of(X, sample_weight)
         engine = choose_engine(self.engine, dataset)
         callbacks, labelled = all_callbacks(self), not is_out_of_core(X)
-        fit = MiniBatchKernelFit(
-            self, X, dataset, engine, callbacks, labelled=labelled, resume=resume
-        )
+        kind = GraphBatchFit if is_graph(self.kernel) else MiniBatchKernelFit
+        fit = kind(self, X, dataset, engine, callbacks, labelled=labelled, resume=resume)
         self._learn(*fit.run(), fit)
         return self
 

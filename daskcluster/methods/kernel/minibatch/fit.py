@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from daskcluster.methods.kernel.minibatch.algorithm import (
 from daskcluster.methods.kernel.minibatch.centres import GramBatch, MovingGramCentres, MovingWindows
 from daskcluster.methods.kernel.minibatch.recursion import MovingProducts, NumberedRows
 from daskcluster.methods.kernel.minibatch.state import BatchKernelState, StartState
+from daskcluster.methods.kernel.parameters import GRAPHS
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
 from daskcluster.methods.minibatch.sample import batch_room, threads_of
@@ -53,12 +55,13 @@ Evaluated = tuple[KernelResult, ScoreStatistics, np.ndarray | None]
 
 
 @dataclass(frozen=True)
-class _End:
+class End:
     """A start whose steps are done, with the rows that it was seeded from."""
 
     state: StartState
     centres: GramCentres
     sample: GramBatch
+    moving: MovingGramCentres
 
     def result(self) -> KernelResult:
         steps = self.state.steps
@@ -95,41 +98,54 @@ class MiniBatchKernelFit(Fit):
         given = self.estimator.truncation
         return None if given is None or given is False else int(given)
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether centres are windows of batches, not inner products with all rows."""
+        return self.truncation is not None
+
     def circumstances(self) -> Mapping[str, Any]:
         """Return the size of the prefetch buffer, on which batches depend unless rows are in memory."""
         return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
 
     def run(self) -> Evaluated:
         """Return the result of the best start."""
-        estimator, dataset = self.estimator, self.dataset
         self.started("mini-batch-kernel")
-        footprint = minibatch_footprint(
-            dataset,
-            estimator.n_clusters,
-            self._most_points(),
-            self.room_bytes,
-            truncated=self.truncation is not None,
-        )
-        with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
+        with self.engine.place(
+            self.dataset, footprint=self.footprint(), callbacks=self.callbacks
+        ) as placement:
             rows = ScaledPlacement(placement)
             self.recall(rows)
-            best = self._best(rows, gram_of(estimator, rows))
+            best = self._best(rows, self.gram(rows))
             self.passes += placement.traffic.passes
             self.bytes_read += placement.traffic.bytes_read
         result, found, _ = best
         self.ended(result.stop_reason, found.inertia, result.n_iter)
         return best
 
+    def footprint(self) -> Footprint:
+        """Return the memory that the fit needs."""
+        return minibatch_footprint(
+            self.dataset,
+            self.estimator.n_clusters,
+            self._most_points(),
+            self.room_bytes,
+            truncated=self.has_windows,
+        )
+
+    def gram(self, rows: ScaledPlacement) -> GramFunction:
+        """Return the Gram function."""
+        return gram_of(self.estimator, rows)
+
     def _best(self, rows: ScaledPlacement, gram: GramFunction) -> Evaluated:
         resumed, kept, best = self._resumed(), None, None
         if resumed is not None and resumed.best is not None:
             kept = resumed.best
-            best = self._evaluated(rows, self._ended(rows, gram, kept))
+            best = self.evaluated(rows, self._ended(rows, gram, kept))
         for start in range(0 if resumed is None else resumed.start, self.restarts):
             end = self._made(rows, gram, resumed or BatchKernelState(start, best=kept))
             size = rows_per_step(self.dataset.n_rows, vars(self.estimator))
             self.passes += -(-end.state.n_steps * size // self.dataset.n_rows)
-            evaluated = self._evaluated(rows, end)
+            evaluated = self.evaluated(rows, end)
             if self.restarts > 1:
                 publish(self.callbacks, StartEnded(start, self.restarts, evaluated[1].inertia))
             if best is None or evaluated[1].inertia < best[1].inertia:
@@ -140,7 +156,7 @@ class MiniBatchKernelFit(Fit):
         assert best is not None
         return best
 
-    def _evaluated(self, rows: ScaledPlacement, end: _End) -> Evaluated:
+    def evaluated(self, rows: ScaledPlacement, end: End) -> Evaluated:
         """Return one start, evaluated on all rows. One pass."""
         placement, centres = rows.placement, end.centres
         costs = nearest_by_gram(centres, end.sample.rows, end.sample.diagonal)[1]
@@ -150,7 +166,7 @@ class MiniBatchKernelFit(Fit):
         found = measure_by_gram(placement, centres, labels=labels, bound=bound)
         return end.result(), found, labels
 
-    def _made(self, rows: ScaledPlacement, gram: GramFunction, state: BatchKernelState) -> _End:
+    def _made(self, rows: ScaledPlacement, gram: GramFunction, state: BatchKernelState) -> End:
         """Make the remaining steps of a start."""
         estimator, resumed = self.estimator, state.made
         if resumed is not None and self._has_ended(resumed.steps):
@@ -178,16 +194,14 @@ class MiniBatchKernelFit(Fit):
                 keep=keep,
             )
         self.bytes_read += batches.bytes_read
-        return _End(StartState.of(sample.indices, steps, moving), moving.centres(), sample)
+        return End(StartState.of(sample.indices, steps, moving), moving.centres(), sample, moving)
 
     def _set_out(
         self, rows: ScaledPlacement, gram: GramFunction, batches: Batches, state: BatchKernelState
     ) -> tuple[GramBatch, MovingGramCentres]:
         """Return the sample of a start and its centres: the initial ones, or those of the saved state."""
         if state.made is not None:
-            return self._rows_of(gram).batch(state.made.sample), self._moving(
-                rows, gram, state.made
-            )
+            return self._rows_of(gram).batch(state.made.sample), self.moving(rows, gram, state.made)
         seed = seed_of_start(self.seed, state.start)
         sample = self._sample(batches, gram, Key(seed, "sample"))
         return sample, self._start(sample, gram, rows.placement, seed)
@@ -224,21 +238,28 @@ class MiniBatchKernelFit(Fit):
             first = [sample.points(chosen[j : j + 1], gram) for j in range(len(chosen))]
             norms = sample.diagonal[chosen]
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
+        return self.standing(gram, first, norms, placement)
+
+    def standing(
+        self, gram: GramFunction, first: list[Points], norms: np.ndarray, placement: Placement
+    ) -> MovingGramCentres:
+        """Return centres at one point each; `norms` (k,) are their K(x, x)."""
         if self.truncation is None:
             return MovingProducts.start(gram, first, norms, placement)
-        normalize, n_threads = self._window_options()
-        return MovingWindows.start(
-            gram,
-            first,
-            norms,
-            self.truncation,
-            normalize=normalize,
-            n_threads=n_threads,
-            cut=bool(self.estimator.cut_batches),
-        )
+        return MovingWindows.start(gram, first, norms, self.truncation, **self.window_options())
 
-    def _window_options(self) -> tuple[bool, int]:
-        return bool(self.estimator.normalize_truncated), threads_of(self.engine)
+    def window_options(self) -> dict[str, Any]:
+        """Return the options of windows."""
+        return {
+            "normalize": bool(self.estimator.normalize_truncated),
+            "n_threads": threads_of(self.engine),
+            "cut": bool(self.estimator.cut_batches),
+        }
+
+    def columns(self, sample: GramBatch, gram: GramFunction, which: np.ndarray) -> np.ndarray:
+        """Return K(x, y) for the rows x of a sample and its rows y in `which`."""
+        points, m = sample.points(which, gram), len(which)
+        return GramSums(gram, points, np.ones(m), np.arange(m), m)(sample.rows)
 
     def _chosen(self, sample: GramBatch, gram: GramFunction, seed: int) -> np.ndarray:
         """Return the positions in the sample of the rows that are the initial centres."""
@@ -248,12 +269,8 @@ class MiniBatchKernelFit(Fit):
             pool = heavy if len(heavy) >= k else np.arange(len(sample))
             return Key(seed, "random rows").generator().choice(pool, k, replace=False)
 
-        def columns(which: np.ndarray) -> np.ndarray:
-            points, m = sample.points(which, gram), len(which)
-            return GramSums(gram, points, np.ones(m), np.arange(m), m)(sample.rows)
-
         return kernel_kmeans_plusplus(
-            columns,
+            partial(self.columns, sample, gram),
             sample.diagonal,
             sample.weights,
             k,
@@ -264,7 +281,7 @@ class MiniBatchKernelFit(Fit):
     # -- checkpoints ----------------------------------------------------------------------------------
 
     def _resumed(self) -> BatchKernelState | None:
-        n, truncated = self.dataset.n_rows, self.truncation is not None
+        n, truncated = self.dataset.n_rows, self.has_windows
         shapes = BatchKernelState.shapes(n, self.n_clusters)
         return self.resumed(
             BatchKernelState, shapes, lambda state: state.check(n, truncated=truncated)
@@ -274,32 +291,27 @@ class MiniBatchKernelFit(Fit):
         most, made = self.estimator.max_iter, len(steps.history)
         return steps.reason is not None and is_final(steps.reason, made, most, self.time_left())
 
-    def _ended(self, rows: ScaledPlacement, gram: GramFunction, state: StartState) -> _End:
+    def _ended(self, rows: ScaledPlacement, gram: GramFunction, state: StartState) -> End:
         """Return a start that had ended when its state was saved."""
-        centres = self._moving(rows, gram, state).centres()
-        return _End(state, centres, self._rows_of(gram).batch(state.sample))
+        moving = self.moving(rows, gram, state)
+        return End(state, moving.centres(), self._rows_of(gram).batch(state.sample), moving)
 
     def _rows_of(self, gram: GramFunction) -> NumberedRows:
         return NumberedRows(self.dataset, gram, self.dtype, self.estimator.init, self.n_clusters)
 
-    def _moving(
+    def moving(
         self, rows: ScaledPlacement, gram: GramFunction, state: StartState
     ) -> MovingGramCentres:
         """Return the centres of a start from its saved state."""
-        at = self._rows_of(gram).points
         if state.products is not None:
-            return state.products.restored(gram, at, rows.placement)
+            return state.products.restored(gram, self._rows_of(gram).points, rows.placement)
+        return self.restored_windows(gram, state)
+
+    def restored_windows(self, gram: GramFunction, state: StartState) -> MovingWindows:
+        """Return the windows of a saved state."""
         assert state.windows is not None
-        assert self.truncation is not None
-        normalize, n_threads = self._window_options()
-        return state.windows.restored(
-            gram,
-            at,
-            self.truncation,
-            normalize=normalize,
-            n_threads=n_threads,
-            cut=bool(self.estimator.cut_batches),
-        )
+        at, options = self._rows_of(gram).points, self.window_options()
+        return state.windows.restored(gram, at, self.truncation, **options)
 
     def _keep(
         self,
@@ -347,7 +359,7 @@ def rows_per_step(n_rows: int, parameters: Mapping[str, Any]) -> int:
 def norms_of(first: list[Points], gram: GramFunction, dataset: Dataset) -> np.ndarray:
     """Return K(x, x) of points, (k,)."""
     points = join_points(first)
-    if points.rows is not None:
+    if points.rows is not None or gram.name in GRAPHS:
         return gram.diagonal(points.rows, points.indices)
     rows: Any = dataset.take(points.indices)
     return np.array([float(row[at]) for row, at in zip(rows, points.indices, strict=True)])

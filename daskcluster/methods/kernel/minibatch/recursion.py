@@ -100,7 +100,7 @@ class MovingProducts:
 
     def centres(self) -> GramCentres:
         return GramCentres(
-            joined(self.gram, [_merged(terms) for terms in self.terms]), self.squares.copy()
+            joined(self.gram, [merged(terms) for terms in self.terms]), self.squares.copy()
         )
 
     def _over_all_rows(self, sums: GramSums) -> np.ndarray:
@@ -126,7 +126,7 @@ def _sums_of(means: dict[int, Mean], k: int, gram: GramFunction) -> GramSums:
     )
 
 
-def _merged(terms: list[tuple[Points, np.ndarray]]) -> tuple[Points, np.ndarray]:
+def merged(terms: list[tuple[Points, np.ndarray]]) -> tuple[Points, np.ndarray]:
     """Return the points of a centre, each row once, with the sum of its coefficients."""
     points = join_points([points for points, _ in terms])
     factors = np.concatenate([factors for _, factors in terms])

@@ -97,7 +97,7 @@ class WindowsState:
         self,
         gram: GramFunction,
         at: PointsAt,
-        truncation: int,
+        truncation: int | None,
         *,
         normalize: bool,
         n_threads: int = 1,
