@@ -119,8 +119,9 @@ class MiniBatchKernelKMeans(KernelEstimator):
     `n_neighbors` to twice as many in each. A step with ``"heat"`` takes one product of the matrix with k
     columns, by a series of about 20 sparse products for t = 1, exact to 10^-13 of the sum: as much as an
     iteration of `daskcluster.KernelKMeans`, for any batch size. K(x, x) and new rows are as there: exact
-    for up to 12,000 rows, and neither ``transform`` nor ``score``. Memory: about
-    n (160 n_neighbors + 48 k + 16 d) bytes, with ``truncation=None`` too.
+    for up to 12,000 rows, and neither ``transform`` nor ``score``. Memory: at most
+    n (160 (n_neighbors + 8) + 48 c + 16 d) bytes, with ``truncation=None`` too. c is k for ``"knn"``; for
+    ``"heat"`` it is at least 512, or 64 beyond 12,000 rows, for K(x, x).
 
     B. Jourdan and G. Schwartzman, "Mini-batch kernel k-means" (2024), Algorithms 1 and 2. By default
     batches are drawn without replacement, pass after pass, as in `daskcluster.MiniBatchKMeans`.
