@@ -12,13 +12,13 @@ import numpy as np
 
 from daskcluster.kernels.candidates import Errors
 from daskcluster.kernels.dot_product import LEVELS, MADD, SDOT, VNNI
-from daskcluster.kernels.panels import common_offset
+from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.projected_centres import shifted_blocks, squared_lengths
 
 _SAMPLED_ROWS, _SAMPLED_BOUNDS = 128, 1 << 22
 """Most rows, and most bounds, of the sample. Of few rows, some have many centres left."""
 _BOUNDS_AT_ONCE = 5
-"""Numbers for each bound of the sample: scores, bounds of coordinates, and what is computed from them."""
+"""Numbers for each bound of the sample, at most: scores, bounds of coordinates, and what is computed."""
 
 _PRODUCT = {MADD: 0.48, VNNI: 0.24, SDOT: 0.3}
 """Of a product, in each instruction."""
@@ -80,15 +80,17 @@ class Sample:
         return np.asarray(self.scores.max(axis=1) - 0.5 * errors.margin * total)
 
 
-def sample_of(centres: np.ndarray, rows: np.ndarray) -> Sample:
+def sample_of(centres: np.ndarray, rows: np.ndarray, offset: np.ndarray) -> Sample:
     """Return a sample of rows, and their scores.
 
     Parameters
     ----------
     centres : ndarray of shape (k, d), float32 or float64, C-contiguous
     rows : ndarray of shape (n, d), dtype of the centres
+    offset : ndarray of shape (d,)
+        See `daskcluster.kernels.panels.common_offset`.
     """
-    k, offset = len(centres), common_offset(centres)
+    k = len(centres)
     some = every_so_many(rows, _sampled_rows(k)) - offset
     squares, scores = np.empty(k), np.empty((len(some), k), centres.dtype)
     for part, shifted in shifted_blocks(centres, offset):
@@ -122,10 +124,55 @@ def panels_with(left: np.ndarray, panels: np.ndarray) -> np.ndarray:
     >>> panels_with(np.array([[True, True, False, False, True]]), np.arange(5) // 2)
     array([2])
     """
-    rows, centres = np.nonzero(left)
-    found = np.zeros((len(left), int(panels.max()) + 1), bool)
-    found[rows, panels[centres]] = True
-    return np.count_nonzero(found, axis=1)
+    found = np.zeros(len(left), np.int64)
+    _count_panels(left, panels, found)
+    return found
+
+
+@kernel
+def _count_panels(left, panels, found):  # type: ignore[no-untyped-def]
+    # OUT: found. `met` has the last row that left each panel.
+    met = np.full(panels.max() + 1, -1)
+    for i in range(len(left)):
+        for j in range(len(panels)):
+            if left[i, j] and met[panels[j]] != i:
+                met[panels[j]] = i
+                found[i] += 1
+
+
+@kernel
+def count_left(bounds, rests, limits, best, scores, left, panels, n_groups, found):  # type: ignore[no-untyped-def]
+    """Count what bounds of coordinates leave; OUT: found (`Left`).
+
+    `bounds` lack the product of `rests`, those of the rows and those of the centres. Rows begin with lower
+    limits, since the centres with the largest bound in each of some groups are measured first. On average,
+    they raise them halfway: what both limits leave is averaged.
+    """
+    (of_rows, of_centres), (m, k) = rests, bounds.shape
+    size, upper = k // n_groups, np.empty(k, bounds.dtype)
+    met, met_first = np.full(panels.max() + 1, -1), np.full(panels.max() + 1, -1)
+    for i in range(m):
+        for j in range(k):
+            upper[j] = bounds[i, j] + of_rows[i] * of_centres[j]
+        start = -np.inf
+        for g in range(n_groups):
+            place = g * size
+            for j in range(g * size, (g + 1) * size):
+                place = j if upper[j] > upper[place] else place
+            start = max(start, scores[i, place])
+        first = limits[i] - best[i] + start
+        for j in range(k):
+            if upper[j] >= first:
+                p, sure = panels[j], upper[j] >= limits[i]
+                found.bounded[i] += 1.0 if sure else 0.5
+                if met_first[p] != i:
+                    met_first[p] = i
+                    found.looked[i] += 0.5
+                if sure:
+                    found.measured[i] += left[i, j]
+                    if met[p] != i:
+                        met[p] = i
+                        found.looked[i] += 0.5
 
 
 class Left(NamedTuple):

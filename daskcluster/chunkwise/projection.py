@@ -11,8 +11,8 @@ import numpy as np
 from daskcluster.chunkwise.bound_costs import (
     Left,
     Sample,
+    count_left,
     expected_loss,
-    panels_with,
     search_cost,
 )
 from daskcluster.kernels.candidates import errors_of
@@ -35,6 +35,9 @@ a probe, which costs little, and then of all axes."""
 
 _ORDERED_AXES = 24
 """Axes along which centres are ordered."""
+
+_PROJECTED_AT_ONCE = 64
+"""Axes onto which centres are projected in one go, because reading the centres takes as long."""
 
 _PROJECTED = 2.0
 """Cost of a feature of a row for each axis."""
@@ -129,33 +132,33 @@ def _costs(
     rest, about = sample.squares.copy(), sample.rows @ whole.axes
     coordinates, kept, lengths = about.copy(), np.zeros(len(about)), np.zeros(k)
     bounds = np.repeat((-0.5 * rest).astype(kind)[None], len(about), axis=0)
+    known = 0
     largest = float(np.sqrt(rest.max()))
     limits = sample.limits(errors_of(d, kind, largest, extra=whole.slack().bound))
     costs, before, extent, order = dict[int, float](), 0, 0.0, np.arange(k)
     best, panels = sample.scores.max(axis=1), np.arange(k) // height
     for m in sizes:
-        axes = np.ascontiguousarray(whole.axes[:, before:m])
-        found = project_points(sample.centres, axes, sample.offset)
-        whole.heads[:, before:m], part, mean = found, coordinates[:, before:m], found.mean(axis=0)
+        if known < m:
+            here = slice(known, next(n for n in sizes[::-1] if n <= max(m, _PROJECTED_AT_ONCE)))
+            axes, known = np.ascontiguousarray(whole.axes[:, here]), here.stop
+            whole.heads[:, here] = project_points(sample.centres, axes, sample.offset)
+        found, part = whole.heads[:, before:m], coordinates[:, before:m]
+        mean = found.mean(axis=0)
         bounds += part @ found.T
         kept += np.square(part, dtype=np.float64).sum(axis=1)
-        rest -= np.square(found, dtype=np.float64).sum(axis=1)
-        found -= mean
         about[:, before:m] -= mean
-        lengths += np.square(found).sum(axis=1)
+        extent = max(extent, _move_lengths(found, mean, rest, lengths))
         if before == 0:
             order = close_together(found, height)
             panels[order] = np.arange(k) // height
-        extent = max(extent, float(np.abs(found).max()))
-        rests = np.sqrt(np.maximum(sample.lengths - kept, 0.0)).astype(kind)[:, None]
-        upper = bounds + rests * np.sqrt(np.maximum(rest, 0.0)).astype(kind)
+        rests = tuple(
+            np.sqrt(np.maximum(some, 0.0)).astype(kind) for some in (sample.lengths - kept, rest)
+        )
         loss = expected_loss(about[:, :m], extent, float(np.sqrt(lengths.max())), dot)
-        sure = upper >= (limits - loss)[:, None]
-        # Rows begin with lower limits, and on average raise them halfway.
-        first = upper >= (limits - loss - best + _first_scores(upper, sample.scores))[:, None]
-        looked = 0.5 * (panels_with(sure, panels) + panels_with(first, panels))
-        bounded = 0.5 * (sure.sum(axis=1) + first.sum(axis=1))
-        there = Left(looked, bounded, (left & sure).sum(axis=1))
+        there = Left(*np.zeros((3, len(about))))
+        count_left(
+            bounds, rests, limits - loss, best, sample.scores, left, panels, WINNERS, there
+        )  # fmt: skip
         costs[m] = search_cost(sample, there, m + 4, dot) + _PROJECTED * m * d
         before = m
         if costs[m] > 1.05 * min(costs.values()):
@@ -163,12 +166,23 @@ def _costs(
     return costs, order
 
 
-def _first_scores(bounds: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return the best score of the centres with the largest bound in each of some groups, (m,)."""
-    size = bounds.shape[1] // WINNERS
-    groups = bounds[:, : WINNERS * size].reshape(-1, WINNERS, size)
-    places = groups.argmax(axis=2) + size * np.arange(WINNERS)
-    return np.asarray(np.take_along_axis(scores, places, axis=1).max(axis=1))
+@kernel
+def _move_lengths(found, mean, rest, lengths):  # type: ignore[no-untyped-def]
+    """Take squared lengths of coordinates from `rest`, IN/OUT, and add those about the mean to `lengths`.
+
+    Return the largest coordinate about the mean.
+    """
+    most = 0.0
+    for j in range(len(found)):
+        square, around = 0.0, 0.0
+        for t in range(len(mean)):
+            value, gap = np.float64(found[j, t]), np.float64(found[j, t] - mean[t])
+            square += value * value
+            around += gap * gap
+            most = max(most, abs(gap))
+        rest[j] -= square
+        lengths[j] += around
+    return most
 
 
 def close_together(heads: np.ndarray, size: int) -> np.ndarray:

@@ -31,7 +31,7 @@ from daskcluster.chunkwise.projection import most_axes, plan_projection
 from daskcluster.kernels import tile
 from daskcluster.kernels.candidates import UNDECIDED, errors_of
 from daskcluster.kernels.dot_product import best_dot
-from daskcluster.kernels.panels import Panels
+from daskcluster.kernels.panels import Panels, common_offset
 from daskcluster.kernels.projected_centres import Projection
 from daskcluster.kernels.pruned_search import PrunedCentres, nearest_pruned, nearest_two_pruned
 from daskcluster.kernels.quantized_centres import first_terms, quantize_centres
@@ -103,7 +103,7 @@ def pruned_search(centres: np.ndarray, panels: Panels, rows: np.ndarray) -> Prun
     Cost: about the time of searching a hundred rows, and with projections 2 m more, m the number of axes.
     """
     with _one_blas_thread():
-        plan = _plan(centres, rows)
+        plan = _plan(centres, rows, panels.offset)
         packed = None if plan is None else plan.pack(centres, panels, rows)
     return None if packed is None else PrunedSearch(packed)
 
@@ -121,7 +121,7 @@ def cost_share(centres: np.ndarray, rows: np.ndarray) -> float:
     if not may_pay(centres):
         return 1.0
     with _one_blas_thread():
-        plan = _plan(centres, rows)
+        plan = _plan(centres, rows, common_offset(centres))
     return 1.0 if plan is None else plan.share
 
 
@@ -139,7 +139,7 @@ def repays_sample(centres: np.ndarray, n_rows: int) -> bool:
 def search_bytes(n_clusters: int, n_features: int, dtype: np.dtype[Any]) -> int:
     """Return the most memory that a search by bounds takes; 0 where none pays.
 
-    Bounds of a sample while the forms are compared, and quantized centres, copied while put in order.
+    Bounds of a sample while the forms are compared, and quantized centres.
 
     Examples
     --------
@@ -180,19 +180,20 @@ class _Plan:
         if self.projection is not None:
             few = every_so_many(rows, _PROJECTED_ROWS)
             heads = quantize_centres(centres, panels, few, self.dot, self.projection, order)
-        features = quantize_centres(centres, panels, some, self.dot, order=order)
+        features = quantize_centres(
+            centres, panels, some, self.dot, order=order, in_lines=heads is not None
+        )
         if features is None or (heads is None) != (self.projection is None):
             return None
-        features = features if heads is None else features.in_lines()
         return PrunedCentres(centres, panels.offset, first_terms(panels), features, heads, order)
 
 
-def _plan(centres: np.ndarray, rows: np.ndarray) -> _Plan | None:
+def _plan(centres: np.ndarray, rows: np.ndarray, offset: np.ndarray) -> _Plan | None:
     (k, d), suited = centres.shape, tile.working_tile(len(centres), centres.dtype)
     dot, height = best_dot(suited.name), suited.height
     if not dot:
         return None
-    sample, whole = sample_of(centres, rows), k * d * centres.itemsize / 4
+    sample, whole = sample_of(centres, rows, offset), k * d * centres.itemsize / 4
     if not sample.is_finite:
         return None
     left, projection, order = _left_by_features(sample, dot), None, None

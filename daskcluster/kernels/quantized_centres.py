@@ -117,15 +117,6 @@ class QuantizedCentres:
             read_only(self.bounds), read_only(self.mean), self.features, self.levels, self.errors
         )  # fmt: skip
 
-    def in_lines(self) -> QuantizedCentres:
-        """Return the same in lines, which are read one by one."""
-        height, features = self.tile.height, self.features
-        points = self.bounds.reshape(len(self.bounds), -1, height).transpose(0, 2, 1)
-        lines = np.zeros((len(points) * height, -(-(features + 1) // LINE) * LINE), np.int32)
-        by_panel = lines.reshape(len(points), height, -1)
-        by_panel[:, :, :features], by_panel[:, :, -1] = points[:, :, 1:], points[:, :, 0]
-        return replace(self, bounds=lines)
-
 
 def quantize_centres(
     centres: np.ndarray,
@@ -134,6 +125,8 @@ def quantize_centres(
     dot: int,
     projection: Projection | None = None,
     order: np.ndarray | None = None,
+    *,
+    in_lines: bool = False,
 ) -> QuantizedCentres | None:
     """Quantize and pack centres; None if there are no levels for such rows.
 
@@ -150,6 +143,8 @@ def quantize_centres(
         Quantize coordinates on axes in place of features.
     order : ndarray of shape (k,), int, optional
         The centre in each lane. Default: 0, 1, ...
+    in_lines : bool
+        In lines, which are read one by one, in place of panels.
     """
     (k, d), asked, kind, tile = centres.shape, LEVELS[dot], centres.dtype, panels.tile
     eps, about, rests = float(np.finfo(kind).eps), rows - panels.offset, np.zeros(k)
@@ -182,9 +177,9 @@ def quantize_centres(
     )
     zero = math.ceil(-low / step)
     integers = quads + (projection is not None)
-    bounds = np.zeros((len(data), (integers + 1) * tile.height), np.int32)
+    bounds, places, layout = _places(k, integers, tile.height, order, in_lines)
     numbers = step, step_c, zero - asked.shift, rest_step_c, asked.shift
-    most, lost, longest, far = _fill(data, mean, rests, numbers, k, n, bounds)
+    most, lost, longest, far = _fill(data, mean, rests, numbers, n, bounds.ravel(), places, layout)
     if not most < _MOST:
         return None
     largest = math.sqrt(-2.0 * float(first_terms(panels).min()) * (1.0 + eps))
@@ -198,18 +193,35 @@ def quantize_centres(
         most_rest, slack.square,
     )  # fmt: skip
     tile = replace(tile, width=vector_width(np.dtype(np.int32), tile.name))
-    if order is not None:
-        bounds = _in_order(bounds, order, tile.height)
     return QuantizedCentres(bounds, mean, axes, levels, errors, dot, tile)
 
 
-def _in_order(bounds: np.ndarray, order: np.ndarray, height: int) -> np.ndarray:
-    """Return panels whose lanes have the centres in this order."""
-    lanes = bounds.reshape(len(bounds), -1, height).transpose(0, 2, 1)
-    points = lanes.reshape(len(bounds) * height, -1).copy()
-    points[: len(order)] = points[order]
-    turned = points.reshape(lanes.shape).transpose(0, 2, 1)
-    return np.ascontiguousarray(turned).reshape(bounds.shape)
+def _places(
+    k: int, integers: int, height: int, order: np.ndarray | None, in_lines: bool
+) -> tuple[np.ndarray, np.ndarray, tuple[int, int, int]]:
+    """Return room for bounds, where each centre starts in it, and what follows from there.
+
+    Lanes without a centre have a first term that no bound has. The last are how far a centre's integers lie
+    apart, and the distances from its start to its first term and to its first integer.
+    """
+    n_panels = -(-k // height)
+    lanes = np.arange(n_panels * height)
+    if in_lines:
+        size = -(-(integers + 1) // LINE) * LINE
+        bounds, starts, layout = (
+            np.zeros((len(lanes), size), np.int32),
+            lanes * size,
+            (1, size - 1, 0),
+        )
+    else:
+        size = (integers + 1) * height
+        bounds, layout = np.zeros((n_panels, size), np.int32), (height, 0, height)
+        starts = lanes // height * size + lanes % height
+    bounds.ravel()[starts[k:] + layout[1]] = -_TOP
+    places = starts[:k].copy()
+    if order is not None:
+        places[order] = starts[:k]
+    return bounds, places, layout
 
 
 def first_terms(panels: Panels) -> np.ndarray:
@@ -244,22 +256,29 @@ def _extent(panels, mean, k, d):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fill(panels, mean, rests, numbers, k, d, bounds):  # type: ignore[no-untyped-def]
-    """OUT: bounds. Return the largest first term, loss, and lengths of a centre, quantized and not."""
+def _fill(panels, mean, rests, numbers, d, bounds, places, layout):  # type: ignore[no-untyped-def]
+    """OUT: bounds. Return the largest first term, loss, and lengths of a centre, quantized and not.
+
+    `places` and `layout` are those of `_places`.
+    """
     step, step_c, shift, rest_step, rest_shift = numbers
     height, most, inverse = panels.shape[1] // (d + 1), 0.0, 1.0 / step_c
-    most_lost, longest, far, last = 0.0, 0.0, 0.0, bounds.shape[1] - height
+    most_lost, longest, far, quads = 0.0, 0.0, 0.0, -(-d // QUAD)
     square, lost, quantized = np.empty(height), np.empty(height), np.empty(height)
-    total = np.empty(height)
+    total, packed, (stride, head, body) = (
+        np.empty(height),
+        np.empty(quads * height, np.int32),
+        layout,
+    )
     for p in range(panels.shape[0]):
-        panel, bound, there = panels[p], bounds[p], min(height, k - p * height)
+        panel, there = panels[p], min(height, len(places) - p * height)
         square[:], lost[:], quantized[:], total[:] = 0.0, 0.0, 0.0, 0.0
+        packed[:] = 0
         for t in range(d):
             line, centre = panel[(t + 1) * height : (t + 2) * height], mean[t]
             words, bits = (
-                bound[(t // QUAD + 1) * height : (t // QUAD + 2) * height],
-                np.int32(8 * (t % QUAD)),
-            )
+                packed[t // QUAD * height : (t // QUAD + 1) * height], np.int32(8 * (t % QUAD))
+            )  # fmt: skip
             for lane in range(there):
                 value = np.float64(line[lane]) - np.float64(centre)
                 level = np.rint(value * inverse)
@@ -270,17 +289,17 @@ def _fill(panels, mean, rests, numbers, k, d, bounds):  # type: ignore[no-untype
                 quantized[lane] += near * near
                 total[lane] += level
                 words[lane] |= (np.int32(level) & np.int32(255)) << bits
-        for lane in range(height):
-            bound[lane] = -_TOP
         for lane in range(there):
-            value = rests[p * height + lane]
+            place, value = places[p * height + lane], rests[p * height + lane]
+            for q in range(quads):
+                bounds[place + body + q * stride] = packed[q * height + lane]
             level = np.ceil(value / rest_step) if value > 0.0 else 0.0
             if value > 0.0:  # the same level four times
-                bound[last + lane] = np.int32(level) * np.int32(0x01010101)
+                bounds[place + body + quads * stride] = np.int32(level) * np.int32(0x01010101)
             value = -0.5 * (square[lane] + 4.0 * value * value) / (step * step_c)
             value += 4.0 * rest_shift * level - shift * total[lane]
             most = max(most, abs(value)) if value == value else np.inf
-            bound[lane] = np.int32(np.rint(value)) if most < _MOST else 0
+            bounds[place + head] = np.int32(np.rint(value)) if most < _MOST else 0
             most_lost, longest = max(most_lost, lost[lane]), max(longest, quantized[lane])
             far = max(far, square[lane])
     return most, math.sqrt(most_lost) * ROUNDED, math.sqrt(longest) * ROUNDED, math.sqrt(far)

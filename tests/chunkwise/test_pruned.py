@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from daskcluster.chunkwise import pruned
-from daskcluster.chunkwise.bound_costs import sample_of
+from daskcluster.chunkwise.bound_costs import Left, count_left, sample_of
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.projection import plan_projection
 from daskcluster.chunkwise.pruned import PrunedSearch, cost_share, may_pay, pruned_search
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.dot_product import NO_DOT, best_dot
+from daskcluster.kernels.panels import common_offset
 
 N, D, K = 900, 160, 640
 SHIFT = np.full(D, 1.5 * 2.0**30)
@@ -153,7 +154,7 @@ def test_where_it_does_not_pay_all_centres_are_searched() -> None:
 @no_tile
 def test_noise_has_no_axes() -> None:
     noise = np.random.default_rng(0).standard_normal((K, D)).astype(np.float32)
-    sample = sample_of(noise, noise)
+    sample = sample_of(noise, noise, common_offset(noise))
     left = np.ones(sample.scores.shape, bool)
     assert plan_projection(sample, left, 14, best_dot(tile_module.tile_name())) is None
 
@@ -189,3 +190,23 @@ def test_the_share_falls_with_structure() -> None:
     narrow = centres.copy()
     narrow[:, 20:] = 0.0
     assert cost_share(narrow, flat) <= some
+
+
+def test_what_bounds_of_a_sample_leave_is_counted() -> None:
+    rng = np.random.default_rng(5)
+    m, k, groups, height = 7, 61, 4, 6
+    bounds, scores = rng.normal(size=(2, m, k))
+    rests, left = (rng.random(m), rng.random(k)), rng.random((m, k)) < 0.5
+    best, panels = scores.max(axis=1), rng.permutation(k) // height
+    limits = best - 0.7
+    found = Left(*np.zeros((3, m)))
+    count_left(bounds, rests, limits, best, scores, left, panels, groups, found)
+    upper, size = bounds + rests[0][:, None] * rests[1], k // groups
+    for i in range(m):
+        starts = [g * size + upper[i, g * size : (g + 1) * size].argmax() for g in range(groups)]
+        first = upper[i] >= limits[i] - best[i] + scores[i, starts].max()
+        sure = upper[i] >= limits[i]
+        looked = len(np.unique(panels[sure])) + len(np.unique(panels[first]))
+        assert found.looked[i] == looked / 2
+        assert found.bounded[i] == (sure.sum() + first.sum()) / 2
+        assert found.measured[i] == (left[i] & sure).sum()

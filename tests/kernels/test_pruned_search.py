@@ -64,10 +64,11 @@ def pack_or_none(
             found = Projection(axes, project_points(centres, axes, panels.offset), squares)
             order = np.random.default_rng(k).permutation(k)
             heads = quantize_centres(centres, panels, rows, dot, found, order)
-        features = quantize_centres(centres, panels, rows, dot, order=order)
+        features = quantize_centres(
+            centres, panels, rows, dot, order=order, in_lines=heads is not None
+        )
     if features is None or (axes is not None and heads is None):
         return None
-    features = features if heads is None else features.in_lines()
     return PrunedCentres(centres, panels.offset, first_terms(panels), features, heads, order)
 
 
