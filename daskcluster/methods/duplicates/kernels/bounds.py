@@ -49,10 +49,8 @@ _MANY = 1 << 20
 def integer_tile() -> tuple[Tile, int]:
     """Return the tile of integer bounds and its instruction; 0 if this CPU has none."""
     tile = working_tile(_MANY, np.dtype(np.float32))
-    tile, dot = (
-        replace(tile, width=vector_width(np.dtype(np.int32), tile.name)),
-        best_dot(tile.name),
-    )
+    tile = replace(tile, width=vector_width(np.dtype(np.int32), tile.name))
+    dot = best_dot(tile.name)
     if dot != MADD:
         return tile, dot
     # Levels of rows and points have 7 bits, so that pairs of products can be added.
