@@ -12,6 +12,7 @@ from scipy import sparse
 
 import daskcluster as dc
 from daskcluster.engine import segments
+from daskcluster.engine.local import LocalPlacement
 from daskcluster.engine.work_items import CacheSlot
 from daskcluster.errors import CheckpointError
 from daskcluster.estimators import checkpoints
@@ -83,6 +84,7 @@ def test_a_resumed_fit_does_not_recompute_sets(
         prepare(self, params)
 
     monkeypatch.setattr(passes._Prepared, "__init__", spied)
+    monkeypatch.setattr(LocalPlacement, "loses_state", True)
     heard: list[Any] = []
     resumed = mixture("isotropic", **kept, callbacks=(heard.append,)).fit(X, resume=True)
     # Iteration 6 saves, 7 is the last one and saves, and a pass evaluates what it has learnt.
@@ -147,6 +149,7 @@ def test_a_lost_partition_restarts_from_the_commit(
     X, _ = case("float32")
     whole = mixture("isotropic").fit(X)
     monkeypatch.setattr(CacheSlot, "keep_state", lambda *arguments: None)
+    monkeypatch.setattr(LocalPlacement, "loses_state", True)
     kept = {"checkpoint": str(tmp_path), "checkpoint_every": 3}
     assert killed(lambda: mixture("isotropic", **kept).fit(X), 2)
     same(mixture("isotropic", **kept).fit(X, resume=True), whole)
