@@ -71,15 +71,9 @@ def add_products(builder: Any, row: Any, centre: Any, total: Any, instruction: i
     return _in_parts(builder, [row, centre, total], instruction, _EMITTED[instruction])
 
 
-def add_products_of_two(
-    builder: Any, rows: list[Any], centres: list[Any], total: Any, instruction: int
-) -> Any:
-    """Return ``total + products`` of two such vectors of a row and two of a centre."""
-    if instruction == MADD_PAIRS:
-        return _in_parts(builder, [*rows, *centres, total], instruction, _madd_pairs)
-    for row, centre in zip(rows, centres, strict=True):
-        total = add_products(builder, row, centre, total, instruction)
-    return total
+def add_products_of_two(builder: Any, rows: Any, centres: Any, total: Any) -> Any:
+    """Return ``total + products`` of two such vectors of a row and two of a centre, by `MADD_PAIRS`."""
+    return _in_parts(builder, [*rows, *centres, total], MADD_PAIRS, _madd_pairs)
 
 
 def _in_parts(

@@ -208,11 +208,8 @@ def _places(
     lanes = np.arange(n_panels * height)
     if in_lines:
         size = -(-(integers + 1) // LINE) * LINE
-        bounds, starts, layout = (
-            np.zeros((len(lanes), size), np.int32),
-            lanes * size,
-            (1, size - 1, 0),
-        )
+        bounds, layout = np.zeros((len(lanes), size), np.int32), (1, size - 1, 0)
+        starts = lanes * size
     else:
         size = (integers + 1) * height
         bounds, layout = np.zeros((n_panels, size), np.int32), (height, 0, height)
@@ -265,11 +262,8 @@ def _fill(panels, mean, rests, numbers, d, bounds, places, layout):  # type: ign
     height, most, inverse = panels.shape[1] // (d + 1), 0.0, 1.0 / step_c
     most_lost, longest, far, quads = 0.0, 0.0, 0.0, -(-d // QUAD)
     square, lost, quantized = np.empty(height), np.empty(height), np.empty(height)
-    total, packed, (stride, head, body) = (
-        np.empty(height),
-        np.empty(quads * height, np.int32),
-        layout,
-    )
+    total, packed = np.empty(height), np.empty(quads * height, np.int32)
+    stride, head, body = layout
     for p in range(panels.shape[0]):
         panel, there = panels[p], min(height, len(places) - p * height)
         square[:], lost[:], quantized[:], total[:] = 0.0, 0.0, 0.0, 0.0

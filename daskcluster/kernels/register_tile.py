@@ -50,8 +50,8 @@ def run_along(
 
     A chain starts at `first` [centre] and continues as ``total = term(row, centre, total)``. `panel`
     points to the coordinates, `height` for each feature; `prefetch` emits an optional prefetch for a
-    feature. With a `step` of more features, of which `features` is a multiple, `term` gets lists of as many
-    rows and centres. Returns the totals, indexed [centre][vector].
+    feature. With a `step` of more features, of which `features` is a multiple, `term` gets as many rows and
+    centres. Returns the totals, indexed [centre][vector].
     """
     kind = first[0].type.element
     align = emit.bits(kind) // 8
@@ -69,11 +69,10 @@ def run_along(
         if prefetch is not None:
             prefetch(t)
         rows, centres = loaded(t)
-        for i in range(1, step):
-            more = loaded(builder.add(t, ir.Constant(emit.I64, i)))
-            rows, centres = (
-                list(zip(*both, strict=True)) for both in zip((rows, centres), more, strict=True)
-            )
+        if step > 1:
+            steps = [builder.add(t, ir.Constant(emit.I64, i)) for i in range(1, step)]
+            each = [(rows, centres), *map(loaded, steps)]
+            rows, centres = (list(zip(*lists, strict=True)) for lists in zip(*each, strict=True))
         pairs = [(row, centre) for centre in centres for row in rows]
         return [term(*pair, total) for pair, total in zip(pairs, sums, strict=True)]
 
@@ -246,7 +245,7 @@ def _scores(
     """Emit the scores of the centres of the panel at `start`: by centre, then by vector of rows."""
     term, step = partial(emit.fma, builder), 1
     if dot == dot_product.MADD_PAIRS:
-        term, step = partial(dot_product.add_products_of_two, builder, instruction=dot), 2
+        term, step = partial(dot_product.add_products_of_two, builder), 2
     elif dot != dot_product.NO_DOT:
         term = partial(dot_product.add_products, builder, instruction=dot)
     first = [
