@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from daskcluster.kernels.candidates import Errors
-from daskcluster.kernels.dot_product import LEVELS, MADD, SDOT, VNNI
+from daskcluster.kernels.dot_product import LEVELS, MADD, QUAD, SDOT, VNNI
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.projected_centres import shifted_blocks, squared_lengths
 
@@ -201,7 +201,8 @@ def search_cost(sample: Sample, left: Left, n: int, dot: int) -> float:
     )
     # A row with more centres left is given up.
     cost = np.where(left.measured > k // MOST_LEFT, np.minimum(cost, k * d) + k * d, cost)
-    return _ROW + _FEATURE * d + k * (_PRODUCT[dot] * (n + 3) + _BOUND) + float(cost.mean())
+    multiplied = QUAD * -(-n // QUAD)
+    return _ROW + _FEATURE * d + k * (_PRODUCT[dot] * multiplied + _BOUND) + float(cost.mean())
 
 
 def _distance(size: int) -> float:
