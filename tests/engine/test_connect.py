@@ -126,6 +126,7 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("MALLOC_")}
 
 
+@pytest.mark.usefixtures("spawned")
 def test_a_local_cluster_keeps_its_limit_and_leaves_no_trace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

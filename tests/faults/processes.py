@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import signal
 import sys
@@ -32,12 +33,18 @@ def _path_of_this_checkout() -> Any:
         os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
 
 
+def serve() -> None:
+    """Start the fork server, unless it runs."""
+    _server.set_forkserver_preload(_preloaded)
+    with _path_of_this_checkout():
+        multiprocessing.forkserver.ensure_running()
+
+
 def start(target: Any, *arguments: Any, daemon: bool = True) -> Any:
     """Start a process that calls `target`; a `daemon` ends with this process."""
-    _server.set_forkserver_preload(_preloaded)
+    serve()
     process = _server.Process(target=target, args=arguments, daemon=daemon)
-    with _path_of_this_checkout():
-        process.start()
+    process.start()
     return process
 
 

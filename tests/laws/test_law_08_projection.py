@@ -139,6 +139,7 @@ def test_a_peak_on_threads(folder: Path, tmp_path: Path, algorithm: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("spawned")
 @pytest.mark.parametrize("algorithm", list(FAMILIES))
 def test_a_peak_on_workers(folder: Path, algorithm: str) -> None:
     rows, limit = rows_for(algorithm, folder), limit_of(algorithm)
@@ -176,6 +177,7 @@ def place(request: Any) -> Iterator[Any]:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("spawned")
 @pytest.mark.parametrize("algorithm", ["lloyd", "hamerly"])
 def test_three_hundred_iterations_take_what_thirty_take(
     tmp_path: Path, place: Any, algorithm: str
