@@ -15,6 +15,9 @@ from tests.faults.trials import KINDS, Arena, Outcome, Plan, plans, unclean
 from tests.faults.works import WORKS
 
 IN_CI = ("auto", "nested")
+MANY = {"worker": 8, "client": 8, "scheduler": 4}
+FEW = slice(2, 6)
+"""Of these, with both algorithms: early and late kills of one worker and of two, supervised or not."""
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +27,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_at_random_moments(place: Arena, kind: str) -> None:
-    count = 4 if kind == "scheduler" else 8
-    outcomes = [place.run(plan) for plan in plans(count, 3, IN_CI, [kind], place.n_workers)]
+@pytest.mark.parametrize(
+    "chosen", [FEW, pytest.param(slice(None), marks=pytest.mark.slow)], ids=["few", "all"]
+)
+def test_killed_at_random_moments(place: Arena, kind: str, chosen: slice) -> None:
+    drawn = list(plans(MANY[kind], 3, IN_CI, [kind], place.n_workers))[chosen]
+    outcomes = [place.run(plan) for plan in drawn]
     found = summary(outcomes)["all"]
     assert [outcome.trouble for outcome in outcomes if outcome.trouble] == []
-    assert found["trials"] >= count // 2  # a fit may end before its kill
+    assert found["trials"] >= len(drawn) // 2  # a fit may end before its kill
     assert found["recovered"] == found["trials"]
     assert found["wrong"] == 0
 
