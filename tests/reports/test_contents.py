@@ -224,12 +224,17 @@ def test_estimators_report_with_and_without_rows(tmp_path: Path) -> None:
         assert "Clusters in these rows" in page
         assert "<body" not in page
         assert 'id="s' not in page  # several outputs of a notebook would share them
-        path = str(tmp_path / f"{type(model).__name__}.html")
+        path = str(tmp_path / f"{type(model).__name__}.md")
         whole.save(path)
         with pytest.raises(OutputExistsError, match="overwrite=True"):
             whole.save(path)
         whole.save(path, overwrite=True)
         assert "Clusters in these rows" in Path(path).read_text()
+    path = str(tmp_path / "report.html")  # once: drawing its charts takes seconds
+    whole.save(path)
+    with pytest.raises(OutputExistsError, match="overwrite=True"):
+        whole.save(path)
+    assert "Clusters in these rows" in Path(path).read_text()
     with pytest.raises(InvalidParameterError, match=r"\.html, \.png, \.md, \.json"):
         whole.save(str(tmp_path / "report.doc"))
     with pytest.raises(InvalidParameterError, match="image_shape"):
