@@ -84,8 +84,12 @@ def test_without_it_the_model_is_refused_by_name(
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return process("-m", "daskcluster", *arguments, **environment)
+
+
+def process(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "daskcluster", *arguments],
+        [sys.executable, *words],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
@@ -93,19 +97,37 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
+ONE_BY_ONE = """
+import json, sys
+from click.testing import CliRunner
+from daskcluster.cli.main import main
+for words in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(main, words)
+    print(json.dumps([done.exit_code, done.stdout, done.stderr]))
+"""
+"""Commands in one process, which imports the package once."""
+
+
 def test_the_command_line_has_its_flags(tmp_path: Path) -> None:
     rows, model = str(tmp_path / "rows.npy"), str(tmp_path / "model.zarr")
     np.save(rows, X)
     fit = ("fit", rows, "--n-clusters", "3", "--model", model, "--algorithm", "shrunken")
-    done = command(*fit, "--shrinkage", "0.1", "--random-state", "0", "--json", **PRELOAD)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["estimator"] == "ShrunkenKMeans"
+    commands = [
+        (*fit, "--shrinkage", "0.1", "--random-state", "0", "--json"),
+        (*fit, "--shrinkage", "1"),
+        (*fit, "--shrinkage", "-0.1"),
+        ("fit", "--help"),
+    ]
+    ran = process("-c", ONE_BY_ONE, json.dumps(commands), **PRELOAD)
+    done, *refused, helped = map(json.loads, ran.stdout.splitlines())
+    assert done[0] == 0, done
+    assert json.loads(done[1].splitlines()[-1])["estimator"] == "ShrunkenKMeans"
     assert dc.load_model(model).shrinkage == 0.1
-    for value in ("1", "-0.1"):
-        refused = command(*fit, "--shrinkage", value, **PRELOAD)
-        assert refused.returncode == 2
-        assert "is not in the range 0<=x<1" in " ".join(refused.stderr.split())
-    assert "--shrinkage" in command("fit", "--help", **PRELOAD).stdout
+    assert len(refused) == 2
+    for code, _, error in refused:
+        assert code == 2
+        assert "is not in the range 0<=x<1" in " ".join(error.split())
+    assert "--shrinkage" in helped[1]
     unknown = command(*fit)
     assert unknown.returncode == 2
     assert "'shrunken' is not one of" in " ".join(unknown.stderr.split())
