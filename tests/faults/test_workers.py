@@ -307,7 +307,7 @@ def test_an_operator_scales_a_cluster_by_what_a_fit_can_use(
         Client(cluster, set_as_default=False) as client,
         DaskEngine(client, timeout=60).place(dataset) as placed,
     ):  # fmt: skip
-        params = {"factor": 1, "folder": str(tmp_path), "seconds": 0.5}
+        params = {"factor": 1, "folder": str(tmp_path), "seconds": 0.3}
         monkeypatch.setattr("daskcluster.engine.assignment._UNMEASURED_PARTITIONS", 2)
         seen: list[bool] = []
 
