@@ -53,7 +53,9 @@ def histograms() -> np.ndarray:
 @pytest.mark.parametrize("estimator", [dc.KernelKMeans, dc.MiniBatchKernelKMeans])
 def test_it_is_the_callable_by_its_name(estimator: Any) -> None:
     rows = histograms()
-    named, given = (estimator(2, kernel=k, random_state=0).fit(rows) for k in (NAME, intersection))
+    named, given = (
+        estimator(2, kernel=k, max_iter=20, random_state=0).fit(rows) for k in (NAME, intersection)
+    )
     np.testing.assert_array_equal(named.labels_, given.labels_)
     np.testing.assert_array_equal(named.predict(rows), given.predict(rows))
     assert named.inertia_ == given.inertia_
@@ -62,7 +64,9 @@ def test_it_is_the_callable_by_its_name(estimator: Any) -> None:
 
 def test_any_engine_gives_the_same_bits(client: Any) -> None:
     here, there = (
-        dc.MiniBatchKernelKMeans(2, kernel=NAME, random_state=0, engine=engine).fit(histograms())
+        dc.MiniBatchKernelKMeans(2, kernel=NAME, max_iter=20, random_state=0, engine=engine).fit(
+            histograms()
+        )
         for engine in ("local", client)
     )
     np.testing.assert_array_equal(here.labels_, np.asarray(there.labels_))
