@@ -106,6 +106,11 @@ class RowDataset(ABC):
     def fetch(self, start: int, stop: int) -> Any:
         """Return rows `start` to `stop`: an array (stop - start, d), or `SparseRows`."""
 
+    @property
+    def whole(self) -> RowDataset:
+        """The dataset of which these rows are a part."""
+        return self
+
     @abstractmethod
     def to_scratch(self, folder: str) -> RowDataset:
         """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""

@@ -14,7 +14,7 @@ from daskcluster.data.partitions import READ_BYTES, group_by_bytes, spans_by_byt
 from daskcluster.errors import InvalidDataError
 from daskcluster.kernels.sparse import first_fault
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
-from daskcluster.typing import Range
+from daskcluster.typing import Dataset, Range
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -105,6 +105,12 @@ class SparseDataset(RowDataset):
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {self.n_entries} stored values)"
+
+
+def sparse_source(dataset: Dataset) -> SparseDataset | None:
+    """Return the dataset of CSR rows that `dataset` is, or is a part of; None for dense rows."""
+    whole = dataset.whole if isinstance(dataset, RowDataset) else dataset
+    return whole if isinstance(whole, SparseDataset) else None
 
 
 def bytes_before(indptr: np.ndarray, entry_bytes: int, rows: np.ndarray) -> np.ndarray:

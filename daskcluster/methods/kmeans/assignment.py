@@ -11,7 +11,7 @@ import numpy as np
 from daskcluster.chunkwise.assign import ASSIGN, AssignParams
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import KMeansStatistics, StatefulReduction
-from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.sparse import sparse_source
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     BoundedParams,
@@ -275,16 +275,16 @@ class BoundedAssignment:
 
 def most_entries(rows: ScaledPlacement) -> int:
     """Return the most values that a sparse row stores; 0 for dense rows."""
-    dataset = rows.placement.dataset
-    return dataset.most_entries if isinstance(dataset, SparseDataset) else 0
+    source = sparse_source(rows.placement.dataset)
+    return 0 if source is None else source.most_entries
 
 
 def filled(rows: ScaledPlacement) -> float:
     """Return the share of their features that rows store; 1 for dense rows."""
-    dataset = rows.placement.dataset
-    if not isinstance(dataset, SparseDataset):
+    source = sparse_source(rows.placement.dataset)
+    if source is None:
         return 1.0
-    return dataset.n_entries / max(1, dataset.n_rows * dataset.n_features)
+    return source.n_entries / max(1, source.n_rows * source.n_features)
 
 
 def is_at_hand(rows: ScaledPlacement) -> bool:

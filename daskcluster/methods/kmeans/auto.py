@@ -15,7 +15,7 @@ import numpy as np
 
 from daskcluster.chunkwise.pruned import cost_share, may_pay
 from daskcluster.chunkwise.statistics import StatefulReduction
-from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.sparse import sparse_source
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.kernels.jit import tile_name
 from daskcluster.kernels.tile import group_size
@@ -242,9 +242,9 @@ class AutoAssignment:
         k, d = centres.shape
         slowness = tile_slowness(centres.dtype, tile_name())
         group = group_size(k, centres.dtype)
-        dataset = self._rows.placement.dataset
-        if isinstance(dataset, SparseDataset):
-            entries = dataset.n_entries / max(1, dataset.n_rows)
+        source = sparse_source(self._rows.placement.dataset)
+        if source is not None:
+            entries = source.n_entries / max(1, source.n_rows)
             item = centres.itemsize + INDEX_DTYPE.itemsize
             row_bytes = int(entries * item) + 8
             return SparseShape(d, k, row_bytes, group, self._reads, slowness, entries=entries)
@@ -310,7 +310,7 @@ def _sample(rows: ScaledPlacement, most: int) -> list[Rows]:
     else:
         starts = np.linspace(0, n - run, _RUNS).astype(np.int64).tolist()
         spans = [(start, start + run) for start in starts]
-    if isinstance(dataset, SparseDataset):
+    if sparse_source(dataset) is not None:
         return [dataset.load(span).rows for span in spans]  # `take` would fill them up with zeros
     found = rows.placement.take(np.concatenate([np.arange(*span) for span in spans]))
     return list(np.split(found, len(spans)))

@@ -73,6 +73,10 @@ class NestedBatchDataset(RowDataset):
     # -- facts -----------------------------------------------------------------------------
 
     @property
+    def whole(self) -> RowDataset:
+        return self.base.whole
+
+    @property
     def source(self) -> str:
         return f"{self.n_rows} rows of {self.base.source}"
 

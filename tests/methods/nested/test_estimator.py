@@ -477,6 +477,16 @@ def test_sparse_rows_are_the_same_rows_and_have_bounds(bounds):
         assert computed < all_of_them
 
 
+@pytest.mark.parametrize("bounds", ["auto", "hamerly"])
+def test_sparse_batches_that_stay_where_they_are_have_bounds(bounds, monkeypatch):
+    monkeypatch.setattr("daskcluster.methods.nested.fit.HOME_BYTES", 0)
+    monkeypatch.setattr("daskcluster.methods.kmeans.auto._SMALL", 0.0)
+    X = np.where(np.random.default_rng(0).random((2500, 20)) < 0.1, blobs(2500, 20), 0.0)
+    rows = sparse.csr_array(X)
+    plain = fit(rows, init=X[:5], bounds=False, tol=0)
+    same(fit(rows, init=X[:5], bounds=bounds, tol=0), plain)
+
+
 def test_cosine_keeps_centres_of_length_one():
     X = np.abs(blobs(2000)) + 0.1
     model = fit(X, metric="cosine", bounds="hamerly")

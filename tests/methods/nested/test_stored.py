@@ -10,6 +10,7 @@ import zarr
 from scipy import sparse
 
 from daskcluster.data.open import open_dataset
+from daskcluster.data.sparse import sparse_source
 from daskcluster.methods.nested.gathered import GatheredBatches, NestedOrder
 from daskcluster.methods.nested.stored import NestedBatchDataset
 from daskcluster.randomness import Key
@@ -127,7 +128,9 @@ def test_reading_counts_what_the_base_reads(tmp_path):
 def test_sparse_rows_stay_sparse():
     X = sparse.random_array((N, 40), density=0.05, format="csr", rng=np.random.default_rng(1))
     order = NestedOrder(N, KEY)
-    nested_batch = NestedBatchDataset(open_dataset(X), order, 0, order.limit(700))
+    base = open_dataset(X)
+    nested_batch = NestedBatchDataset(base, order, 0, order.limit(700))
+    assert sparse_source(nested_batch) is base
     chunk = nested_batch.load((0, 700))
     which = order.within(0, N, 0, order.limit(700))
     np.testing.assert_array_equal(chunk.rows.toarray(), X.toarray()[which])
