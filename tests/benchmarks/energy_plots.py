@@ -15,6 +15,7 @@ from tests.benchmarks.harness.plots import canvas_of, legend, save, why_not
 COLOURS = {
     "lloyd": "#999999",
     "yinyang": "#009e73",
+    "hamerly": "#009e73",
     "mbatch": "#e69f00",
     "nmbatch": "#0072b2",
     "scikit-learn": "#cc79a7",

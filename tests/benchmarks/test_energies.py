@@ -278,7 +278,9 @@ def test_programs_of_figure_2_share_their_start(blobs: Rows, tmp_path: Path, mon
     sparse = replace(blobs, rows=csr_array(blobs.rows), validation=csr_array(blobs.validation))
     settings = Settings(quick=True, seeds=1, threads=1, scratch=tmp_path / "sparse")
     found = figure2.compete(sparse, settings)
-    assert list(found) == ["lloyd", "mbatch", "nmbatch"]
+    assert list(found) == ["lloyd", "hamerly", "mbatch", "nmbatch"]
+    assert found["hamerly"][0].digest == found["lloyd"][0].digest
+    assert found["hamerly"][0].distances[-1] < found["lloyd"][0].distances[-1]
     assert found["lloyd"][0].end == pytest.approx(runs["lloyd"][0].end, rel=1e-3)
 
 

@@ -41,7 +41,7 @@ def as_low_as_lloyd() -> Finding:
     table = _figure2()
     ends = {name: [table.cell(name, "end", nth=at) for at in (3, 0)] for name in SETS}
     said = {
-        name: " against ".join(one.split(" ±")[0] + " %" for one in two)
+        name: " against ".join(f"{100 * share(one):.2f} %" for one in two)
         for name, two in ends.items()
     }
     return Finding(
