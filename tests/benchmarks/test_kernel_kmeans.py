@@ -65,6 +65,25 @@ def test_sets_run_and_what_is_finished_is_kept(
     assert [each.markdown() for each in again] == [each.markdown() for each in found]
 
 
+@pytest.mark.parametrize("rate", programs.RATES)
+def test_plain_mini_batches_make_the_same_number_of_steps(rate: str) -> None:
+    import daskcluster as dc
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 1000)
+    X = (rng.normal(size=(4, 3))[y] * 3 + rng.normal(size=(1000, 3))).astype(np.float32)
+    one = problems.Problem("blobs", X, y, {"gamma": 1.0})
+    program = programs.Program(programs.PLAIN, 100, 0, rate, steps=30)
+    found = programs.fitted(one, program, 5, 1)
+    model = dc.MiniBatchKMeans(
+        4, batch_size=100, learning_rate=rate, max_iter=3, max_no_improvement=None,
+        reassignment_ratio=0, random_state=5,
+    ).fit(X)  # fmt: skip
+    assert found.steps == model.n_steps_ == 30
+    assert found.ari == dc.metrics.adjusted_rand_index(y, np.asarray(model.labels_))
+    assert programs.fitted(one, replace(program, steps=27), 5, 1).steps == 27
+
+
 def test_an_unknown_set_is_refused() -> None:
     with pytest.raises(ValueError, match="expected one of pendigits"):
         kernel_kmeans.run(Settings(sets=("letters",)))

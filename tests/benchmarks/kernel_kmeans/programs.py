@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,7 @@ def cells(one: Problem, *, quick: bool = False) -> list[Program]:
 
 
 def estimator(one: Problem, program: Program, seed: int, threads: int) -> Any:
-    """Return the estimator of a program, not fitted."""
+    """Return the estimator of a program, not fitted; of `PLAIN`, one that only chooses first centres."""
     import daskcluster as dc
 
     engine = {"engine": dc.LocalEngine(threads), "random_state": seed}
@@ -105,10 +105,7 @@ def estimator(one: Problem, program: Program, seed: int, threads: int) -> Any:
         return dc.KernelKMeans(one.k, **one.parameters, **engine, max_iter=program.steps)
     both = {"batch_size": program.batch, "learning_rate": program.rate, **engine}
     if program.kind == PLAIN:
-        passes = max(1, program.steps * program.batch // len(one.X))
-        return dc.MiniBatchKMeans(
-            one.k, **both, max_iter=passes, max_no_improvement=None, reassignment_ratio=0
-        )
+        return dc.MiniBatchKMeans(one.k, **both, max_iter=0)
     tau = program.tau or None
     return dc.MiniBatchKernelKMeans(
         one.k, **one.parameters, **both, max_iter=program.steps, truncation=tau
@@ -120,8 +117,12 @@ def warm_up(one: Problem, listed: Sequence[Program], threads: int) -> None:
     few = min(1100, len(one.X))
     for kind in dict.fromkeys(program.kind for program in listed):
         program = next(each for each in listed if each.kind == kind)
+        if kind == PLAIN:
+            fewer = replace(one, X=one.X[:few], y=one.y[:few])
+            plain_fit(fewer, replace(program, steps=2), 0, threads)
+            continue
         model = estimator(one, program, 0, threads).set_params(max_iter=2)
-        if kind != PLAIN and one.kernel != "rbf":
+        if one.kernel != "rbf":
             quietly(model, np.ascontiguousarray(one.rows[:few, :few]))
         else:
             quietly(model, one.X[:few])
@@ -129,19 +130,50 @@ def warm_up(one: Problem, listed: Sequence[Program], threads: int) -> None:
 
 def fitted(one: Problem, program: Program, seed: int, threads: int) -> Fitted:
     """Fit, and compare the labels with the true labels."""
+    if program.kind == PLAIN:
+        return plain_fit(one, program, seed, threads)
+    model = estimator(one, program, seed, threads)
+    began = time.perf_counter()
+    quietly(model, one.rows)
+    whole = time.perf_counter() - began
+    loop, gram = (
+        float(sum(record.get(name, 0.0) for record in model.history_))
+        for name in ("seconds", "gram_seconds")
+    )
+    steps = int(getattr(model, "n_steps_", model.n_iter_))
+    return Fitted(*_agreement(one, model.labels_), steps, loop, gram, whole)
+
+
+def plain_fit(one: Problem, program: Program, seed: int, threads: int) -> Fitted:
+    """Make the steps of plain mini-batches one by one, because `fit` makes those of whole passes only.
+
+    First centres, batches and steps are those of ``MiniBatchKMeans.fit`` without early stopping and
+    reassignment.
+    """
+    import daskcluster as dc
+    from daskcluster.methods.minibatch.batches import Batches
+    from daskcluster.methods.minibatch.chunkwise.batch import MiniBatchStepper, MovingCentres
+
+    began = time.perf_counter()
+    first = quietly(estimator(one, program, seed, threads), one.X).cluster_centers_
+    stepper = MiniBatchStepper(MovingCentres.start(first), program.rate, threads)
+    with Batches(dc.open_dataset(one.X), program.batch, seed) as batches, stepper.threads():
+        started = time.perf_counter()
+        for _ in range(program.steps):
+            stepper.step(batches.next())
+        loop = time.perf_counter() - started
+    last = dc.KMeans(one.k, init=stepper.state.centres, max_iter=0, engine=dc.LocalEngine(threads))
+    labels = quietly(last, one.X).labels_
+    whole = time.perf_counter() - began
+    return Fitted(*_agreement(one, labels), program.steps, loop, 0.0, whole)
+
+
+def _agreement(one: Problem, labels: Any) -> tuple[float, float]:
+    """Return ARI and NMI with the true labels."""
     from daskcluster.metrics import adjusted_rand_index, normalized_mutual_info
 
-    model = estimator(one, program, seed, threads)
-    rows = one.X if program.kind == PLAIN else one.rows
-    began = time.perf_counter()
-    quietly(model, rows)
-    whole = time.perf_counter() - began
-    records, labels = model.history_, np.asarray(model.labels_)
-    return Fitted(
-        float(adjusted_rand_index(one.y, labels)),
-        float(normalized_mutual_info(one.y, labels)),
-        int(getattr(model, "n_steps_", model.n_iter_)),
-        float(sum(record["seconds"] for record in records)),
-        float(sum(record.get("gram_seconds", 0.0) for record in records)),
-        whole,
+    found = np.asarray(labels)
+    return (
+        float(adjusted_rand_index(one.y, found)),
+        float(normalized_mutual_info(one.y, found)),
     )
