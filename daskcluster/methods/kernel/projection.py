@@ -23,43 +23,31 @@ _HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
 
 
 def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
-    """Return the projected cost of a `MiniBatchKernelKMeans` fit; `flop` is that of the last pass."""
-    k, max_iter = (int(parameters[name]) for name in ("n_clusters", "max_iter"))
+    """Return the projected cost of a `MiniBatchKernelKMeans` fit; `flop` is that of the last pass.
+
+    With a graph, the rows are read once more, and steps are passes by their batches alone.
+    """
+    n, k, max_iter = dataset.n_rows, *(int(parameters[name]) for name in ("n_clusters", "max_iter"))
     check_enough_rows(dataset, k)
     restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
-    b, tau = rows_per_step(dataset.n_rows, parameters), parameters["truncation"]
-    per_step, points = 0, k * (int(tau or 0) + b)
-    if not tau:
-        per_step, points = 1, k + max_iter * b
-    points = points if parameters["replacement"] else min(points, k * dataset.n_rows)
-    if parameters["kernel"] in GRAPHS:
-        return _plan_graph(dataset, parameters, restarts, min(points, k * dataset.n_rows))
+    b, tau = rows_per_step(n, parameters), int(parameters["truncation"] or 0)
+    is_graph, first = parameters["kernel"] in GRAPHS, first_passes(parameters)
+    points = k * (tau + b) if tau else k + max_iter * b
+    if is_graph or not parameters["replacement"]:
+        points = min(points, k * n)
+    per_start = -(-max_iter * b // n) + 2
+    if not (tau or is_graph):  # products with all rows, per step
+        per_start += max_iter + 1
     return Plan(
         seeding=str(parameters["init"]),
-        passes_seeding=first_passes(parameters),
+        passes_seeding=first,
         restarts=restarts,
-        passes_at_most=first_passes(parameters)
-        + restarts * (-(-max_iter * b // dataset.n_rows) + per_step * (max_iter + 1) + 2),
-        footprint=minibatch_footprint(dataset, k, points, truncated=bool(tau)),
-        flop=pass_flop(dataset, points),
-        commit_bytes=(16 * points + (0 if tau else 8 * dataset.n_rows * k)) * min(restarts, 2),
-    )
-
-
-def _plan_graph(
-    dataset: Dataset, parameters: Mapping[str, Any], restarts: int, points: int
-) -> Plan:
-    """Return the cost with a graph: the rows are read once, and steps are passes only by their batches."""
-    rows, n = rows_per_step(dataset.n_rows, parameters), dataset.n_rows
-    passes = 2 + restarts * (-(-int(parameters["max_iter"]) * rows // n) + 2)
-    return Plan(
-        seeding=str(parameters["init"]),
-        passes_seeding=first_passes(parameters),
-        restarts=restarts,
-        passes_at_most=passes,
-        footprint=graph_footprint(dataset, parameters),
-        flop=pass_flop(dataset, n),
-        commit_bytes=16 * points * min(restarts, 2),
+        passes_at_most=first + is_graph + restarts * per_start,
+        footprint=graph_footprint(dataset, parameters)
+        if is_graph
+        else minibatch_footprint(dataset, k, points, truncated=bool(tau)),
+        flop=pass_flop(dataset, n if is_graph else points),
+        commit_bytes=(16 * points + (0 if tau or is_graph else 8 * n * k)) * min(restarts, 2),
     )
 
 
