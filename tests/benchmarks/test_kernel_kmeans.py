@@ -7,25 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.linalg import expm
 
 from tests.benchmarks import bench_kernel_rows, kernel_kmeans
 from tests.benchmarks.harness.parts import Figure, Table
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.kernel_kmeans import problems, programs
+from tests.reference import kernel_kmeans as reference
 
 
 def test_matrices_of_graphs_are_exact() -> None:
-    import daskcluster as dc
-    from daskcluster.methods.kernel.graph import neighbour_graph
-
     X = np.random.default_rng(0).normal(size=(150, 3))
-    A = neighbour_graph(dc.open_dataset(X), 8).adjacency.toarray()
-    degrees = A.sum(axis=1)
-    scaled = A / np.sqrt(degrees[:, None] * degrees)
-    wanted = expm(-24.0 * (np.eye(150) - scaled))
-    np.testing.assert_allclose(problems.graph_matrix(X, 8, 24.0), wanted, atol=1e-7)
-    knn = A / degrees[:, None] / degrees
+    heat, knn = reference.heat(X, 24.0, n_neighbors=8), reference.knn(X, n_neighbors=8)
+    np.testing.assert_allclose(problems.graph_matrix(X, 8, 24.0), heat, atol=1e-7)
     np.testing.assert_allclose(problems.graph_matrix(X, 8, None), knn, atol=1e-7)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.linalg import expm
 
 import daskcluster as dc
+from tests.reference import kernel_kmeans as reference
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,10 @@ class Problem:
     @property
     def matrix(self) -> np.ndarray:
         """The kernel by its definition."""
-        rows = self.rows.astype(np.float64)
-        squares = ((rows[:, None] - rows) ** 2).sum(axis=2)
-        radii = np.sort(squares, axis=1)[:, self.graph["n_neighbors"] - 1]
-        near = squares <= radii[:, None]
-        adjacency = (near | near.T).astype(np.float64)
-        degrees = adjacency.sum(axis=1)
+        rows, n_neighbors = self.rows.astype(np.float64), self.graph["n_neighbors"]
         if self.graph["kernel"] == "knn":
-            return adjacency / degrees[:, None] / degrees
-        scaled = adjacency / np.sqrt(degrees[:, None] * degrees)
-        return np.asarray(expm(-self.graph["heat_time"] * (np.eye(len(rows)) - scaled)))
+            return np.asarray(reference.knn(rows, n_neighbors))
+        return np.asarray(reference.heat(rows, self.graph["heat_time"], n_neighbors))
 
 
 @st.composite

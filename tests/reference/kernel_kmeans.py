@@ -7,6 +7,7 @@ made anew in every step from all steps so far (section 4.1); and full-batch kern
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import expm
 
 
 def gram(X, Y, kernel="rbf", gamma=1.0, degree=3, coef0=1.0):
@@ -22,6 +23,27 @@ def gram(X, Y, kernel="rbf", gamma=1.0, degree=3, coef0=1.0):
     if kernel == "polynomial":
         return (gamma * X @ Y.T + coef0) ** degree
     return X @ Y.T
+
+
+def graph(X, n_neighbors=10):
+    """Adjacency and degrees: neighbours are those within the distance of the g-th nearest of either."""
+    squares = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+    radii = np.sort(squares, axis=1)[:, n_neighbors - 1]
+    adjacency = (squares <= np.maximum(radii[:, None], radii)).astype(float)
+    return adjacency, adjacency.sum(axis=1)
+
+
+def knn(X, n_neighbors=10):
+    """D^-1 A D^-1 of the graph."""
+    adjacency, degrees = graph(X, n_neighbors)
+    return adjacency / degrees[:, None] / degrees
+
+
+def heat(X, t=1.0, n_neighbors=10):
+    """exp(-t L), L the normalized Laplacian of the graph."""
+    adjacency, degrees = graph(X, n_neighbors)
+    scaled = adjacency / np.sqrt(degrees[:, None] * degrees)
+    return expm(-t * (np.eye(len(X)) - scaled))
 
 
 def sqdist(K, coefficients):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import zarr
 from scipy import sparse
-from scipy.linalg import expm
 from sklearn.utils.estimator_checks import check_estimator
 
 import daskcluster as dc
@@ -120,26 +119,7 @@ def test_an_empty_cluster_keeps_its_centre():
 # -- graphs -----------------------------------------------------------------------------------------
 
 
-def graph(X, n_neighbors=10):
-    """Neighbours are those within the distance of the g-th nearest of either."""
-    squares = ((X[:, None] - X[None]) ** 2).sum(axis=2)
-    radii = np.sort(squares, axis=1)[:, n_neighbors - 1]
-    adjacency = (squares <= np.maximum(radii[:, None], radii)).astype(float)
-    return adjacency, adjacency.sum(axis=1)
-
-
-def knn(X):
-    adjacency, degrees = graph(X)
-    return adjacency / degrees[:, None] / degrees
-
-
-def heat(X, t=1.0):
-    adjacency, degrees = graph(X)
-    scaled = adjacency / np.sqrt(degrees[:, None] * degrees)
-    return expm(-t * (np.eye(len(X)) - scaled))
-
-
-@pytest.mark.parametrize(("kernel", "matrix"), [("knn", knn), ("heat", heat)])
+@pytest.mark.parametrize(("kernel", "matrix"), [("knn", reference.knn), ("heat", reference.heat)])
 def test_graphs_give_the_same_clusters_as_their_matrix(kernel, matrix):
     X = counts()
     model = fitted(X, kernel=kernel)
@@ -153,9 +133,9 @@ def test_graphs_give_the_same_clusters_as_their_matrix(kernel, matrix):
 @pytest.mark.parametrize("t", [0.3, 1.0, 40.0, 200.0, 2000.0])
 def test_the_heat_kernel_is_the_exponential(t):
     X = counts(120)
-    gram = gram_graph.GraphGram(sparse.csr_array(graph(X)[0]), t)
-    np.testing.assert_allclose(gram.columns(np.arange(120)), heat(X, t), atol=1e-11)
-    np.testing.assert_allclose(gram.diagonal(), np.diag(heat(X, t)), atol=1e-11)
+    gram = gram_graph.GraphGram(sparse.csr_array(reference.graph(X)[0]), t)
+    np.testing.assert_allclose(gram.columns(np.arange(120)), reference.heat(X, t), atol=1e-11)
+    np.testing.assert_allclose(gram.diagonal(), np.diag(reference.heat(X, t)), atol=1e-11)
 
 
 def test_the_diagonal_of_a_large_heat_kernel_is_an_estimate(monkeypatch):
@@ -171,7 +151,7 @@ def test_the_diagonal_of_a_large_heat_kernel_is_an_estimate(monkeypatch):
 
 def extended(X, Z, t=None):
     """K of rows Z and the rows of the fit X by definition, with full n x n matrices."""
-    adjacency, degrees = graph(X)
+    adjacency, degrees = reference.graph(X)
     radii = np.sort(((X[:, None] - X[None]) ** 2).sum(axis=2), axis=1)[:, 9]
     squares = ((Z[:, None] - X[None]) ** 2).sum(axis=2)
     own = np.sort(squares, axis=1)[:, 9]
@@ -196,7 +176,7 @@ def test_new_rows_join_the_graph_by_their_own_edges(kernel, t):
     model = fitted(X, kernel=kernel, heat_time=t or 1.0, init=np.array([3, 60, 122, 201]))
     made = np.zeros((4, len(X)))
     np.add.at(made, (model.support_clusters_, model.support_), model.support_coefficients_)
-    K = knn(X) if t is None else heat(X, t)
+    K = reference.knn(X) if t is None else reference.heat(X, t)
     norms = np.einsum("jn,nm,jm->j", made, K, made)
     wanted = (norms - 2.0 * extended(X, Z, t) @ made.T).argmin(axis=1)
     np.testing.assert_array_equal(model.predict(Z), wanted)

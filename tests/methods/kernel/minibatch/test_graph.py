@@ -17,10 +17,9 @@ from daskcluster.methods.kernel import graph as gram_graph
 from daskcluster.methods.kernel.graph_fit import graph_footprint
 from daskcluster.methods.kernel.projection import plan_minibatch_fit
 from tests.methods.kernel.minibatch.test_estimator import counts, fitted, same
-from tests.methods.kernel.test_estimator import heat, knn
 from tests.reference import kernel_kmeans as reference
 
-MATRICES = {"knn": knn, "heat": heat}
+MATRICES = {"knn": reference.knn, "heat": reference.heat}
 OPTIONS: dict[str, dict[str, Any]] = {
     "windows": {},
     "cut": {"truncation": 20, "cut_batches": True},
