@@ -33,7 +33,7 @@ _LEAST_PROBED, _LEAST_SHARE = 0.3, 0.5
 """Centres whose axes hold less of their squared lengths have no structure to use: first of the few axes of
 a probe, which costs little, and then of all axes."""
 
-_ORDERED_AXES = 24
+ORDERED_AXES = 24
 """Axes along which centres are ordered."""
 
 _PROJECTED_AT_ONCE = 64
@@ -197,7 +197,7 @@ def close_together(heads: np.ndarray, size: int) -> np.ndarray:
     [0, 2, 3, 1]
     """
     order = np.arange(len(heads))
-    _halve(np.ascontiguousarray(heads[:, :_ORDERED_AXES]), size, order)
+    _halve(np.ascontiguousarray(heads[:, :ORDERED_AXES]), size, order)
     return order
 
 

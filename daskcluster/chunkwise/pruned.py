@@ -32,9 +32,24 @@ from daskcluster.kernels import tile
 from daskcluster.kernels.candidates import UNDECIDED, errors_of
 from daskcluster.kernels.dot_product import best_dot
 from daskcluster.kernels.panels import Panels, common_offset
-from daskcluster.kernels.projected_centres import Projection
-from daskcluster.kernels.pruned_search import PrunedCentres, nearest_pruned, nearest_two_pruned
-from daskcluster.kernels.quantized_centres import first_terms, quantize_centres
+from daskcluster.kernels.projected_centres import (
+    Projection,
+    project_points,
+    shifted_blocks,
+    squared_lengths,
+)
+from daskcluster.kernels.pruned_search import (
+    PrunedCentres,
+    bound_groups_pruned,
+    nearest_pruned,
+    nearest_two_pruned,
+)
+from daskcluster.kernels.quantized_centres import (
+    RowRange,
+    first_terms,
+    quantize_centres,
+    range_of_rows,
+)
 
 _LEAST_CENTRES, _LEAST_SCORES = 128, 1 << 14
 """With fewer centres, or products for a row, the search of all centres is over before any bound pays."""
@@ -88,6 +103,101 @@ class PrunedSearch:
         return left
 
 
+@dataclass(frozen=True)
+class FixedSearch:
+    """What a search by bounds takes from a sample of rows, so that its bounds are the same everywhere.
+
+    Attributes
+    ----------
+    share : float
+        Cost as a share of that of all centres.
+    axes : ndarray of shape (d, m), or None
+    features : RowRange
+    heads : RowRange or None
+        That of coordinates on the axes.
+    """
+
+    share: float
+    axes: np.ndarray | None
+    features: RowRange
+    heads: RowRange | None
+
+
+def fixed_search(centres: np.ndarray, rows: np.ndarray) -> FixedSearch | None:
+    """Return the search by bounds that is cheapest for rows like these; None if none pays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> centres = np.random.default_rng(0).normal(size=(60, 60)).astype(np.float32)
+    >>> fixed_search(centres, centres) is None  # too few centres
+    True
+    """
+    if not may_pay(centres):
+        return None
+    offset = common_offset(centres)
+    with _one_blas_thread():
+        plan = _plan(centres, rows, offset)
+        if plan is None:
+            return None
+        some, heads, axes = every_so_many(rows, LEVELLED_ROWS), None, None
+        if plan.projection is not None:
+            axes, few = plan.projection.axes, every_so_many(rows, _PROJECTED_ROWS)
+            heads = range_of_rows(few, centres, offset, plan.projection)
+        return FixedSearch(plan.share, axes, range_of_rows(some, centres, offset, None), heads)
+
+
+class GroupSearch:
+    """The search by bounds that also bounds the distances to groups of centres.
+
+    Shared by the threads of a task. Centres are packed on first use.
+
+    Parameters
+    ----------
+    search : FixedSearch
+    centres : ndarray of shape (k, d), float32 or float64, C-contiguous
+    groups : tuple of ndarray of int
+        Centres of each group; all groups but the last have the same size.
+    """
+
+    def __init__(
+        self, search: FixedSearch, centres: np.ndarray, groups: tuple[np.ndarray, ...]
+    ) -> None:
+        self.share = search.share
+        self.size, self.n_groups = len(groups[0]), len(groups)
+        self._search, self._centres, self._groups = search, centres, groups
+        self._lock, self._packed = threading.Lock(), list[PrunedCentres | None]()
+
+    def bound(self, rows: np.ndarray, labels: np.ndarray, lower: np.ndarray) -> bool:
+        """Label and bound rows, see `bound_groups_pruned`; return False if centres have no levels."""
+        with self._lock:
+            if not self._packed:
+                self._packed.append(self._pack())
+        packed = self._packed[0]
+        if packed is None:
+            return False
+        most = len(self._centres) // MOST_LEFT
+        bound_groups_pruned(rows, packed, most, labels, self.size, lower)
+        return True
+
+    def _pack(self) -> PrunedCentres | None:
+        centres, search = self._centres, self._search
+        panels = tile.pack(centres, tile=tile.working_tile(len(centres), centres.dtype))
+        dot, projection = best_dot(panels.tile.name), None
+        # On another processor than the one that formed the groups, they may not be whole panels.
+        if not dot or self.size % panels.tile.height:
+            return None
+        with _one_blas_thread():
+            if search.axes is not None:
+                heads = project_points(centres, search.axes, panels.offset)
+                squares = np.empty(len(centres))
+                for part, shifted in shifted_blocks(centres, panels.offset):
+                    squared_lengths(shifted, squares[part])
+                projection = Projection(search.axes, heads, squares)
+            order = np.concatenate(self._groups)
+            return _pack(centres, panels, (search.features, search.heads), dot, projection, order)
+
+
 def pruned_search(centres: np.ndarray, panels: Panels, rows: np.ndarray) -> PrunedSearch | None:
     """Return the search by bounds that is cheapest for rows like these; None if none pays.
 
@@ -106,23 +216,6 @@ def pruned_search(centres: np.ndarray, panels: Panels, rows: np.ndarray) -> Prun
         plan = _plan(centres, rows, panels.offset)
         packed = None if plan is None else plan.pack(centres, panels, rows)
     return None if packed is None else PrunedSearch(packed)
-
-
-def cost_share(centres: np.ndarray, rows: np.ndarray) -> float:
-    """Return the cost of the search that suits such rows, as a share of that of all centres; at most 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> centres = np.random.default_rng(0).normal(size=(60, 60)).astype(np.float32)
-    >>> cost_share(centres, centres)  # too few centres
-    1.0
-    """
-    if not may_pay(centres):
-        return 1.0
-    with _one_blas_thread():
-        plan = _plan(centres, rows, common_offset(centres))
-    return 1.0 if plan is None else plan.share
 
 
 def may_pay(centres: np.ndarray) -> bool:
@@ -176,16 +269,29 @@ class _Plan:
 
     def pack(self, centres: np.ndarray, panels: Panels, rows: np.ndarray) -> PrunedCentres | None:
         """Return the centres packed for it."""
-        some, heads, order = every_so_many(rows, LEVELLED_ROWS), None, self.order
-        if self.projection is not None:
-            few = every_so_many(rows, _PROJECTED_ROWS)
-            heads = quantize_centres(centres, panels, few, self.dot, self.projection, order)
-        features = quantize_centres(
-            centres, panels, some, self.dot, order=order, in_lines=heads is not None
-        )
-        if features is None or (heads is None) != (self.projection is None):
-            return None
-        return PrunedCentres(centres, panels.offset, first_terms(panels), features, heads, order)
+        ranges = every_so_many(rows, LEVELLED_ROWS), every_so_many(rows, _PROJECTED_ROWS)
+        return _pack(centres, panels, ranges, self.dot, self.projection, self.order)
+
+
+def _pack(
+    centres: np.ndarray,
+    panels: Panels,
+    ranges: tuple[np.ndarray | RowRange, np.ndarray | RowRange | None],
+    dot: int,
+    projection: Projection | None,
+    order: np.ndarray | None,
+) -> PrunedCentres | None:
+    """Return packed centres; `ranges` are those of features and of coordinates, or rows for each."""
+    heads = None
+    if projection is not None:
+        assert ranges[1] is not None
+        heads = quantize_centres(centres, panels, ranges[1], dot, projection, order)
+    features = quantize_centres(
+        centres, panels, ranges[0], dot, order=order, in_lines=heads is not None
+    )
+    if features is None or (heads is None) != (projection is None):
+        return None
+    return PrunedCentres(centres, panels.offset, first_terms(panels), features, heads, order)
 
 
 def _plan(centres: np.ndarray, rows: np.ndarray, offset: np.ndarray) -> _Plan | None:

@@ -27,6 +27,7 @@ from daskcluster.kernels.candidates import (
     label_two,
     measure,
 )
+from daskcluster.kernels.group_bounds import bound_groups, group_maxima
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panel_maxima import (
     WINNERS,
@@ -51,6 +52,8 @@ _GROUP_BYTES = 192 << 10
 """Bytes of the panels that one block after the other is scored against."""
 
 _INT_BYTES = 4
+
+_NO_GROUPS = 0, np.empty((0, 0), np.float32)
 
 _QUEUE = 64
 """Centres that wait for the next bound, or to be measured, while their memory is fetched."""
@@ -155,19 +158,8 @@ def _settle(flat, begin, centres, d, place, fine, maxima, base, state, queue, li
                     waiting += 1
         if waiting > _QUEUE or turn < 0:
             measure(
-                flat,
-                begin,
-                centres,
-                d,
-                fine,
-                order,
-                queue,
-                waiting,
-                state,
-                (top, most),
-                dot,
-                counts,
-            )
+                flat, begin, centres, d, fine, order, queue, waiting, state, (top, most), dot, counts
+            )  # fmt: skip
             waiting = 0
     measure(flat, begin, centres, d, fine, order, queue, waiting, state, (top, most), dot, counts)
 
@@ -182,9 +174,10 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int, keep: int) -> Any:
     vectors, width, _, height, _ = shape
     block = vectors * width
 
-    def search(rows, arrays, fine, coarse, axes, most, blocks, group, out, counts):  # type: ignore[no-untyped-def]
+    def search(rows, arrays, fine, coarse, axes, most, blocks, group, out, groups, counts):  # type: ignore[no-untyped-def]
         # OUT: out: labels (n,), UNDECIDED where the search gives up, and second (n,) and scores (n, 2) of
-        # the nearest two, or empty; counts: see `nearest_pruned`.
+        # the nearest two, or empty; groups: (lower (n, g), lane of each centre, panels of a group), see
+        # `bound_groups_pruned`; counts: see `nearest_pruned`.
         # `fine` and `coarse` are (bounds, mean, features, levels, errors): lines of features and panels of
         # coordinates on `axes`, or twice panels of features.
         (n, d), (table, offset, first, order), projected = rows.shape, arrays, axes.size > 0
@@ -213,6 +206,8 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int, keep: int) -> Any:
         winners = np.empty((keep, block), np.int64)
         winner = np.empty(WINNERS * block, np.int32)
         close, distances = np.empty((block, MOST_CLOSE), np.int64), np.empty((block, MOST_CLOSE))
+        lower, place_of, per_group = groups
+        tops = np.empty(lower.shape[1] * block, bounds.dtype)
         for start in range(0, n, blocks * block):
             here = min(blocks, -(-(n - start) // block))
             for b in range(here):
@@ -243,6 +238,8 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int, keep: int) -> Any:
                 )  # fmt: skip
                 begin, count = first_row(start + b * block, block, n), min(block, n)
                 place = scored, b * n_heads * block, bounds, n_heads, scratch
+                if lower.size > 0:
+                    group_maxima(maxima, b * n_panels * block, n_panels, per_group, block, tops)
                 _settle(
                     flat, begin, centres, d, place, (row_lines, lines, size), maxima,
                     b * n_panels * block, state, queue,
@@ -257,6 +254,11 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int, keep: int) -> Any:
                     label_rows(
                         flat, begin, count, centres, offset, first, d, state, errors.top, out[0], counts
                     )  # fmt: skip
+                    if lower.size > 0:
+                        bound_groups(
+                            place, begin, count, out[0], theirs, place_of, per_group, tops, lower,
+                            (height, n_panels, block, errors.top, dot),
+                        )  # fmt: skip
 
     return kernel(search)
 
@@ -296,6 +298,13 @@ class PrunedCentres:
         found[:k] = np.arange(k) if self.order is None else self.order
         return found
 
+    @cached_property
+    def place_of(self) -> np.ndarray:
+        """The lane of each centre."""
+        found = np.empty(len(self.centres), np.int64)
+        found[self.lanes[: len(found)]] = np.arange(len(found))
+        return found
+
 
 def nearest_pruned(
     X: np.ndarray, centres: PrunedCentres, most: int, labels: np.ndarray
@@ -321,6 +330,28 @@ def nearest_pruned(
     return _search(X, centres, most, (labels, labels[:0], nothing), 1)
 
 
+def bound_groups_pruned(
+    X: np.ndarray,
+    centres: PrunedCentres,
+    most: int,
+    labels: np.ndarray,
+    size: int,
+    lower: np.ndarray,
+) -> np.ndarray:
+    """Like `nearest_pruned`, and bound the distances to groups of centres by what rules them out.
+
+    Parameters
+    ----------
+    size : int
+        Centres of a group, whole panels of them, one group after the other in the order of the centres.
+    lower : ndarray of shape (n, g), float32
+        OUT. At most the distance to any centre of a group but the nearest of all, where `labels` is not
+        `UNDECIDED`.
+    """
+    nothing = np.empty((0, 2), centres.centres.dtype)
+    return _search(X, centres, most, (labels, labels[:0], nothing), 1, (size, lower))
+
+
 def nearest_two_pruned(
     X: np.ndarray,
     centres: PrunedCentres,
@@ -338,7 +369,12 @@ def nearest_two_pruned(
 
 
 def _search(
-    X: np.ndarray, centres: PrunedCentres, most: int, out: tuple[np.ndarray, ...], keep: int
+    X: np.ndarray,
+    centres: PrunedCentres,
+    most: int,
+    out: tuple[np.ndarray, ...],
+    keep: int,
+    groups: tuple[int, np.ndarray] = _NO_GROUPS,
 ) -> np.ndarray:
     counts, fine = np.zeros(4, np.int64), centres.features
     coarse = fine if centres.heads is None else centres.heads
@@ -349,6 +385,7 @@ def _search(
     pruned_kernel(tile, lanes_of(X.dtype), fine.dot, keep)(
         read_only(X), tuple(map(read_only, arrays)),
         fine.packed(), coarse.packed(), read_only(coarse.axes), int(most),
-        min(8, max(1, blocks)), max(1, group), out, counts,
+        min(8, max(1, blocks)), max(1, group), out,
+        (groups[1], read_only(centres.place_of), groups[0] // tile.height), counts,
     )  # fmt: skip
     return counts

@@ -36,6 +36,22 @@ ROUNDED = 1.0 + 1e-9
 """Covers the rounding of float64 sums."""
 
 
+class RowRange(NamedTuple):
+    """Where the coordinates of most rows are.
+
+    Attributes
+    ----------
+    low, high : float
+        About the mean of the centres.
+    rest : float
+        Half the length that a projection leaves of a typical row; 0 without one.
+    """
+
+    low: float
+    high: float
+    rest: float
+
+
 class Levels(NamedTuple):
     """How rows are quantized: coordinates about the mean of the centres are ``step * (level - zero)``.
 
@@ -121,7 +137,7 @@ class QuantizedCentres:
 def quantize_centres(
     centres: np.ndarray,
     panels: Panels,
-    rows: np.ndarray,
+    rows: np.ndarray | RowRange,
     dot: int,
     projection: Projection | None = None,
     order: np.ndarray | None = None,
@@ -135,9 +151,9 @@ def quantize_centres(
     centres : ndarray of shape (k, d), float32 or float64, C-contiguous
     panels : Panels
         The same centres.
-    rows : ndarray of shape (n, d), dtype of the centres
-        Rows whose coordinates are between the first and the last level, but for the farthest of them. What
-        lies beyond is clipped, which bounds take into account.
+    rows : ndarray of shape (n, d), dtype of the centres, or RowRange
+        Their coordinates are between the first and the last level, but for the farthest of them. What lies
+        beyond is clipped, which bounds take into account. Any range is valid.
     dot : int
     projection : Projection, optional
         Quantize coordinates on axes in place of features.
@@ -147,24 +163,19 @@ def quantize_centres(
         In lines, which are read one by one, in place of panels.
     """
     (k, d), asked, kind, tile = centres.shape, LEVELS[dot], centres.dtype, panels.tile
-    eps, about, rests = float(np.finfo(kind).eps), rows - panels.offset, np.zeros(k)
-    data, axes, slack, half = panels.data, np.empty((0, 0, 0), kind), Slack(0.0, 0.0), 0.0
+    eps, rests = float(np.finfo(kind).eps), np.zeros(k)
+    data, axes, slack, n = panels.data, np.empty((0, 0, 0), kind), Slack(0.0, 0.0), d
     if projection is not None:
-        heads = project_points(rows, projection.axes, panels.offset)
-        squares = np.square(about, dtype=np.float64).sum(axis=1) - np.square(
-            heads, dtype=np.float64
-        ).sum(axis=1)
-        half, about = 0.5 * math.sqrt(max(float(np.nanmedian(squares)), 0.0)), heads
+        n = projection.axes.shape[1]
         data = panels_of(projection.heads, np.zeros(k, kind), tile.height, 0.0)
         axes, slack = projection.pack(tile.height), projection.slack()
         rests = 0.5 * projection.rests(slack.square)
-    n = about.shape[1]
     quads = -(-n // QUAD)
     mean = np.zeros(quads * QUAD, kind)
-    points = centres if projection is None else projection.heads
-    mean[:n] = points[:: -(-k // _AVERAGED)].mean(axis=0, dtype=np.float64)
-    mean[:n] -= panels.offset if projection is None else 0.0
-    low, high = _range_of(about - mean[:n])
+    mean[:n] = _mean(centres, panels.offset, projection)
+    if not isinstance(rows, RowRange):
+        rows = range_of_rows(rows, centres, panels.offset, projection)
+    low, high, half = rows
     step_c = _extent(data, mean, k, n) / asked.centre
     step = (high - low) / (asked.row - 1)  # one level more than needed, so that 0 is one
     unit, most_rest = step * step_c, float(rests.max())
@@ -194,6 +205,30 @@ def quantize_centres(
     )  # fmt: skip
     tile = replace(tile, width=vector_width(np.dtype(np.int32), tile.name))
     return QuantizedCentres(bounds, mean, axes, levels, errors, dot, tile)
+
+
+def _mean(centres: np.ndarray, offset: np.ndarray, projection: Projection | None) -> np.ndarray:
+    """Return the mean of the centres' coordinates, or of many of them."""
+    points = centres if projection is None else projection.heads
+    mean = np.empty(points.shape[1], centres.dtype)
+    mean[:] = points[:: -(-len(points) // _AVERAGED)].mean(axis=0, dtype=np.float64)
+    mean -= offset if projection is None else 0.0
+    return mean
+
+
+def range_of_rows(
+    rows: np.ndarray, centres: np.ndarray, offset: np.ndarray, projection: Projection | None
+) -> RowRange:
+    """Return where the coordinates of most rows are, as `quantize_centres` takes it."""
+    about, half = rows - offset, 0.0
+    if projection is not None:
+        heads = project_points(rows, projection.axes, offset)
+        squares = np.square(about, dtype=np.float64).sum(axis=1) - np.square(
+            heads, dtype=np.float64
+        ).sum(axis=1)
+        half, about = 0.5 * math.sqrt(max(float(np.nanmedian(squares)), 0.0)), heads
+    low, high = _range_of(about - _mean(centres, offset, projection))
+    return RowRange(low, high, half)
 
 
 def _places(

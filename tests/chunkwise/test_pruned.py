@@ -12,7 +12,7 @@ from daskcluster.chunkwise import pruned
 from daskcluster.chunkwise.bound_costs import Left, count_left, sample_of
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.projection import plan_projection
-from daskcluster.chunkwise.pruned import PrunedSearch, cost_share, may_pay, pruned_search
+from daskcluster.chunkwise.pruned import PrunedSearch, fixed_search, may_pay, pruned_search
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.dot_product import NO_DOT, best_dot
 from daskcluster.kernels.panels import common_offset
@@ -166,7 +166,7 @@ def test_machines_without_products_of_8_bits_search_all_centres(
     rows, centres = blobs()
     monkeypatch.setattr(pruned, "best_dot", lambda tile: NO_DOT)
     assert searched(centres, rows) is None
-    assert cost_share(centres, rows) == 1.0
+    assert fixed_search(centres, rows) is None
 
 
 @no_tile
@@ -183,13 +183,16 @@ def test_a_sample_needs_rows_that_repay_it(monkeypatch: pytest.MonkeyPatch) -> N
 @no_tile
 def test_the_share_falls_with_structure() -> None:
     rows, centres = blobs()
-    some = cost_share(centres, rows)
-    assert 0.0 < some < 0.75
+    some = fixed_search(centres, rows)
+    assert some is not None
+    assert 0.0 < some.share < 0.75
     flat = rows.copy()
     flat[:, 20:] = 0.0
     narrow = centres.copy()
     narrow[:, 20:] = 0.0
-    assert cost_share(narrow, flat) <= some
+    less = fixed_search(narrow, flat)
+    assert less is not None
+    assert less.share <= some.share
 
 
 def test_what_bounds_of_a_sample_leave_is_counted() -> None:

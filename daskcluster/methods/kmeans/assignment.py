@@ -10,6 +10,7 @@ import numpy as np
 
 from daskcluster.chunkwise.assign import ASSIGN, AssignParams
 from daskcluster.chunkwise.exact_sum import Scale
+from daskcluster.chunkwise.pruned import FixedSearch, fixed_search, may_pay
 from daskcluster.chunkwise.statistics import KMeansStatistics, StatefulReduction
 from daskcluster.data.sparse import sparse_source
 from daskcluster.engine.scaled import ScaledPlacement
@@ -23,6 +24,12 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
 from daskcluster.methods.kmeans.chunkwise.copied_bounds import CopyParams, copying
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
 from daskcluster.methods.kmeans.drift import Drift, Gaps
+from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+
+_RUNS = 16
+_LEAST_RUN, MOST_RUN = 16, 64
+_SAMPLED = 1 / 128
+"""The share of the rows that is sampled, within these limits."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +40,14 @@ class Assigned:
     ----------
     statistics : KMeansStatistics
         The caller may change them.
-    n_touched, n_distances : int
-        Rows visited, distances computed.
+    n_touched, n_distances, n_searched : int
+        As in `Changes`.
     """
 
     statistics: KMeansStatistics
     n_touched: int
     n_distances: int
+    n_searched: int = 0
 
 
 class Carried(Protocol):
@@ -171,6 +179,8 @@ class BoundedAssignment:
         Only counts are of interest, so the first pass need not find the grid of the sums.
     gaps : Gaps, optional
         Shared with others that are called with the same centres.
+    sample : callable () -> Rows, optional
+        Returns some rows, as they are stored, in place of a sample of its own.
 
     Attributes
     ----------
@@ -189,6 +199,7 @@ class BoundedAssignment:
         run: Callable[[StatefulReduction, Any], Changes] | None = None,
         probing: bool = False,
         gaps: Gaps | None = None,
+        sample: Callable[[], Rows] | None = None,
     ) -> None:
         self.bounds = bounds
         self.rows = rows
@@ -197,6 +208,9 @@ class BoundedAssignment:
         self._labels = labels
         self._recent_bytes = recent_bytes
         self._gaps = gaps or Gaps(filled(rows))
+        self._sample = sample or (lambda: join_rows(sampled_runs(self.rows)))
+        self._search: FixedSearch | None = None
+        self._is_planned = not bounds.searches
         self._kept: StatefulReduction | None = None
         self._known: KnownBounds | None = None
         self._relabel = False
@@ -213,11 +227,18 @@ class BoundedAssignment:
         changes = self._run(reduction, params)
         if not self._probing:
             self.rows.used = self.rows.scale
-            self._gaps.note(changes.n_distances)
+            self._gaps.note(self._n_multiplied(changes))
         self._totals = (
             changes.moved if self._totals is None else self._totals.combine(changes.moved)
         )
-        return Assigned(self._totals.copy(), changes.n_touched, changes.n_distances)
+        counts = changes.n_touched, changes.n_distances, changes.n_searched
+        return Assigned(self._totals.copy(), *counts)
+
+    def _n_multiplied(self, changes: Changes) -> float:
+        """Return how many distances would have taken as long."""
+        share = 1.0 if self._search is None else self._search.share
+        spared = (1.0 - share) * changes.n_searched * changes.moved.sums.shape[0]
+        return changes.n_distances - spared
 
     def resume(self) -> None:
         """Continue after the rows were assigned elsewhere: labels are no longer those of the last call."""
@@ -256,6 +277,8 @@ class BoundedAssignment:
             previous = self._drift.centres
             self._drift.move(centres)
         drift, rows, recent = self._drift, self.rows, self._recent_bytes
+        if not self._is_planned:
+            self._search, self._is_planned = search_for(centres, rows, self._sample), True
         if self.bounds.pairwise:
             self._gaps.between(centres)  # the table below follows from them
         params = BoundedParams(
@@ -268,9 +291,20 @@ class BoundedAssignment:
             relabel=self._relabel or self._known is not None,
             most_entries=most_entries(rows),
             known=self._known,
+            search=self._search,
         )
         self._relabel, self._known = False, None
         return self.bounds.step(params, drift, self._gaps)
+
+
+def search_for(
+    centres: np.ndarray, rows: ScaledPlacement, sample: Callable[[], Rows]
+) -> FixedSearch | None:
+    """Return the search by bounds that is cheapest for sampled rows; None if none pays."""
+    if not may_pay(centres):
+        return None
+    block = next(rows.chunk(sample()).blocks(least=centres.dtype))
+    return None if isinstance(block.rows, SparseRows) else fixed_search(centres, block.rows)
 
 
 def most_entries(rows: ScaledPlacement) -> int:
@@ -290,3 +324,19 @@ def filled(rows: ScaledPlacement) -> float:
 def is_at_hand(rows: ScaledPlacement) -> bool:
     """True if all rows are in the memory of this process."""
     return rows.placement.shares_memory and rows.placement.dataset.in_memory
+
+
+def sampled_runs(rows: ScaledPlacement, most: int = MOST_RUN) -> list[Rows]:
+    """Return short runs of rows from all over the dataset, for which few chunks are read."""
+    dataset = rows.placement.dataset
+    n = dataset.n_rows
+    run = min(max(int(n * _SAMPLED) // _RUNS, _LEAST_RUN), most)
+    if n <= _RUNS * run:
+        spans = [(0, n)]
+    else:
+        starts = np.linspace(0, n - run, _RUNS).astype(np.int64).tolist()
+        spans = [(start, start + run) for start in starts]
+    if sparse_source(dataset) is not None:
+        return [dataset.load(span).rows for span in spans]  # `take` would fill them up with zeros
+    found = rows.placement.take(np.concatenate([np.arange(*span) for span in spans]))
+    return list(np.split(found, len(spans)))

@@ -13,19 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.pruned import cost_share, may_pay
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.data.sparse import sparse_source
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.kernels.jit import tile_name
 from daskcluster.kernels.tile import group_size
 from daskcluster.methods.kmeans.assignment import (
+    MOST_RUN,
     Assigned,
     BoundedAssignment,
     Carried,
     CarriedBounds,
     FullAssignment,
     filled,
+    sampled_runs,
+    search_for,
 )
 from daskcluster.methods.kmeans.chunkwise.bounded import Changes
 from daskcluster.methods.kmeans.chunkwise.kind import (
@@ -35,25 +37,25 @@ from daskcluster.methods.kmeans.chunkwise.kind import (
     SparseShape,
     tile_slowness,
 )
-from daskcluster.methods.kmeans.drift import Gaps
-from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows
+from daskcluster.methods.kmeans.drift import REPAID, Gaps
+from daskcluster.sparse_rows import INDEX_DTYPE, Rows, join_rows
 
-_RUNS = 16
-_LEAST_RUN, _MOST_RUN, _LONGEST_RUN = 16, 64, 256
-"""The longest one if rows are read in each pass: it represents a chunk."""
-_SAMPLED = 1 / 128
-"""The share of the rows that is sampled, within the limits above."""
-_OPENING, _EVERY, _SELDOM = 8, 8, 4
-"""Probes run in the first passes, later in a few running ones of every eight; and while bounds are
-kept, of the more the later it is: two or three times while the number of passes doubles."""
+_LONGEST_RUN = 256
+"""Of sampled rows if rows are read in each pass: it represents a chunk."""
+_OPENING, _EVERY, _OFTEN, _SELDOM = 8, 8, 4, 4
+"""Probes run in the first passes, later in a few running ones of every eight, or four if new bounds are
+cheap; and while bounds are kept, of the more the later it is: two or three times while the number of passes
+doubles. Where passes are cheap, they do not begin in the first ones, in which bounds rarely hold."""
 _SMALL = 3e6
 """A pass that takes less (in nanoseconds of one thread) is over before anything could be saved."""
 _WORTH, _WORTH_MORE = 0.75, 0.6
 """To begin with bounds costs a pass or two, so they have to promise this much; and more where bounds
 that do well are given up for it."""
 _CHEAP = 0.5
-"""Setting new bounds takes a full comparison. Where a pass takes only such a share of that, bounds are
-tried later; and they are set once they would have repaid it, had they been kept from the start."""
+"""Setting most kinds of bounds takes a full comparison. Where a pass takes only such a share of that, these
+are tried later; and they are set once they would have repaid it, had they been kept from the start."""
+_PREPARED, _WORTH_PROBES = 40.0, 4.0
+"""Nanoseconds to prepare a feature of a centre for probes, and how much longer passes should take."""
 _LOST = 1.2
 """Bounds that cost this much more than they save are left alone for a while."""
 
@@ -111,11 +113,13 @@ class AutoAssignment:
             return self._full(centres)
         self._pass += 1
         first = self._rows.data_statistics is None
-        probing = self._probing()
+        repaid = self._repays_probes(shape)
+        probing = self._probing(_OFTEN if repaid else _EVERY)
         if probing and self._pass & (self._pass - 1) == 0:
             self._pruned = self._share(centres)
         shape = replace(shape, pruned=self._pruned)
-        if probing and (self._pass >= 2 * _OPENING or self._pruned > _CHEAP):
+        begins = 1 if self._pruned > _CHEAP else _OPENING if repaid else 2 * _OPENING
+        if probing and self._pass >= begins:
             costs = self._probed(centres, shape)
             self._in_a_row += 1
             if not first and self._telling():
@@ -124,7 +128,7 @@ class AutoAssignment:
             self._in_a_row = 0
         if first or self._bounded is None or self._idle:
             found = self._full(centres)
-            self._gaps.note(found.n_distances)
+            self._gaps.note(self._pruned * found.n_distances)
             return found
         self._full.resume()
         return self._watched(self._bounded(centres), shape)
@@ -160,11 +164,18 @@ class AutoAssignment:
         if self._bounded is not None:
             self._bounded.close()
 
-    def _probing(self) -> bool:
+    def _probing(self, every: int) -> bool:
         """True if probes run in this pass."""
-        keeping = self._bounded is not None and not self._idle
-        every = max(_EVERY, 1 << (self._pass // _SELDOM).bit_length()) if keeping else _EVERY
+        if self._bounded is not None and not self._idle:
+            every = max(_EVERY, 1 << (self._pass // _SELDOM).bit_length())
         return self._pass <= _OPENING or self._pass % every <= self._aged()
+
+    def _repays_probes(self, shape: Shape) -> bool:
+        """True if passes and new bounds are cheap, but take much longer than preparing a probe."""
+        if self._pruned > _CHEAP or not any(kind.searches for kind in self._allowed):
+            return False
+        taken = self._rows.placement.dataset.n_rows * shape.plain()
+        return taken >= _WORTH_PROBES * _PREPARED * shape.k * shape.d
 
     def _telling(self) -> bool:
         """True if probes have measured enough, after passes in which their new bounds aged."""
@@ -179,8 +190,10 @@ class AutoAssignment:
         now = shape.plain() if current is None else min(shape.plain(), costs[current])
         best, n = min(costs, key=costs.__getitem__), self._rows.placement.dataset.n_rows
         gaps = shape.gaps() / n
-        worth, cost = _WORTH if current is None else _WORTH_MORE, costs[best] + gaps
-        repaid = (now - cost) * self._pass > shape.all_fail() - shape.plain()
+        # Gaps alone are measured again only after many distances to rows.
+        again = gaps if best.pairwise else min(gaps, costs[best] / REPAID)
+        worth, cost = _WORTH if current is None else _WORTH_MORE, costs[best] + again
+        repaid = (now - cost) * self._pass > best.setting(shape) + gaps - shape.plain()
         if best is not current and cost < worth * now and repaid:
             self._use(best)
 
@@ -194,6 +207,7 @@ class AutoAssignment:
                 self._labels,
                 recent_bytes=self._recent_bytes(kind),
                 gaps=self._gaps,
+                sample=lambda: join_rows(self._sampled()),
             )
         else:
             self._bounded.resume()
@@ -204,10 +218,12 @@ class AutoAssignment:
         assert self._bounded is not None
         n = self._rows.placement.dataset.n_rows
         # The rows that it read are not known: at most all of them.
-        counts = Counts(found.n_touched / n, found.n_distances / n)
+        searched = found.n_searched / n
+        counts = Counts(found.n_touched / n, found.n_distances / n, searched=searched)
         self._kept_for += 1
-        # The first pass sets bounds, or tightens old ones.
-        if self._kept_for > 1:
+        # The first pass sets bounds, or tightens old ones; where a search sets them, the second does that.
+        kind = self._bounded.bounds
+        if self._kept_for > 1 + kind.searches:
             self._idle = self._bounded.bounds.cost(shape, counts) > _LOST * shape.plain()
         return found
 
@@ -222,20 +238,22 @@ class AutoAssignment:
     def _sampled(self) -> list[Rows]:
         """Return the sampled rows, in runs if rows are read in each pass."""
         if self._runs is None:
-            runs = _sample(self._rows, _LONGEST_RUN if self._reads else _MOST_RUN)
+            runs = sampled_runs(self._rows, _LONGEST_RUN if self._reads else MOST_RUN)
             self._runs = runs if self._reads else [join_rows(runs)]
         return self._runs
 
     def _share(self, centres: np.ndarray) -> float:
         """Return the cost of comparing a sampled row with all centres; see `Shape`."""
-        if not may_pay(centres):
-            return 1.0
-        block = next(self._rows.chunk(join_rows(self._sampled())).blocks(least=centres.dtype))
-        return 1.0 if isinstance(block.rows, SparseRows) else cost_share(centres, block.rows)
+        found = search_for(centres, self._rows, lambda: join_rows(self._sampled()))
+        return 1.0 if found is None else found.share
 
     def _hopeful(self, shape: Shape) -> list[BoundKind]:
         """Return the kinds that may win."""
-        alone = [kind for kind in self._allowed if kind.excludes_others]
+        alone = [
+            kind
+            for kind in self._allowed
+            if kind.excludes_others or (kind.searches and self._pruned <= _CHEAP)
+        ]
         return alone or [kind for kind in self._allowed if kind.may_win(shape)]
 
     def _shape(self, centres: np.ndarray) -> Shape:
@@ -274,7 +292,14 @@ class _Probe:
         self, rows: ScaledPlacement, kind: BoundKind, runs: Sequence[Rows], gaps: Gaps
     ) -> None:
         self.kind = kind
-        self._assign = BoundedAssignment(rows, kind, run=self._run, probing=True, gaps=gaps)
+        self._assign = BoundedAssignment(
+            rows,
+            kind,
+            run=self._run,
+            probing=True,
+            gaps=gaps,
+            sample=lambda: join_rows(runs),
+        )
         self._runs = [rows.chunk(run) for run in runs]
         self._states: list[Any] = []
         self._n_read = 0
@@ -285,7 +310,9 @@ class _Probe:
 
     def __call__(self, centres: np.ndarray) -> Counts:
         found, n = self._assign(centres), sum(run.n_rows for run in self._runs)
-        return Counts(found.n_touched / n, found.n_distances / n, self._n_read / n)
+        return Counts(
+            found.n_touched / n, found.n_distances / n, self._n_read / n, found.n_searched / n
+        )
 
     def _run(self, reduction: StatefulReduction, params: Any) -> Changes:
         prepared = reduction.prepare(params)
@@ -298,19 +325,3 @@ class _Probe:
             reduction.chunk(run, prepared, changes, state)
             self._n_read += run.n_rows if changes.n_touched > before else 0
         return changes
-
-
-def _sample(rows: ScaledPlacement, most: int) -> list[Rows]:
-    """Return short runs of rows from all over the dataset, for which few chunks are read."""
-    dataset = rows.placement.dataset
-    n = dataset.n_rows
-    run = min(max(int(n * _SAMPLED) // _RUNS, _LEAST_RUN), most)
-    if n <= _RUNS * run:
-        spans = [(0, n)]
-    else:
-        starts = np.linspace(0, n - run, _RUNS).astype(np.int64).tolist()
-        spans = [(start, start + run) for start in starts]
-    if sparse_source(dataset) is not None:
-        return [dataset.load(span).rows for span in spans]  # `take` would fill them up with zeros
-    found = rows.placement.take(np.concatenate([np.arange(*span) for span in spans]))
-    return list(np.split(found, len(spans)))

@@ -14,7 +14,7 @@ _SAFE = 1e-9
 """More than the rounding of any sum here, relatively."""
 _WORN = 0.03
 """Share of a half gap that may be lost before it is measured again."""
-_REPAID = 8
+REPAID = 8
 """Gaps are measured again once rows have computed this many times as many distances."""
 _MOST = 1e15
 """Scores of centres beyond might overflow in float32."""
@@ -86,7 +86,7 @@ class Gaps:
             self._centres, self._halves, self._between = centres, self._of(centres), None
         return self._halves
 
-    def note(self, n_distances: int) -> None:
+    def note(self, n_distances: float) -> None:
         """Note how many distances from rows to centres a pass has computed."""
         self._n_distances += self._filled * n_distances
 
@@ -106,7 +106,7 @@ class Gaps:
             before, halves = self._measured
             moved = lengths(before, centres) * (1.0 + _SAFE)
             lost = 0.5 * (moved + _fastest_other(moved))
-            would_cost = _REPAID * len(centres) ** 2
+            would_cost = REPAID * len(centres) ** 2
             if self._n_distances < would_cost or (lost <= _WORN * halves).all():
                 return np.asarray((halves - lost) * (1.0 - _SAFE))
         halves = half_gaps(centres)

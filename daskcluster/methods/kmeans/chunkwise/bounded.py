@@ -12,6 +12,7 @@ import numpy as np
 
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Grids, Scale
+from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.kernels.distance import sqdist_to_one
 from daskcluster.kernels.tile import Panels
@@ -47,6 +48,8 @@ class BoundedParams:
     known : KnownBounds, optional
         In a first call only, and within one process: of rows that others have kept bounds of. Changes are
         then the totals of all rows.
+    search : FixedSearch, optional
+        For rows that need so many centres that a search of all of them is faster.
     """
 
     centres: np.ndarray
@@ -58,6 +61,7 @@ class BoundedParams:
     relabel: bool = False
     most_entries: int = 0
     known: KnownBounds | None = None
+    search: FixedSearch | None = None
 
 
 @dataclass(frozen=True)
@@ -163,20 +167,23 @@ class Changes:
     ----------
     moved : KMeansStatistics
         Sums and weights that clusters gained, less those they lost.
-    n_moved, n_touched, n_distances : int
-        Rows that changed their label, rows visited, distances computed.
+    n_moved, n_touched, n_distances, n_searched : int
+        Rows that changed their label, rows visited, distances computed, and rows that a search by bounds
+        labelled, which counts all their distances.
     """
 
     moved: KMeansStatistics
     n_moved: int = 0
     n_touched: int = 0
     n_distances: int = 0
+    n_searched: int = 0
 
     def combine(self, other: Changes) -> Changes:
         self.moved.combine(other.moved)
         self.n_moved += other.n_moved
         self.n_touched += other.n_touched
         self.n_distances += other.n_distances
+        self.n_searched += other.n_searched
         return self
 
 

@@ -55,11 +55,14 @@ class Counts:
         Distances to centres, per row of the dataset.
     read : float
         Rows that must be read from their store.
+    searched : float
+        Rows that a search by bounds labels, which counts all their distances.
     """
 
     touched: float
     distances: float
     read: float = 1.0
+    searched: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,12 @@ class Shape:
 
     def plain(self) -> float:
         """Return the cost of a row in a pass over all rows and centres."""
-        tile = self.pruned * self.met(self.k, _WINNER)
-        return _PLAIN_ROW + self.d * _PREPARE + tile + self.row_bytes * _READ + self.decode(1.0)
+        read = self.row_bytes * _READ + self.decode(1.0)
+        return _PLAIN_ROW + self.d * _PREPARE + self.search() + read
+
+    def search(self) -> float:
+        """Return the cost of comparing a row with all centres, by bounds where they pay."""
+        return self.pruned * self.met(self.k, _WINNER)
 
     def all_fail(self) -> float:
         """Return the cost of a row within one lower bound where no bound holds."""
@@ -150,6 +157,10 @@ def _always(shape: Shape) -> bool:
     return True
 
 
+def _comparison(shape: Shape) -> float:
+    return shape.all_fail()
+
+
 @dataclass(frozen=True, eq=False)
 class BoundKind:
     """A kind of bounds; `daskcluster.methods.kmeans.bounds.register_bounds` makes it an ``algorithm``.
@@ -176,6 +187,10 @@ class BoundKind:
         Whether it is worth trying there; by default it is.
     excludes_others : bool
         Where it suits, no other kind is tried.
+    searches : bool
+        Takes a `FixedSearch`: new bounds cost about as much as a pass.
+    setting : callable (Shape) -> float
+        Nanoseconds of a row to set new bounds; by default, those of a full comparison.
     """
 
     name: str
@@ -188,6 +203,8 @@ class BoundKind:
     suits: Callable[[int, int, np.dtype[Any]], bool] = _never
     may_win: Callable[[Shape], bool] = _always
     excludes_others: bool = False
+    searches: bool = False
+    setting: Callable[[Shape], float] = _comparison
 
     def __str__(self) -> str:
         return self.name

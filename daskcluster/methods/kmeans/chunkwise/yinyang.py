@@ -12,8 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.chunkwise.bound_costs import every_so_many
+from daskcluster.chunkwise.projection import ORDERED_AXES, close_together, principal_axes
+from daskcluster.chunkwise.pruned import GroupSearch
 from daskcluster.chunkwise.statistics import StatefulReduction
-from daskcluster.kernels.panels import PORTABLE
+from daskcluster.kernels.candidates import UNDECIDED
+from daskcluster.kernels.panels import PORTABLE, Tile
+from daskcluster.kernels.projected_centres import project_points
 from daskcluster.kernels.tile import group_size, pack, pack_groups
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
@@ -27,15 +32,21 @@ from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
 from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Shape
 from daskcluster.methods.kmeans.drift import Drift, Gaps
-from daskcluster.methods.kmeans.kernels.groups import Groups, filter_groups, reassign_groups_kernel
-
-_POWER_STEPS = 20
+from daskcluster.methods.kmeans.kernels.bounds import Listed, Moved
+from daskcluster.methods.kmeans.kernels.groups import (
+    Groups,
+    filter_groups,
+    reassign_groups_kernel,
+    renew_groups,
+    split_by_needs,
+)
 
 
 def balanced_groups(centres: np.ndarray, size: int) -> tuple[np.ndarray, ...]:
     """Cut centres into groups of `size` (the last one may be smaller).
 
-    Halved again and again along the direction of their largest spread, at a multiple of `size`.
+    Halved again and again along the axis of their largest variance, of the first principal axes, at a
+    multiple of `size`.
 
     Parameters
     ----------
@@ -53,42 +64,28 @@ def balanced_groups(centres: np.ndarray, size: int) -> tuple[np.ndarray, ...]:
     >>> balanced_groups(np.array([[0.0], [9.0], [1.0], [8.0]]), 2)
     (array([0, 2], dtype=int32), array([1, 3], dtype=int32))
     """
-    wide = centres.astype(np.float64)
-    found: list[np.ndarray] = []
-    _halve(wide, np.arange(len(wide), dtype=np.int32), size, found)
-    # A group that is not full must be the last one: the others fill whole panels.
-    found.sort(key=lambda group: (-len(group), int(group[0])))
-    return tuple(found)
+    mean = centres.mean(axis=0)
+    axes = principal_axes(every_so_many(centres, _SAMPLED_CENTRES) - mean, ORDERED_AXES, 0.0)
+    heads = centres if axes is None else project_points(centres, axes, mean)
+    order = close_together(heads, size).astype(np.int32)
+    return tuple(np.sort(order[first : first + size]) for first in range(0, len(order), size))
 
 
-def _halve(centres: np.ndarray, members: np.ndarray, size: int, found: list[np.ndarray]) -> None:
-    n_groups = -(-len(members) // size)
-    if n_groups == 1:
-        found.append(np.sort(members))
-        return
-    points = centres[members] - centres[members].mean(axis=0)
-    along = (points * _main_direction(points)).sum(axis=1)
-    order = np.argsort(along, kind="stable")
-    cut = n_groups // 2 * size
-    _halve(centres, members[order[:cut]], size, found)
-    _halve(centres, members[order[cut:]], size, found)
-
-
-def _main_direction(points: np.ndarray) -> np.ndarray:
-    """Return roughly the first principal direction, by power iteration from the longest point."""
-    direction, room = points[np.argmax((points * points).sum(axis=1))], np.empty_like(points)
-    for _ in range(_POWER_STEPS):
-        along = np.multiply(points, direction, out=room).sum(axis=1)
-        grown = np.multiply(points, along[:, None], out=room).sum(axis=0)
-        length = np.sqrt((grown * grown).sum())
-        if not 0.0 < length < np.inf:
-            break
-        direction = grown / length
-    return direction
-
-
-_WAITING_BYTES = 1 << 20
+_SAMPLED_CENTRES = 1024
+"""Centres, at most, whose principal axes are those along which all of them are halved."""
+_SEARCHED = 0.75
+"""Rows that need more than this share of the groups that a search would pay for are searched."""
+_VISITED = 8.0
+"""Rows that were searched are visited, too, where that tightens bounds in the time of so many searches."""
+_MOST_SHARE = 0.5
+"""A search that saves less leaves bounds too wide to keep."""
+_COPIED_BYTES, _MOST_COPIED = 1 << 22, 1024
+"""Of rows that are copied for that search at once, with their bounds."""
+_WAITING_BYTES, _MOST_WAITING_BYTES = 1 << 20, 1 << 23
 _LEAST_WAITING, _MOST_WAITING = 64, 1024
+_WAITING = 4
+"""Rows that wait, for each group, so that most groups find several of them: a block takes as long as a row.
+"""
 _FILTERED, _FILTERED_GROUP = 10.0, 1.1
 _TOUCHED, _TOUCHED_GROUP = 36.0, 10.0
 _MET = 0.95
@@ -124,6 +121,7 @@ class _Grouped(Bounded):
     groups: Groups
     drift: np.ndarray
     most: int
+    search: GroupSearch | None
 
 
 def _prepare(params: GroupedParams) -> _Grouped:
@@ -136,13 +134,22 @@ def _prepare(params: GroupedParams) -> _Grouped:
     for number, group in enumerate(params.groups):
         group_of[group] = number
     row_bytes = centres.shape[1] * centres.itemsize + 13 * len(params.groups)
-    most = min(max(_WAITING_BYTES // row_bytes, _LEAST_WAITING), _MOST_WAITING)
+    wanted = max(_WAITING_BYTES // row_bytes, _WAITING * len(params.groups))
+    most = min(max(wanted, _LEAST_WAITING), _MOST_WAITING, _MOST_WAITING_BYTES // row_bytes + 1)
     return _Grouped(
         **vars(common),
         groups=Groups(per_group, order, group_of),
         drift=params.drift,
         most=most,
+        search=_search(params, panels.tile),
     )
+
+
+def _search(params: GroupedParams, tile: Tile) -> GroupSearch | None:
+    found = params.bounded.search
+    if found is None or found.share > _MOST_SHARE or tile == PORTABLE:
+        return None
+    return GroupSearch(found, np.ascontiguousarray(params.bounded.centres), params.groups)
 
 
 def _fresh(n_rows: int, prepared: _Grouped) -> BoundState:
@@ -158,14 +165,60 @@ def _failing(prepared: _Grouped, state: BoundState, margin: np.ndarray) -> np.nd
 def _reassign(
     some: Gathered, prepared: _Grouped, into: Changes, state: BoundState
 ) -> tuple[np.ndarray, np.ndarray]:
+    if prepared.search is not None:
+        return _reassign_searching(some, prepared, prepared.search, into, state)
+    moved = some.moved()
+    n_moved, computed = _visit(some.listed, prepared, state, moved)
+    into.n_distances += computed
+    return moved.which[:n_moved], moved.old[:n_moved]
+
+
+def _visit(some: Listed, prepared: _Grouped, state: BoundState, moved: Moved) -> tuple[int, int]:
+    """Compare rows with the groups that they need; return how many moved, and distances computed."""
     params, panels = prepared.params, prepared.panels
     reassign = reassign_groups_kernel(panels.tile, panels.dtype)
-    moved = some.moved()
     computed, n_moved = reassign(
-        some.listed, state.arrays, prepared.near, prepared.groups, params.drift, prepared.drift,
+        some, state.arrays, prepared.near, prepared.groups, params.drift, prepared.drift,
         prepared.margin, prepared.most, moved,
     )  # fmt: skip
-    into.n_distances += computed
+    return n_moved, computed
+
+
+def _reassign_searching(
+    some: Gathered, prepared: _Grouped, search: GroupSearch, into: Changes, state: BoundState
+) -> tuple[np.ndarray, np.ndarray]:
+    """Reassign rows that need many groups by a search that bounds all of them, and others as usual."""
+    params, listed, n = prepared.params, some.listed, len(some.which)
+    common = listed, state.arrays, params.centres, params.drift, prepared.drift, prepared.margin
+    few, many = np.empty(n, np.int64), np.empty((2, n), np.int64)
+    most = int(_SEARCHED * search.share * search.n_groups)
+    widest = int(_VISITED * search.share * search.n_groups)
+    n_measured = int((state.labels[some.which] >= 0).sum())
+    n_few, n_many = split_by_needs(*common, most, few, many)
+    moved, n_moved, n_unlabelled = some.moved(), 0, 0
+    row_bytes = some.rows.shape[1] * some.rows.itemsize + 4 * search.n_groups
+    step = max(_LEAST_WAITING, min(_COPIED_BYTES // row_bytes, _MOST_COPIED))
+    labels = np.empty(min(n_many, step), np.int32)
+    lower = np.empty((len(labels), search.n_groups), np.float32)
+    for first in range(0, n_many, step):
+        part = many[:, first : min(first + step, n_many)]
+        found = labels[: part.shape[1]], lower[: part.shape[1]]
+        if not search.bound(some.rows[some.at[part[0]]], *found):
+            found[0][:] = UNDECIDED
+        room = Moved(moved.which[n_moved:], moved.old[n_moved:])
+        more, n_few, n_left = renew_groups(*common, widest, part, found, room, few, n_few)
+        n_moved, n_unlabelled = n_moved + more, n_unlabelled + n_left
+    rest = few[:n_few]
+    room = Moved(moved.which[n_moved:], moved.old[n_moved:])
+    visited = Listed(listed.rows, listed.at[rest], listed.which[rest])
+    # Visited rows are measured twice, and count once.
+    again = int((state.labels[visited.which] >= 0).sum())
+    more, computed = _visit(visited, prepared, state, room)
+    room.which[:more] = rest[room.which[:more]]
+    n_searched = n_many - n_unlabelled
+    into.n_distances += n_measured + n_searched * len(params.centres) + computed - again
+    into.n_searched += n_searched
+    n_moved += more
     return moved.which[:n_moved], moved.old[:n_moved]
 
 
@@ -192,11 +245,17 @@ def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulRedu
 
 def _cost(shape: Shape, counts: Counts) -> float:
     n_groups = -(-shape.k // shape.group)
-    met = max(0.0, counts.distances - counts.touched)
+    met = max(0.0, counts.distances - counts.touched - counts.searched * shape.k)
     filtered = _FILTERED + n_groups * _FILTERED_GROUP
     touched = _TOUCHED + n_groups * _TOUCHED_GROUP + shape.fetch()
-    tile = shape.met(met, _MET)
+    tile = shape.met(met, _MET) + counts.searched * shape.search()
     return filtered + counts.touched * touched + tile + shape.decode(counts.read)
+
+
+def _setting(shape: Shape) -> float:
+    if shape.pruned > _MOST_SHARE:
+        return shape.all_fail()
+    return _cost(shape, Counts(1.0, shape.k, searched=1.0))
 
 
 def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:
@@ -217,4 +276,6 @@ YINYANG = BoundKind(
     n_lower=_n_lower,
     suits=_suits,
     may_win=_may_win,
+    searches=True,
+    setting=_setting,
 )

@@ -1,0 +1,98 @@
+"""Yinyang's groups whose bounds a search sets: results are those of full comparisons."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import daskcluster as dc
+from daskcluster.chunkwise.pruned import FixedSearch, fixed_search
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.methods.kmeans.assignment import Assigned, BoundedAssignment, FullAssignment
+from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
+from tests.chunkwise.test_pruned import no_tile
+from tests.kernels.test_pruned_search import spectrum
+
+N, D, K = 3000, 256, 512
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def problem() -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return rows along few directions, and the centres of some iterations of k-means."""
+    rows = spectrum(N, D, 0, 0.9, np.float32)
+    rows[5] = rows[3]  # a tie
+    rows[-2:] *= 5.0  # beyond the levels of the others
+    centres = [rows[:K]]
+    for _ in range(STEPS - 1):
+        centres.append(dc.KMeans(K, init=centres[-1], max_iter=1, tol=0).fit(rows).cluster_centers_)
+    return rows, centres
+
+
+def passes(rows: np.ndarray, centres: Sequence[np.ndarray]) -> list[Assigned]:
+    """Return what passes with bounds found, and check it."""
+    kept, expected = np.empty((2, N), np.int32)
+    with dc.LocalEngine(2).place(dc.open_dataset(rows)) as placement:
+        placed = ScaledPlacement(placement)
+        placed.known()
+        bounded, plain = BoundedAssignment(placed, YINYANG, kept), FullAssignment(placed, expected)
+        found = []
+        for each in centres:
+            here, wanted = bounded(each), plain(each).statistics
+            assert np.array_equal(kept, expected)
+            assert np.array_equal(here.statistics.sums, wanted.sums)
+            assert np.array_equal(here.statistics.counts, wanted.counts)
+            found.append(here)
+        bounded.close()
+        return found
+
+
+@no_tile
+def test_rows_are_searched_first_and_visited_later(
+    problem: tuple[np.ndarray, list[np.ndarray]],
+) -> None:
+    rows, centres = problem
+    found = passes(rows, centres)
+    assert found[0].n_searched > 0.9 * N  # the others are given up
+    assert found[0].n_distances >= N * K
+    last = found[-1]
+    assert last.n_searched < 0.3 * N
+    assert last.n_distances < 0.5 * N * K
+    # Rows whose bounds are too wide are searched once more, and compared with what this leaves.
+    again = passes(rows, [*centres, centres[-1], centres[-1]])[-1]
+    assert again.n_searched == 0
+    assert again.n_distances <= N
+
+
+@no_tile
+def test_rows_whose_centres_have_no_levels_are_visited(
+    problem: tuple[np.ndarray, list[np.ndarray]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, centres = problem
+    monkeypatch.setattr("daskcluster.chunkwise.pruned._pack", lambda *arguments: None)
+    found = passes(rows, centres[:3])
+    assert [each.n_searched for each in found] == [0, 0, 0]
+
+
+@no_tile
+def test_a_fixed_search_is_pickled(problem: tuple[np.ndarray, list[np.ndarray]]) -> None:
+    rows, centres = problem
+    search = fixed_search(centres[0], rows)
+    assert search is not None
+    again = pickle.loads(pickle.dumps(search))
+    assert isinstance(again, FixedSearch)
+    assert (again.share, again.features, again.heads) == (
+        search.share,
+        search.features,
+        search.heads,
+    )
+    assert search.axes is not None
+    assert np.array_equal(again.axes, search.axes)
+
+
+def test_few_centres_are_not_searched() -> None:
+    rows = spectrum(400, 20, 0, 0.9, np.float32)
+    assert fixed_search(rows[:20], rows) is None
