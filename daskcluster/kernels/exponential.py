@@ -55,20 +55,37 @@ def polynomial(builder: Any, x: Any, terms: list[float]) -> Any:
 
 def exponential(builder: Any, x: Any) -> Any:
     """Return exp(x) of a vector, x <= 0, within two units of rounding; at least e^-700 (float32: e^-87)."""
-    form, lanes = _format_of(x), x.type.count
-    whole = ir.IntType(form.bits)
-    integers = ir.VectorType(whole, lanes)
+    return exponentials(builder, [x])[0]
+
+
+def exponentials(builder: Any, xs: list[Any]) -> list[Any]:
+    """Return `exponential` of several vectors of a type, with the same bits.
+
+    Their instructions alternate. One exponential is a chain of some 15 instructions, each of which waits
+    for the last, so a CPU that gets them one after the other has few that it can start.
+    """
+    form, lanes = _format_of(xs[0]), xs[0].type.count
+    integers = ir.VectorType(ir.IntType(form.bits), lanes)
 
     def repeated(value: int) -> Any:
         return ir.Constant(integers, [value] * lanes)
 
-    least, rounding = constant(form.least, x), constant(form.rounding, x)
-    x = builder.select(builder.fcmp_ordered(">", x, least), x, least)
-    shifted = emit.fma(builder, x, constant(_LOG2E, x), rounding)
-    k = builder.fsub(shifted, rounding)
-    r = emit.fma(builder, k, constant(-form.ln2_high, x), x)
-    r = emit.fma(builder, k, constant(-form.ln2_low, x), r)
-    exponent = builder.add(builder.bitcast(shifted, integers), repeated(form.bias))
-    power = builder.bitcast(builder.shl(exponent, repeated(form.mantissa)), x.type)
-    terms = [1.0 / math.factorial(m) for m in range(form.n_terms)]
-    return builder.fmul(polynomial(builder, r, terms), power)
+    def each(value: float) -> Any:
+        return constant(value, xs[0])
+
+    least, rounding = each(form.least), each(form.rounding)
+    xs = [builder.select(builder.fcmp_ordered(">", x, least), x, least) for x in xs]
+    shifted = [emit.fma(builder, x, each(_LOG2E), rounding) for x in xs]
+    ks = [builder.fsub(all_bits, rounding) for all_bits in shifted]
+    for part in (form.ln2_high, form.ln2_low):
+        xs = [emit.fma(builder, k, each(-part), x) for k, x in zip(ks, xs, strict=True)]
+    totals, *terms = [each(1.0 / math.factorial(m)) for m in reversed(range(form.n_terms))]
+    totals = [totals] * len(xs)
+    for term in terms:
+        totals = [emit.fma(builder, t, x, term) for t, x in zip(totals, xs, strict=True)]
+    found = []
+    for total, bits in zip(totals, shifted, strict=True):
+        exponent = builder.add(builder.bitcast(bits, integers), repeated(form.bias))
+        power = builder.bitcast(builder.shl(exponent, repeated(form.mantissa)), total.type)
+        found.append(builder.fmul(total, power))
+    return found

@@ -18,7 +18,7 @@ from numba import types
 
 from daskcluster.kernels import emit
 from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.exponential import exponential
+from daskcluster.kernels.exponential import exponentials
 from daskcluster.kernels.jit import kernel, tile_name
 from daskcluster.kernels.panels import fill_panels, vector_width
 from daskcluster.kernels.register_tile import TileShape, broadcast, run_along
@@ -28,6 +28,8 @@ SQUARE, ABSOLUTE, PRODUCT = 0, 1, 2
 """The term of each feature: (x - y)^2, |x - y|, x y."""
 
 _VECTORS = 2
+_TOGETHER = 4
+"""Vectors whose exponentials or powers alternate; more would not stay in the registers of AVX2."""
 _HEIGHTS = {"avx512": 8, "avx2": 4, "neon": 8, "portable": 4}
 
 
@@ -57,12 +59,12 @@ def _absolute_term(builder: Any, row: Any, point: Any, total: Any) -> Any:
 _TERMS: dict[int, Any] = {SQUARE: _square_term, ABSOLUTE: _absolute_term, PRODUCT: emit.fma}
 
 
-def _power(builder: Any, base: Any, degree: Any) -> Any:
+def _powers(builder: Any, bases: list[Any], degree: Any) -> list[Any]:
     def multiply(_: Any, values: list[Any]) -> list[Any]:
-        return [builder.fmul(values[0], base)]
+        return [builder.fmul(value, base) for value, base in zip(values, bases, strict=True)]
 
     times = builder.sub(degree, ir.Constant(emit.I64, 1))
-    return emit.loop(builder, times, 1, [base], multiply)[0]
+    return emit.loop(builder, times, 1, bases, multiply)
 
 
 @emit.vector_intrinsic
@@ -120,17 +122,20 @@ def add_gram(
 
         scales, shifts = narrow(args[10]), narrow(args[11])
 
-        def evaluate(total: Any) -> Any:
-            if kind_of_term == PRODUCT:
-                return _power(builder, emit.fma(builder, scales, total, shifts), args[12])
-            return exponential(builder, builder.fmul(scales, total))
+        def evaluate(some: list[Any]) -> list[Any]:
+            if kind_of_term != PRODUCT:
+                return exponentials(builder, [builder.fmul(scales, total) for total in some])
+            bases = [emit.fma(builder, scales, total, shifts) for total in some]
+            return _powers(builder, bases, args[12])
 
         wide = ir.VectorType(emit.F64, tile.width)
-        for j in range(tile.height):
-            weight = broadcast(builder, emit.step(builder, factor, j), tile.width, 8)
-            group = builder.gep(target, [builder.load(emit.step(builder, place, j))])
-            for v in range(tile.vectors):
-                value = evaluate(totals[j][v])
+        pairs = [(j, v) for j in range(tile.height) for v in range(tile.vectors)]
+        for first_pair in range(0, len(pairs), _TOGETHER):
+            some = pairs[first_pair : first_pair + _TOGETHER]
+            values = evaluate([totals[j][v] for j, v in some])
+            for (j, v), value in zip(some, values, strict=True):
+                weight = broadcast(builder, emit.step(builder, factor, j), tile.width, 8)
+                group = builder.gep(target, [builder.load(emit.step(builder, place, j))])
                 value = value if kind == emit.F64 else builder.fpext(value, wide)
                 at = emit.step(builder, group, v * tile.width)
                 before = emit.load(builder, at, emit.F64, tile.width, 64)
