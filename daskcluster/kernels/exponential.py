@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 from llvmlite import ir
 
 from daskcluster.kernels import emit
+from daskcluster.kernels.jit import kernel
 
 
 class _Format(NamedTuple):
@@ -89,3 +91,16 @@ def exponentials(builder: Any, xs: list[Any]) -> list[Any]:
         power = builder.bitcast(builder.shl(exponent, repeated(form.mantissa)), total.type)
         found.append(builder.fmul(total, power))
     return found
+
+
+@kernel
+def exponential_of_number(x):  # type: ignore[no-untyped-def]
+    """Return exp(x) of a number, x <= 0; at least e^-700. Without FMA, for the same bits on any machine."""
+    x = max(x, -700.0)
+    k = np.rint(x * 1.4426950408889634)
+    r = (x - k * _DOUBLE.ln2_high) - k * _DOUBLE.ln2_low
+    total, term = 1.0, 1.0
+    for m in range(1, 15):
+        term *= r / m
+        total += term
+    return math.ldexp(total, int(k))

@@ -7,7 +7,6 @@ the points, in float64, so that the sums of a row are the same on any CPU.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -18,7 +17,7 @@ from numba import types
 
 from daskcluster.kernels import emit
 from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.exponential import exponentials
+from daskcluster.kernels.exponential import exponential_of_number, exponentials
 from daskcluster.kernels.jit import kernel, tile_name
 from daskcluster.kernels.panels import fill_panels, vector_width
 from daskcluster.kernels.register_tile import TileShape, broadcast, run_along
@@ -150,7 +149,6 @@ _PACKED_BYTES = 512 << 10
 
 _SPARSE_LANES = 32
 """Points per panel for CSR rows: their sums fit in registers."""
-_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,7 @@ def _dense_kernel(dtype: np.dtype[Any], term: int) -> Any:
 def _build_dense(height: int, vectors: int, width: int, lanes: int, term: int) -> Any:
     block, shape = vectors * width, (vectors, width, lanes)
 
-    def add_all(rows, panels, factors, groups, function, blocks, out):  # type: ignore[no-untyped-def]
+    def add_all(rows, panels, factors, groups, function, blocks, spans, out):  # type: ignore[no-untyped-def]
         # `blocks` row blocks are packed at once and compared with one panel after the other.
         (n, d), n_groups = rows.shape, out.shape[1]
         scale, shift, degree = function
@@ -195,24 +193,26 @@ def _build_dense(height: int, vectors: int, width: int, lanes: int, term: int) -
         packed, origin = aligned(blocks * d * block, panels), np.zeros(d, panels.dtype)
         sums = aligned(blocks * n_groups * block, out)
         places = groups * np.int64(block)
-        for start in range(0, n, blocks * block):
-            here = min(blocks, -(-(n - start) // block))
-            for b in range(here):
-                first = first_row(start + b * block, block, n)
-                pack_rows(flat, n, d, first, origin, packed, b * d * block, shape)
-            sums[:] = 0.0
-            for p in range(panels.shape[0]):
+        for s in range(spans.shape[0]):
+            begin, end = spans[s, 0], spans[s, 1]
+            for start in range(begin, end, blocks * block):
+                here = min(blocks, -(-(end - start) // block))
                 for b in range(here):
-                    add_gram(
-                        packed, b * d * block, panel, p * stride + height, d, factors, places,
-                        p * height, sums, b * n_groups * block, scale, shift, degree,
-                        term, height, vectors, width,
-                    )  # fmt: skip
-            for b in range(here):
-                first = first_row(start + b * block, block, n)
-                for r in range(min(block, n)):
-                    for g in range(n_groups):
-                        out[first + r, g] = sums[(b * n_groups + g) * block + r]
+                    first = begin + first_row(start + b * block - begin, block, end - begin)
+                    pack_rows(flat, n, d, first, origin, packed, b * d * block, shape)
+                sums[: here * n_groups * block] = 0.0
+                for p in range(spans[s, 2], spans[s, 3]):
+                    for b in range(here):
+                        add_gram(
+                            packed, b * d * block, panel, p * stride + height, d, factors, places,
+                            p * height, sums, b * n_groups * block, scale, shift, degree,
+                            term, height, vectors, width,
+                        )  # fmt: skip
+                for b in range(here):
+                    first = begin + first_row(start + b * block - begin, block, end - begin)
+                    for r in range(min(block, end - begin)):
+                        for g in range(n_groups):
+                            out[first + r, g] = sums[(b * n_groups + g) * block + r]
 
     return kernel(add_all)
 
@@ -225,6 +225,7 @@ def gram_sums(
     term: int,
     function: tuple[float, float, int],
     out: np.ndarray,
+    spans: np.ndarray | None = None,
 ) -> None:
     """Compute weighted sums of Gram values for dense rows.
 
@@ -242,6 +243,9 @@ def gram_sums(
         K is ``exp(scale * total)``, scale <= 0, or for products ``(scale * total + shift) ** degree``.
     out : ndarray of shape (n, n_groups), float64
         OUT.
+    spans : ndarray of shape (s, 4), optional
+        First row, end of rows, first panel and end of panels: only the sums of these rows over the points
+        of these panels. Default: of all rows over all points.
 
     Examples
     --------
@@ -261,24 +265,13 @@ def gram_sums(
     tile = gram_tile_for(panels.data.dtype)
     row_bytes = panels.d * panels.data.itemsize + 8 * out.shape[1]
     blocks = max(1, _PACKED_BYTES // (tile.rows * row_bytes))
+    if spans is None:
+        spans = np.array([[0, len(X), 0, len(panels.data)]])
     add_all = _dense_kernel(panels.data.dtype, term)
-    add_all(read_only(X), read_only(panels.data), *padded, wanted, blocks, out)
+    add_all(read_only(X), read_only(panels.data), *padded, wanted, blocks, spans, out)
 
 
 # -- CSR rows ---------------------------------------------------------------------------------------
-
-
-@kernel
-def _exponential(x):  # type: ignore[no-untyped-def]
-    # exp(x) for x <= 0, at least e^-700. Without FMA, for the same bits on any machine.
-    x = max(x, -700.0)
-    k = np.rint(x * 1.4426950408889634)
-    r = (x - k * _LN2_HIGH) - k * _LN2_LOW
-    total, term = 1.0, 1.0
-    for m in range(1, 15):
-        term *= r / m
-        total += term
-    return math.ldexp(total, int(k))
 
 
 @kernel
@@ -344,7 +337,7 @@ def _sum_sparse(rows, points, factors, groups, term, function, d, out):  # type:
                     for _ in range(1, degree):
                         value *= base
                 else:
-                    value = _exponential(scale * totals[lane])
+                    value = exponential_of_number(scale * totals[lane])
                 out[i, groups[start + lane]] += factors[start + lane] * value
         _clear(points[1], points[2], start, count, panel)
 
@@ -375,9 +368,14 @@ def gram_sums_sparse(
 @kernel
 def _add_columns(values, columns, factors, groups, out):  # type: ignore[no-untyped-def]
     out[:] = 0.0
-    for i in range(out.shape[0]):
+    for i in range(out.shape[0] if len(columns) else 0):
+        group, total = groups[0], 0.0  # in a register while the group stays the same
         for j in range(columns.shape[0]):
-            out[i, groups[j]] += factors[j] * np.float64(values[i, columns[j]])
+            if groups[j] != group:
+                out[i, group] = total
+                group, total = groups[j], out[i, groups[j]]
+            total += factors[j] * np.float64(values[i, columns[j]])
+        out[i, group] = total
 
 
 def add_columns(

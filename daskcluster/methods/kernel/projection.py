@@ -45,7 +45,7 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_at_most=first + is_graph + restarts * per_start,
         footprint=graph_footprint(dataset, parameters)
         if is_graph
-        else minibatch_footprint(dataset, k, points, truncated=bool(tau)),
+        else minibatch_footprint(dataset, k, points, batch_rows=b, truncated=bool(tau)),
         flop=pass_flop(dataset, n if is_graph else points),
         commit_bytes=(16 * points + (0 if tau or is_graph else 8 * n * k)) * min(restarts, 2),
     )

@@ -17,6 +17,7 @@ from daskcluster.engine.memory import BASELINE_BYTES, Footprint, project
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
 from daskcluster.methods.catalogue import plan_of
+from daskcluster.methods.kernel.minibatch.centres import KEPT_BYTES
 from daskcluster.methods.kernel.minibatch.fit import minibatch_footprint
 from daskcluster.methods.kmeans.projection import fit_footprint, seeding_bytes
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
@@ -169,6 +170,11 @@ def test_who_draws_batches_projects_them():
     dataset = open_dataset(rows("dense"))
     held = held_bytes(dataset)
     assert batches_footprint(dataset, K).ahead_bytes == held
-    assert minibatch_footprint(dataset, K, 100, truncated=True).ahead_bytes == held
-    of_all = minibatch_footprint(dataset, K, 100, truncated=False)  # a step is a pass
+    windows = minibatch_footprint(dataset, K, 100, batch_rows=64, truncated=True)
+    assert (windows.ahead_bytes, windows.home_bytes) == (held, 8 * 64 * 100 // 4)
+    many = minibatch_footprint(dataset, K, 10**6, batch_rows=10**6, truncated=True)
+    assert many.home_bytes == KEPT_BYTES
+    of_all = minibatch_footprint(
+        dataset, K, 100, batch_rows=64, truncated=False
+    )  # a step is a pass
     assert (of_all.ahead_bytes, of_all.home_bytes) == (0, held + 16 * K * dataset.n_rows)

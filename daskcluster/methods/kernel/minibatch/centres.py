@@ -6,182 +6,23 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
+from daskcluster.methods.kernel import kernels
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
+from daskcluster.methods.kernel.minibatch.windows import Mean, Window, sums_over
 from daskcluster.methods.minibatch.chunkwise.batch import Batch
 from daskcluster.sparse_rows import Rows
 
-
-@dataclass(frozen=True, eq=False)
-class Mean:
-    """The weighted mean of the images of some points.
-
-    Attributes
-    ----------
-    points : Points
-    shares : ndarray of shape (m,), float64
-        Weights of the points, which sum to one.
-    """
-
-    points: Points
-    shares: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.points)
-
-    def single(self) -> list[Mean]:
-        """Return a mean for each point."""
-        points = self.points
-        return [
-            Mean(
-                Points(
-                    None if points.rows is None else points.rows[i : i + 1],
-                    points.indices[i : i + 1],
-                ),
-                np.ones(1),
-            )
-            for i in range(len(self))
-        ]
-
-
-@dataclass
-class Window:
-    """One centre: a weighted sum of the means of the last batches.
-
-    Parameters
-    ----------
-    first : Points
-        The point whose image is the initial centre.
-    norm : float
-        K(x, x) of that point.
-    truncation : int or None
-        tau: batches are dropped as long as at least tau points remain. None drops nothing.
-    normalize : bool
-        After the first drop, scale the coefficients so that they sum to one.
-
-    Attributes
-    ----------
-    means : list of Mean
-        Oldest first.
-    factors : ndarray of shape (L,)
-        Coefficient of each mean.
-    products : ndarray of shape (L, L)
-        Inner products of the means.
-    """
-
-    first: Points
-    norm: float
-    truncation: int | None
-    normalize: bool = True
-    means: list[Mean] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.means = [Mean(self.first, np.ones(1))]
-        self.factors = np.ones(1)
-        self.products = np.array([[self.norm]])
-        self._has_first = True
-
-    @classmethod
-    def standing(
-        cls,
-        means: list[Mean],
-        factors: np.ndarray,
-        products: np.ndarray,
-        truncation: int | None,
-        *,
-        normalize: bool,
-        has_first: bool,
-    ) -> Window:
-        """Return a window with the given attributes."""
-        window = cls(means[0].points, 0.0, truncation, normalize)
-        window.means, window.factors, window.products = means, factors, products
-        window._has_first = has_first
-        return window
-
-    @property
-    def has_first(self) -> bool:
-        """Whether the initial centre is still part of the window."""
-        return self._has_first
-
-    @property
-    def n_points(self) -> int:
-        """Number of rows of batches in the window, without the initial centre."""
-        return sum(map(len, self.means)) - self._has_first
-
-    @property
-    def coefficients(self) -> np.ndarray:
-        """Coefficient of each mean, after normalization, (L,)."""
-        total = self.factors.sum()
-        if self._has_first or not self.normalize or not total > 0.0:
-            return self.factors
-        return np.asarray(self.factors / total)
-
-    @property
-    def squared_norm(self) -> float:
-        """<C, C>."""
-        c = self.coefficients
-        return float((c[:, None] * self.products * c).sum())
-
-    def sums(self, gram: GramFunction, added: Sequence[Mean]) -> GramSums:
-        """Return the sums of K over each mean of the window, and over those that are `added`."""
-        means = [*self.means, *added]
-        sizes = [len(each) for each in means]
-        return GramSums(
-            gram,
-            join_points([each.points for each in means]),
-            np.concatenate([each.shares for each in means]),
-            np.repeat(np.arange(len(means)), sizes),
-            len(means),
-        )
-
-    def move(self, added: Sequence[Mean], factors: np.ndarray, products: np.ndarray) -> None:
-        """Move the centre towards a batch, and drop means that are no longer needed.
-
-        Parameters
-        ----------
-        added : sequence of m Mean
-            Of all rows of the batch, or of each.
-        factors : ndarray of shape (m,)
-            Their coefficients, which sum to alpha in (0, 1].
-        products : ndarray of shape (m, L + m)
-            Inner products of `added` with the means of the window and with each other.
-        """
-        size = len(self.means)
-        grown = np.empty((size + len(added),) * 2)
-        grown[:size, :size] = self.products
-        grown[size:], grown[:size, size:] = products, products[:, :size].T
-        self.products = grown
-        self.factors = np.append(self.factors * (1.0 - factors.sum()), factors)
-        self.means.extend(added)
-        self._drop()
-
-    def _drop(self) -> None:
-        if self.truncation is None:
-            return
-        oldest, left = int(self._has_first), self.n_points
-        first = oldest
-        while left - len(self.means[first]) >= self.truncation:
-            left -= len(self.means[first])
-            first += 1
-        if first == oldest:
-            return
-        self.means = self.means[first:]
-        self.factors, self.products = self.factors[first:], self.products[first:, first:]
-        self._has_first = False
-
-    def terms(self) -> tuple[Points, np.ndarray]:
-        """Return the points of the centre and their coefficients, without points of coefficient zero."""
-        pairs = [
-            (mean.points, c * mean.shares)
-            for mean, c in zip(self.means, self.coefficients, strict=True)
-            if c > 0.0
-        ]
-        return join_points([points for points, _ in pairs]), np.concatenate([c for _, c in pairs])
+KEPT_BYTES = 32 << 20
+"""Bytes of the sums over each mean that labelling a batch keeps, at most."""
+_ROWS_OF_MEAN = 4
+"""Rows of a mean, on average, from which on keeping pays: a sum costs as much as some two values."""
 
 
 def joined(gram: GramFunction, centres: list[tuple[Points, np.ndarray]]) -> GramSums:
@@ -228,15 +69,21 @@ class GramBatch:
         rows = None if gram.is_precomputed else self.rows[which]
         return Points(rows, self.indices[which])
 
+    def members(self, labels: np.ndarray, k: int) -> dict[int, np.ndarray]:
+        """Return the rows of some weight of each cluster that has such rows, in ascending order."""
+        heavy = np.flatnonzero(self.weights > 0.0)
+        rows = heavy[np.argsort(labels[heavy], kind="stable")]
+        ends = np.cumsum(np.bincount(labels[heavy], minlength=k)).tolist()
+        return {j: rows[a:b] for j, (a, b) in enumerate(pairwise([0, *ends])) if b > a}
+
+    def mean(self, which: np.ndarray, gram: GramFunction) -> Mean:
+        """Return the mean of some rows."""
+        weights = self.weights[which]
+        return Mean(self.points(which, gram), weights / weights.sum())
+
     def means(self, labels: np.ndarray, k: int, gram: GramFunction) -> dict[int, Mean]:
         """Return the means of the clusters that have rows of some weight."""
-        found = {}
-        for j in range(k):
-            which = np.flatnonzero((labels == j) & (self.weights > 0.0))
-            if len(which):
-                weights = self.weights[which]
-                found[j] = Mean(self.points(which, gram), weights / weights.sum())
-        return found
+        return {j: self.mean(which, gram) for j, which in self.members(labels, k).items()}
 
 
 @dataclass
@@ -287,8 +134,10 @@ class MovingWindows:
 
     Notes
     -----
-    Cost of a step: at most b k (tau + b) Gram values to label the batch, and b (tau + b) + b^2 for the
-    inner products of the new means. Memory: k (tau + b) rows.
+    Cost of a step: at most b k (tau + b) Gram values to label the batch, and b^2 for the products of the
+    new means with themselves. Their products with older means follow from the sums over each mean that
+    labelling keeps. Where that would cost more than it saves (means of few rows, precomputed values), they
+    take b (tau + b) values more. Memory: k (tau + b) rows, and `KEPT_BYTES` at most.
     """
 
     gram: GramFunction
@@ -297,6 +146,7 @@ class MovingWindows:
     cut: bool = False
     meter: Meter = field(default_factory=Meter)
     _centres: GramCentres | None = None
+    _kept: tuple[GramBatch, np.ndarray] | None = None
 
     @classmethod
     def start(
@@ -345,39 +195,98 @@ class MovingWindows:
         return self._centres
 
     def relative(self, batch: GramBatch) -> np.ndarray:
-        centres, found = self.centres(), np.empty((len(batch), self.k))
         began, cuts = time.perf_counter(), _shares_of(len(batch), self.n_threads)
+        found, self._kept = np.empty((len(batch), self.k)), None
+        means = [mean for window in self.windows for mean in window.means]
+        if self._keeps(len(batch), means):
+            sums, kept = sums_over(self.gram, means), np.empty((len(batch), len(means)))
+            factors = np.concatenate([window.coefficients for window in self.windows])
+            homes = np.repeat(np.arange(self.k), [len(window.means) for window in self.windows])
+            norms = np.array([window.squared_norm for window in self.windows])
+            self._kept = batch, kept
 
-        def part(cut: slice) -> None:
-            found[cut] = centres.relative(batch.rows[cut])
+            def part(cut: slice) -> None:
+                sums(batch.rows[cut], kept[cut])
+                kernels.add_columns(kept[cut], np.arange(len(means)), factors, homes, found[cut])
+                found[cut] = norms - 2.0 * found[cut]
+
+        else:
+            centres = self.centres()
+            sums = centres.sums
+
+            def part(cut: slice) -> None:
+                found[cut] = centres.relative(batch.rows[cut])
 
         _in_threads(part, cuts)
-        self._count(began, len(batch) * len(centres.sums.points))
+        self.meter.n_values += len(batch) * len(sums.points)
+        self.meter.seconds += time.perf_counter() - began
         return found
 
+    def _keeps(self, n_rows: int, means: list[Mean]) -> bool:
+        """Whether labelling keeps the sums of the rows over each mean, for `move`."""
+        pays = sum(map(len, means)) >= _ROWS_OF_MEAN * len(means)
+        possible = not (self.cut or self.gram.is_precomputed)
+        return possible and pays and 8 * n_rows * len(means) <= KEPT_BYTES
+
     def move(self, batch: GramBatch, labels: np.ndarray, alphas: np.ndarray) -> None:
-        means = batch.means(labels, self.k, self.gram)
-        began = time.perf_counter()
+        began, members = time.perf_counter(), batch.members(labels, self.k)
+        means = {j: batch.mean(which, self.gram) for j, which in members.items()}
         added = {j: mean.single() if self.cut else [mean] for j, mean in means.items()}
-        sums = {j: self.windows[j].sums(self.gram, parts) for j, parts in added.items()}
+        if members and self._kept is not None and self._kept[0] is batch:
+            products = self._kept_cross(members, means, self._kept[1])
+        else:
+            products = self._cross(batch, members, means, added)
+        self.meter.seconds += time.perf_counter() - began
+        for j, mean in means.items():
+            shares = mean.shares if self.cut else np.ones(1)
+            self.windows[j].move(added[j], alphas[j] * shares, products[j])
+        self._centres = self._kept = None
+
+    def _kept_cross(
+        self,
+        members: dict[int, np.ndarray],
+        means: dict[int, Mean],
+        kept: np.ndarray,
+    ) -> dict[int, np.ndarray]:
+        """Return the products of new means with those of their windows and themselves, (1, L + 1)."""
+        sums = sums_over(self.gram, means.values())
+        within = np.empty((len(sums.points), 1))
+        _in_threads(partial(sums.own, out=within), _shares_of(len(means), self.n_threads))
+        self.meter.n_values += sum(len(mean) ** 2 for mean in means.values())
+        edges = np.cumsum([0, *(len(window.means) for window in self.windows)]).tolist()
+        ends = np.cumsum([len(mean) for mean in means.values()])
+        products = {}
+        for (j, mean), found in zip(means.items(), np.split(within, ends[:-1]), strict=True):
+            old = kept[members[j], edges[j] : edges[j + 1]]
+            products[j] = (mean.shares[:, None] * np.hstack([old, found])).sum(axis=0)[None]
+        return products
+
+    def _cross(
+        self,
+        batch: GramBatch,
+        members: dict[int, np.ndarray],
+        means: dict[int, Mean],
+        added: dict[int, list[Mean]],
+    ) -> dict[int, np.ndarray]:
+        """Return the products of `added` with the means of their windows and each other, (m, L + m)."""
+        sums = {
+            j: sums_over(self.gram, self.windows[j].means + parts) for j, parts in added.items()
+        }
         products: dict[int, np.ndarray] = {}
 
         def cross(j: int) -> None:
-            which = np.flatnonzero((labels == j) & (batch.weights > 0.0))
-            found = sums[j](batch.rows[which])
+            found = sums[j](batch.rows[members[j]])
             together = (means[j].shares[:, None] * found).sum(axis=0)
             products[j] = found if self.cut else together[None]
 
         _in_threads(cross, list(means), self.n_threads)
-        self._count(began, sum(len(mean) * len(sums[j].points) for j, mean in means.items()))
-        for j, mean in means.items():
-            shares = mean.shares if self.cut else np.ones(1)
-            self.windows[j].move(added[j], alphas[j] * shares, products[j])
-        self._centres = None
+        self.meter.n_values += sum(len(mean) * len(sums[j].points) for j, mean in means.items())
+        return products
 
-    def _count(self, began: float, n_values: int) -> None:
-        self.meter.n_values += n_values
-        self.meter.seconds += time.perf_counter() - began
+
+def kept_bytes(n_rows: int, n_points: int) -> int:
+    """Return the bytes that labelling a batch of `n_rows` keeps at most, if windows have `n_points`."""
+    return min(KEPT_BYTES, 8 * n_rows * n_points // _ROWS_OF_MEAN)
 
 
 def _shares_of(n: int, n_threads: int) -> list[slice]:

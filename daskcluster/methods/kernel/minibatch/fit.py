@@ -34,7 +34,12 @@ from daskcluster.methods.kernel.minibatch.algorithm import (
     KernelStopping,
     minibatch_kernel,
 )
-from daskcluster.methods.kernel.minibatch.centres import GramBatch, MovingGramCentres, MovingWindows
+from daskcluster.methods.kernel.minibatch.centres import (
+    GramBatch,
+    MovingGramCentres,
+    MovingWindows,
+    kept_bytes,
+)
 from daskcluster.methods.kernel.minibatch.recursion import MovingProducts, NumberedRows
 from daskcluster.methods.kernel.minibatch.state import BatchKernelState, StartState
 from daskcluster.methods.kernel.parameters import GRAPHS
@@ -129,6 +134,7 @@ class MiniBatchKernelFit(Fit):
             self.estimator.n_clusters,
             self._most_points(),
             self.room_bytes,
+            batch_rows=rows_per_step(self.dataset.n_rows, vars(self.estimator)),
             truncated=self.has_windows,
         )
 
@@ -371,13 +377,14 @@ def minibatch_footprint(
     n_points: int,
     room_bytes: int = ROOM_BYTES,
     *,
+    batch_rows: int,
     truncated: bool,
 ) -> Footprint:
     """Return the memory that mini-batch kernel k-means needs, with windows (`truncated`) or without."""
     found = kernel_footprint(dataset, n_clusters, n_points)
     rows = held_bytes(dataset, room_bytes)
     if truncated:
-        return replace(found, ahead_bytes=rows)
+        return replace(found, home_bytes=kept_bytes(batch_rows, n_points), ahead_bytes=rows)
     return replace(found, home_bytes=rows + 16 * dataset.n_rows * n_clusters)
 
 

@@ -34,16 +34,11 @@ from daskcluster.methods.kernel.graph_fit import (
     graph_scores,
     weights_of,
 )
-from daskcluster.methods.kernel.minibatch.centres import (
-    GramBatch,
-    Mean,
-    MovingGramCentres,
-    MovingWindows,
-    Window,
-)
+from daskcluster.methods.kernel.minibatch.centres import GramBatch, MovingGramCentres, MovingWindows
 from daskcluster.methods.kernel.minibatch.fit import End, Evaluated, MiniBatchKernelFit
 from daskcluster.methods.kernel.minibatch.recursion import merged
 from daskcluster.methods.kernel.minibatch.state import StartState
+from daskcluster.methods.kernel.minibatch.windows import Mean, Window
 from daskcluster.sparse_rows import Rows
 
 
@@ -150,7 +145,8 @@ class GraphWindows(MovingWindows):
     def relative(self, batch: GramBatch) -> np.ndarray:
         began, products = time.perf_counter(), self.products()
         found = products.squares - 2.0 * products.at(batch.indices)
-        self._count(began, len(batch) * self.k)
+        self.meter.n_values += len(batch) * self.k
+        self.meter.seconds += time.perf_counter() - began
         return np.asarray(found)
 
     def move(self, batch: GramBatch, labels: np.ndarray, alphas: np.ndarray) -> None:

@@ -22,7 +22,8 @@ from daskcluster.engine.engine import Placement
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres, GramRowParams, gram_sum_rows
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
 from daskcluster.methods.kernel.initial import given_centres, ready_rows
-from daskcluster.methods.kernel.minibatch.centres import GramBatch, Mean, Meter, joined
+from daskcluster.methods.kernel.minibatch.centres import GramBatch, Meter, joined
+from daskcluster.methods.kernel.minibatch.windows import Mean
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.chunkwise.batch import Batch
 from daskcluster.sparse_rows import join_rows

@@ -12,13 +12,9 @@ from daskcluster.engine.engine import Placement
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, Points
 from daskcluster.methods.kernel.minibatch.algorithm import KernelSteps
-from daskcluster.methods.kernel.minibatch.centres import (
-    Mean,
-    MovingGramCentres,
-    MovingWindows,
-    Window,
-)
+from daskcluster.methods.kernel.minibatch.centres import MovingGramCentres, MovingWindows
 from daskcluster.methods.kernel.minibatch.recursion import MovingProducts
+from daskcluster.methods.kernel.minibatch.windows import Mean, Window
 from daskcluster.storage.state import Shapes, check_numbers, within
 
 PointsAt = Callable[[np.ndarray], Points]
@@ -106,7 +102,7 @@ class WindowsState:
         """Return the moving windows; arguments as in `MovingWindows.start`."""
         points, ends = at(self.points), np.cumsum(self.sizes)
         means = [
-            Mean(_cut(points, first, last), self.shares[first:last])
+            Mean(points.between(first, last), self.shares[first:last])
             for first, last in zip(ends - self.sizes, ends, strict=True)
         ]
         windows, mean, product = [], 0, 0
@@ -188,18 +184,13 @@ class ProductsState:
         ends = np.cumsum(self.sizes)
         terms = [
             [
-                (_cut(points, a, b), factors[a:b])
+                (points.between(a, b), factors[a:b])
                 for a, b in ((first, first + 1), (first + 1, last))
                 if b > a
             ]
             for first, last in zip(ends - self.sizes, ends, strict=True)
         ]
         return MovingProducts(gram, terms, self.squares, products, placement)
-
-
-def _cut(points: Points, first: int, last: int) -> Points:
-    rows = None if points.rows is None else points.rows[first:last]
-    return Points(rows, points.indices[first:last])
 
 
 @dataclass(frozen=True)

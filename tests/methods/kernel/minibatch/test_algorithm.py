@@ -7,7 +7,7 @@ import pytest
 
 import daskcluster as dc
 from daskcluster.methods.kernel.chunkwise.gram import Points
-from daskcluster.methods.kernel.minibatch.centres import Mean, Window
+from daskcluster.methods.kernel.minibatch.windows import Mean, Window
 from daskcluster.methods.minibatch.batches import Batches
 from tests.reference import kernel_kmeans as reference
 
@@ -134,7 +134,7 @@ def test_the_cost_of_a_step_does_not_depend_on_the_number_of_rows():
         model = fitted(X, 6, truncation=50)
         b, k, tau = 64, 4, 50
         counted = [record["n_distances"] for record in model.history_]
-        assert max(counted) <= (b + b) * k * (tau + b) + b * b
+        assert max(counted) <= b * k * (tau + b) + b * (tau + b) + b * b
         return sum(counted)
 
     few, many = values(400), values(6400)
