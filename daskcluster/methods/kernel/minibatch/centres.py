@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -119,6 +120,10 @@ class MovingGramCentres(Protocol):
         """Return the centres as weighted sums of points."""
         ...
 
+    def threads(self) -> AbstractContextManager[None]:
+        """Hold the threads that help in steps while the context lasts."""
+        ...
+
 
 @dataclass
 class MovingWindows:
@@ -147,6 +152,7 @@ class MovingWindows:
     meter: Meter = field(default_factory=Meter)
     _centres: GramCentres | None = None
     _kept: tuple[GramBatch, np.ndarray] | None = None
+    _pool: ThreadPoolExecutor | None = None
 
     @classmethod
     def start(
@@ -195,8 +201,8 @@ class MovingWindows:
         return self._centres
 
     def relative(self, batch: GramBatch) -> np.ndarray:
-        began, cuts = time.perf_counter(), _shares_of(len(batch), self.n_threads)
-        found, self._kept = np.empty((len(batch), self.k)), None
+        began, found = time.perf_counter(), np.empty((len(batch), self.k))
+        self._kept = None
         means = [mean for window in self.windows for mean in window.means]
         if self._keeps(len(batch), means):
             sums, kept = sums_over(self.gram, means), np.empty((len(batch), len(means)))
@@ -217,7 +223,7 @@ class MovingWindows:
             def part(cut: slice) -> None:
                 found[cut] = centres.relative(batch.rows[cut])
 
-        _in_threads(part, cuts)
+        self._together(part, len(batch))
         self.meter.n_values += len(batch) * len(sums.points)
         self.meter.seconds += time.perf_counter() - began
         return found
@@ -230,9 +236,11 @@ class MovingWindows:
 
     def move(self, batch: GramBatch, labels: np.ndarray, alphas: np.ndarray) -> None:
         began, members = time.perf_counter(), batch.members(labels, self.k)
+        if not members:
+            return
         means = {j: batch.mean(which, self.gram) for j, which in members.items()}
         added = {j: mean.single() if self.cut else [mean] for j, mean in means.items()}
-        if members and self._kept is not None and self._kept[0] is batch:
+        if self._kept is not None and self._kept[0] is batch:
             products = self._kept_cross(members, means, self._kept[1])
         else:
             products = self._cross(batch, members, means, added)
@@ -251,7 +259,7 @@ class MovingWindows:
         """Return the products of new means with those of their windows and themselves, (1, L + 1)."""
         sums = sums_over(self.gram, means.values())
         within = np.empty((len(sums.points), 1))
-        _in_threads(partial(sums.own, out=within), _shares_of(len(means), self.n_threads))
+        self._together(partial(sums.own, out=within), len(means))
         self.meter.n_values += sum(len(mean) ** 2 for mean in means.values())
         edges = np.cumsum([0, *(len(window.means) for window in self.windows)]).tolist()
         ends = np.cumsum([len(mean) for mean in means.values()])
@@ -274,14 +282,30 @@ class MovingWindows:
         }
         products: dict[int, np.ndarray] = {}
 
-        def cross(j: int) -> None:
-            found = sums[j](batch.rows[members[j]])
-            together = (means[j].shares[:, None] * found).sum(axis=0)
-            products[j] = found if self.cut else together[None]
+        def cross(some: slice) -> None:
+            for j in list(means)[some]:
+                found = sums[j](batch.rows[members[j]])
+                together = (means[j].shares[:, None] * found).sum(axis=0)
+                products[j] = found if self.cut else together[None]
 
-        _in_threads(cross, list(means), self.n_threads)
+        self._together(cross, len(means))
         self.meter.n_values += sum(len(mean) * len(sums[j].points) for j, mean in means.items())
         return products
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """Hold helping threads while the context lasts, if more than one may be used."""
+        with ThreadPoolExecutor(max(1, self.n_threads - 1), "daskcluster-gram") as self._pool:
+            yield
+        self._pool = None
+
+    def _together(self, work: Callable[[slice], None], n: int) -> None:
+        """Do `work` on slices of `n` items, this thread on the first and helping threads on the others."""
+        first, *others = _shares_of(n, 1 if self._pool is None else self.n_threads)
+        waiting = [self._pool.submit(work, each) for each in others] if self._pool else []
+        work(first)
+        for each in waiting:
+            each.result()
 
 
 def kept_bytes(n_rows: int, n_points: int) -> int:
@@ -292,14 +316,3 @@ def kept_bytes(n_rows: int, n_points: int) -> int:
 def _shares_of(n: int, n_threads: int) -> list[slice]:
     edges = np.linspace(0, n, n_threads + 1).astype(int)
     return [slice(a, b) for a, b in pairwise(edges.tolist()) if b > a]
-
-
-def _in_threads(work: Any, parts: Sequence[Any], n_threads: int | None = None) -> None:
-    """Run ``work(part)`` for all parts, at most `n_threads` at a time (default: all at once)."""
-    n_threads = len(parts) if n_threads is None else n_threads
-    if n_threads < 2 or len(parts) < 2:
-        for part in parts:
-            work(part)
-        return
-    with ThreadPoolExecutor(n_threads, thread_name_prefix="daskcluster-gram") as pool:
-        list(pool.map(work, parts))

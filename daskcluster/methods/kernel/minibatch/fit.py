@@ -189,16 +189,17 @@ class MiniBatchKernelFit(Fit):
             steps = KernelSteps(np.zeros(moving.k)) if resumed is None else resumed.steps
             if resumed is None:
                 keep(steps, now=True)
-            steps = minibatch_kernel(
-                batches,
-                moving,
-                rate=estimator.learning_rate,
-                stopping=KernelStopping(estimator.max_iter, estimator.tol, self.time_left()),
-                dtype=self.dtype,
-                callbacks=self.callbacks,
-                resumed=steps,
-                keep=keep,
-            )
+            with moving.threads():
+                steps = minibatch_kernel(
+                    batches,
+                    moving,
+                    rate=estimator.learning_rate,
+                    stopping=KernelStopping(estimator.max_iter, estimator.tol, self.time_left()),
+                    dtype=self.dtype,
+                    callbacks=self.callbacks,
+                    resumed=steps,
+                    keep=keep,
+                )
         self.bytes_read += batches.bytes_read
         return End(StartState.of(sample.indices, steps, moving), moving.centres(), sample, moving)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,6 +99,10 @@ class MovingProducts:
             for _, factors in self.terms[j]:
                 factors *= 1.0 - a
             self.terms[j].append((mean.points, a * mean.shares))
+
+    def threads(self) -> nullcontext[None]:
+        """Return a context without threads: those of the engine do the passes."""
+        return nullcontext()
 
     def centres(self) -> GramCentres:
         return GramCentres(

@@ -27,13 +27,14 @@ def moved(gram: GramFunction, n_steps: int, rows: Any = ROWS, **options: Any) ->
     first = [Points(rows[j : j + 1], np.array([j])) for j in range(K)]
     moving = MovingWindows.start(gram, first, gram.diagonal(rows[:K], np.arange(K)), TAU, **options)
     rng = np.random.default_rng(0)
-    for _ in range(n_steps):
-        numbers, weights = rng.integers(0, len(rows), B), rng.integers(0, 3, B).astype(float)
-        taken = rows[numbers]
-        batch = GramBatch(taken, numbers, weights, gram.diagonal(taken, numbers))
-        labels = moving.relative(batch).argmin(axis=1)
-        counts = np.bincount(labels, weights, minlength=K)
-        moving.move(batch, labels, np.sqrt(counts / counts.sum()))
+    with moving.threads():
+        for _ in range(n_steps):
+            numbers, weights = rng.integers(0, len(rows), B), rng.integers(0, 3, B).astype(float)
+            taken = rows[numbers]
+            batch = GramBatch(taken, numbers, weights, gram.diagonal(taken, numbers))
+            labels = moving.relative(batch).argmin(axis=1)
+            counts = np.bincount(labels, weights, minlength=K)
+            moving.move(batch, labels, np.sqrt(counts / counts.sum()))
     return moving
 
 
