@@ -42,8 +42,8 @@ from daskcluster.sparse_rows import INDEX_DTYPE, Rows, join_rows
 
 _LONGEST_RUN = 256
 """Of sampled rows if rows are read in each pass: it represents a chunk."""
-_OPENING, _EVERY, _OFTEN, _SELDOM = 8, 8, 4, 4
-"""Probes run in the first passes, later in a few running ones of every eight, or four if new bounds are
+_OPENING, _EVERY, _SELDOM = 8, 8, 4
+"""Probes run in the first passes, later in a few running ones of every eight, or of fewer if new bounds are
 cheap; and while bounds are kept, of the more the later it is: two or three times while the number of passes
 doubles. Where passes are cheap, they do not begin in the first ones, in which bounds rarely hold."""
 _SMALL = 3e6
@@ -54,8 +54,9 @@ that do well are given up for it."""
 _CHEAP = 0.5
 """Setting most kinds of bounds takes a full comparison. Where a pass takes only such a share of that, these
 are tried later; and they are set once they would have repaid it, had they been kept from the start."""
-_PREPARED, _WORTH_PROBES = 40.0, 4.0
-"""Nanoseconds to prepare a feature of a centre for probes, and how much longer passes should take."""
+_PREPARED, _WORTH_PROBES = 40.0, 16.0
+"""Nanoseconds to prepare a feature of a centre for probes, and how much longer the passes from one to the
+next should take."""
 _LOST = 1.2
 """Bounds that cost this much more than they save are left alone for a while."""
 
@@ -113,12 +114,12 @@ class AutoAssignment:
             return self._full(centres)
         self._pass += 1
         first = self._rows.data_statistics is None
-        repaid = self._repays_probes(shape)
-        probing = self._probing(_OFTEN if repaid else _EVERY)
+        every = self._every(shape)
+        probing = self._probing(every)
         if probing and self._pass & (self._pass - 1) == 0:
             self._pruned = self._share(centres)
         shape = replace(shape, pruned=self._pruned)
-        begins = 1 if self._pruned > _CHEAP else _OPENING if repaid else 2 * _OPENING
+        begins = 1 if self._pruned > _CHEAP else _OPENING if every < _EVERY else 2 * _OPENING
         if probing and self._pass >= begins:
             costs = self._probed(centres, shape)
             self._in_a_row += 1
@@ -170,12 +171,12 @@ class AutoAssignment:
             every = max(_EVERY, 1 << (self._pass // _SELDOM).bit_length())
         return self._pass <= _OPENING or self._pass % every <= self._aged()
 
-    def _repays_probes(self, shape: Shape) -> bool:
-        """True if passes and new bounds are cheap, but take much longer than preparing a probe."""
+    def _every(self, shape: Shape) -> int:
+        """Return of how many passes probes run in a few; in more if passes and new bounds are cheap."""
         if self._pruned > _CHEAP or not any(kind.searches for kind in self._allowed):
-            return False
+            return _EVERY
         taken = self._rows.placement.dataset.n_rows * shape.plain()
-        return taken >= _WORTH_PROBES * _PREPARED * shape.k * shape.d
+        return max(1, min(_EVERY, int(_WORTH_PROBES * _PREPARED * shape.k * shape.d / taken)))
 
     def _telling(self) -> bool:
         """True if probes have measured enough, after passes in which their new bounds aged."""
