@@ -11,16 +11,17 @@ from typing import NamedTuple
 import numpy as np
 
 from daskcluster.kernels.candidates import Errors
-from daskcluster.kernels.dot_product import LEVELS, MADD, QUAD, SDOT, VNNI
+from daskcluster.kernels.dot_product import MADD, MADD_SHORT, QUAD, SDOT, VNNI
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.projected_centres import shifted_blocks, squared_lengths
+from daskcluster.kernels.short_sums import fitting_levels
 
 _SAMPLED_ROWS, _SAMPLED_BOUNDS = 128, 1 << 22
 """Most rows, and most bounds, of the sample. Of few rows, some have many centres left."""
 _BOUNDS_AT_ONCE = 5
 """Numbers for each bound of the sample, at most: scores, bounds of coordinates, and what is computed."""
 
-_PRODUCT = {MADD: 0.48, VNNI: 0.24, SDOT: 0.3}
+_PRODUCT = {MADD: 0.48, MADD_SHORT: 0.26, VNNI: 0.24, SDOT: 0.3}
 """Of a product, in each instruction."""
 _BOUND, _ROW, _FEATURE = 1.0, 3300, 30
 """Of a bound, a row, and a feature of a row, besides products."""
@@ -214,8 +215,9 @@ def expected_loss(about: np.ndarray, extent: float, longest: float, dot: int) ->
 
     `extent` is the largest coordinate of a centre about the mean, and `longest` the length of the longest.
     """
-    levels, spread = LEVELS[dot], np.sqrt(about.shape[1] / 12)
-    reach = np.median(about.max(axis=1)) - np.median(about.min(axis=1))
-    lost, rest = _RANGE * spread * reach / levels.row, _UNEVEN * spread * extent / levels.centre
+    spread = np.sqrt(about.shape[1] / 12)
+    reach = _RANGE * float(np.median(about.max(axis=1)) - np.median(about.min(axis=1)))
     lengths = np.sqrt(np.square(about, dtype=np.float64).sum(axis=1))
+    levels = fitting_levels(dot, reach, extent, float(lengths.max()) + longest)
+    lost, rest = spread * reach / levels.row, _UNEVEN * spread * extent / levels.centre
     return np.asarray(lost * (longest + rest) + lengths * rest)

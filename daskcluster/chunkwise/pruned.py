@@ -30,7 +30,7 @@ from daskcluster.chunkwise.bound_costs import (
 from daskcluster.chunkwise.projection import most_axes, plan_projection
 from daskcluster.kernels import tile
 from daskcluster.kernels.candidates import UNDECIDED, errors_of
-from daskcluster.kernels.dot_product import best_dot
+from daskcluster.kernels.dot_product import MADD, MADD_SHORT, best_dot
 from daskcluster.kernels.panels import Panels, common_offset
 from daskcluster.kernels.projected_centres import (
     Projection,
@@ -50,6 +50,7 @@ from daskcluster.kernels.quantized_centres import (
     quantize_centres,
     range_of_rows,
 )
+from daskcluster.kernels.short_sums import MOST_SHORT
 
 _LEAST_CENTRES, _LEAST_SCORES = 128, 1 << 14
 """With fewer centres, or products for a row, the search of all centres is over before any bound pays."""
@@ -302,13 +303,24 @@ def _plan(centres: np.ndarray, rows: np.ndarray, offset: np.ndarray) -> _Plan | 
     sample, whole = sample_of(centres, rows, offset), k * d * centres.itemsize / 4
     if not sample.is_finite:
         return None
-    left, projection, order = _left_by_features(sample, dot), None, None
-    n_left, panels = left.sum(axis=1), np.arange(k) // height
-    cost = search_cost(sample, Left(panels_with(left, panels), 0 * n_left, n_left), d, dot)
+    (cost, left), projection, order = _by_features(sample, height, dot), None, None
     projected = plan_projection(sample, left, height, dot)
     if projected is not None and projected[0] < cost:
         cost, projection, order = projected
+    if dot == MADD and k < MOST_SHORT:
+        short = _by_features(sample, height, MADD_SHORT)[0]
+        if short < cost:
+            cost, dot, projection, order = short, MADD_SHORT, None, None
     return _Plan(cost / whole, dot, projection, order) if cost < _LEAST_GAIN * whole else None
+
+
+def _by_features(sample: Sample, height: int, dot: int) -> tuple[float, np.ndarray]:
+    """Return the cost per row with bounds of features, and which centres they leave, (m, k), bool."""
+    k, d = sample.centres.shape
+    left = _left_by_features(sample, dot)
+    n_left, panels = left.sum(axis=1), np.arange(k) // height
+    there = Left(panels_with(left, panels), 0 * n_left, n_left)
+    return search_cost(sample, there, d, dot), left
 
 
 def _left_by_features(sample: Sample, dot: int) -> np.ndarray:

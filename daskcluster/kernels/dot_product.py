@@ -20,9 +20,10 @@ QUAD = 4
 LINE = 16
 """32-bit integers of a cache line."""
 
-NO_DOT, MADD, VNNI, SDOT, MADD_PAIRS = range(5)
+NO_DOT, MADD, VNNI, SDOT, MADD_PAIRS, MADD_SHORT = range(6)
 """Instructions, as literals of kernels: none (products are not integers), PMADDUBSW and PMADDWD of AVX2,
-VPDPBUSD of AVX-VNNI and AVX-512 VNNI, SDOT of ARM; of AVX2, with one PMADDWD for each two PMADDUBSW."""
+VPDPBUSD of AVX-VNNI and AVX-512 VNNI, SDOT of ARM; of AVX2, with one PMADDWD for each two PMADDUBSW, or
+with none: all integers have 16 bits, each has two products, and sums wrap around."""
 
 
 class Levels(NamedTuple):
@@ -46,12 +47,13 @@ LEVELS = {
     VNNI: Levels(255, 127, 0),
     SDOT: Levels(255, 127, 128),
     MADD_PAIRS: Levels(127, 64, 0),
+    MADD_SHORT: Levels(127, 127, 0),
 }
 """PMADDUBSW adds two products in 16 bits, so its rows have 7 bits; where four are added, centres have 7."""
 
-_LANES = {MADD: 8, VNNI: 8, SDOT: 4, MADD_PAIRS: 8}
-_WIDE_LANES = 16
-"""32-bit lanes of a vector, with AVX-512."""
+_BYTES = {MADD: 32, VNNI: 32, SDOT: 16, MADD_PAIRS: 32, MADD_SHORT: 32}
+_WIDE_BYTES = 64
+"""Of a vector; with AVX-512."""
 
 
 def best_dot(tile: str) -> int:
@@ -80,10 +82,10 @@ def _in_parts(
     builder: Any, vectors: list[Any], instruction: int, emitted: Callable[..., Any]
 ) -> Any:
     """Return the vector that `emitted` makes of these, in parts if the CPU has no vectors as wide."""
-    widest = _LANES[instruction]
+    widest = _BYTES[instruction]
     if instruction != SDOT and "avx512bw" in TILE_FEATURES:
-        widest = _WIDE_LANES
-    lanes = vectors[0].type.count
+        widest = _WIDE_BYTES
+    lanes, widest = vectors[0].type.count, widest * 8 // emit.bits(vectors[0].type.element)
     if lanes <= widest:
         return emitted(builder, *vectors)
     parts = []
@@ -100,10 +102,11 @@ def product_of_lines(
 ) -> Any:
     """Return the product of `size` integers from ``rows[at]`` and ``centres[centre_at]`` on.
 
-    `size` is a multiple of `LINE`.
+    `size` is a multiple of `LINE`. These sums have 32 bits, also with `MADD_SHORT`.
     """
     if not emit.literals(dot):
         return None
+    instruction = MADD if dot.literal_value == MADD_SHORT else dot.literal_value
     signature = types.int32(rows, types.intp, centres, types.intp, types.intp, dot)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -115,7 +118,7 @@ def product_of_lines(
                 emit.load(builder, builder.gep(place, [t]), emit.I32, LINE, 4)
                 for place in (row, centre)
             )
-            return [add_products(builder, x, c, sums[0], dot.literal_value)]
+            return [add_products(builder, x, c, sums[0], instruction)]
 
         (total,) = emit.loop(builder, args[4], LINE, [emit.zeros(emit.I32, LINE)], line)
         name = f"llvm.vector.reduce.add.v{LINE}i32"
@@ -137,11 +140,11 @@ def _madd_pairs(
 
 def _pairs(builder: Any, row: Any, centre: Any) -> Any:
     """Emit the sums of two products each, in 16 bits."""
-    lanes = row.type.count
-    name = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw", 16: "avx512.pmaddubs.w.512"}[lanes]
-    bytes_ = ir.VectorType(emit.I8, 4 * lanes)
+    size = row.type.count * emit.bits(row.type.element) // 8
+    name = {16: "ssse3.pmadd.ub.sw.128", 32: "avx2.pmadd.ub.sw", 64: "avx512.pmaddubs.w.512"}[size]
+    bytes_ = ir.VectorType(emit.I8, size)
     operands = [builder.bitcast(vector, bytes_) for vector in (row, centre)]
-    return emit.call(builder, f"llvm.x86.{name}", ir.VectorType(emit.I16, 2 * lanes), operands)
+    return emit.call(builder, f"llvm.x86.{name}", ir.VectorType(emit.I16, size // 2), operands)
 
 
 def _add_pairs(builder: Any, pairs: Any, total: Any) -> Any:
@@ -149,6 +152,10 @@ def _add_pairs(builder: Any, pairs: Any, total: Any) -> Any:
     name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[total.type.count]
     ones = ir.Constant(pairs.type, [1] * pairs.type.count)
     return builder.add(total, emit.call(builder, f"llvm.x86.{name}", total.type, [pairs, ones]))
+
+
+def _madd_short(builder: Any, row: Any, centre: Any, total: Any) -> Any:
+    return builder.add(total, _pairs(builder, row, centre))
 
 
 def _vnni(builder: Any, row: Any, centre: Any, total: Any) -> Any:
@@ -163,4 +170,4 @@ def _sdot(builder: Any, row: Any, centre: Any, total: Any) -> Any:
     return emit.call(builder, name, total.type, [total, *operands])
 
 
-_EMITTED = {MADD: _madd, VNNI: _vnni, SDOT: _sdot, MADD_PAIRS: _madd}
+_EMITTED = {MADD: _madd, VNNI: _vnni, SDOT: _sdot, MADD_PAIRS: _madd, MADD_SHORT: _madd_short}

@@ -21,9 +21,10 @@ I16 = ir.IntType(16)
 I32 = ir.IntType(32)
 I64 = ir.IntType(64)
 F64 = ir.DoubleType()
-LEAST_I32 = -(2**31)
 
-_ELEMENTS = {types.float32: ir.FloatType(), types.float64: F64, types.int32: I32}
+_ELEMENTS = {
+    types.float32: ir.FloatType(), types.float64: F64, types.int32: I32, types.int16: I16
+}  # fmt: skip
 
 
 class _Outlined(ir.Function):
@@ -92,7 +93,14 @@ def element(array: Any) -> Any:
 
 def bits(kind: Any) -> int:
     """Size of an LLVM element type."""
+    if isinstance(kind, ir.IntType):
+        return int(kind.width)
     return 64 if isinstance(kind, ir.DoubleType) else 32
+
+
+def least(kind: Any) -> Any:
+    """Return a number of an LLVM element type that no other is below."""
+    return -(1 << bits(kind) - 1) if isinstance(kind, ir.IntType) else float("-inf")
 
 
 def pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
@@ -127,7 +135,7 @@ def load_first(builder: Any, pointer: Any, element: Any, lanes: int, count: int)
     there = ir.Constant(mask, [int(lane < count) for lane in range(lanes)])
     place = builder.bitcast(pointer, kind.as_pointer())
     align = ir.Constant(I32, bits(element) // 8)
-    name = f"llvm.masked.load.v{lanes}{'i' if element == I32 else 'f'}{bits(element)}.p0"
+    name = f"llvm.masked.load.v{lanes}{'i' if isinstance(element, ir.IntType) else 'f'}{bits(element)}.p0"
     return call(builder, name, kind, [place, align, there, zeros(element, lanes)])
 
 

@@ -253,7 +253,7 @@ def scores_in_panel(
     """Store the integer scores of one row and the `height` centres of a panel.
 
     Return which of them reach the limit, as the bits of an integer. OUT: out: its size is the next power of
-    two. `block_at` and `rows` as for `place_in_panel`, `dot` as for
+    two, or fills 128 bits. `block_at` and `rows` as for `place_in_panel`, `dot` as for
     `daskcluster.kernels.register_tile.panel_maxima_tile`.
     """
     if not emit.literals(height, dot):
@@ -265,7 +265,7 @@ def scores_in_panel(
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
-        lanes = 1 << (centres - 1).bit_length()
+        lanes = max(1 << (centres - 1).bit_length(), 128 // emit.bits(kind))
         row = emit.pointer(context, builder, block, args[0], args[1])
         start = emit.pointer(context, builder, panel, args[2], args[3])
         first = emit.load_first(builder, start, kind, lanes, centres)
@@ -296,7 +296,8 @@ def scores_in_panel(
             total = builder.add(total, other)
         target = emit.pointer(context, builder, out, args[5], nothing)
         emit.store(builder, total, target, emit.bits(kind) // 8)
-        reached = emit.compare(builder, ">=", total, emit.splat(builder, args[8], lanes))
+        limit = args[8] if kind == emit.I32 else builder.trunc(args[8], kind)
+        reached = emit.compare(builder, ">=", total, emit.splat(builder, limit, lanes))
         mask = builder.zext(builder.bitcast(reached, ir.IntType(lanes)), emit.I64)
         return builder.and_(mask, ir.Constant(emit.I64, (1 << centres) - 1))
 

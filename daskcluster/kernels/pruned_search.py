@@ -51,8 +51,6 @@ _SCRATCH_BYTES = 512 << 10
 _GROUP_BYTES = 192 << 10
 """Bytes of the panels that one block after the other is scored against."""
 
-_INT_BYTES = 4
-
 _NO_GROUPS = 0, np.empty((0, 0), np.float32)
 
 _QUEUE = 64
@@ -132,7 +130,7 @@ def _settle(flat, begin, centres, d, place, fine, maxima, base, state, queue, li
     for turn in range(-WINNERS, n_panels):
         p, ahead = turn, (turn + WINNERS) * block
         if turn < 0:
-            mask = take_winners(maxima, base, winner, ahead, coarse, block)
+            mask = take_winners(maxima, base, winner, ahead, coarse, vectors, width)
         else:
             mask = rows_reaching(maxima, base + p * block, coarse, vectors, width)
         while mask != 0:
@@ -204,7 +202,7 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int, keep: int) -> Any:
             np.empty((3, block), np.int64),
         )  # fmt: skip
         winners = np.empty((keep, block), np.int64)
-        winner = np.empty(WINNERS * block, np.int32)
+        winner = np.empty(2 * WINNERS * block, bounds.dtype)
         close, distances = np.empty((block, MOST_CLOSE), np.int64), np.empty((block, MOST_CLOSE))
         lower, place_of, per_group = groups
         tops = np.empty(lower.shape[1] * block, bounds.dtype)
@@ -379,8 +377,9 @@ def _search(
     counts, fine = np.zeros(4, np.int64), centres.features
     coarse = fine if centres.heads is None else centres.heads
     n_panels, tile = len(coarse.bounds), fine.tile
-    blocks = _SCRATCH_BYTES // (n_panels * tile.rows * _INT_BYTES)
-    group = _GROUP_BYTES // ((coarse.features + 1) * tile.height * _INT_BYTES)
+    size = coarse.bounds.itemsize
+    blocks = _SCRATCH_BYTES // (n_panels * tile.rows * size)
+    group = _GROUP_BYTES // ((coarse.features + 1) * tile.height * size)
     arrays = centres.centres, centres.offset, centres.first, centres.lanes
     pruned_kernel(tile, lanes_of(X.dtype), fine.dot, keep)(
         read_only(X), tuple(map(read_only, arrays)),

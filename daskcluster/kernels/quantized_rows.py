@@ -11,7 +11,6 @@ from numba import types
 
 from daskcluster.kernels import emit
 from daskcluster.kernels.candidates import margins_of
-from daskcluster.kernels.dot_product import QUAD
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.quantized_centres import ROUNDED
 from daskcluster.kernels.row_block import aligned
@@ -25,14 +24,14 @@ def quantize_block(coordinates, mean, rests, words, at, described, errors, level
     reach of `daskcluster.kernels.candidates`.
     """
     (lengths, margins, reach), vectors, width = described, shape[0], shape[1]
-    block, quads = vectors * width, mean.shape[0] // QUAD
+    block, n_words = vectors * width, mean.shape[0] // words.itemsize
     sums, numbers = aligned(2 * block, coordinates), aligned(4, coordinates)
     numbers[0], numbers[1] = levels.step, 1.0 / levels.step
     numbers[2], numbers[3] = -levels.zero, levels.most - levels.zero
     quantize_tile(
         coordinates,
         mean,
-        quads,
+        n_words,
         numbers,
         levels.zero - levels.shift,
         words,
@@ -59,8 +58,15 @@ def quantize_block(coordinates, mean, rests, words, at, described, errors, level
                 )
                 level = np.float64(levels.most)
             byte = (np.int64(level) - levels.shift) & 255
-            words[at + quads * block + r] = np.int32(np.uint32(byte * 0x01010101))
+            words[at + n_words * block + r] = np.int32(np.uint32(byte * 0x01010101))
         margins[r] += error * ROUNDED + levels.slack
+        if levels.far < np.inf:
+            lengths[r] += levels.origin
+            if not length + lost <= levels.far:
+                # Its sums might wrap around: it is searched in full.
+                lengths[r] = np.inf
+                for q in range(n_words):
+                    words[at + q * block + r] = np.int32(levels.zero) * np.int32(0x0101)
 
 
 @emit.tile_intrinsic
@@ -68,7 +74,7 @@ def quantize_tile(
     typingctx: Any,
     block: Any,
     mean: Any,
-    quads: Any,
+    n_words: Any,
     numbers: Any,
     zero: Any,
     heads: Any,
@@ -80,8 +86,8 @@ def quantize_tile(
     """Quantize a block of rows: ``level = rint((x - mean) / step)``, clipped, plus `zero`.
 
     `numbers` are the step, its inverse, and the least and the largest level before `zero` is added. OUT:
-    heads: four levels in each integer; sums: the squared length of each row about the mean, and of what
-    quantizing takes from it.
+    heads: a level in each byte; sums: the squared length of each row about the mean, and of what quantizing
+    takes from it.
     """
     if not emit.literals(vectors, width):
         return None
@@ -92,7 +98,8 @@ def quantize_tile(
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
-        align = emit.bits(kind) // 8
+        align, size = emit.bits(kind) // 8, emit.bits(emit.element(heads)) // 8
+        stored = ir.VectorType(emit.element(heads), lanes)
         integers, floats = ir.VectorType(emit.I32, lanes), ir.VectorType(kind, lanes)
         source = emit.pointer(context, builder, block, args[0], nothing)
         means = emit.pointer(context, builder, mean, args[1], nothing)
@@ -118,15 +125,15 @@ def quantize_tile(
             whole = builder.and_(whole, ir.Constant(integers, [255] * lanes))
             return whole, emit.fma(builder, about, about, total), emit.fma(builder, gap, gap, lost)
 
-        def quad(q: Any, kept: list[Any]) -> list[Any]:
-            t = builder.mul(q, ir.Constant(emit.I64, QUAD))
+        def several(q: Any, kept: list[Any]) -> list[Any]:
+            t = builder.mul(q, ir.Constant(emit.I64, size))
             centres = [
                 emit.splat(
                     builder,
                     builder.load(builder.gep(means, [builder.add(t, number)]), align=align),
                     lanes,
                 )
-                for number in (ir.Constant(emit.I64, i) for i in range(QUAD))
+                for number in (ir.Constant(emit.I64, i) for i in range(size))
             ]
             here = builder.gep(source, [builder.mul(t, ir.Constant(emit.I64, rows))])
             there = builder.gep(target, [builder.mul(q, ir.Constant(emit.I64, rows))])
@@ -140,11 +147,12 @@ def quantize_tile(
                     word = builder.or_(
                         word, builder.shl(whole, ir.Constant(integers, [8 * i] * lanes))
                     )
-                emit.store(builder, word, emit.step(builder, there, v * lanes), 4 * lanes)
+                word = builder.trunc(word, stored) if size < 4 else word
+                emit.store(builder, word, emit.step(builder, there, v * lanes), size * lanes)
             return kept
 
         start = [emit.zeros(kind, lanes)] * (2 * rows // lanes)
-        found = emit.loop(builder, args[2], 1, start, lambda q, kept: quad(q, list(kept)))
+        found = emit.loop(builder, args[2], 1, start, lambda q, kept: several(q, list(kept)))
         for v in range(rows // lanes):
             for part in range(2):
                 place = emit.step(builder, totals, part * rows + v * lanes)

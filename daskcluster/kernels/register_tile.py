@@ -364,8 +364,7 @@ def panel_maxima_tile(
 def _best_of_panel(builder: Any, column: list[tuple[Any, Any]], tile: TileShape) -> tuple[Any, Any]:
     """Emit the largest score of a panel, and the number of the panel's first centre."""
     kind = column[0][0].type
-    least = emit.LEAST_I32 if kind.element == emit.I32 else float("-inf")
-    most = ir.Constant(kind, [least] * tile.width)
+    most = ir.Constant(kind, [emit.least(kind.element)] * tile.width)
     for score, _ in column:  # NaN never wins
         most = builder.select(emit.compare(builder, ">", score, most), score, most)
     return most, column[0][1]

@@ -122,14 +122,16 @@ def test_sums_are_exact_at_the_limits_of_the_levels(dot: int, quads: int) -> Non
 
 def test_scans_find_the_first_best_panel_and_the_rows_that_reach_their_limits() -> None:
     maxima = np.random.default_rng(0).integers(-5, 5, (7, BLOCK))
-    winner, limits = np.empty(BLOCK, np.int32), np.full(BLOCK, 3, np.int32)
+    winner, limits = np.empty(11 * BLOCK, np.int32), np.full(BLOCK, 3, np.int32)
     maxima[0, 4:] = -9
     maxima[0, [5, 9]] = 3
     for first, every in ((0, 1), (1, 3), (6, 8), (3, 2)):
         mask, lowest = _scan(aligned(maxima), first, 7, every, limits, winner)
-        assert np.array_equal(winner, first + every * maxima[first::every].argmax(axis=0))
+        assert np.array_equal(winner[:BLOCK], first + every * maxima[first::every].argmax(axis=0))
+        bounds = winner[every * BLOCK : (every + 1) * BLOCK]
+        assert np.array_equal(bounds, maxima[first::every].max(axis=0))
     _scan(aligned(maxima), 9, 7, 10, limits, winner)
-    assert (winner == -1).all()
+    assert (winner[:BLOCK] == -1).all()
     reached = [r for r in range(BLOCK) if maxima[0, r] >= 3]
     assert [r for r in range(BLOCK) if mask >> r & 1] == reached
     assert lowest == reached[0]

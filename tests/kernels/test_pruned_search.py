@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.candidates import UNDECIDED
-from daskcluster.kernels.dot_product import LEVELS, MADD, VNNI, best_dot
+from daskcluster.kernels.dot_product import LEVELS, MADD, MADD_SHORT, VNNI, best_dot
 from daskcluster.kernels.panels import choose_tile, common_offset
 from daskcluster.kernels.projected_centres import Projection, project_points, squared_lengths
 from daskcluster.kernels.pruned_search import (
@@ -43,6 +43,12 @@ def instructions() -> list[int]:
     """Return the instructions of 8-bit products that this machine has."""
     best = best_dot("avx2")
     return [MADD, VNNI] if best == VNNI else [best] if best else []
+
+
+def instructions_of_features() -> list[int]:
+    """Return these, and that of short sums, which coordinates on axes do not have."""
+    found = instructions()
+    return [*found, MADD_SHORT] if MADD in found else found
 
 
 def pack_or_none(
@@ -159,15 +165,17 @@ def test_labels_are_those_of_all_centres(
 
 
 @with_dot
-@pytest.mark.parametrize("dot", instructions())
+@pytest.mark.parametrize("dot", instructions_of_features())
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_instruction_finds_the_nearest(name: str, kind: type, dot: int) -> None:
     for n, d in ((5, 8), (100, 70), (333, 129), (70, 1)):
         rows, centres = spectrum(n, d, 0, 0.97, kind), spectrum(90, d, 1, 0.97, kind)
         found, counts = pruned(rows, quantized(centres, rows, name, dot))
-        assert np.array_equal(found, truth(rows, centres))
-        assert n <= counts[0] <= 2 * n * 90
+        decided = found != UNDECIDED
+        assert np.array_equal(found[decided], truth(rows, centres)[decided])
+        assert decided.all() or (dot == MADD_SHORT and decided.mean() > 0.9)  # but for long rows
+        assert n // 2 <= counts[0] <= 2 * n * 90
 
 
 @with_dot
@@ -181,7 +189,7 @@ def test_every_instruction_finds_the_nearest(name: str, kind: type, dot: int) ->
     twins=st.booleans(),
     wide=st.booleans(),
     clipped=st.booleans(),
-    dot=st.sampled_from(instructions() or [MADD]),
+    dot=st.sampled_from(instructions_of_features() or [MADD]),
 )
 def test_quantized_labels_are_those_of_all_centres(
     seed: int,
@@ -203,7 +211,7 @@ def test_quantized_labels_are_those_of_all_centres(
     expected = truth(rows, centres)
     decided = found != UNDECIDED
     assert np.array_equal(found[decided], expected[decided])
-    assert decided.all() or twins
+    assert decided.all() or twins or dot == MADD_SHORT
 
 
 @with_dot
@@ -215,6 +223,21 @@ def test_few_centres_are_left_by_8_bits() -> None:
     assert counts[0] < 8 * len(rows)
     _, clipped = pruned(rows, quantized(centres, rows[:1] * 0.5))
     assert clipped[0] > counts[0]
+
+
+@pytest.mark.skipif(MADD not in instructions(), reason="no instruction adds products in 16 bits")
+@pytest.mark.parametrize("d", [3, 40])
+def test_long_rows_are_given_up_where_sums_have_16_bits(d: int) -> None:
+    rows, centres = spectrum(2000, d, 0, 1.0, np.float32), spectrum(90, d, 1, 1.0, np.float32)
+    ready = quantized(centres, rows, "avx2", MADD_SHORT)
+    found, _ = pruned(rows, ready)
+    assert (found == UNDECIDED).mean() < 0.02
+    rows *= np.linspace(0.0, 300.0, 2000, dtype=np.float32)[:, None] ** 2
+    found, _ = pruned(rows, ready)
+    decided = found != UNDECIDED
+    assert np.array_equal(found[decided], truth(rows, centres)[decided])
+    assert decided[:5].all()
+    assert not decided[1000:].any()
 
 
 @with_dot
@@ -251,7 +274,7 @@ def test_levels_are_exact() -> None:
     for dot, levels in LEVELS.items():
         assert levels.row - levels.shift <= (127 if levels.shift else 255)
         # Two products must fit 16 bits where an instruction adds them there.
-        assert dot != MADD or 2 * levels.row * levels.centre < 2**15
+        assert dot not in (MADD, MADD_SHORT) or 2 * levels.row * levels.centre < 2**15
 
 
 def test_any_axes_will_do() -> None:
