@@ -14,7 +14,7 @@ from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.projection import plan_projection
 from daskcluster.chunkwise.pruned import PrunedSearch, fixed_search, may_pay, pruned_search
 from daskcluster.kernels import tile as tile_module
-from daskcluster.kernels.dot_product import NO_DOT, best_dot
+from daskcluster.kernels.dot_product import MADD, MADD_SHORT, NO_DOT, best_dot
 from daskcluster.kernels.panels import common_offset
 
 N, D, K = 900, 160, 640
@@ -157,6 +157,28 @@ def test_noise_has_no_axes() -> None:
     sample = sample_of(noise, noise, common_offset(noise))
     left = np.ones(sample.scores.shape, bool)
     assert plan_projection(sample, left, 14, best_dot(tile_module.tile_name())) is None
+
+
+@pytest.mark.skipif(
+    best_dot(tile_module.working_tile(K, np.dtype(np.float32)).name) != MADD,
+    reason="sums have 32 bits",
+)
+def test_sums_of_features_have_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    rows, centres = (rng.standard_normal((n, 32)).astype(np.float32) for n in (N, 3000))
+    found = searched(centres, rows)
+    assert found is not None
+    assert found._packed.features.dot == MADD_SHORT
+    rows[7] *= 40.0
+    labels, known = np.empty((2, N), np.int32)
+    assert 7 in found.nearest(rows, labels)
+    PreparedCentres(centres).nearest(rows, labels)
+    tile_module.nearest(rows, tile_module.pack(centres), known)
+    assert np.array_equal(labels, known)
+    monkeypatch.setattr(pruned, "MOST_SHORT", 3000)  # too many panels
+    found = searched(centres, rows)
+    assert found is not None
+    assert found._packed.features.dot == MADD
 
 
 @no_tile
