@@ -76,11 +76,11 @@ def _score(words, bounds, n_panels, features, maxima, here, group, shape, dot): 
     block = vectors * width
     for low in range(0, n_panels, group):
         for b in range(here):
-            for p in range(low, min(low + group, n_panels)):
-                panel_maxima_tile(
-                    words, b * features * block, bounds, p * (features + 1) * height, features,
-                    maxima, (b * n_panels + p) * block, height, vectors, width, dot,
-                )  # fmt: skip
+            panel_maxima_tile(
+                words, b * features * block, bounds, low * (features + 1) * height, features,
+                maxima, (b * n_panels + low) * block, min(group, n_panels - low),
+                height, vectors, width, dot,
+            )  # fmt: skip
 
 
 @kernel

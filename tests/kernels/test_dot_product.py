@@ -32,19 +32,19 @@ with_vnni = pytest.mark.skipif(BEST != VNNI, reason="the CPU has no VPDPBUSD")
 
 @njit
 def _with_madd(words, panel, quads, most, scores, limit):  # type: ignore[no-untyped-def]
-    panel_maxima_tile(words, 0, panel, 0, quads, most, 0, HEIGHT, VECTORS, WIDTH, MADD)
+    panel_maxima_tile(words, 0, panel, 0, quads, most, 0, 1, HEIGHT, VECTORS, WIDTH, MADD)
     return scores_in_panel(words, 3, panel, 0, quads, scores, HEIGHT, BLOCK, limit, MADD)
 
 
 @njit
 def _with_pairs(words, panel, quads, most, scores, limit):  # type: ignore[no-untyped-def]
-    panel_maxima_tile(words, 0, panel, 0, quads, most, 0, HEIGHT, VECTORS, WIDTH, MADD_PAIRS)
+    panel_maxima_tile(words, 0, panel, 0, quads, most, 0, 1, HEIGHT, VECTORS, WIDTH, MADD_PAIRS)
     return scores_in_panel(words, 3, panel, 0, quads, scores, HEIGHT, BLOCK, limit, MADD_PAIRS)
 
 
 @njit
 def _with_vnni(words, panel, quads, most, scores, limit):  # type: ignore[no-untyped-def]
-    panel_maxima_tile(words, 0, panel, 0, quads, most, 0, HEIGHT, VECTORS, WIDTH, VNNI)
+    panel_maxima_tile(words, 0, panel, 0, quads, most, 0, 1, HEIGHT, VECTORS, WIDTH, VNNI)
     return scores_in_panel(words, 3, panel, 0, quads, scores, HEIGHT, BLOCK, limit, VNNI)
 
 

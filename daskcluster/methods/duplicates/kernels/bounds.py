@@ -182,12 +182,11 @@ def _score(words, panels, sizes, windows, here, maxima, shape):  # type: ignore[
     group = max(1, _GROUP_BYTES // (4 * size))
     for low in range(0, n_panels, group):
         for b in range(here):
-            first, last = windows[b]
-            for p in range(max(low, first), min(low + group, last)):
-                panel_maxima_tile(
-                    words, b * features * block, panels, p * size, features,
-                    maxima, (b * n_panels + p) * block, height, vectors, width, dot,
-                )  # fmt: skip
+            first, last = max(low, windows[b, 0]), min(low + group, windows[b, 1])
+            panel_maxima_tile(
+                words, b * features * block, panels, first * size, features,
+                maxima, (b * n_panels + first) * block, last - first, height, vectors, width, dot,
+            )  # fmt: skip
 
 
 @kernel
