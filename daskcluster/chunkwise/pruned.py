@@ -64,6 +64,9 @@ _LEAST_GAIN = 0.75
 _GIVEN_UP = 0.25
 """Largest share of rows that the search may give up before it is given up itself."""
 
+_MOST_SHARE = 0.5
+"""A search that saves less leaves bounds of groups too wide to keep."""
+
 _ALONE = threading.Lock()
 
 
@@ -113,15 +116,21 @@ class FixedSearch:
     share : float
         Cost as a share of that of all centres.
     axes : ndarray of shape (d, m), or None
-    features : RowRange
+    features : RowRange or None
+        None if the search cannot bound groups: its sums have 16 bits, and panels of another height.
     heads : RowRange or None
         That of coordinates on the axes.
     """
 
     share: float
     axes: np.ndarray | None
-    features: RowRange
+    features: RowRange | None
     heads: RowRange | None
+
+    @property
+    def bounds_groups(self) -> bool:
+        """Whether it sets bounds of groups that are narrow enough to keep."""
+        return self.features is not None and self.share <= _MOST_SHARE
 
 
 def fixed_search(centres: np.ndarray, rows: np.ndarray) -> FixedSearch | None:
@@ -141,6 +150,8 @@ def fixed_search(centres: np.ndarray, rows: np.ndarray) -> FixedSearch | None:
         plan = _plan(centres, rows, offset)
         if plan is None:
             return None
+        if plan.dot == MADD_SHORT:
+            return FixedSearch(plan.share, None, None, None)
         some, heads, axes = every_so_many(rows, LEVELLED_ROWS), None, None
         if plan.projection is not None:
             axes, few = plan.projection.axes, every_so_many(rows, _PROJECTED_ROWS)
@@ -156,6 +167,7 @@ class GroupSearch:
     Parameters
     ----------
     search : FixedSearch
+        One that bounds groups.
     centres : ndarray of shape (k, d), float32 or float64, C-contiguous
     groups : tuple of ndarray of int
         Centres of each group; all groups but the last have the same size.
@@ -183,6 +195,7 @@ class GroupSearch:
 
     def _pack(self) -> PrunedCentres | None:
         centres, search = self._centres, self._search
+        assert search.features is not None
         panels = tile.pack(centres, tile=tile.working_tile(len(centres), centres.dtype))
         dot, projection = best_dot(panels.tile.name), None
         # On another processor than the one that formed the groups, they may not be whole panels.

@@ -169,6 +169,9 @@ def test_sums_of_features_have_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     found = searched(centres, rows)
     assert found is not None
     assert found._packed.features.dot == MADD_SHORT
+    fixed = fixed_search(centres, rows)
+    assert fixed is not None
+    assert not fixed.bounds_groups  # their panels have another height
     rows[7] *= 40.0
     labels, known = np.empty((2, N), np.int32)
     assert 7 in found.nearest(rows, labels)

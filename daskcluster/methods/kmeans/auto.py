@@ -106,7 +106,7 @@ class AutoAssignment:
         self._reads = reads
         self._gaps = Gaps(filled(rows))
         self._pass = self._kept_for = self._in_a_row = 0
-        self._idle, self._pruned = False, 1.0
+        self._idle, self._pruned, self._bounds_groups = False, 1.0, False
 
     def __call__(self, centres: np.ndarray) -> Assigned:
         shape = self._shape(centres)
@@ -117,8 +117,8 @@ class AutoAssignment:
         every = self._every(shape)
         probing = self._probing(every)
         if probing and self._pass & (self._pass - 1) == 0:
-            self._pruned = self._share(centres)
-        shape = replace(shape, pruned=self._pruned)
+            self._search(centres)
+            shape = replace(shape, pruned=self._pruned, bounds_groups=self._bounds_groups)
         begins = 1 if self._pruned > _CHEAP else _OPENING if every < _EVERY else 2 * _OPENING
         if probing and self._pass >= begins:
             costs = self._probed(centres, shape)
@@ -173,7 +173,7 @@ class AutoAssignment:
 
     def _every(self, shape: Shape) -> int:
         """Return of how many passes probes run in a few; in more if passes and new bounds are cheap."""
-        if self._pruned > _CHEAP or not any(kind.searches for kind in self._allowed):
+        if not (self._bounds_groups and any(kind.searches for kind in self._allowed)):
             return _EVERY
         taken = self._rows.placement.dataset.n_rows * shape.plain()
         return max(1, min(_EVERY, int(_WORTH_PROBES * _PREPARED * shape.k * shape.d / taken)))
@@ -243,17 +243,18 @@ class AutoAssignment:
             self._runs = runs if self._reads else [join_rows(runs)]
         return self._runs
 
-    def _share(self, centres: np.ndarray) -> float:
-        """Return the cost of comparing a sampled row with all centres; see `Shape`."""
+    def _search(self, centres: np.ndarray) -> None:
+        """Note the cost of comparing a sampled row with all centres; see `Shape`."""
         found = search_for(centres, self._rows, lambda: join_rows(self._sampled()))
-        return 1.0 if found is None else found.share
+        self._pruned = 1.0 if found is None else found.share
+        self._bounds_groups = found is not None and found.bounds_groups
 
     def _hopeful(self, shape: Shape) -> list[BoundKind]:
         """Return the kinds that may win."""
         alone = [
             kind
             for kind in self._allowed
-            if kind.excludes_others or (kind.searches and self._pruned <= _CHEAP)
+            if kind.excludes_others or (kind.searches and self._bounds_groups)
         ]
         return alone or [kind for kind in self._allowed if kind.may_win(shape)]
 
@@ -267,7 +268,8 @@ class AutoAssignment:
             item = centres.itemsize + INDEX_DTYPE.itemsize
             row_bytes = int(entries * item) + 8
             return SparseShape(d, k, row_bytes, group, self._reads, slowness, entries=entries)
-        return Shape(d, k, d * centres.itemsize, group, self._reads, slowness, self._pruned)
+        search = self._pruned, self._bounds_groups
+        return Shape(d, k, d * centres.itemsize, group, self._reads, slowness, *search)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,8 @@ class Shape:
     """Size of the problem: features, centres, bytes of a row, centres in a group, rows to read again.
 
     `slowness` is what products take, in that of float32 in the tile of AVX-512, and `pruned` the cost of
-    comparing a row with all centres, as a share of that of the tile (`daskcluster.chunkwise.pruned`).
+    comparing a row with all centres, as a share of that of the tile (`daskcluster.chunkwise.pruned`);
+    `bounds_groups` as for `FixedSearch`.
     """
 
     d: int
@@ -80,6 +81,7 @@ class Shape:
     reads: bool = False
     slowness: float = 1.0
     pruned: float = 1.0
+    bounds_groups: bool = False
 
     def plain(self) -> float:
         """Return the cost of a row in a pass over all rows and centres."""

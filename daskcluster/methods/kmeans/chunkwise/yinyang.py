@@ -77,8 +77,6 @@ _SEARCHED = 0.75
 """Rows that need more than this share of the groups that a search would pay for are searched."""
 _VISITED = 8.0
 """Rows that were searched are visited, too, where that tightens bounds in the time of so many searches."""
-_MOST_SHARE = 0.5
-"""A search that saves less leaves bounds too wide to keep."""
 _COPIED_BYTES, _MOST_COPIED = 1 << 22, 1024
 """Of rows that are copied for that search at once, with their bounds."""
 _WAITING_BYTES, _MOST_WAITING_BYTES = 1 << 20, 1 << 23
@@ -147,7 +145,7 @@ def _prepare(params: GroupedParams) -> _Grouped:
 
 def _search(params: GroupedParams, tile: Tile) -> GroupSearch | None:
     found = params.bounded.search
-    if found is None or found.share > _MOST_SHARE or tile == PORTABLE:
+    if found is None or not found.bounds_groups or tile == PORTABLE:
         return None
     return GroupSearch(found, np.ascontiguousarray(params.bounded.centres), params.groups)
 
@@ -253,7 +251,7 @@ def _cost(shape: Shape, counts: Counts) -> float:
 
 
 def _setting(shape: Shape) -> float:
-    if shape.pruned > _MOST_SHARE:
+    if not shape.bounds_groups:
         return shape.all_fail()
     return _cost(shape, Counts(1.0, shape.k, searched=1.0))
 

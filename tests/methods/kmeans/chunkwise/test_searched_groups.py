@@ -107,7 +107,7 @@ def test_auto_takes_groups_once_they_hold(
     monkeypatch.setattr(auto, "_SMALL", 0.0)
     monkeypatch.setattr(auto, "_WORTH_PROBES", 0.0)
     monkeypatch.setattr(auto, "_CHEAP", 0.75)
-    monkeypatch.setattr("daskcluster.methods.kmeans.chunkwise.yinyang._MOST_SHARE", 0.75)
+    monkeypatch.setattr("daskcluster.chunkwise.pruned._MOST_SHARE", 0.75)
     rows, centres = problem
     kept, expected, kinds = np.empty(N, np.int32), np.empty(N, np.int32), []
     with dc.LocalEngine(2).place(dc.open_dataset(rows)) as placement:
