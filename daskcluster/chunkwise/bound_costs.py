@@ -218,6 +218,7 @@ def expected_loss(about: np.ndarray, extent: float, longest: float, dot: int) ->
     spread = np.sqrt(about.shape[1] / 12)
     reach = _RANGE * float(np.median(about.max(axis=1)) - np.median(about.min(axis=1)))
     lengths = np.sqrt(np.square(about, dtype=np.float64).sum(axis=1))
-    levels = fitting_levels(dot, reach, extent, float(lengths.max()) + longest)
+    n, far = about.shape[1], float(lengths.max()) + longest
+    levels = fitting_levels(dot, reach, extent, far, n)
     lost, rest = spread * reach / levels.row, _UNEVEN * spread * extent / levels.centre
     return np.asarray(lost * (longest + rest) + lengths * rest)

@@ -187,7 +187,7 @@ def quantize_centres(
         rows = range_of_rows(rows, centres, panels.offset, projection)
     low, high, long_row, half = rows
     extent, longest = _extent(data, mean, k, n)
-    asked = fitting_levels(dot, high - low, extent, long_row + longest)
+    asked = fitting_levels(dot, high - low, extent, long_row + longest, n)
     step_c = extent / asked.centre
     step = (high - low) / (asked.row - 1)  # one level more than needed, so that 0 is one
     unit, most_rest = step * step_c, float(rests.max())

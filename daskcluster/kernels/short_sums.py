@@ -21,8 +21,10 @@ MOST_SHORT = 1 << 16
 
 _SPARE = 8
 """Sums that are not used, which covers the rounding of first terms."""
-_FITTING = 0.97 * 2.0**16
-"""Sums that rows of typical lengths may have; what quantizing adds to their lengths needs some more."""
+_FITTING = 0.98 * 2.0**16
+"""Sums that long rows may have; levels are rounded."""
+_LESS, _LEAST_SHARE = 0.97, 1 / 64
+"""What is left of the levels if sums are too large, again and again, and the least that is tried."""
 _HEIGHT = 5
 """Of the tile of AVX2: with more centres, LLVM spills sums."""
 
@@ -39,7 +41,7 @@ def tile_of(tile: Tile, dot: int) -> Tile:
     return replace(tile, height=height, width=vector_width(integers_of(dot), tile.name))
 
 
-def fitting_levels(dot: int, spread: float, extent: float, reach: float) -> Levels:
+def fitting_levels(dot: int, spread: float, extent: float, reach: float, n: int) -> Levels:
     """Return the levels of which sums fit the integers of an instruction.
 
     Parameters
@@ -49,19 +51,26 @@ def fitting_levels(dot: int, spread: float, extent: float, reach: float) -> Leve
         Range of the coordinates of rows, and the largest one of a centre.
     reach : float
         Length of a long row and of the longest centre, together.
+    n : int
+        Coordinates. Quantizing makes a row or centre longer, by a third of their root in steps at most.
 
     Examples
     --------
-    >>> fitting_levels(MADD_SHORT, 8.0, 4.0, 8.0), fitting_levels(MADD_SHORT, 8.0, 4.0, 32.0)
-    (Levels(row=127, centre=127, shift=0), Levels(row=63, centre=63, shift=0))
+    >>> fitting_levels(MADD_SHORT, 8.0, 4.0, 8.0, 4), fitting_levels(MADD_SHORT, 8.0, 4.0, 32.0, 64)
+    (Levels(row=127, centre=127, shift=0), Levels(row=61, centre=61, shift=0))
     """
     levels = LEVELS[dot]
-    unit = spread / levels.row * extent / levels.centre
-    sums = 0.5 * reach * reach / unit if unit > 0.0 else 0.0
-    if dot != MADD_SHORT or not _FITTING < sums < np.inf:
+    if dot != MADD_SHORT or not 0.0 < spread * extent * reach < np.inf:
         return levels
-    share = math.sqrt(_FITTING / sums)
-    return Levels(max(2, int(levels.row * share)), max(1, int(levels.centre * share)), 0)
+    share, root = 1.0, math.sqrt(n) / 3.0
+    while share > _LEAST_SHARE:
+        row, centre = max(2, int(levels.row * share)), max(1, int(levels.centre * share))
+        step, step_c = spread / row, extent / centre
+        length = reach + root * (step + 2.0 * step_c)
+        if 0.5 * length * length <= _FITTING * step * step_c:
+            break
+        share *= _LESS
+    return Levels(row, centre, 0)
 
 
 def room_of(longest: float, lost: float, far: float, unit: float) -> tuple[float, int]:
