@@ -16,6 +16,7 @@ from daskcluster.chunkwise.pruned import PrunedSearch, fixed_search, may_pay, pr
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.dot_product import MADD, MADD_SHORT, NO_DOT, best_dot
 from daskcluster.kernels.panels import common_offset
+from daskcluster.kernels.quantized_centres import quantize_centres
 
 N, D, K = 900, 160, 640
 SHIFT = np.full(D, 1.5 * 2.0**30)
@@ -192,6 +193,24 @@ def test_machines_without_products_of_8_bits_search_all_centres(
     monkeypatch.setattr(pruned, "best_dot", lambda tile: NO_DOT)
     assert searched(centres, rows) is None
     assert fixed_search(centres, rows) is None
+
+
+@pytest.mark.parametrize("n", [64, 300, 3000])
+def test_levels_of_short_sums_suit_nearly_all_rows(n: int) -> None:
+    rng = np.random.default_rng(1)
+    # Wide rows have few levels, and quantizing makes them longer.
+    turn = np.linalg.qr(rng.standard_normal((768, 768)))[0]
+    rows = (rng.standard_normal((4096, 768)) * np.arange(1, 769) ** -0.5) @ turn
+    rows = (rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True))).astype(np.float32)
+    centres = rows[-600:]
+    panels = tile_module.pack(centres)
+    with np.errstate(all="ignore"):
+        found = quantize_centres(centres, panels, rows[:n], MADD_SHORT)
+    assert found is not None
+    about = rows - panels.offset - found.mean
+    lost = found.levels.step * np.sqrt(768 / 12)
+    lengths = np.sqrt(np.square(about, dtype=np.float64).sum(axis=1))
+    assert (lengths + lost > found.levels.far).mean() < 0.02
 
 
 @no_tile
