@@ -80,6 +80,7 @@ def _zero_statistics(prepared: _Prepared) -> KMeansStatistics:
 
 
 def _assign_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> None:
+    prepared.centres.expect(chunk.n_rows)
     if prepared.params.changes:
         _move_chunk(chunk, prepared, into)
         return
@@ -169,6 +170,7 @@ def _distances(block: Chunk, labels: np.ndarray, prepared: _Prepared) -> np.ndar
 
 def _score_chunk(chunk: Chunk, prepared: _Prepared, into: ScoreStatistics) -> None:
     params = prepared.params
+    prepared.centres.expect(chunk.n_rows)
     for block in chunk.cache_blocks(least=params.centres.dtype):
         score_block(block, prepared, into)
 
@@ -208,6 +210,7 @@ def _zero_farthest(prepared: _Prepared) -> FarthestRows:
 
 def _farthest_chunk(chunk: Chunk, prepared: _Prepared, into: FarthestRows) -> None:
     most = prepared.params.most
+    prepared.centres.expect(chunk.n_rows)
     for block in chunk.cache_blocks():
         labels = _label(block, prepared)
         distances = _distances(block, labels, prepared)
@@ -270,6 +273,7 @@ def label_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> np.
     """Return the index of the nearest centre of every row, or its parent, int32 (n,)."""
     params, centres = prepared
     labels = np.empty(chunk.n_rows, np.int32)
+    centres.expect(chunk.n_rows)
     for block in chunk.cache_blocks(least=params.centres.dtype):
         refuse_bad(block)
         centres.nearest(block.rows, labels[block.start - chunk.start : block.stop - chunk.start])
@@ -295,6 +299,7 @@ def nearest_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> n
     params, centres = prepared
     dtype = np.dtype([("label", np.int32), ("distance", params.centres.dtype)])
     found = np.empty((chunk.n_rows, params.most), dtype)
+    centres.expect(chunk.n_rows)
     for block in chunk.cache_blocks(least=params.centres.dtype):
         out = found[block.start - chunk.start : block.stop - chunk.start]
         # The label of a row is decided by the canonical score, also where rounding makes

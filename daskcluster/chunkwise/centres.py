@@ -85,6 +85,7 @@ class PreparedCentres:
         self._search: PrunedSearch | None = None
         # Whether a sample of rows has still to show that the search by bounds pays.
         self._is_open, self._n_seen = may_pay(self.array), 0
+        self._n_expected: int | None = None
 
     def __len__(self) -> int:
         return len(self.array)
@@ -92,6 +93,11 @@ class PreparedCentres:
     def __reduce__(self) -> tuple[Any, ...]:
         # Panels depend on the CPU, so they are packed again.
         return (PreparedCentres, (self.array, self._tile_of))
+
+    def expect(self, n_rows: int) -> None:
+        """Note that so many more rows will come; a search by bounds pays for some thousands in all."""
+        with self._lock:
+            self._n_expected = n_rows + (self._n_expected or 0)
 
     @property
     def panels(self) -> Panels:
@@ -143,7 +149,8 @@ class PreparedCentres:
             panels = self.panels
             with self._lock:
                 self._n_seen += len(rows if at is None else at)
-                if self._is_open and repays_sample(self.array, self._n_seen):
+                seen, expected = self._n_seen, self._n_expected
+                if self._is_open and repays_sample(self.array, seen, expected):
                     some = rows if at is None else rows[every_so_many(at, LEVELLED_ROWS)]
                     self._search = pruned_search(self.array, panels, some)
                     self._is_open = False

@@ -225,6 +225,18 @@ def test_a_sample_needs_rows_that_repay_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @no_tile
+@pytest.mark.parametrize("expected", [N, 4000])
+def test_few_rows_in_all_do_not_repay_a_sample(expected: int) -> None:
+    rows, centres = blobs()
+    prepared, labels = PreparedCentres(centres), np.empty(N, np.int32)
+    prepared.expect(N)
+    prepared.expect(expected - N)
+    prepared.nearest(rows, labels)
+    assert (prepared._search is not None) == (expected > N)
+    assert np.array_equal(labels, by_all(rows, centres)[0])
+
+
+@no_tile
 def test_the_share_falls_with_structure() -> None:
     rows, centres = blobs()
     some = fixed_search(centres, rows)
