@@ -11,6 +11,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.chunkwise.exact_sum import Grids, Scale
+from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics, Reduction
 from daskcluster.kernels.accumulate import accumulate_values
 from daskcluster.kernels.sum_grid import SumGrid
@@ -33,6 +34,8 @@ class AssignParams:
         clusters. Only in `ASSIGN`.
     most : int
         Number of farthest rows to find, in `FARTHEST`.
+    search : FixedSearch, optional
+        As for `PreparedCentres`.
     """
 
     centres: np.ndarray
@@ -41,6 +44,7 @@ class AssignParams:
     labelled: bool = False
     changes: bool = False
     most: int = 0
+    search: FixedSearch | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ class _Prepared:
 
 def _prepare(params: AssignParams) -> _Prepared:
     distances = params.scale.distances(params.centres)
-    return _Prepared(params, PreparedCentres(params.centres), Grids.of(params.scale), distances)
+    centres = PreparedCentres(params.centres, search=params.search)
+    return _Prepared(params, centres, Grids.of(params.scale), distances)
 
 
 def _room(block: Chunk, params: AssignParams) -> np.ndarray:

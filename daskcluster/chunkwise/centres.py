@@ -10,6 +10,7 @@ import numpy as np
 from daskcluster.chunkwise.bound_costs import every_so_many
 from daskcluster.chunkwise.pruned import (
     LEVELLED_ROWS,
+    FixedSearch,
     PrunedSearch,
     may_pay,
     pruned_search,
@@ -73,18 +74,22 @@ class PreparedCentres:
     tile_of : int, optional
         Pack for the tile that suits this number of centres. Use this if the number of centres varies
         between calls; otherwise, each number could compile another kernel.
+    search : FixedSearch, optional
+        The search by bounds to use, if it pays. Default: what a sample of the rows shows.
     """
 
-    def __init__(self, centres: np.ndarray, tile_of: int | None = None) -> None:
+    def __init__(
+        self, centres: np.ndarray, tile_of: int | None = None, search: FixedSearch | None = None
+    ) -> None:
         self.array = np.ascontiguousarray(centres)
-        self._tile_of = tile_of or len(self.array)
+        self._tile_of, self._fixed = tile_of or len(self.array), search
         self._lock = threading.Lock()
         self._panels: Panels | None = None
         self._sparse_panels: SparsePanels | None = None
         self._norms: np.ndarray | None = None
         self._search: PrunedSearch | None = None
         # Whether a sample of rows has still to show that the search by bounds pays.
-        self._is_open, self._n_seen = may_pay(self.array), 0
+        self._is_open, self._n_seen = may_pay(self.array) and (search is None or search.pays), 0
         self._n_expected: int | None = None
 
     def __len__(self) -> int:
@@ -92,7 +97,7 @@ class PreparedCentres:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Panels depend on the CPU, so they are packed again.
-        return (PreparedCentres, (self.array, self._tile_of))
+        return (PreparedCentres, (self.array, self._tile_of, self._fixed))
 
     def expect(self, n_rows: int) -> None:
         """Note that so many more rows will come; a search by bounds pays for some thousands in all."""
@@ -150,7 +155,11 @@ class PreparedCentres:
             with self._lock:
                 self._n_seen += len(rows if at is None else at)
                 seen, expected = self._n_seen, self._n_expected
-                if self._is_open and repays_sample(self.array, seen, expected):
+                if self._is_open and self._fixed is not None:
+                    packed = self._fixed.pack(self.array, panels)
+                    self._search = None if packed is None else PrunedSearch(packed)
+                    self._is_open = False
+                elif self._is_open and repays_sample(self.array, seen, expected):
                     some = rows if at is None else rows[every_so_many(at, LEVELLED_ROWS)]
                     self._search = pruned_search(self.array, panels, some)
                     self._is_open = False

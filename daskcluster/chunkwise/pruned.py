@@ -27,7 +27,7 @@ from daskcluster.chunkwise.bound_costs import (
     sample_of,
     search_cost,
 )
-from daskcluster.chunkwise.projection import most_axes, plan_projection
+from daskcluster.chunkwise.projection import close_together, most_axes, plan_projection
 from daskcluster.kernels import tile
 from daskcluster.kernels.candidates import UNDECIDED, errors_of
 from daskcluster.kernels.dot_product import MADD, MADD_SHORT, best_dot
@@ -112,7 +112,7 @@ class PrunedSearch:
 
 @dataclass(frozen=True)
 class FixedSearch:
-    """What a search by bounds takes from a sample of rows, so that its bounds are the same everywhere.
+    """What a search by bounds takes from a sample of rows, to be the same for other centres and elsewhere.
 
     Attributes
     ----------
@@ -120,30 +120,58 @@ class FixedSearch:
         Cost as a share of that of all centres.
     axes : ndarray of shape (d, m), or None
     features : RowRange or None
-        None if the search cannot bound groups: its sums have 16 bits, and panels of another height.
+        None if no search pays.
     heads : RowRange or None
         That of coordinates on the axes.
+    short : bool
+        Sums have 16 bits where that is possible.
     """
 
-    share: float
-    axes: np.ndarray | None
-    features: RowRange | None
-    heads: RowRange | None
+    share: float = 1.0
+    axes: np.ndarray | None = None
+    features: RowRange | None = None
+    heads: RowRange | None = None
+    short: bool = False
+
+    @property
+    def pays(self) -> bool:
+        return self.features is not None
 
     @property
     def bounds_groups(self) -> bool:
         """Whether it sets bounds of groups that are narrow enough to keep."""
-        return self.features is not None and self.share <= _MOST_SHARE
+        # The panels of sums of 16 bits have another height.
+        return self.pays and not self.short and self.share <= _MOST_SHARE
+
+    def pack(
+        self, centres: np.ndarray, panels: Panels, groups: tuple[np.ndarray, ...] = ()
+    ) -> PrunedCentres | None:
+        """Return centres packed for it, group by group if there are any; None if they have no levels."""
+        dot, projection = best_dot(panels.tile.name), None
+        if self.features is None or not dot:
+            return None
+        if self.short and dot == MADD:
+            dot = MADD_SHORT
+        order = np.concatenate(groups) if groups else None
+        with _one_blas_thread():
+            if self.axes is not None:
+                heads = project_points(centres, self.axes, panels.offset)
+                squares = np.empty(len(centres))
+                for part, shifted in shifted_blocks(centres, panels.offset):
+                    squared_lengths(shifted, squares[part])
+                projection = Projection(self.axes, heads, squares)
+                order = close_together(heads, panels.tile.height) if order is None else order
+            return _pack(centres, panels, (self.features, self.heads), dot, projection, order)
 
 
 def fixed_search(centres: np.ndarray, rows: np.ndarray) -> FixedSearch | None:
-    """Return the search by bounds that is cheapest for rows like these; None if none pays.
+    """Return the search by bounds that is cheapest for rows like these; None for few centres.
 
     Examples
     --------
     >>> import numpy as np
     >>> centres = np.random.default_rng(0).normal(size=(60, 60)).astype(np.float32)
-    >>> fixed_search(centres, centres) is None  # too few centres
+    >>> fixed_search(centres, centres) is None
     True
     """
     if not may_pay(centres):
@@ -152,14 +180,13 @@ def fixed_search(centres: np.ndarray, rows: np.ndarray) -> FixedSearch | None:
     with _one_blas_thread():
         plan = _plan(centres, rows, offset)
         if plan is None:
-            return None
-        if plan.dot == MADD_SHORT:
-            return FixedSearch(plan.share, None, None, None)
-        some, heads, axes = every_so_many(rows, LEVELLED_ROWS), None, None
+            return FixedSearch()
+        heads, axes = None, None
         if plan.projection is not None:
             axes, few = plan.projection.axes, every_so_many(rows, _PROJECTED_ROWS)
             heads = range_of_rows(few, centres, offset, plan.projection)
-        return FixedSearch(plan.share, axes, range_of_rows(some, centres, offset, None), heads)
+        features = range_of_rows(every_so_many(rows, LEVELLED_ROWS), centres, offset, None)
+        return FixedSearch(plan.share, axes, features, heads, plan.dot == MADD_SHORT)
 
 
 class GroupSearch:
@@ -197,22 +224,13 @@ class GroupSearch:
         return True
 
     def _pack(self) -> PrunedCentres | None:
-        centres, search = self._centres, self._search
-        assert search.features is not None
-        panels = tile.pack(centres, tile=tile.working_tile(len(centres), centres.dtype))
-        dot, projection = best_dot(panels.tile.name), None
+        panels = tile.pack(
+            self._centres, tile=tile.working_tile(len(self._centres), self._centres.dtype)
+        )
         # On another processor than the one that formed the groups, they may not be whole panels.
-        if not dot or self.size % panels.tile.height:
+        if self.size % panels.tile.height:
             return None
-        with _one_blas_thread():
-            if search.axes is not None:
-                heads = project_points(centres, search.axes, panels.offset)
-                squares = np.empty(len(centres))
-                for part, shifted in shifted_blocks(centres, panels.offset):
-                    squared_lengths(shifted, squares[part])
-                projection = Projection(search.axes, heads, squares)
-            order = np.concatenate(self._groups)
-            return _pack(centres, panels, (search.features, search.heads), dot, projection, order)
+        return self._search.pack(self._centres, panels, self._groups)
 
 
 def pruned_search(centres: np.ndarray, panels: Panels, rows: np.ndarray) -> PrunedSearch | None:

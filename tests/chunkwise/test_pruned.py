@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +13,13 @@ from daskcluster.chunkwise import pruned
 from daskcluster.chunkwise.bound_costs import Left, count_left, sample_of
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.projection import plan_projection
-from daskcluster.chunkwise.pruned import PrunedSearch, fixed_search, may_pay, pruned_search
+from daskcluster.chunkwise.pruned import (
+    FixedSearch,
+    PrunedSearch,
+    fixed_search,
+    may_pay,
+    pruned_search,
+)
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.dot_product import MADD, MADD_SHORT, NO_DOT, best_dot
 from daskcluster.kernels.panels import common_offset
@@ -172,7 +179,7 @@ def test_sums_of_features_have_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found._packed.features.dot == MADD_SHORT
     fixed = fixed_search(centres, rows)
     assert fixed is not None
-    assert not fixed.bounds_groups  # their panels have another height
+    assert not fixed.bounds_groups
     rows[7] *= 40.0
     labels, known = np.empty((2, N), np.int32)
     assert 7 in found.nearest(rows, labels)
@@ -192,7 +199,7 @@ def test_machines_without_products_of_8_bits_search_all_centres(
     rows, centres = blobs()
     monkeypatch.setattr(pruned, "best_dot", lambda tile: NO_DOT)
     assert searched(centres, rows) is None
-    assert fixed_search(centres, rows) is None
+    assert fixed_search(centres, rows) == FixedSearch()
 
 
 @pytest.mark.parametrize("n", [64, 300, 3000])
@@ -233,6 +240,34 @@ def test_few_rows_in_all_do_not_repay_a_sample(expected: int) -> None:
     prepared.expect(expected - N)
     prepared.nearest(rows, labels)
     assert (prepared._search is not None) == (expected > N)
+    assert np.array_equal(labels, by_all(rows, centres)[0])
+
+
+@no_tile
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_fixed_search_serves_other_centres(form: str, kind: type) -> None:
+    rows, centres = blobs(kind)
+    others = blobs(kind, seed=1)[1]
+    search = fixed_search(centres, rows)
+    assert search is not None
+    assert search.pays
+    for each in (centres, others):
+        prepared, labels = PreparedCentres(each, search=search), np.empty(N, np.int32)
+        prepared.nearest(rows[:9], labels[:9])
+        assert prepared._search is not None  # few rows are enough
+        prepared.nearest(rows, labels)
+        assert np.array_equal(labels, by_all(rows, each)[0])
+        again = pickle.loads(pickle.dumps(prepared))
+        again.nearest(rows[:9], labels[:9])
+        assert again._search is not None
+
+
+@no_tile
+def test_a_search_that_does_not_pay_is_not_tried() -> None:
+    rows, centres = blobs()
+    prepared, labels = PreparedCentres(centres, search=FixedSearch()), np.empty(N, np.int32)
+    prepared.nearest(rows, labels)
+    assert prepared._search is None
     assert np.array_equal(labels, by_all(rows, centres)[0])
 
 

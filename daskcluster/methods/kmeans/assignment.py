@@ -100,11 +100,17 @@ class FullAssignment:
         Nothing else writes to `labels` unless `resume` is called. Totals are kept,
         8 k (d + 1) bytes, and only rows that moved change them. Sums are exact, so the bits are
         those of totals computed from scratch.
+
+    Attributes
+    ----------
+    search : FixedSearch or None
+        As for `PreparedCentres`; None at first.
     """
 
     def __init__(
         self, rows: ScaledPlacement, labels: np.ndarray | None = None, *, by_changes: bool = False
     ) -> None:
+        self.search: FixedSearch | None = None
         self._rows = rows
         self._labels = labels
         self._by_changes = by_changes and labels is not None
@@ -123,7 +129,9 @@ class FullAssignment:
         self._totals = None  # a pass that fails leaves labels of two kinds
         found: KMeansStatistics = rows.reduce(
             ASSIGN,
-            lambda scale: AssignParams(centres, scale, self._labels, changes=changes),
+            lambda scale: AssignParams(
+                centres, scale, self._labels, changes=changes, search=self.search
+            ),
         )
         if changes and before is not None:
             found = before.combine(found)
@@ -300,7 +308,7 @@ class BoundedAssignment:
 def search_for(
     centres: np.ndarray, rows: ScaledPlacement, sample: Callable[[], Rows]
 ) -> FixedSearch | None:
-    """Return the search by bounds that is cheapest for sampled rows; None if none pays."""
+    """Return the search by bounds that is cheapest for sampled rows; None if there may be none."""
     if not may_pay(centres):
         return None
     block = next(rows.chunk(sample()).blocks(least=centres.dtype))

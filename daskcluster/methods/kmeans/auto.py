@@ -244,9 +244,9 @@ class AutoAssignment:
         return self._runs
 
     def _search(self, centres: np.ndarray) -> None:
-        """Note the cost of comparing a sampled row with all centres; see `Shape`."""
+        """Find the search of all centres, and note its cost; see `Shape`."""
         found = search_for(centres, self._rows, lambda: join_rows(self._sampled()))
-        self._pruned = 1.0 if found is None else found.share
+        self._full.search, self._pruned = found, 1.0 if found is None else found.share
         self._bounds_groups = found is not None and found.bounds_groups
 
     def _hopeful(self, shape: Shape) -> list[BoundKind]:
