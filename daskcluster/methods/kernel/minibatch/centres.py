@@ -296,8 +296,10 @@ class MovingWindows:
     def threads(self) -> Iterator[None]:
         """Hold helping threads while the context lasts, if more than one may be used."""
         with ThreadPoolExecutor(max(1, self.n_threads - 1), "daskcluster-gram") as self._pool:
-            yield
-        self._pool = None
+            try:
+                yield
+            finally:
+                self._pool = None
 
     def _together(self, work: Callable[[slice], None], n: int) -> None:
         """Do `work` on slices of `n` items, this thread on the first and helping threads on the others."""

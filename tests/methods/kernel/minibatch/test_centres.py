@@ -83,6 +83,16 @@ def test_steps_have_the_same_bits_with_any_number_of_threads() -> None:
         assert state(moved(GRAMS["rbf"], 6, n_threads=n_threads)) == whole
 
 
+def test_an_error_frees_the_threads_and_steps_go_on_without_them() -> None:
+    gram = GRAMS["rbf"]
+    moving = moved(gram, 2, n_threads=3)
+    batch = GramBatch(ROWS[:B], np.arange(B), np.ones(B), gram.diagonal(ROWS[:B], np.arange(B)))
+    before = moving.relative(batch)
+    with pytest.raises(ValueError, match="stop"), moving.threads():
+        raise ValueError("stop")
+    assert np.array_equal(moving.relative(batch), before)
+
+
 def test_the_values_of_a_step_are_those_of_labels_and_within_clusters() -> None:
     gram, moving = GRAMS["rbf"], moved(GRAMS["rbf"], 4)
     batch = GramBatch(ROWS[:B], np.arange(B), np.ones(B), gram.diagonal(ROWS[:B], np.arange(B)))
