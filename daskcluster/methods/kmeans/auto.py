@@ -225,7 +225,7 @@ class AutoAssignment:
         # The first pass sets bounds, or tightens old ones; where a search sets them, the second does that.
         kind = self._bounded.bounds
         if self._kept_for > 1 + kind.searches:
-            self._idle = self._bounded.bounds.cost(shape, counts) > _LOST * shape.plain()
+            self._idle = kind.cost(shape, counts) > _LOST * shape.plain()
         return found
 
     def _probed(self, centres: np.ndarray, shape: Shape) -> dict[BoundKind, float]:
