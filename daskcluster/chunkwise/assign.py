@@ -261,17 +261,20 @@ class RowParams:
         Return squared distances.
     parents : ndarray of shape (k,), int32, optional
         `label_rows` returns these in place of the clusters.
+    search : FixedSearch, optional
+        As for `PreparedCentres`.
     """
 
     centres: np.ndarray
     most: int = 1
     squared: bool = False
     parents: np.ndarray | None = None
+    search: FixedSearch | None = None
 
 
 def prepare_rows(params: RowParams) -> tuple[RowParams, PreparedCentres]:
     """Prepare the centres, once per task."""
-    return params, PreparedCentres(params.centres)
+    return params, PreparedCentres(params.centres, search=params.search)
 
 
 def label_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> np.ndarray:

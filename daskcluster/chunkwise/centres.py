@@ -14,6 +14,7 @@ from daskcluster.chunkwise.pruned import (
     PrunedSearch,
     may_pay,
     pruned_search,
+    repays_packing,
     repays_sample,
 )
 from daskcluster.kernels import (
@@ -154,17 +155,24 @@ class PreparedCentres:
             panels = self.panels
             with self._lock:
                 self._n_seen += len(rows if at is None else at)
-                seen, expected = self._n_seen, self._n_expected
-                if self._is_open and self._fixed is not None:
-                    packed = self._fixed.pack(self.array, panels)
-                    self._search = None if packed is None else PrunedSearch(packed)
-                    self._is_open = False
-                elif self._is_open and repays_sample(self.array, seen, expected):
-                    some = rows if at is None else rows[every_so_many(at, LEVELLED_ROWS)]
-                    self._search = pruned_search(self.array, panels, some)
-                    self._is_open = False
+                if self._is_open and self._repays():
+                    self._search, self._is_open = self._packed(panels, rows, at), False
         search = self._search
         return search if search is not None and search.pays else None
+
+    def _repays(self) -> bool:
+        if self._fixed is not None:
+            return repays_packing(self._n_expected)
+        return repays_sample(self.array, self._n_seen, self._n_expected)
+
+    def _packed(
+        self, panels: Panels, rows: np.ndarray, at: np.ndarray | None
+    ) -> PrunedSearch | None:
+        if self._fixed is None:
+            some = rows if at is None else rows[every_so_many(at, LEVELLED_ROWS)]
+            return pruned_search(self.array, panels, some)
+        packed = self._fixed.pack(self.array, panels)
+        return None if packed is None else PrunedSearch(packed)
 
     def nearest_two(
         self,

@@ -56,9 +56,9 @@ _LEAST_CENTRES, _LEAST_SCORES = 128, 1 << 14
 """With fewer centres, or products for a row, the search of all centres is over before any bound pays."""
 _LEAST_ROWS, _LEAST_PRODUCTS = 512, 1 << 27
 """The search of fewer rows, or products, would not repay the sample."""
-_LEAST_EXPECTED = 3072
-"""With fewer rows in all, the sample and packed centres take longer than they save: as long as 1,400 rows
-in the tile of AVX2, for 4,096 centres of 768 features."""
+_LEAST_EXPECTED, _LEAST_PACKED = 3072, 512
+"""With fewer rows in all, the sample and packed centres, or these alone, take longer than they save: as
+long as 1,400 and 500 rows in the tile of AVX2, for 4,096 centres of 768 features."""
 LEVELLED_ROWS, _PROJECTED_ROWS = 4096, 1024
 """Rows, at most, whose coordinates set the levels of quantized ones; fewer where they must be projected."""
 _SAMPLED_CENTRES = 4096
@@ -155,11 +155,12 @@ class FixedSearch:
         order = np.concatenate(groups) if groups else None
         with _one_blas_thread():
             if self.axes is not None:
-                heads = project_points(centres, self.axes, panels.offset)
+                axes = self.axes.astype(centres.dtype, copy=False)
+                heads = project_points(centres, axes, panels.offset)
                 squares = np.empty(len(centres))
                 for part, shifted in shifted_blocks(centres, panels.offset):
                     squared_lengths(shifted, squares[part])
-                projection = Projection(self.axes, heads, squares)
+                projection = Projection(axes, heads, squares)
                 order = close_together(heads, panels.tile.height) if order is None else order
             return _pack(centres, panels, (self.features, self.heads), dot, projection, order)
 
@@ -264,6 +265,11 @@ def repays_sample(centres: np.ndarray, n_rows: int, expected: int | None = None)
     if expected is not None and expected < _LEAST_EXPECTED:
         return False
     return n_rows >= _LEAST_ROWS and n_rows * centres.size >= _LEAST_PRODUCTS
+
+
+def repays_packing(expected: int | None) -> bool:
+    """Return whether so many rows repay the centres packed for a search that is known."""
+    return expected is None or expected >= _LEAST_PACKED
 
 
 def search_bytes(n_clusters: int, n_features: int, dtype: np.dtype[Any]) -> int:

@@ -24,6 +24,7 @@ from daskcluster.chunkwise.data_statistics import (
     refuse_small,
 )
 from daskcluster.chunkwise.exact_sum import PROBE_ROWS, Scale
+from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.chunkwise.statistics import DataStatistics, Reduction
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.segments import Segments
@@ -191,6 +192,7 @@ def score_rows(
     labels: np.ndarray | None = None,
     *,
     labelled: bool = False,
+    search: FixedSearch | None = None,
 ) -> ScoreStatistics:
     """Compute cluster sizes, weights and costs of all rows, by direct differences.
 
@@ -203,6 +205,8 @@ def score_rows(
         OUT. Receives labels by global row index, in this process.
     labelled : bool
         `labels` already hold the nearest of `centres`.
+    search : FixedSearch, optional
+        As for `PreparedCentres`.
 
     Notes
     -----
@@ -210,6 +214,7 @@ def score_rows(
     numbers.
     """
     found: ScoreStatistics = rows.reduce(
-        SCORE, lambda scale: AssignParams(centres, scale, labels, labelled=labelled)
+        SCORE,
+        lambda scale: AssignParams(centres, scale, labels, labelled=labelled, search=search),
     )
     return found

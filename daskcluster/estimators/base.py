@@ -24,6 +24,7 @@ from daskcluster.chunkwise.assign import (
     nearest_rows,
 )
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
+from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
@@ -161,7 +162,7 @@ class ClusterEstimator(
 
         Notes
         -----
-        Cost: writes the bytes of the centres and a few kB; no pass.
+        Cost: writes the bytes of the centres, of some axes where rows are wide, and a few kB; no pass.
         """
         check_is_fitted(self)
         save_model(self.to_model(), url, overwrite=overwrite, storage_options=storage_options)
@@ -182,6 +183,7 @@ class CentreEstimator(ClusterEstimator):
     """Whether rows opened with ``missing="partial"`` can be fitted."""
     _label_parents: np.ndarray | None = None
     """Numbers to return in place of those of the clusters; see `RowParams`."""
+    _search: FixedSearch | None = None
     cluster_centers_: np.ndarray
     _centres = OnScale("cluster_centers_")
 
@@ -295,8 +297,8 @@ class CentreEstimator(ClusterEstimator):
         engine = choose_engine(self.engine, dataset)
         with engine.place(dataset, footprint=ONE_PASS) as placement:
             rows = ScaledPlacement(placement)
-            centres = self._row_params(dataset).centres
-            found = score_rows(rows, centres)
+            params = self._row_params(dataset)
+            found = score_rows(rows, params.centres, search=params.search)
         return -found.inertia
 
     def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int, most: int) -> Any:
@@ -343,7 +345,7 @@ class CentreEstimator(ClusterEstimator):
         return self._of_centres(for_rows(self._centres, dataset.dtype), most)
 
     def _of_centres(self, centres: np.ndarray, most: int) -> RowParams:
-        return RowParams(centres, most, parents=self._label_parents)
+        return RowParams(centres, most, parents=self._label_parents, search=self._search)
 
     def _centres_for(self, X: Any) -> np.ndarray:
         # Imported here, since only callers with a dask collection have imported dask.

@@ -99,7 +99,7 @@ def examine_rows(
         found: Examined = ScaledPlacement(placement).reduce(
             EXAMINE,
             lambda scale: ExamineParams(
-                AssignParams(rows.centres, scale), most, keeps_rows, sample
+                AssignParams(rows.centres, scale, search=rows.search), most, keeps_rows, sample
             ),
         )
         measured = Examination.of(found.scores, dataset)

@@ -67,10 +67,9 @@ class Labels:
     Parameters
     ----------
     dataset : Dataset
-    centres : ndarray of shape (k, d)
+    params : RowParams
+        Parameters of `fn`.
     engine : Engine
-    params : RowParams, optional
-        Parameters of `fn`, instead of `centres`.
     fn : LabelRows
         Function that labels rows.
     computed : ndarray of shape (n,), int32, optional
@@ -85,15 +84,14 @@ class Labels:
     def __init__(
         self,
         dataset: Dataset,
-        centres: np.ndarray,
+        params: RowParams,
         engine: Engine,
         *,
-        params: RowParams | None = None,
         fn: LabelRows = label_rows,
         computed: np.ndarray | None = None,
     ) -> None:
         self._dataset = dataset
-        self._params = RowParams(centres) if params is None else params
+        self._params = params
         self._fn = fn
         self._engine = engine
         self._array = computed

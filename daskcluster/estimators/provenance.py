@@ -29,6 +29,7 @@ def provenance(estimator: Any) -> dict[str, Any]:
         "created_with": created_with(),
         "estimator": registered_name(type(estimator)),
         "scaling": getattr(estimator, "scaling_", None),
+        "search": getattr(estimator, "_search", None),
     }
 
 

@@ -12,8 +12,10 @@ import numpy as np
 
 from daskcluster import __version__
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
+from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.events import StopReason
+from daskcluster.models.search import body_of_search, search_of
 from daskcluster.storage.document import (
     plain,
     read_count,
@@ -53,6 +55,9 @@ class FittedModel:
         Class name of the estimator, as in the catalogue of algorithms.
     scaling : FeatureScaling, optional
         Scale of the features of `centres`; None if they are in the units of the data.
+    search : FixedSearch, optional
+        The search by bounds that suited the rows. It decides how long the nearest centres take, never which
+        they are.
 
     Raises
     ------
@@ -61,6 +66,7 @@ class FittedModel:
     """
 
     array_names: ClassVar[frozenset[str]]
+    optional_arrays: ClassVar[frozenset[str]] = frozenset()
 
     centres: np.ndarray
     _: KW_ONLY
@@ -76,6 +82,7 @@ class FittedModel:
     created_with: dict[str, str] = field(default_factory=dict)
     estimator: str = ""
     scaling: FeatureScaling | None = None
+    search: FixedSearch | None = None
 
     def __post_init__(self) -> None:
         _check_centres(self.centres)
@@ -124,6 +131,8 @@ class FittedModel:
         }
         if self.scaling is not None:
             shared["scaling"] = self.scaling.plain()
+        if self.search is not None:
+            shared["search"] = body_of_search(self.search)
         return plain({**self.own(), **shared})
 
     @classmethod
@@ -150,6 +159,8 @@ class FittedModel:
             found["estimator"] = read_text(body, "estimator")
         if "scaling" in body:
             found["scaling"] = _scaling(body, arrays["centres"])
+        if "search" in body:
+            found["search"] = search_of(body, arrays, arrays["centres"].shape[-1])
         return {**{name: arrays[name] for name in cls.array_names}, **found}
 
 

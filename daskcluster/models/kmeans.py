@@ -12,6 +12,7 @@ import numpy as np
 from daskcluster.errors import ModelFormatError
 from daskcluster.models.balance import Balance
 from daskcluster.models.fitted import FittedModel, check_per_cluster
+from daskcluster.models.search import AXES
 from daskcluster.parameters.shared import METRICS
 from daskcluster.storage.document import read_number, read_text
 
@@ -36,7 +37,7 @@ class KMeansModel(FittedModel):
     inertia : float
         Weighted sum of squared distances of the rows to their centres.
     n_iter, stop_reason, seeding, passes, bytes_read, history, parameters, feature_names, n_rows,
-    created_with, estimator
+    created_with, estimator, search
         As in `daskcluster.models.fitted.FittedModel`.
 
     Raises
@@ -58,6 +59,7 @@ class KMeansModel(FittedModel):
 
     kind: ClassVar[str] = "kmeans"
     array_names: ClassVar[frozenset[str]] = frozenset({"centres", *_PER_CLUSTER})
+    optional_arrays: ClassVar[frozenset[str]] = frozenset({AXES})
 
     weights: np.ndarray
     sizes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -81,12 +83,14 @@ class KMeansModel(FittedModel):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays to save, by name."""
-        return {
+        found = {
             "centres": self.centres,
             "weights": np.asarray(self.weights, np.float64),
             "sizes": np.asarray(self.sizes, np.int64),
             "costs": np.asarray(self.costs, np.float64),
         }
+        axes = None if self.search is None else self.search.axes
+        return found if axes is None else found | {AXES: axes}
 
     def own(self) -> dict[str, Any]:
         """Return the entries of `body` that are specific to this kind of model."""

@@ -27,6 +27,8 @@ class Model(Protocol):
         Name of the class in saved documents.
     array_names : frozenset of str
         Names of the arrays in every document of this kind.
+    optional_arrays : frozenset of str
+        Names of arrays that a document of this kind may have.
     estimator : str
         Class name of the estimator, as in the catalogue of algorithms.
     centres : ndarray of shape (k, d)
@@ -36,6 +38,7 @@ class Model(Protocol):
 
     kind: ClassVar[str]
     array_names: ClassVar[frozenset[str]]
+    optional_arrays: ClassVar[frozenset[str]]
 
     @property
     def estimator(self) -> str: ...
@@ -192,6 +195,7 @@ def load_document(url: str, storage_options: Mapping[str, Any] | None = None) ->
     ModelFormatError
         It is not a model, is damaged, or has a format version unknown to this release.
     """
-    known = {kind: model_class(kind).array_names for kind in KINDS}
+    classes = [model_class(kind) for kind in KINDS]
+    known = {each.kind: (each.array_names, each.optional_arrays) for each in classes}
     document = unsealed(MODEL, locate(url, storage_options), known)
     return model_class(document.kind).from_parts(document.body, document.arrays)

@@ -245,7 +245,9 @@ def sealed(form: Form, document: Document) -> Iterator[tuple[str, bytes]]:
 
 
 def unsealed(
-    form: Form, place: Location, arrays_of: Mapping[str, Collection[str]] | None = None
+    form: Form,
+    place: Location,
+    arrays_of: Mapping[str, tuple[Collection[str], Collection[str]]] | None = None,
 ) -> Document:
     """Read a document and check all of it.
 
@@ -253,8 +255,8 @@ def unsealed(
     ----------
     form : Form
     place : Location
-    arrays_of : mapping of str to collection of str, optional
-        Known kinds, and the arrays that each must have.
+    arrays_of : mapping of str to two collections of str, optional
+        Known kinds, the arrays that each must have, and those that it may have.
 
     Raises
     ------
@@ -270,8 +272,8 @@ def unsealed(
             f"{place.url!r} is a {form.noun} of kind {str(kind)[:40]!r}, known are "
             f"{', '.join(sorted(arrays_of or ()))}; load it with a newer daskcluster."
         )
-    if not isinstance(entries, dict) or (
-        arrays_of is not None and set(entries) != set(arrays_of[kind])
+    if not isinstance(entries, dict) or not (
+        arrays_of is None or set(entries) - set(arrays_of[kind][1]) == set(arrays_of[kind][0])
     ):
         raise _damaged(form, place, "it does not have the arrays of its kind")
     if not all(map(_NAME.fullmatch, entries)):

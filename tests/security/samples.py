@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.chunkwise.pruned import FixedSearch
+from daskcluster.kernels.quantized_centres import RowRange
 from daskcluster.methods.hierarchical.model import HierarchicalModel
 from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.model import KernelKMeansModel
@@ -15,6 +17,7 @@ from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import KINDS, Model
 
 K, D, M = 4, 3, 6
+RANGE = RowRange(-2.0, 2.0, 4.0, 0.5)
 
 
 def how_it_was_made(estimator: str) -> dict[str, Any]:
@@ -33,11 +36,12 @@ def how_it_was_made(estimator: str) -> dict[str, Any]:
     }
 
 
-def kmeans_model() -> KMeansModel:
+def kmeans_model(search: FixedSearch | None = None) -> KMeansModel:
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((K, D)).astype(np.float32)
     figures = {"sizes": np.arange(K), "costs": rng.random(K), "inertia": 12.5}
-    return KMeansModel(centres, rng.random(K), **figures, **how_it_was_made("KMeans"))
+    made = how_it_was_made("KMeans")
+    return KMeansModel(centres, rng.random(K), **figures, search=search, **made)
 
 
 def hierarchical_model() -> HierarchicalModel:
@@ -134,6 +138,7 @@ def graph_model() -> GraphKMeansModel:
 
 SAMPLES: dict[str, Model] = {
     "kmeans": kmeans_model(),
+    "kmeans, search": kmeans_model(FixedSearch(0.5, np.eye(D, 2), RANGE, RANGE)),
     "hierarchical": hierarchical_model(),
     "partitions": partition_model(),
     "mixture": mixture_model(),

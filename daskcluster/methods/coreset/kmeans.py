@@ -180,7 +180,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
             checkpoint=None if place is None else place.child("kmeans"),
         )
         self._take_over(kmeans.fit(drawn.coreset_, resume=fit.resumes), drawn)
-        labels = Labels(fit.dataset, self._centres, fit.engine).like_rows()
+        labels = Labels(fit.dataset, self._row_params(fit.dataset), fit.engine).like_rows()
         self._label_later(labels, in_memory=fit.labelled)
         return self
 
@@ -224,7 +224,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
         return estimator.draw(fit.dataset, resume=fit.resumes)
 
     def _take_over(self, kmeans: KMeans, drawn: LightweightCoreset) -> None:
-        for name in ("_centres", "inertia_", "n_iter_", "stop_reason_", "history_"):
+        for name in ("_centres", "_search", "inertia_", "n_iter_", "stop_reason_", "history_"):
             setattr(self, name, getattr(kmeans, name))
         for name in ("seeding_", "cluster_sizes_", "cluster_weights_", "cluster_costs_"):
             setattr(self, name, getattr(kmeans, name))

@@ -230,9 +230,7 @@ class KernelEstimator(ClusterEstimator):
         self.labels_: Any = labels
         if labels is None:
             params = GramRowParams.of(self._centres)
-            self.labels_ = Labels(
-                dataset, params.centres, fit.engine, params=params, fn=label_by_gram
-            ).like_rows()
+            self.labels_ = Labels(dataset, params, fit.engine, fn=label_by_gram).like_rows()
         distinct = int((found.sizes > 0).sum())
         if distinct < self.n_clusters:
             warnings.warn(

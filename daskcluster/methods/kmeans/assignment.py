@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from daskcluster.chunkwise.assign import ASSIGN, AssignParams
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.pruned import FixedSearch, fixed_search, may_pay
+from daskcluster.chunkwise.pruned import FixedSearch, fixed_search, may_pay, repays_sample
 from daskcluster.chunkwise.statistics import KMeansStatistics, StatefulReduction
 from daskcluster.data.sparse import sparse_source
 from daskcluster.engine.scaled import ScaledPlacement
@@ -30,6 +31,8 @@ _RUNS = 16
 _LEAST_RUN, MOST_RUN = 16, 64
 _SAMPLED = 1 / 128
 """The share of the rows that is sampled, within these limits."""
+_PARTITIONS = 64
+"""One partition in so many is read for a sample."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,8 @@ class FullAssignment:
     rows : ScaledPlacement
     labels : ndarray of shape (n,), int32, optional
         OUT. Labels under the centres of the last call, kept in this process.
+    plans : bool
+        Calls 1, 2, 4, ... find out on some rows how to search all centres. Otherwise each task does.
     by_changes : bool
         Nothing else writes to `labels` unless `resume` is called. Totals are kept,
         8 k (d + 1) bytes, and only rows that moved change them. Sums are exact, so the bits are
@@ -108,16 +113,25 @@ class FullAssignment:
     """
 
     def __init__(
-        self, rows: ScaledPlacement, labels: np.ndarray | None = None, *, by_changes: bool = False
+        self,
+        rows: ScaledPlacement,
+        labels: np.ndarray | None = None,
+        *,
+        by_changes: bool = False,
+        plans: bool = False,
     ) -> None:
         self.search: FixedSearch | None = None
-        self._rows = rows
+        self._rows, self._n_calls = rows, 0
+        self._sample = cache(partial(few_rows, rows)) if plans else None
         self._labels = labels
         self._by_changes = by_changes and labels is not None
         self._totals: KMeansStatistics | None = None
         self._scale: Scale | None = None
 
     def __call__(self, centres: np.ndarray) -> Assigned:
+        self._n_calls += 1
+        if self._sample is not None and self._n_calls & (self._n_calls - 1) == 0:
+            self.search = search_for(centres, self._rows, self._sample)
         statistics = self._statistics(centres)
         n = self._rows.placement.dataset.n_rows
         return Assigned(statistics, n, n * len(centres))
@@ -216,13 +230,13 @@ class BoundedAssignment:
         self._labels = labels
         self._recent_bytes = recent_bytes
         self._gaps = gaps or Gaps(filled(rows))
-        self._sample = sample or (lambda: join_rows(sampled_runs(self.rows)))
+        self._sample = sample or (lambda: few_rows(self.rows))
         self._search: FixedSearch | None = None
         self._is_planned = not bounds.searches
         self._kept: StatefulReduction | None = None
         self._known: KnownBounds | None = None
         self._relabel = False
-        self._full = FullAssignment(rows, labels)
+        self._full = FullAssignment(rows, labels, plans=True)
         self._totals: KMeansStatistics | None = None
         self._drift: Drift | None = None
 
@@ -309,7 +323,8 @@ def search_for(
     centres: np.ndarray, rows: ScaledPlacement, sample: Callable[[], Rows]
 ) -> FixedSearch | None:
     """Return the search by bounds that is cheapest for sampled rows; None if there may be none."""
-    if not may_pay(centres):
+    n_rows = rows.placement.dataset.n_rows
+    if not may_pay(centres) or not repays_sample(centres, n_rows, n_rows):
         return None
     block = next(rows.chunk(sample()).blocks(least=centres.dtype))
     return None if isinstance(block.rows, SparseRows) else fixed_search(centres, block.rows)
@@ -334,15 +349,23 @@ def is_at_hand(rows: ScaledPlacement) -> bool:
     return rows.placement.shares_memory and rows.placement.dataset.in_memory
 
 
-def sampled_runs(rows: ScaledPlacement, most: int = MOST_RUN) -> list[Rows]:
+def few_rows(rows: ScaledPlacement) -> Rows:
+    """Return as many rows as show which search by bounds pays, from all over the dataset."""
+    n_runs = _RUNS
+    if not is_at_hand(rows):
+        n_runs = min(max(len(rows.placement.work_items) // _PARTITIONS, 1), _RUNS)
+    return join_rows(sampled_runs(rows, _RUNS * MOST_RUN // n_runs, n_runs))
+
+
+def sampled_runs(rows: ScaledPlacement, most: int = MOST_RUN, n_runs: int = _RUNS) -> list[Rows]:
     """Return short runs of rows from all over the dataset, for which few chunks are read."""
     dataset = rows.placement.dataset
     n = dataset.n_rows
-    run = min(max(int(n * _SAMPLED) // _RUNS, _LEAST_RUN), most)
-    if n <= _RUNS * run:
+    run = min(max(int(n * _SAMPLED) // n_runs, _LEAST_RUN), most)
+    if n <= n_runs * run:
         spans = [(0, n)]
     else:
-        starts = np.linspace(0, n - run, _RUNS).astype(np.int64).tolist()
+        starts = np.linspace(0, n - run, n_runs).astype(np.int64).tolist()
         spans = [(start, start + run) for start in starts]
     if sparse_source(dataset) is not None:
         return [dataset.load(span).rows for span in spans]  # `take` would fill them up with zeros

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows
+from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
@@ -20,6 +22,7 @@ from daskcluster.estimators.fit import Fit, all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset, is_out_of_core
 from daskcluster.estimators.labels import Labels, results_of_rows
 from daskcluster.estimators.provenance import from_provenance, provenance
+from daskcluster.methods.kmeans.assignment import few_rows, search_for
 from daskcluster.methods.kmeans.jobs import CentreJobs
 from daskcluster.models.fitted import FitResult
 from daskcluster.models.kmeans import KMeansModel
@@ -33,11 +36,15 @@ OneFit = TypeVar("OneFit", bound=Fit)
 
 @dataclass
 class KMeansRun:
-    """One restart: the result of its loop, the final figures, and labels if there was room for them."""
+    """One restart: the result of its loop, the final figures, and labels if there was room for them.
+
+    `search` is that of the final centres, None if none pays.
+    """
 
     result: FitResult
     found: ScoreStatistics
     labels: np.ndarray | None
+    search: FixedSearch | None = None
 
 
 def measure_run(
@@ -63,11 +70,12 @@ def measure_run(
     centres, known = result.centres, labels is not None and result.labelled
     if labels is None and _has_room(rows.placement):
         labels = np.empty(rows.placement.dataset.n_rows, np.int32)
-    found = score_rows(rows, centres, labels, labelled=known)
+    search = search_for(centres, rows, partial(few_rows, rows))
+    found = score_rows(rows, centres, labels, labelled=known, search=search)
     if labelled and labels is None:
-        params = RowParams(centres)
+        params = RowParams(centres, search=search)
         labels = results_of_rows(rows.placement, label_rows, params, np.int32, name="labels")
-    return KMeansRun(result, found, labels)
+    return KMeansRun(result, found, labels, search if search is not None and search.pays else None)
 
 
 def _has_room(placement: Placement) -> bool:
@@ -105,7 +113,7 @@ class KMeansEstimator(CentreEstimator):
 
     def _learn(self, best: KMeansRun, fit: Fit) -> None:
         dataset = fit.dataset
-        self._centres = best.result.centres
+        self._centres, self._search = best.result.centres, best.search
         self.inertia_ = best.found.inertia
         self.n_iter_ = best.result.n_iter
         self.stop_reason_ = str(best.result.stop_reason)
@@ -120,7 +128,8 @@ class KMeansEstimator(CentreEstimator):
         self._n_init = fit.restarts
         self.labels_: Any = best.labels
         if not fit.labelled:
-            labels = Labels(dataset, self._centres, fit.engine, computed=best.labels)
+            params = RowParams(self._centres, search=self._search)
+            labels = Labels(dataset, params, fit.engine, computed=best.labels)
             self.labels_ = labels.like_rows()
         distinct = int((best.found.sizes > 0).sum())
         if distinct < self.n_clusters:
@@ -175,7 +184,7 @@ class KMeansEstimator(CentreEstimator):
         """Return the fitted estimator that a model describes (without ``labels_``)."""
         known = {"n_clusters": model.n_clusters, "metric": model.metric}
         self = from_provenance(cls, model, **known)
-        self.scaling_, self._centres = model.scaling, model.centres
+        self.scaling_, self._centres, self._search = model.scaling, model.centres, model.search
         self.cluster_weights_ = model.weights
         self.cluster_sizes_ = model.sizes
         self.cluster_costs_ = model.costs

@@ -111,7 +111,7 @@ class AssignmentChoice:
         """Return the assignment of `rows`; `labels` as for `FullAssignment`."""
         name = self.algorithm
         if name == "lloyd":
-            return FullAssignment(rows, labels, by_changes=True)
+            return FullAssignment(rows, labels, by_changes=True, plans=True)
         if name == "auto":
             d = rows.placement.dataset.n_features
             kinds = automatic(d, self.n_clusters, rows.dtype)
@@ -142,7 +142,7 @@ class AssignmentChoice:
                 "takes its place, with the same result. Raise bounds_memory or the memory limit."
             )
         if not kinds:
-            return FullAssignment(rows, labels, by_changes=True)
+            return FullAssignment(rows, labels, by_changes=True, plans=True)
         recent = self._recent_bytes(kinds[0], rows)
         return BoundedAssignment(rows, kinds[0], labels, recent_bytes=recent)
 

@@ -59,7 +59,7 @@ class CentreJobs:
         chosen = choose_engine(engine, dataset)
         rows = for_metric(dataset, model.metric)
         with chosen.place(rows, callbacks=callbacks, footprint=ONE_PASS) as placement:
-            return score_rows(ScaledPlacement(placement), params.centres)
+            return score_rows(ScaledPlacement(placement), params.centres, search=params.search)
 
     def score(
         self, model: KMeansModel, dataset: Dataset, engine: Any, callbacks: Sequence[Callback]
@@ -86,4 +86,4 @@ class CentreJobs:
 
 
 def _row_params(model: KMeansModel, dataset: Dataset, most: int = 1) -> RowParams:
-    return RowParams(for_rows(model.centres, dataset.dtype), most)
+    return RowParams(for_rows(model.centres, dataset.dtype), most, search=model.search)

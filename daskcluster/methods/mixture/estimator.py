@@ -300,13 +300,8 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         self.n_rows_ = dataset.n_rows
         if run.coreset is not None:
             self.coreset_ = run.coreset.coreset_
-        labels = Labels(
-            dataset,
-            self._means,
-            engine,
-            params=MixtureRowParams.of(self._gaussians(dataset.dtype)),
-            fn=label_by_density,
-        ).like_rows()
+        params = MixtureRowParams.of(self._gaussians(dataset.dtype))
+        labels = Labels(dataset, params, engine, fn=label_by_density).like_rows()
         self._label_later(labels, in_memory=in_memory)
 
     # -- the model --------------------------------------------------------------------------------

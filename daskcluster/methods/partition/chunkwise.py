@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +31,8 @@ class PartitionParams:
     lifted: np.ndarray
     spill: int = 0
     neighbours: np.ndarray | None = None
+    search: ClassVar[None] = None
+    """Found by each task: the search of a model is for its means."""
 
     @property
     def centres(self) -> np.ndarray:

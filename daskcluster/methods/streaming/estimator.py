@@ -356,7 +356,7 @@ class StreamingKMeans(KMeansEstimator):
             )
         dataset, in_memory = self._rows
         engine = choose_engine(self.engine, dataset)
-        labels = Labels(dataset, self._row_params(dataset).centres, engine)
+        labels = Labels(dataset, self._row_params(dataset), engine)
         return np.asarray(labels) if in_memory else labels
 
     def __getstate__(self) -> dict[str, Any]:

@@ -275,7 +275,7 @@ class _Epochs:
         self._rows, self._take_steps, self._rule, self._key = rows, take_steps, rule, key
         self._guard, self._tol, self._labels = guard, tol, labels
         self._full_gradient = full_gradient
-        self._assign = FullAssignment(rows, labels)
+        self._assign = FullAssignment(rows, labels, plans=True)
         self._rate, self._previous = begin.learning_rate, begin.previous
         self._is_snapshot, self.bound = begin.is_snapshot, begin.bound
         self.snapshot = np.empty((0, 0)) if begin.snapshot is None else begin.snapshot

@@ -18,7 +18,7 @@ from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
 from tests.chunkwise.test_pruned import no_tile
 from tests.kernels.test_pruned_search import spectrum
 
-N, D, K = 3000, 256, 512
+N, D, K = 3200, 256, 512
 STEPS = 6
 
 
