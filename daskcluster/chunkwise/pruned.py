@@ -153,7 +153,7 @@ class FixedSearch:
         if self.short and dot == MADD:
             dot = MADD_SHORT
         order = np.concatenate(groups) if groups else None
-        with _one_blas_thread():
+        with one_blas_thread():
             if self.axes is not None:
                 axes = self.axes.astype(centres.dtype, copy=False)
                 heads = project_points(centres, axes, panels.offset)
@@ -178,7 +178,7 @@ def fixed_search(centres: np.ndarray, rows: np.ndarray) -> FixedSearch | None:
     if not may_pay(centres):
         return None
     offset = common_offset(centres)
-    with _one_blas_thread():
+    with one_blas_thread():
         plan = _plan(centres, rows, offset)
         if plan is None:
             return FixedSearch()
@@ -248,7 +248,7 @@ def pruned_search(centres: np.ndarray, panels: Panels, rows: np.ndarray) -> Prun
     -----
     Cost: about the time of comparing a thousand rows with all centres.
     """
-    with _one_blas_thread():
+    with one_blas_thread():
         plan = _plan(centres, rows, panels.offset)
         packed = None if plan is None else plan.pack(centres, panels, rows)
     return None if packed is None else PrunedSearch(packed)
@@ -290,8 +290,8 @@ def search_bytes(n_clusters: int, n_features: int, dtype: np.dtype[Any]) -> int:
 
 
 @contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    # Threads of BLAS spin for a while after their work, on the cores of the threads that search.
+def one_blas_thread() -> Iterator[None]:
+    """Compute with one thread of BLAS: the others would spin on the cores of the threads that search."""
     with _ALONE, _blas().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
         yield
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from daskcluster.chunkwise.bound_costs import every_so_many
 from daskcluster.chunkwise.projection import ORDERED_AXES, close_together, principal_axes
-from daskcluster.chunkwise.pruned import GroupSearch
+from daskcluster.chunkwise.pruned import GroupSearch, one_blas_thread
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.kernels.candidates import UNDECIDED
 from daskcluster.kernels.panels import PORTABLE, Tile
@@ -65,8 +65,9 @@ def balanced_groups(centres: np.ndarray, size: int) -> tuple[np.ndarray, ...]:
     (array([0, 2], dtype=int32), array([1, 3], dtype=int32))
     """
     mean = centres.mean(axis=0)
-    axes = principal_axes(every_so_many(centres, _SAMPLED_CENTRES) - mean, ORDERED_AXES, 0.0)
-    heads = centres if axes is None else project_points(centres, axes, mean)
+    with one_blas_thread():
+        axes = principal_axes(every_so_many(centres, _SAMPLED_CENTRES) - mean, ORDERED_AXES, 0.0)
+        heads = centres if axes is None else project_points(centres, axes, mean)
     order = close_together(heads, size).astype(np.int32)
     return tuple(np.sort(order[first : first + size]) for first in range(0, len(order), size))
 
