@@ -35,8 +35,8 @@ them."""
 
 _ADDED = frozenset(
     {
-        "MiniBatchKernelKMeans.heat_time", "MiniBatchKernelKMeans.n_neighbors", "cut_batches",
-        "discard_empty", "guard", "n_local_trials", "replacement",
+        "MiniBatchKernelKMeans.heat_time", "MiniBatchKernelKMeans.n_neighbors", "adaptive_rate",
+        "cut_batches", "discard_empty", "guard", "n_local_trials", "replacement",
     }
 )  # fmt: skip
 """Parameters younger than some checkpoints, of all estimators or of one. At their defaults, fits are what

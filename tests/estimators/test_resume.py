@@ -45,6 +45,7 @@ FITS: dict[str, tuple[Any, dict[str, Any]]] = {
     "vrkm++": (dc.VarianceReducedKMeans, EPOCHS),
     "vrkm": (dc.VarianceReducedKMeans, {**EPOCHS, "variant": "vrkm", "epoch_size": "doubling"}),
     "vrkm++, too fast": (dc.VarianceReducedKMeans, {**EPOCHS, "learning_rate": 0.7}),
+    "vrkm++, adaptive": (dc.VarianceReducedKMeans, {**EPOCHS, "adaptive_rate": True}),
     "vrkm++, partitions": (dc.VarianceReducedKMeans, {**EPOCHS, "n_partitions": 3}),
     "backward Euler": (dc.BackwardEulerKMeans, EULER),
     "backward Euler, halved": (dc.BackwardEulerKMeans, {**EULER, "step_size": 1e4}),

@@ -30,45 +30,14 @@ from daskcluster.events import Callback, EpochEnded, Notice, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import inertia_from, squared_movement, updated
 from daskcluster.methods.kmeans.assignment import FullAssignment
 from daskcluster.methods.variance_reduced.chunkwise import StepParams, StepsTaken
+from daskcluster.methods.variance_reduced.step_rule import Secant, StepRule
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 
 _ROUNDING = 1e-9
 """Inertia that rises by less than this share has not risen: centres are rounded."""
 
-DOUBLING_MOST = 2.0
-"""Epochs that double stop growing at this multiple of the rows, the largest that the paper tries."""
-
 TakeSteps = Callable[[StepParams], StepsTaken]
-
-
-@dataclass(frozen=True)
-class StepRule:
-    """Number of steps of an epoch.
-
-    Attributes
-    ----------
-    epoch_size : float or "doubling"
-        T as a multiple of the rows, or 2^s in epoch s = 1, 2, ..., to twice the rows at most.
-    n_partitions : int
-        Of the inner loop.
-    """
-
-    epoch_size: float | str = 1.0
-    n_partitions: int = 1
-
-    def n_steps(self, epoch: int, n_rows: int) -> int:
-        """Return T of `epoch`, which counts from 1.
-
-        Examples
-        --------
-        >>> [StepRule("doubling").n_steps(s, 10) for s in (1, 3, 9)]
-        [2, 8, 20]
-        """
-        if isinstance(self.epoch_size, str):
-            most = DOUBLING_MOST * n_rows
-            return int(min(most, 2 ** min(epoch, int(most).bit_length())))
-        return round(self.epoch_size * n_rows)
 
 
 @dataclass(frozen=True)
@@ -80,16 +49,18 @@ class EpochsState:
     centres : ndarray of shape (k, d)
     learning_rate : float
         eta of the next epoch: halved whenever centres went back.
+    largest_rate : float
+        The rate that this left, which an adaptive one does not exceed.
     previous : float or None
         Inertia that the next one is compared with; None before the first epoch.
     is_snapshot : bool
         `centres` are the last position correction, to which they went back.
-    snapshot : ndarray of shape (k, d), or None
-    bound : float
-        As of `EpochsResult`.
-    history : sequence of dict
+    snapshot, bound, history
+        As of `EpochsResult`; `snapshot` may be None.
     reason : StopReason or None
         Why the last epoch was the last one, if it was.
+    secant : Secant or None
+        Where the last epoch began, if rates adapt.
     """
 
     centres: np.ndarray
@@ -100,6 +71,8 @@ class EpochsState:
     bound: float = math.inf
     history: Sequence[dict[str, Any]] = ()
     reason: StopReason | None = None
+    largest_rate: float = 1.0
+    secant: Secant | None = None
 
     def result(self) -> EpochsResult | None:
         """Return what an ended loop leaves; None if it has not ended."""
@@ -137,6 +110,7 @@ def variance_reduced(
     key: Key,
     full_gradient: bool = False,
     guard: bool = True,
+    adapts: bool = False,
     max_iter: int = 100,
     tol: float = 1e-4,
     max_time: float | None = None,
@@ -148,9 +122,8 @@ def variance_reduced(
 
     Parameters
     ----------
-    rows : ScaledPlacement
-    begin : EpochsState
-        Where to start.
+    rows, begin
+        Where to start from.
     take_steps : callable (StepParams) -> StepsTaken
         Runs the inner loop; see `daskcluster.methods.variance_reduced.fit`.
     rule : StepRule
@@ -160,6 +133,8 @@ def variance_reduced(
         Compute the (zero) full gradient of Algorithm 3 in each epoch.
     guard : bool
         Go back and halve the rate when the inertia rises; without, centres go wherever steps take them.
+    adapts : bool
+        From the second epoch on, rates are those of Barzilai and Borwein.
     max_iter : int
         Epochs at most.
     tol : float
@@ -185,7 +160,16 @@ def variance_reduced(
     bytes a task and pass.
     """
     epochs = _Epochs(
-        rows, take_steps, rule, key, guard, tol, labels, begin, full_gradient=full_gradient
+        rows,
+        take_steps,
+        rule,
+        key,
+        guard,
+        tol,
+        labels,
+        begin,
+        adapts=adapts,
+        full_gradient=full_gradient,
     )
     stopping = Stopping(max_iter, max_time, callbacks)
     centres = np.ascontiguousarray(begin.centres, dtype=rows.dtype)
@@ -270,8 +254,11 @@ class _Epochs:
         labels: np.ndarray | None,
         begin: EpochsState,
         *,
+        adapts: bool,
         full_gradient: bool,
     ) -> None:
+        self._adapts, self._largest_rate = adapts, begin.largest_rate
+        self._secant = begin.secant
         self._rows, self._take_steps, self._rule, self._key = rows, take_steps, rule, key
         self._guard, self._tol, self._labels = guard, tol, labels
         self._full_gradient = full_gradient
@@ -293,6 +280,8 @@ class _Epochs:
             self.bound,
             history,
             reason,
+            self._largest_rate,
+            self._secant,
         )
 
     def next(self, centres: np.ndarray, number: int) -> _Epoch:
@@ -318,6 +307,13 @@ class _Epochs:
             epoch.ends = StopReason.TOLERANCE
             epoch.centres = self.snapshot
         else:
+            if self._adapts:
+                before, self._secant = (
+                    self._secant,
+                    Secant.of(centres, self.snapshot, statistics.weights),
+                )
+                found = before and self._secant.rate(before, rows.placement.dataset.n_rows)
+                self._rate = epoch.learning_rate = min(found or self._rate, self._largest_rate)
             self._step(centres, epoch, number)
         epoch.shift = squared_movement(centres, epoch.centres)
         return epoch
@@ -331,7 +327,7 @@ class _Epochs:
     def _go_back(self, epoch: _Epoch) -> None:
         epoch.went_back, epoch.centres = True, self.snapshot
         self._is_snapshot = True
-        self._rate /= 2.0
+        self._rate = self._largest_rate = self._rate / 2.0
 
     def _step(self, centres: np.ndarray, epoch: _Epoch, number: int) -> None:
         """Let random rows move the corrected centres."""

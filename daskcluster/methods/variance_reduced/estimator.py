@@ -29,6 +29,10 @@ class VarianceReducedKMeans(KMeansEstimator):
     learning_rate : float >= 0 or "auto"
         eta, the share of the way that a step moves a centre. ``"auto"`` is the paper's K / n. The paper
         goes beyond a hundred times that on large data; if steps diverge, it is halved.
+    adaptive_rate : bool
+        From the second epoch on, the rate is that of Barzilai and Borwein, as Tan et al. ("Barzilai-Borwein
+        step size for stochastic gradient descent", 2016) have it: usually two to five times K / n. It costs
+        no pass.
     epoch_size : float >= 0 or "doubling"
         Steps of an epoch, as a multiple of the rows; 0 is Lloyd's algorithm. ``"doubling"``: 2^s in epoch
         s, to twice the rows at most.
@@ -113,6 +117,7 @@ class VarianceReducedKMeans(KMeansEstimator):
         init: Any = "auto",
         variant: str = "vrkm++",
         learning_rate: float | str = "auto",
+        adaptive_rate: bool = False,
         epoch_size: float | str = 1.0,
         n_partitions: int | str = "auto",
         guard: bool = True,
@@ -132,6 +137,7 @@ class VarianceReducedKMeans(KMeansEstimator):
         self.init = init
         self.variant = variant
         self.learning_rate = learning_rate
+        self.adaptive_rate = adaptive_rate
         self.epoch_size = epoch_size
         self.n_partitions = n_partitions
         self.guard = guard

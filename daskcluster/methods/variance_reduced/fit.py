@@ -25,11 +25,11 @@ from daskcluster.methods.minibatch.batches import whole
 from daskcluster.methods.variance_reduced.algorithm import (
     EpochsResult,
     EpochsState,
-    StepRule,
     TakeSteps,
     variance_reduced,
 )
 from daskcluster.methods.variance_reduced.chunkwise import STEPS, StepParams, StepsTaken
+from daskcluster.methods.variance_reduced.step_rule import StepRule
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
@@ -114,6 +114,7 @@ class VarianceReducedFit(SeededFit):
             key=Key(self.seed, "steps"),
             full_gradient=estimator.variant == "vrkm",
             guard=bool(estimator.guard),
+            adapts=bool(estimator.adaptive_rate),
             max_iter=most,
             tol=estimator.tol,
             max_time=self.time_left(),
@@ -125,7 +126,8 @@ class VarianceReducedFit(SeededFit):
     def _begin(self, rows: ScaledPlacement) -> EpochsState:
         """Return the state to resume from, or an initial one."""
         shape = (self.n_clusters, self.dataset.n_features)
-        resumed = self.resumed(EpochsState, {"centres": shape, "snapshot": shape})
+        arrays = ("centres", "snapshot", "secant_centres", "secant_gradient")
+        resumed = self.resumed(EpochsState, dict.fromkeys(arrays, shape))
         if resumed is not None:
             self.recall(rows)
             return resumed

@@ -30,6 +30,12 @@ VARIANCE_REDUCED = (
         ge=0,
     ),
     Parameter(
+        "adaptive_rate",
+        bool,
+        False,
+        "Set the rate anew before each epoch but the first, by the rule of Barzilai and Borwein.",
+    ),
+    Parameter(
         "epoch_size",
         float,
         1.0,

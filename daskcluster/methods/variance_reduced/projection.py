@@ -39,8 +39,13 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_at_most=seeding + gathering + an_epoch * int(parameters["max_iter"]) + 1,
         footprint=_footprint(dataset, n_clusters, parameters["init"], edges),
         flop=pass_flop(dataset, n_clusters),
-        commit_bytes=2 * centres_bytes(dataset, n_clusters),
+        commit_bytes=2 * centres_bytes(dataset, n_clusters) + _secant_bytes(dataset, parameters),
     )
+
+
+def _secant_bytes(dataset: Dataset, parameters: Mapping[str, Any]) -> int:
+    k, d = int(parameters["n_clusters"]), dataset.n_features
+    return 2 * 8 * k * d if parameters["adaptive_rate"] else 0
 
 
 def _footprint(dataset: Dataset, n_clusters: int, init: object, edges: np.ndarray) -> Footprint:

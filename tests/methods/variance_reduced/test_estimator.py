@@ -15,7 +15,7 @@ from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.events import EpochEnded, Notice, StopFit
-from daskcluster.methods.variance_reduced.algorithm import StepRule
+from daskcluster.methods.variance_reduced.step_rule import Secant, StepRule
 from daskcluster.randomness import Key
 from tests.laws.data import CASES, case
 from tests.reference.variance_reduced import epochs as reference
@@ -145,6 +145,45 @@ def test_without_the_guard_the_rate_stays_and_nothing_is_undone():
     assert [record["learning_rate"] for record in free.history_] == [0.9] * 4
     assert not any(record["went_back"] for record in free.history_)
     assert free.inertia_ > fit(X, learning_rate=0.9, max_iter=4).inertia_
+
+
+def test_an_adaptive_rate_is_that_of_barzilai_and_borwein():
+    X = blobs(400, 3)
+    history = fit(X, max_iter=4, adaptive_rate=True).history_
+    rates = [record["learning_rate"] for record in history]
+    assert rates[0] == 5 / 400  # as without it
+    before = X[:5].astype(float)
+    for number, rate in enumerate(rates[1:], start=1):
+        after = fit(X, max_iter=number, adaptive_rate=True).cluster_centers_.astype(float)
+        moved, turned = after - before, gradient(X, after) - gradient(X, before)
+        expected = (moved**2).sum() / abs((moved * turned).sum()) / len(X)
+        assert rate == pytest.approx(min(expected, 1.0), rel=0.01)
+        before = after
+
+
+def gradient(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """Return the mean gradient of half the inertia, row by row."""
+    labels = ((rows[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
+    found = np.zeros_like(centres)
+    for row, label in zip(rows.astype(float), labels, strict=True):
+        found[label] += (centres[label] - row) / len(rows)
+    return found
+
+
+def test_an_adaptive_rate_stays_below_one_that_was_halved():
+    X = blobs()
+    model = fit(X, learning_rate=3.0, adaptive_rate=True, max_iter=30)
+    most = 1.0
+    for record, later in pairwise(model.history_):
+        most = record["learning_rate"] / 2 if record["went_back"] else most
+        assert later["went_back"] or later["learning_rate"] <= most
+    kept = [r["inertia"] for r in model.history_ if not r["went_back"]]
+    assert all(b <= a * (1 + 1e-9) for a, b in pairwise(kept))
+
+
+def test_centres_that_stay_have_no_rate():
+    here = Secant.of(np.ones((2, 3)), np.zeros((2, 3)), np.ones(2))
+    assert here.rate(here, 10) is None
 
 
 def test_why_it_stops():
