@@ -12,7 +12,14 @@ from tests.benchmarks.harness.parts import Figure, Table
 from tests.benchmarks.harness.rows import mixture
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.vrkm import sweeps
-from tests.benchmarks.vrkm.problems import Problem, agreement, problems, sift_like
+from tests.benchmarks.vrkm.problems import (
+    Problem,
+    agreement,
+    mnist_pairs,
+    pairs,
+    problems,
+    sift_like,
+)
 from tests.benchmarks.vrkm.programs import PROGRAMS, Outcome, program, variance_reduced
 from tests.benchmarks.vrkm.published import AGREEMENT, LOSSES, SPEEDUPS
 from tests.benchmarks.vrkm.tables import table3, table4
@@ -83,6 +90,21 @@ def test_descriptors_are_integers_of_a_byte() -> None:
     assert np.array_equal(rows, np.rint(rows))
     with pytest.raises(ValueError, match="some of mnist"):
         next(problems(Settings(sets=("other",))))
+
+
+def test_pairs_use_each_digit_once_and_have_two_digits(tmp_path) -> None:
+    pictures = np.arange(12 * 4, dtype=np.uint8).reshape(12, 4)
+    digits = np.arange(12) % 10
+    rows, classes = pairs(pictures, digits)
+    assert rows.shape == (6, 8)
+    assert sorted(rows[:, ::4].ravel()) == list(range(0, 48, 4))
+    assert np.array_equal(classes, 10 * digits[rows[:, 0] // 4] + digits[rows[:, 4] // 4])
+    np.savez(tmp_path / "mnist.npz", X=np.full((4000, 784), 255, np.uint8), y=np.arange(4000) % 10)
+    kept, made = (mnist_pairs(Settings(quick=True, data=data)) for data in (tmp_path, None))
+    assert kept.shape == made.shape == "2,000 x 1,568, 20"
+    assert (kept.source, kept.rows.dtype, kept.rows.max()) == ("real", np.float32, 1.0)
+    assert set(kept.classes) <= set(range(100))
+    assert made.classes is None
 
 
 def test_figures_are_tables_and_a_plot(problem: Problem, tmp_path) -> None:

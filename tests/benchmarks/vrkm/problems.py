@@ -73,17 +73,32 @@ def cifar10(settings: Settings) -> Problem:
     return _pictures("cifar10_test10k", settings, n=10_000, d=3072)
 
 
-def _pictures(name: str, settings: Settings, *, n: int, d: int) -> Problem:
+def mnist_pairs(settings: Settings) -> Problem:
+    """Return 35,000 pairs of digits side by side, of 100 classes; each digit is in one pair."""
+    return _pictures("mnist_pairs", settings, n=35_000, d=1568, file="mnist", paired=True)
+
+
+def _pictures(
+    name: str, settings: Settings, *, n: int, d: int, file: str | None = None, paired: bool = False
+) -> Problem:
     n = min(n, QUICK_ROWS) if settings.quick else n
     k = QUICK_CLUSTERS if settings.quick else 100
-    path = None if settings.data is None else settings.data / f"{name}.npz"
+    path = None if settings.data is None else settings.data / f"{file or name}.npz"
     if path is None or not path.exists():
         rows = mixture(n, d, k)
         return Problem(name, "generated (not in --data)", rows, None, k)
-    with np.load(path) as file:
-        rows, classes = np.asarray(file["X"])[:n], np.asarray(file["y"])[:n]
-    scaled = np.ascontiguousarray(rows.reshape(len(rows), -1), np.float32) / np.float32(255)
-    return Problem(name, "real", scaled, classes, k)
+    with np.load(path) as kept:
+        pictures, classes = np.asarray(kept["X"]), np.asarray(kept["y"])
+    if paired:
+        pictures, classes = pairs(pictures, classes)
+    rows = np.ascontiguousarray(pictures[:n].reshape(n, -1), np.float32) / np.float32(255)
+    return Problem(name, "real", rows, classes[:n], k)
+
+
+def pairs(pictures: np.ndarray, digits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return pictures in random pairs, always the same ones, and their classes: 10 * first + second."""
+    order = np.random.default_rng(0).permutation(len(pictures))[: len(pictures) // 2 * 2]
+    return pictures[order].reshape(len(order) // 2, -1), digits[order].reshape(-1, 2) @ [10, 1]
 
 
 def sift_like(settings: Settings) -> Problem:
@@ -101,7 +116,12 @@ def sift_like(settings: Settings) -> Problem:
     return Problem("sift_like", "generated", rows, None, k, most_iterations=100, most_seeds=1)
 
 
-SETS = {"mnist": mnist, "cifar10_test10k": cifar10, "sift_like": sift_like}
+SETS = {
+    "mnist": mnist,
+    "mnist_pairs": mnist_pairs,
+    "cifar10_test10k": cifar10,
+    "sift_like": sift_like,
+}
 
 
 def agreement(classes: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
