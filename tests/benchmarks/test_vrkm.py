@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -54,6 +55,16 @@ def test_every_program_is_followed_to_its_end(problem: Problem) -> None:
     assert all(len(row) == len(table.header) for row in table.rows)
     (other,) = table4([problem], {"few": found})
     assert all(len(row) == len(other.header) for row in other.rows)
+
+
+def test_large_sets_measure_on_a_sample_and_take_no_more_time_than_batch(monkeypatch) -> None:
+    rows = mixture(1500, 4, 6, spread=3.0)
+    large = Problem("few", "generated", rows, None, 6)
+    assert (large.is_large, large.budget, len(large.validation)) == (False, 1.5, 1500)
+    monkeypatch.setattr(sys.modules[Problem.__module__], "LARGE", 1500)
+    assert (large.is_large, large.budget, len(large.validation)) == (True, 1.0, 150)
+    found = program("mini-batch")(large, 0, 1, 0.05)
+    assert found.losses[-1] == found.loss
 
 
 def test_agreement_is_that_of_the_best_matching() -> None:

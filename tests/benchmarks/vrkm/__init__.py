@@ -27,8 +27,6 @@ TAKES = (
     "in --scratch, and an interrupted run resumes"
 )
 SEEDS = 10
-BUDGET = 1.5
-"""Time limit of the other programs, relative to the time of batch k-means."""
 
 
 def run(options: Settings) -> list[Table]:
@@ -65,7 +63,7 @@ def _compete(
                 ),
             )
             runs[name].append(made)
-            budget = BUDGET * runs["batch"][-1].fit_seconds
+            budget = problem.budget * runs["batch"][-1].fit_seconds
     return runs
 
 
@@ -93,7 +91,7 @@ def files_of(problem: Problem, options: Settings) -> RunFiles[Outcome]:
         "source": problem.source,
         "shape": problem.shape,
         "threads": options.threads,
-        "budget": BUDGET,
+        "budget": problem.budget,
         "counts": "distances",
     }
     return RunFiles(_folder(options) / problem.name, settings, Outcome)

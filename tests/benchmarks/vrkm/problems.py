@@ -14,6 +14,10 @@ QUICK_ROWS, QUICK_CLUSTERS = 2000, 20
 DESCRIPTORS, WORDS = 128, 3000
 """Features of a synthetic descriptor, and number of prototypes; descriptors are noisy copies of them."""
 _BLOCK = 1 << 16
+LARGE = 1_000_000
+"""Sets with so many rows take seconds for a pass, so less is measured, and programs have less time."""
+SAMPLED = 10
+"""On large sets, the loss on the way is that of every tenth row, in proportion."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,20 @@ class Problem:
     def shape(self) -> str:
         n, d = self.rows.shape
         return f"{n:,} x {d:,}, {self.k}"
+
+    @property
+    def is_large(self) -> bool:
+        return len(self.rows) >= LARGE
+
+    @property
+    def budget(self) -> float:
+        """Time limit of other programs than batch k-means, relative to its time."""
+        return 1.0 if self.is_large else 1.5
+
+    @property
+    def validation(self) -> np.ndarray:
+        """Rows on which programs that do not pass over all rows measure their loss on the way."""
+        return self.rows[::SAMPLED].copy() if self.is_large else self.rows
 
     def first_centres(self, seed: int) -> np.ndarray:
         """Return k rows drawn at random, the same for all programs."""

@@ -1,7 +1,7 @@
 """The programs of Tables 3 and 4: algorithms from the same random rows, with losses over time.
 
 The loss is the inertia of all rows. Batch k-means and the variance reduced ones measure it in their passes;
-for the others it is measured on the way, outside of their times.
+for the others it is measured on the way, outside of their times, on large sets from a sample of the rows.
 """
 
 from __future__ import annotations
@@ -106,13 +106,16 @@ def mini_batches(
         lambda engine, tell: MiniBatchKMeans(
             problem.k, init=problem.first_centres(seed), batch_size=batch_size, max_iter=_ENDLESS,
             max_no_improvement=None, reassignment_ratio=0, random_state=seed, max_time=budget,
-            validation=problem.rows, engine=engine, callbacks=(tell,),
+            validation=problem.validation, engine=engine, callbacks=(tell,),
         ),
     )  # fmt: skip
 
 
 def growbatch(problem: Problem, seed: int, threads: int, budget: float | None) -> Outcome:
-    """Run nested mini-batches without bounds to their own end, with rho = 10, the best in the paper."""
+    """Run nested mini-batches without bounds to their own end, with rho = 10, the best in the paper.
+
+    On large sets, they also stop after `budget` seconds.
+    """
     from daskcluster import NestedMiniBatchKMeans
 
     return _fitted(
@@ -120,7 +123,8 @@ def growbatch(problem: Problem, seed: int, threads: int, budget: float | None) -
         lambda engine, tell: NestedMiniBatchKMeans(
             problem.k, init=problem.first_centres(seed), batch_size=min(5000, len(problem.rows)), rho=10,
             bounds=False, max_iter=2 * problem.most_iterations, tol=0, random_state=seed,
-            validation=problem.rows, engine=engine, callbacks=(tell,),
+            max_time=budget if problem.is_large else None, validation=problem.validation,
+            engine=engine, callbacks=(tell,),
         ),
     )  # fmt: skip
 
@@ -156,6 +160,7 @@ def _fitted(problem: Problem, threads: int, make: Callable[[Any, Any], Any]) -> 
     if measured:  # after each record; what measuring took is in no record
         spent = np.cumsum([record["seconds"] for record in records])
         losses = [record["validation"] * len(problem.rows) for record in records]
+        losses[-1] = loss
         points = [(float(s), float(one)) for s, one in zip(spent, losses, strict=True)]
     else:  # the loss of a record is that of the centres before it
         points = [

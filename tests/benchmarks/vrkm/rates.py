@@ -7,7 +7,7 @@ from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.vrkm import files_of, finished, warm_up
 from tests.benchmarks.vrkm.problems import problems
-from tests.benchmarks.vrkm.sweeps import LARGE, figures, partitions
+from tests.benchmarks.vrkm.sweeps import figures, partitions
 
 ABOUT = "Figures 3, 6 and 7, and one partition against many"
 TAKES = (
@@ -23,7 +23,7 @@ def run(options: Settings) -> list[Table | Figure | Note]:
         say(f"  {problem.name} ({problem.source}): {problem.shape}")
         files = files_of(problem, options)
         warm_up(problem, options)
-        if len(problem.rows) < LARGE:
+        if not problem.is_large:
             parts += figures(problem, files, options)
         parts.append(partitions(problem, files, options))
     finished(options)

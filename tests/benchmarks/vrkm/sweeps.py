@@ -17,15 +17,13 @@ SIZES = (0.25, 0.5, 1.0, 2.0, "doubling")
 MULTIPLES = (1, 2, 5, 10, 20, 50, 100, 200)
 PARTS = (1, 4, 16, 64)
 EPOCHS, QUICK_EPOCHS, LARGE_EPOCHS = 20, 6, 8
-"""Epochs of each fit; `LARGE_EPOCHS` for sets on which an epoch takes seconds."""
-LARGE = 1_000_000
-"""Sets with so many rows have no sweeps: an epoch takes seconds."""
+"""Epochs of each fit; `LARGE_EPOCHS` for large sets."""
 
 
 def _epochs(problem: Problem, settings: Settings) -> int:
     if settings.quick:
         return QUICK_EPOCHS
-    return LARGE_EPOCHS if len(problem.rows) >= LARGE else EPOCHS
+    return LARGE_EPOCHS if problem.is_large else EPOCHS
 
 
 def _get(
