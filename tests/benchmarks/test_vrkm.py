@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.energy_runs import RunFiles
-from tests.benchmarks.harness.parts import Figure, Table
+from tests.benchmarks.harness.parts import Figure, Note, Table
 from tests.benchmarks.harness.rows import mixture
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.vrkm import sweeps
+from tests.benchmarks.vrkm.plots import draw_losses, mean_curve
 from tests.benchmarks.vrkm.problems import (
     Problem,
     agreement,
@@ -127,6 +128,26 @@ def test_figures_are_tables_and_a_plot(problem: Problem, tmp_path) -> None:
         assert all(len(row) == len(table.header) for row in table.rows)
     assert isinstance(plot, Figure)
     assert (tmp_path / plot.path).exists()
+
+
+def test_losses_are_drawn_by_seconds_and_by_counted_distances(tmp_path) -> None:
+    runs = {
+        name: [Outcome([0.0, 1.0, 2.0 + i], [3.0, 2.0, 1.0], 1.0, 2.0, 2, [], {}, counted)]
+        for i, name in enumerate(PROGRAMS)
+        for counted in [[] if name == "sgd" else [0.0, 1.0, 2.0]]
+    }
+    plot = draw_losses({"few": runs, "others": runs}, tmp_path / "images")
+    assert isinstance(plot, Figure)
+    drawn = (tmp_path / plot.path).read_text()
+    assert all(f">{name}<" in drawn or f"<!-- {name} -->" in drawn for name in PROGRAMS)
+    assert isinstance(draw_losses({"few": runs}, None), Note)
+
+
+def test_a_mean_curve_begins_where_all_have_begun() -> None:
+    x, y = mean_curve([([0.0, 1.0, 4.0], np.array([3.0, 2.0, 0.0])), ([2.0, 8.0], np.ones(2))])
+    assert (x[0], x[-1]) == (pytest.approx(2.0), pytest.approx(8.0))
+    assert y[0] == pytest.approx((4 / 3 + 1) / 2)
+    assert y[-1] == pytest.approx(0.5)
 
 
 def test_without_the_guard_nothing_else_changes(problem: Problem) -> None:
