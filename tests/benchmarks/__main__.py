@@ -123,7 +123,8 @@ def section_command(name: str) -> click.Command:
             ["--seeds"],
             type=int,
             help="Number of random seeds, for benchmarks that average over them. "
-            f"Default: {SEEDS}, or the default of the benchmark.",
+            f"Default: {SEEDS}, or the default of the benchmark; figure2, figure3, kernel, vc-gmm and "
+            "vrkm show their saved fits with 0.",
         ),
         click.Option(
             ["--sets"],

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.benchmarks.energy_runs import mean_and_deviation
+from tests.benchmarks.harness.energy import Run
 from tests.benchmarks.harness.parts import Figure, Note
 from tests.benchmarks.harness.plots import canvas_of, legend, save, why_not
 
@@ -21,8 +23,16 @@ COLOURS = {
     "scikit-learn": "#cc79a7",
     "with bounds": "#0072b2",
     "without bounds": "#d55e00",
+    "rho = 0.1": "#440154",
+    "rho = 1": "#3b528b",
+    "rho = 10": "#21918c",
+    "rho = 100": "#5ec962",
+    "rho = 1000": "#e0c300",
 }
-"""Distinguishable by everyone (Okabe and Ito)."""
+"""Distinguishable by everyone (Okabe and Ito); thresholds from dark to light."""
+LEAST_TOP = 0.02
+"""Least top of the energy axis, so that tiny differences do not look large."""
+POINTS = 40
 
 PANEL_INCHES = (2.3, 1.9)
 
@@ -59,6 +69,23 @@ class EnergyPanel:
     x_label: str
     bands: Sequence[Band]
     top: float
+
+
+def curve(name: str, runs: Sequence[Run], best: float, axis: str, most: float = np.inf) -> Band:
+    """Return the mean curve of a program, from the first time in all runs to the last in any.
+
+    A run that has ended keeps its last energy. No time is later than `most`.
+    """
+    spent = [getattr(run, axis) for run in runs]
+    last = min(most, max(one[-1] for one in spent))
+    budget = np.geomspace(max(one[1] for one in spent), last, POINTS)
+    return Band(name, budget, *mean_and_deviation(runs, best, budget, axis))
+
+
+def curves_panel(title: str, axis: str, bands: Sequence[Band]) -> EnergyPanel:
+    """Return a panel whose axis shows the ends of all curves."""
+    ends = max(float(band.mean[-1] + band.deviation[-1]) for band in bands)
+    return EnergyPanel(title, axis, bands, top=max(LEAST_TOP, 3 * ends))
 
 
 def draw_energies(

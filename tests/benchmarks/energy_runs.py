@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -65,6 +66,24 @@ class RunFiles(Generic[Kept]):
             return None
         record = json.loads(path.read_text(encoding="utf-8"))
         return self.kind(**record["run"]) if record["settings"] == self._stamp() else None
+
+    def seeds(self, wanted: int, *names: str) -> int:
+        """Return the number of seeds to run; for 0, those from which all these runs are saved.
+
+        Raises
+        ------
+        ValueError
+            There are none.
+        """
+        if wanted:
+            return wanted
+        whole = (all(self.kept(f"{name}-{seed}") for name in names) for seed in itertools.count())
+        found = next(seed for seed, saved in enumerate(whole) if not saved)
+        if not found:
+            raise ValueError(
+                f"--seeds 0 shows saved fits; expected some in {self.folder}, found none."
+            )
+        return found
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.json"

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.energy_plots import Band, EnergyPanel, draw_energies
-from tests.benchmarks.energy_runs import mean_and_deviation, open_files, write_results
+from tests.benchmarks.energy_plots import EnergyPanel, curve, curves_panel, draw_energies
+from tests.benchmarks.energy_runs import open_files, write_results
 from tests.benchmarks.harness.energy import Rows, Run, lowest
 from tests.benchmarks.harness.energy_programs import exact, mini_batches, nested, warm_up
 from tests.benchmarks.harness.parts import Figure, Note, Table
@@ -39,9 +39,6 @@ STEPS, QUICK_STEPS = 1000, 60
 """Steps of mini-batches, which do not end by themselves."""
 WITHIN = 0.02
 """Excess energy at which the paper compares times: nested mini-batches are 10 to 100 times earlier."""
-POINTS = 40
-LEAST_TOP = 0.02
-"""Least top of the energy axis, so that tiny differences do not look large."""
 BOUNDED = ("yinyang", "hamerly")
 """Lloyd's algorithm with bounds, of dense and of sparse rows."""
 
@@ -73,7 +70,6 @@ def run(settings: Settings) -> list[Table | Figure | Note]:
 
 def compete(rows: Rows, settings: Settings) -> dict[str, list[Run]]:
     """Return the runs of all programs from all seeds."""
-    seeds = min(settings.seeds, MOST_SEEDS.get(rows.name, settings.seeds))
     steps = QUICK_STEPS if settings.quick else STEPS
     passes = max(1, steps * rows.batch // rows.n)
     plain = partial(exact, max_iter=MOST_ITERATIONS.get(rows.name, 1000))
@@ -84,9 +80,12 @@ def compete(rows: Rows, settings: Settings) -> dict[str, list[Run]]:
         "mbatch": partial(mini_batches, passes=passes),
         "nmbatch": nested,
     }
-    say(f"  {rows.name}: {rows.shape}; {len(programs)} programs from {seeds} seeds")
-    warm_up(rows, settings.threads, programs.values())
     files = open_files("figure2", rows, settings)
+    wanted = min(settings.seeds, MOST_SEEDS.get(rows.name, settings.seeds))
+    seeds = files.seeds(wanted, *programs)
+    say(f"  {rows.name}: {rows.shape}; {len(programs)} programs from {seeds} seeds")
+    if settings.seeds:
+        warm_up(rows, settings.threads, programs.values())
     runs: dict[str, list[Run]] = {name: [] for name in programs}
     for seed in range(seeds):
         for name, program in programs.items():
@@ -139,19 +138,8 @@ def _end(runs: Sequence[Run], best: float) -> str:
 
 def _panel(rows: Rows, runs: dict[str, list[Run]], axis: str) -> EnergyPanel:
     best = lowest(runs)
-    bands = [_band(name, found, best, axis) for name, found in runs.items()]
-    ends = max(float(band.mean[-1] + band.deviation[-1]) for band in bands)
-    return EnergyPanel(rows.name, axis, bands, top=max(LEAST_TOP, 3 * ends))
-
-
-def _band(name: str, runs: Sequence[Run], best: float, axis: str) -> Band:
-    """Return the mean curve of a program, from the first time in all runs to the last in any.
-
-    A run that has ended keeps its last energy.
-    """
-    spent = [getattr(run, axis) for run in runs]
-    budget = np.geomspace(max(one[1] for one in spent), max(one[-1] for one in spent), POINTS)
-    return Band(name, budget, *mean_and_deviation(runs, best, budget, axis))
+    bands = [curve(name, found, best, axis) for name, found in runs.items()]
+    return curves_panel(rows.name, axis, bands)
 
 
 def _result(

@@ -1,4 +1,7 @@
-"""Figure 3 of Newling and Fleuret: energy at two times by threshold rho, with and without bounds."""
+"""Figure 3 of Newling and Fleuret: energy at two times by threshold rho, with and without bounds.
+
+The curves over time are those of their supplement C.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.energy_plots import Band, EnergyPanel, draw_energies
+from tests.benchmarks.energy_plots import Band, EnergyPanel, curve, curves_panel, draw_energies
 from tests.benchmarks.energy_runs import open_files, write_results
 from tests.benchmarks.harness.energy import Rows, Run, lowest
 from tests.benchmarks.harness.energy_programs import nested, warm_up
@@ -35,41 +38,44 @@ Runs = dict[tuple[str, float], list[Run]]
 
 
 def run(settings: Settings) -> list[Table | Figure | Note]:
-    """Return the plot, and its figures as a table."""
+    """Return the plots, and the figures of the first one as a table."""
     table = Table(
-        f"Mean excess over E* after two times, {settings.threads} threads, {settings.seeds} seeds",
-        ["data", "after", "bounds", *(f"rho = {rho:g}" for rho in RHOS)],
+        f"Mean excess over E* after two times, {settings.threads} threads",
+        ["data", "seeds", "after", "bounds", *(f"rho = {rho:g}" for rho in RHOS)],
         notes=_notes(),
     )
-    panels, results = [], {}
+    panels, columns, results = [], [], {}
     for rows in chosen(DENSE, settings):
         late, runs = compete(rows, settings)
         panel = _panel(rows, late, runs)
-        table.rows += _lines(rows, late, panel)
+        table.rows += _lines(rows, late, len(runs[STANDARD]), panel)
         panels.append(panel)
+        columns.append(_curves(rows, late, runs))
         results[rows.name] = _result(rows, late, runs, panel)
     write_results(settings, "figure3", results)
     text = "Energy of validation rows above the best one after two times, for five thresholds"
     figure = draw_energies("figure3.svg", text, [panels], settings.images)
+    text = "Energy of validation rows above the best one over time, for five thresholds"
+    grid = [list(line) for line in zip(*columns, strict=True)]
+    curves = draw_energies("figure3-curves.svg", text, grid, settings.images)
     finished(settings)
-    return [figure, table]
+    return [figure, table, curves]
 
 
 def compete(rows: Rows, settings: Settings) -> tuple[float, Runs]:
     """Return the later time and all runs; only the standard ones run longer than that."""
-    say(
-        f"  {rows.name}: {rows.shape}; {len(RHOS)} x {len(BOUNDS)} fits from {settings.seeds} seeds"
-    )
-    programs = [partial(nested, bounds=bounds) for bounds in BOUNDS.values()]
-    warm_up(rows, settings.threads, programs)
     files, threads = open_files("figure3", rows, settings), settings.threads
+    seeds = files.seeds(settings.seeds, "standard", *(f"{name}-{rho:g}" for name, rho in _others()))
+    say(f"  {rows.name}: {rows.shape}; {len(RHOS)} x {len(BOUNDS)} fits from {seeds} seeds")
+    if settings.seeds:
+        warm_up(rows, threads, [partial(nested, bounds=bounds) for bounds in BOUNDS.values()])
     standard = [
         files.get(f"standard-{seed}", partial(nested, rows, seed, threads, rho=STANDARD[1]))
-        for seed in range(settings.seeds)
+        for seed in range(seeds)
     ]
     late = LATE * statistics.median(run.seconds[-1] for run in standard)
     runs: Runs = {STANDARD: standard}
-    for seed in range(settings.seeds):
+    for seed in range(seeds):
         for name, rho in _others():
             make = partial(nested, rows, seed, threads, rho=rho, bounds=BOUNDS[name], max_time=late)
             found = files.get(
@@ -85,9 +91,26 @@ def _others() -> Iterator[tuple[str, float]]:
     return ((name, rho) for rho in RHOS for name in BOUNDS if (name, rho) != STANDARD)
 
 
+def _best(runs: Runs) -> float:
+    return lowest({f"{name} {rho}": found for (name, rho), found in runs.items()})
+
+
+def _curves(rows: Rows, late: float, runs: Runs) -> list[EnergyPanel]:
+    """Return the curves until the later time, with and without bounds."""
+    best = _best(runs)
+    return [
+        curves_panel(
+            f"{rows.name}, {name}",
+            "seconds",
+            [curve(f"rho = {rho:g}", runs[name, rho], best, "seconds", late) for rho in RHOS],
+        )
+        for name in BOUNDS
+    ]
+
+
 def _panel(rows: Rows, late: float, runs: Runs) -> EnergyPanel:
     early = late * EARLY / LATE
-    best = lowest({f"{name} {rho}": found for (name, rho), found in runs.items()})
+    best = _best(runs)
     bands = []
     for name in BOUNDS:
         for seconds, when in ((late, ""), (early, ", earlier")):
@@ -104,7 +127,7 @@ def _panel(rows: Rows, late: float, runs: Runs) -> EnergyPanel:
     return EnergyPanel(title, "rho", bands, top)
 
 
-def _lines(rows: Rows, late: float, panel: EnergyPanel) -> Iterator[list[Any]]:
+def _lines(rows: Rows, late: float, seeds: int, panel: EnergyPanel) -> Iterator[list[Any]]:
     for band in panel.bands:
         name, _, earlier = band.name.partition(", ")
         seconds = late * EARLY / LATE if earlier else late
@@ -112,7 +135,7 @@ def _lines(rows: Rows, late: float, panel: EnergyPanel) -> Iterator[list[Any]]:
             f"{100 * mean:.2f} ± {100 * deviation:.2f} %"
             for mean, deviation in zip(band.mean, band.deviation, strict=True)
         ]
-        yield [rows.name, f"{seconds:.2g} s", name.split()[0], *excess]
+        yield [rows.name, seeds, f"{seconds:.2g} s", name.split()[0], *excess]
 
 
 def _result(rows: Rows, late: float, runs: Runs, panel: EnergyPanel) -> dict[str, Any]:

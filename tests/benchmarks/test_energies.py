@@ -163,6 +163,17 @@ def test_runs_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert len(made) == 4
 
 
+def test_without_a_number_of_seeds_the_saved_ones_are_shown(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
+    files = RunFiles(tmp_path, {}, Run)
+    for name in ("a-0", "a-1", "a-2", "b-0", "b-1"):
+        files.get(name, lambda: run_of([0.0, 1.0], [2.0, 1.0]))
+    assert files.seeds(7, "a", "b") == 7
+    assert files.seeds(0, "a", "b") == 2
+    with pytest.raises(ValueError, match="found none"):
+        files.seeds(0, "a", "c")
+
+
 # -- programs -------------------------------------------------------------------------------------------
 
 
@@ -254,6 +265,9 @@ def test_figures_are_drawn_and_kept_as_numbers(
     kept = json.loads((tmp_path / "results" / f"{name}.json").read_text())
     assert kept["digits"]["shape"] == blobs.shape
     assert list((tmp_path / "scratch").iterdir()) == []
+    if name == "figure3":
+        curves = (tmp_path / "images" / "figure3-curves.svg").read_text()
+        assert all(f"rho = {rho:g}" in curves for rho in figure3.RHOS)
 
 
 def test_early_energies_are_above_late_ones(blobs: Rows, tmp_path: Path, monkeypatch):

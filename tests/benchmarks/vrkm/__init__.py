@@ -38,7 +38,8 @@ def run(options: Settings) -> list[Table | Figure | Note]:
     for problem in problems(options):
         say(f"  {problem.name} ({problem.source}): {problem.shape}")
         files = files_of(problem, options)
-        warm_up(problem, options)
+        if options.seeds:
+            warm_up(problem, options)
         found[problem.name] = _compete(problem, files, options)
         sets.append(_without_rows(problem))
     results = {
@@ -55,7 +56,8 @@ def _compete(
 ) -> dict[str, list[Outcome]]:
     """Return the runs of all programs; for each seed, all start from the same rows."""
     runs: dict[str, list[Outcome]] = {name: [] for name in PROGRAMS}
-    for seed in range(2 if options.quick else min(options.seeds, problem.most_seeds)):
+    wanted = 2 if options.quick else min(options.seeds, problem.most_seeds)
+    for seed in range(files.seeds(wanted, *PROGRAMS)):
         budget: float | None = None
         for name in PROGRAMS:
             made = files.get(
