@@ -44,6 +44,7 @@ REPRODUCTIONS = {
     "kernel": "tests.benchmarks.kernel_kmeans",
     "table1": "tests.benchmarks.table1",
     "vc-gmm": "tests.benchmarks.vc_gmm",
+    "vc-gmm-discarded": "tests.benchmarks.vc_gmm.discarded",
     "vrkm": "tests.benchmarks.vrkm",
     "vrkm-rates": "tests.benchmarks.vrkm.rates",
 }
@@ -57,7 +58,8 @@ COMMANDS = {
 """Commands with their own options; each module has a ``command``."""
 
 SEEDED = (
-    "nested-digits", "figure2", "figure3", "vc-gmm", "vrkm", "backward-euler", "kernel", "stream",
+    "nested-digits", "figure2", "figure3", "vc-gmm", "vc-gmm-discarded", "vrkm", "backward-euler",
+    "kernel", "stream",
 )  # fmt: skip
 """Benchmarks that average over seeds."""
 SEEDS = 20

@@ -16,7 +16,7 @@ from tests.benchmarks import vc_gmm
 from tests.benchmarks.__main__ import main
 from tests.benchmarks.harness.rows import mixture
 from tests.benchmarks.harness.settings import Settings
-from tests.benchmarks.vc_gmm import programs, sweeps, tables
+from tests.benchmarks.vc_gmm import discarded, programs, sweeps, tables
 from tests.benchmarks.vc_gmm.cells import Cells
 from tests.benchmarks.vc_gmm.outcomes import (
     FreeEnergyRule,
@@ -274,6 +274,23 @@ def test_it_runs_small_resumes_and_shows_what_is_kept(
     assert len(kept["cod_rna"]["k-means++_C6"]["error"]) == 2
     assert "LWCS" in (tmp_path / "images" / "vc-gmm.svg").read_text()
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_components_left_are_counted_beside_fits_that_keep_all(
+    small: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
+    # Copies of few rows, so that most components have none.
+    copies = np.repeat(mixture(5, 4, K, spread=4.0), 300, axis=0)
+    few = replace(small, rows=1500, k=20, make=lambda data, problem: (copies, copies + 0.1))
+    monkeypatch.setattr(discarded, "PROBLEMS", dict.fromkeys(discarded.SETS, few))
+    options = Settings(seeds=2, sets=("cod_rna",), scratch=tmp_path, threads=1)
+    (table,) = discarded.run(options)
+    assert [row[:4] for row in table.rows] == [
+        ["cod_rna", program, 2, 20] for program in ("var-GMM-S", "vc-GMM")
+    ]
+    assert all(1 <= float(row[4]) < 20 for row in table.rows)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_set_is_named(tmp_path: Path):

@@ -89,6 +89,7 @@ class Cells:
             error,
             nmi=None if others is None else programs.mutual_information(labels, others),
             free_energy=found.free_energy,
+            components=len(found.centres),
         )
 
     def _baseline(self, evaluated: np.ndarray, seed: int) -> np.ndarray | None:

@@ -27,6 +27,8 @@ class Setting:
         Relative change of the free energy at which to stop.
     search : str
         Of the mixture.
+    discards : bool
+        Components without rows are left out at the end.
     """
 
     program: str
@@ -38,6 +40,7 @@ class Setting:
     warmup_steps: int = 0
     tol: float = TOLERANCE
     search: str = "tile"
+    discards: bool = False
 
     @property
     def name(self) -> str:
@@ -53,6 +56,7 @@ class Setting:
         words += [f"{key}{value}" for key, value in parts.items() if value]
         words += [f"eps{self.tol:.0e}"] if self.tol != TOLERANCE else []
         words += [self.search] if self.search != "tile" else []
+        words += ["discard"] if self.discards else []
         return "_".join(words)
 
     @property
@@ -76,6 +80,8 @@ class Outcome:
         Normalised mutual information of their partition and that by k-means++ of the same seed
         (k-means++ itself: of the seed before).
     free_energy : float or None
+    components : int or None
+        Number of centres.
     """
 
     stage_seconds: Sequence[float]
@@ -85,6 +91,7 @@ class Outcome:
     error: float
     nmi: float | None = None
     free_energy: float | None = None
+    components: int | None = None
 
     @property
     def seconds(self) -> float:
