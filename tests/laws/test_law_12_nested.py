@@ -68,8 +68,6 @@ def test_algorithm_5(bounds, rho, seeds_vote):
         record["doubling_ratio"] is None or record["doubling_ratio"] > rho for record in records
     ]
     assert doubled == [found["ratio"] > rho for found in parts]
-    if seeds_vote:
-        return  # in the paper they vote for ever, here until the batch is all rows
     assert [r["batch_size"] for r in model.history_] == [found["batch_size"] for found in rounds]
     assert model.stop_reason_ == "converged"
     np.testing.assert_allclose(model.cluster_centers_, centres, rtol=1e-9)

@@ -14,7 +14,7 @@ What differs from the paper's Algorithm 5:
 - Once the batch is all rows this is Lloyd's loop, with its stopping rules and its relocation of empty
   clusters. Before, an empty cluster keeps its centre.
 - By default the first centres do not vote. With the paper's S(j) = x, v(j) = 1 a first centre is a row that
-  counts twice, for ever; here such votes end when the batch is all rows.
+  counts twice, to the end, so no cluster is ever empty and none is relocated.
 """
 
 from __future__ import annotations
@@ -188,8 +188,10 @@ class _Rounds:
         batches = self._batches
         if self.doubles:
             self._grow()
-        if batches.is_whole:
+        if batches.is_whole and self._seeds is None:
             return lloyd_step(batches.rows, centres, self._assign, batches.labels), None
+        if batches.is_whole:
+            return self._step(centres)[0], None
         batches.rows.known()  # so that bounds hold from the first round on
         step, statistics = self._step(centres)
         ratio, measured = self._ratio(centres, step, statistics)

@@ -38,8 +38,8 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         Batches are random samples, however the rows are ordered. False takes the rows as they are stored:
         for rows that have been shuffled already, of which a store then reads the beginning only.
     seeds_vote : bool
-        Each first centre counts as one more row of its cluster, as in the paper, until the batch is all
-        rows. By default it does not, as in the authors' program: centres are means of rows alone.
+        Each first centre counts as one more row of its cluster, to the end, as in the paper. By default
+        it does not, as in the authors' program: centres are means of rows alone.
     doubling : {"paper", "code"}
         The spread that is compared with the movement: ``"paper"``, the standard error of the mean, which
         is Algorithm 5; or ``"code"``, the standard deviation of the cluster, which is the authors' program
