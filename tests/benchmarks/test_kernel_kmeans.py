@@ -30,8 +30,8 @@ def test_a_small_set_has_all_cells_and_a_large_one_those_of_figure_1() -> None:
     many = np.zeros((20_001, 2), np.float32)
     large = programs.cells(problems.Problem("mnist", many, y, {"gamma": 1.0}))
     assert [each.name for each in large] == [
-        "full batch", "tau=200, b=1024, sqrt", "plain k-means, b=1024, sqrt",
-        "tau=200, b=1024, count", "plain k-means, b=1024, count",
+        "full batch", "tau=200, b=1024, sqrt", "untruncated, b=1024, sqrt",
+        "plain k-means, b=1024, sqrt", "tau=200, b=1024, count", "plain k-means, b=1024, count",
     ]  # fmt: skip
 
 
