@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,15 @@ class Band:
     x: np.ndarray
     mean: np.ndarray
     deviation: np.ndarray
+
+    def numbers(self) -> dict[str, list[float]]:
+        """Return the numbers of the curve, as lists."""
+        return {name: getattr(self, name).tolist() for name in ("x", "mean", "deviation")}
+
+    @classmethod
+    def of(cls, name: str, numbers: Mapping[str, Sequence[float]]) -> Band:
+        """Return the curve of these numbers."""
+        return cls(name, *(np.asarray(numbers[one]) for one in ("x", "mean", "deviation")))
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,14 @@ def write_results(options: Settings, name: str, results: Any) -> None:
     (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 
+def with_kept(options: Settings, name: str, results: dict[str, Any], order: Sequence[str]) -> Any:
+    """Return results by set, with those of sets that an earlier run wrote to results/."""
+    path = None if options.images is None else options.images.parent / "results" / f"{name}.json"
+    kept = {} if path is None or not path.exists() else json.loads(path.read_text(encoding="utf-8"))
+    both = {**kept, **results}
+    return {one: both[one] for one in order if one in both}
+
+
 def _rounded(value: Any) -> Any:
     """Return the value with all numbers rounded to five digits."""
     if isinstance(value, float):

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.energy_plots import EnergyPanel, curve, curves_panel, draw_energies
-from tests.benchmarks.energy_runs import open_files, write_results
+from tests.benchmarks.energy_plots import Band, EnergyPanel, curve, curves_panel, draw_energies
+from tests.benchmarks.energy_runs import open_files, with_kept, write_results
 from tests.benchmarks.harness.energy import Rows, Run, lowest
 from tests.benchmarks.harness.energy_programs import exact, mini_batches, nested, warm_up
 from tests.benchmarks.harness.parts import Figure, Note, Table
@@ -32,6 +32,7 @@ TAKES = (
 )
 
 SETS = (*DENSE, *SPARSE)
+AXES = ("seconds", "distances")
 MOST_SEEDS = {"words": 5}
 """Most seeds of sets whose fits take minutes."""
 MOST_ITERATIONS = {"words": 200}
@@ -52,17 +53,17 @@ def run(settings: Settings) -> list[Table | Figure | Note]:
          *_heads("mbatch"), *_heads("nmbatch"), "mbatch / nmbatch, seconds"],
         notes=_notes(),
     )  # fmt: skip
-    columns, results = [], {}
+    found = {}
     for rows in chosen(SETS, settings):
         runs = compete(rows, settings)
         table.rows.append(_line(rows, runs))
-        columns.append([_panel(rows, runs, axis) for axis in ("seconds", "distances")])
-        results[rows.name] = _result(rows, runs, columns[-1])
+        found[rows.name] = _result(rows, runs)
+    results = with_kept(settings, "figure2", found, SETS)
     write_results(settings, "figure2", results)
     text = (
         "Energy of validation rows above the best one against time and against distances computed"
     )
-    grid = [list(line) for line in zip(*columns, strict=True)]
+    grid = [[_panel(*one, axis) for one in results.items()] for axis in AXES]
     figure = draw_energies("figure2.svg", text, grid, settings.images)
     finished(settings)
     return [figure, table]
@@ -119,7 +120,10 @@ def _reached(runs: Sequence[Run], best: float) -> str:
 
 
 def _ratio(runs: dict[str, list[Run]], best: float) -> str | None:
-    """Return the median over seeds of how many times earlier nested mini-batches come near E*."""
+    """Return the median over seeds of how many times earlier nested mini-batches come near E*.
+
+    If they do so from some of the seeds only, the text says from how many.
+    """
     ratios, bounded = [], False
     for mine, other in zip(runs["nmbatch"], runs["mbatch"], strict=True):
         ours, theirs = (run.time_to((1 + WITHIN) * best) for run in (mine, other))
@@ -127,7 +131,11 @@ def _ratio(runs: dict[str, list[Run]], best: float) -> str | None:
             continue
         bounded |= theirs is None
         ratios.append((other.seconds[-1] if theirs is None else theirs) / ours)
-    return f"{'>= ' if bounded else ''}{statistics.median(ratios):.1f}" if ratios else None
+    if not ratios:
+        return None
+    many = len(runs["nmbatch"])
+    seeds = f" ({len(ratios)} of {many} seeds)" if len(ratios) < many else ""
+    return f"{'>= ' if bounded else ''}{statistics.median(ratios):.1f}{seeds}"
 
 
 def _end(runs: Sequence[Run], best: float) -> str:
@@ -136,29 +144,20 @@ def _end(runs: Sequence[Run], best: float) -> str:
     return f"{100 * statistics.mean(ends):.2f}{spread} %"
 
 
-def _panel(rows: Rows, runs: dict[str, list[Run]], axis: str) -> EnergyPanel:
+def _panel(name: str, result: dict[str, Any], axis: str) -> EnergyPanel:
+    bands = [Band.of(*one) for one in result["curves"][axis].items()]
+    return curves_panel(name, axis, bands)
+
+
+def _result(rows: Rows, runs: dict[str, list[Run]]) -> dict[str, Any]:
     best = lowest(runs)
-    bands = [curve(name, found, best, axis) for name, found in runs.items()]
-    return curves_panel(rows.name, axis, bands)
-
-
-def _result(
-    rows: Rows, runs: dict[str, list[Run]], panels: Sequence[EnergyPanel]
-) -> dict[str, Any]:
     curves = {
-        panel.x_label: {
-            band.name: {
-                "x": band.x.tolist(),
-                "mean": band.mean.tolist(),
-                "deviation": band.deviation.tolist(),
-            }
-            for band in panel.bands
-        }
-        for panel in panels
+        axis: {name: curve(name, found, best, axis).numbers() for name, found in runs.items()}
+        for axis in AXES
     }
     ends = {name: [run.end for run in found] for name, found in runs.items()}
     return {
-        "source": rows.source, "shape": rows.shape, "best": lowest(runs), "ends": ends, "curves": curves,
+        "source": rows.source, "shape": rows.shape, "best": best, "ends": ends, "curves": curves,
     }  # fmt: skip
 
 

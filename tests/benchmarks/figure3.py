@@ -12,8 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.energy_plots import Band, EnergyPanel, curve, curves_panel, draw_energies
-from tests.benchmarks.energy_runs import open_files, write_results
+from tests.benchmarks.energy_plots import (
+    LEAST_TOP,
+    Band,
+    EnergyPanel,
+    curve,
+    curves_panel,
+    draw_energies,
+)
+from tests.benchmarks.energy_runs import (
+    mean_and_deviation,
+    open_files,
+    with_kept,
+    write_results,
+)
 from tests.benchmarks.harness.energy import Rows, Run, lowest
 from tests.benchmarks.harness.energy_programs import nested, warm_up
 from tests.benchmarks.harness.parts import Figure, Note, Table
@@ -44,19 +56,20 @@ def run(settings: Settings) -> list[Table | Figure | Note]:
         ["data", "seeds", "after", "bounds", *(f"rho = {rho:g}" for rho in RHOS)],
         notes=_notes(),
     )
-    panels, columns, results = [], [], {}
+    made = {}
     for rows in chosen(DENSE, settings):
         late, runs = compete(rows, settings)
-        panel = _panel(rows, late, runs)
-        table.rows += _lines(rows, late, len(runs[STANDARD]), panel)
-        panels.append(panel)
-        columns.append(_curves(rows, late, runs))
-        results[rows.name] = _result(rows, late, runs, panel)
+        made[rows.name] = _result(rows, late, runs)
+        table.rows += _lines(rows.name, made[rows.name], len(runs[STANDARD]))
+    results = with_kept(settings, "figure3", made, DENSE)
     write_results(settings, "figure3", results)
     text = "Energy of validation rows above the best one after two times, for five thresholds"
+    panels = [_panel(*one) for one in results.items()]
     figure = draw_energies("figure3.svg", text, [panels], settings.images)
     text = "Energy of validation rows above the best one over time, for five thresholds"
-    grid = [list(line) for line in zip(*columns, strict=True)]
+    grid = [
+        [_curves(*one, name) for one in results.items() if "curves" in one[1]] for name in BOUNDS
+    ]
     curves = draw_energies("figure3-curves.svg", text, grid, settings.images)
     finished(settings)
     return [figure, table, curves]
@@ -95,60 +108,59 @@ def _best(runs: Runs) -> float:
     return lowest({f"{name} {rho}": found for (name, rho), found in runs.items()})
 
 
-def _curves(rows: Rows, late: float, runs: Runs) -> list[EnergyPanel]:
-    """Return the curves until the later time, with and without bounds."""
+def _result(rows: Rows, late: float, runs: Runs) -> dict[str, Any]:
+    """Return the excess at both times, and the curves until the later one."""
+    times = {"": late, ", earlier": late * EARLY / LATE}
     best = _best(runs)
-    return [
-        curves_panel(
-            f"{rows.name}, {name}",
-            "seconds",
-            [curve(f"rho = {rho:g}", runs[name, rho], best, "seconds", late) for rho in RHOS],
-        )
-        for name in BOUNDS
-    ]
-
-
-def _panel(rows: Rows, late: float, runs: Runs) -> EnergyPanel:
-    early = late * EARLY / LATE
-    best = _best(runs)
-    bands = []
-    for name in BOUNDS:
-        for seconds, when in ((late, ""), (early, ", earlier")):
-            excess = np.array(
-                [
-                    [run.energy_at(np.array([seconds]))[0] / best - 1 for run in runs[name, rho]]
-                    for rho in RHOS
-                ]
-            )
-            spread = excess.std(axis=1, ddof=1 if excess.shape[1] > 1 else 0)
-            bands.append(Band(f"{name}{when}", np.array(RHOS), excess.mean(axis=1), spread))
-    title = f"{rows.name}, {early:.2g} and {late:.2g} s"
-    top = max(0.02, 1.2 * max(float(band.mean.max()) for band in bands))
-    return EnergyPanel(title, "rho", bands, top)
-
-
-def _lines(rows: Rows, late: float, seeds: int, panel: EnergyPanel) -> Iterator[list[Any]]:
-    for band in panel.bands:
-        name, _, earlier = band.name.partition(", ")
-        seconds = late * EARLY / LATE if earlier else late
-        excess = [
-            f"{100 * mean:.2f} ± {100 * deviation:.2f} %"
-            for mean, deviation in zip(band.mean, band.deviation, strict=True)
-        ]
-        yield [rows.name, seeds, f"{seconds:.2g} s", name.split()[0], *excess]
-
-
-def _result(rows: Rows, late: float, runs: Runs, panel: EnergyPanel) -> dict[str, Any]:
     return {
         "source": rows.source,
         "shape": rows.shape,
-        "seconds": [late * EARLY / LATE, late],
+        "seconds": sorted(times.values()),
         "rho": list(RHOS),
         "excess": {
-            band.name: {"mean": band.mean.tolist(), "deviation": band.deviation.tolist()}
-            for band in panel.bands
+            f"{name}{when}": _excess([runs[name, rho] for rho in RHOS], best, seconds)
+            for name in BOUNDS
+            for when, seconds in times.items()
+        },
+        "curves": {
+            name: {
+                f"rho = {rho:g}": curve("", runs[name, rho], best, "seconds", late).numbers()
+                for rho in RHOS
+            }
+            for name in BOUNDS
         },
     }
+
+
+def _excess(by_rho: list[list[Run]], best: float, seconds: float) -> dict[str, list[float]]:
+    """Return mean and standard deviation over seeds of (energy - best) / best, by rho."""
+    moment = np.array([seconds])
+    pairs = [mean_and_deviation(found, best, moment, "seconds") for found in by_rho]
+    mean, deviation = np.concatenate(pairs, axis=1)
+    return {"mean": mean.tolist(), "deviation": deviation.tolist()}
+
+
+def _panel(name: str, result: dict[str, Any]) -> EnergyPanel:
+    bands = [Band.of(one, {"x": result["rho"], **found}) for one, found in result["excess"].items()]
+    early, late = result["seconds"]
+    top = max(LEAST_TOP, 1.2 * max(float(band.mean.max()) for band in bands))
+    return EnergyPanel(f"{name}, {early:.2g} and {late:.2g} s", "rho", bands, top)
+
+
+def _curves(set_name: str, result: dict[str, Any], name: str) -> EnergyPanel:
+    bands = [Band.of(*one) for one in result["curves"][name].items()]
+    return curves_panel(f"{set_name}, {name}", "seconds", bands)
+
+
+def _lines(name: str, result: dict[str, Any], seeds: int) -> Iterator[list[Any]]:
+    for which, found in result["excess"].items():
+        bounds, _, earlier = which.partition(", ")
+        seconds = result["seconds"][not earlier]
+        excess = [
+            f"{100 * mean:.2f} ± {100 * deviation:.2f} %"
+            for mean, deviation in zip(found["mean"], found["deviation"], strict=True)
+        ]
+        yield [name, seeds, f"{seconds:.2g} s", bounds.split()[0], *excess]
 
 
 def _notes() -> list[str]:

@@ -265,6 +265,11 @@ def test_figures_are_drawn_and_kept_as_numbers(
     kept = json.loads((tmp_path / "results" / f"{name}.json").read_text())
     assert kept["digits"]["shape"] == blobs.shape
     assert list((tmp_path / "scratch").iterdir()) == []
+    words[words.index("digits")] = "connections"
+    main([*words, "--output", str(tmp_path / "reproduction.md")], standalone_mode=False)
+    both = json.loads((tmp_path / "results" / f"{name}.json").read_text())
+    assert list(both) == ["digits", "connections"]
+    assert both["digits"] == kept["digits"]
     if name == "figure3":
         curves = (tmp_path / "images" / "figure3-curves.svg").read_text()
         assert all(f"rho = {rho:g}" in curves for rho in figure3.RHOS)
@@ -275,7 +280,8 @@ def test_early_energies_are_above_late_ones(blobs: Rows, tmp_path: Path, monkeyp
     late, runs = figure3.compete(blobs, Settings(quick=True, seeds=2, threads=1, scratch=tmp_path))
     assert set(runs) == {(name, rho) for name in figure3.BOUNDS for rho in figure3.RHOS}
     assert all(run.ended for run in runs[figure3.STANDARD])
-    bands = {band.name: band.mean for band in figure3._panel(blobs, late, runs).bands}
+    panel = figure3._panel("digits", figure3._result(blobs, late, runs))
+    bands = {band.name: band.mean for band in panel.bands}
     for name in figure3.BOUNDS:
         assert (bands[name] >= 0).all()
         assert (bands[f"{name}, earlier"] >= bands[name] - 0.5).all()
