@@ -92,9 +92,11 @@ def curve(name: str, runs: Sequence[Run], best: float, axis: str, most: float = 
 
 
 def curves_panel(title: str, axis: str, bands: Sequence[Band]) -> EnergyPanel:
-    """Return a panel whose axis shows the ends of all curves."""
-    ends = max(float(band.mean[-1] + band.deviation[-1]) for band in bands)
-    return EnergyPanel(title, axis, bands, top=max(LEAST_TOP, 3 * ends))
+    """Return a panel whose axis shows the ends of all curves, and no more than all of them."""
+    highest = [band.mean + band.deviation for band in bands]
+    ends = max(float(one[-1]) for one in highest)
+    top = min(3 * ends, 1.1 * max(float(one.max()) for one in highest))
+    return EnergyPanel(title, axis, bands, top=max(LEAST_TOP, top))
 
 
 def draw_energies(
@@ -114,7 +116,7 @@ def draw_energies(
             for axes in line[len(panels) :]:
                 axes.set_axis_off()
             line[0].set_ylabel("(E - E*) / E*")
-        legend(canvas, grid)
+        legend(canvas, grid, columns=2 * n_columns)
         return save(canvas, folder / name, text)
 
 

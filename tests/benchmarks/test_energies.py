@@ -327,3 +327,10 @@ def test_energies_are_drawn(tmp_path: Path):
     assert all(word in text for word in ("digits", "seconds", "nmbatch"))
     assert draw_energies("energies.svg", "what", [[panel], [panel]], tmp_path) == found
     assert (tmp_path / "energies.svg").read_text() == text
+
+
+def test_labels_keep_their_digits(tmp_path: Path):
+    x = np.geomspace(1, 100, 5)
+    panel = EnergyPanel("digits", "seconds", [Band("nmbatch", x, 0.01 / x, 0 * x)], top=0.02)
+    draw_energies("energies.svg", "what", [[panel]], tmp_path)
+    assert ">0.005<" in (tmp_path / "energies.svg").read_text()

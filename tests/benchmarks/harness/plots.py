@@ -111,11 +111,14 @@ def _drawn(n_values: int, *, logarithmic: bool) -> np.ndarray:
 
 
 def save(canvas: Any, path: Path, text: str) -> Figure:
-    """Write the plot with coordinates rounded to hundredths, which makes the file a third as large."""
+    """Write the plot with coordinates cut to hundredths, which makes the file a third as large."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = io.StringIO()
     canvas.savefig(written, format="svg", metadata={"Date": None}, facecolor="white")
-    path.write_text(re.sub(r"(\d\.\d\d)\d+", r"\1", written.getvalue()), encoding="utf-8")
+    # Labels are between tags, and keep their digits.
+    text_or_coordinate = r">[^<]*<|(\d\.\d\d)\d+"
+    short = re.sub(text_or_coordinate, lambda found: found[1] or found[0], written.getvalue())
+    path.write_text(short, encoding="utf-8")
     return Figure(f"{path.parent.name}/{path.name}", text)
 
 
