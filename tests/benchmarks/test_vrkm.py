@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from tests.benchmarks import vrkm
 from tests.benchmarks.energy_runs import RunFiles
 from tests.benchmarks.harness.parts import Figure, Note, Table
 from tests.benchmarks.harness.rows import mixture
@@ -22,7 +23,7 @@ from tests.benchmarks.vrkm.problems import (
     problems,
     sift_like,
 )
-from tests.benchmarks.vrkm.programs import PROGRAMS, Outcome, program, variance_reduced
+from tests.benchmarks.vrkm.programs import AGAIN, PROGRAMS, Outcome, program, variance_reduced
 from tests.benchmarks.vrkm.published import AGREEMENT, LOSSES, SPEEDUPS
 from tests.benchmarks.vrkm.tables import table3, table4
 from tests.benchmarks.vrkm.uncorrected import losses
@@ -58,7 +59,9 @@ def test_every_program_is_followed_to_its_end(problem: Problem) -> None:
     assert all(len(row) == len(other.header) for row in other.rows)
 
 
-def test_large_sets_measure_on_a_sample_and_take_no_more_time_than_batch(monkeypatch) -> None:
+def test_large_sets_measure_on_a_sample_and_take_no_more_time_than_batch(
+    monkeypatch, tmp_path
+) -> None:
     rows = mixture(1500, 4, 6, spread=3.0)
     large = Problem("few", "generated", rows, None, 6)
     assert (large.is_large, large.budget, len(large.validation)) == (False, 1.5, 1500)
@@ -66,6 +69,13 @@ def test_large_sets_measure_on_a_sample_and_take_no_more_time_than_batch(monkeyp
     assert (large.is_large, large.budget, len(large.validation)) == (True, 1.0, 150)
     found = program("mini-batch")(large, 0, 1, 0.05)
     assert found.losses[-1] == found.loss
+    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
+    settings = Settings(seeds=2, threads=1, scratch=tmp_path)
+    runs = vrkm._compete(large, vrkm.files_of(large, settings), settings)
+    assert {name: len(made) for name, made in runs.items()} == {
+        name: 1 + (name in AGAIN) for name in PROGRAMS
+    }
+    assert all(len(row) == 15 for row in table3([large], {"few": runs}).rows)
 
 
 def test_agreement_is_that_of_the_best_matching() -> None:

@@ -79,7 +79,7 @@ def draw_losses(
 
 def _follow(axes: Any, runs: Mapping[str, Sequence[Outcome]], spent: str) -> None:
     for name, outcomes in runs.items():
-        pairs = zip(outcomes, runs["batch"], strict=True)
+        pairs = zip(outcomes, runs["batch"], strict=False)
         curves = [
             (getattr(one, spent), np.asarray(one.losses) / batch.loss - 1) for one, batch in pairs
         ]

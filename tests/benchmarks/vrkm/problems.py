@@ -131,7 +131,7 @@ def sift_like(settings: Settings) -> Problem:
         block += rng.gamma(0.5, 0.6, size=block.shape).astype(np.float32)
         block *= 512 / np.linalg.norm(block, axis=1, keepdims=True)
         np.minimum(np.rint(block), 255, out=block)
-    return Problem("sift_like", "generated", rows, None, k, most_iterations=100, most_seeds=1)
+    return Problem("sift_like", "generated", rows, None, k, most_iterations=100, most_seeds=3)
 
 
 SETS = {

@@ -20,6 +20,8 @@ TUNED = 10
 """Tuned learning rate, in multiples of K / n."""
 AT_TUNED = f"vrkm++, {TUNED}x"
 PROGRAMS = ("batch", "mini-batch", "sgd", "growbatch-rho", "vrkm", "vrkm++", AT_TUNED)
+AGAIN = ("batch", "vrkm++", AT_TUNED)
+"""Programs that run from more than one seed on large sets."""
 _ENDLESS = 100_000
 
 
