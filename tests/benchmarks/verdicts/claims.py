@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -68,6 +69,20 @@ def listed(pairs: Mapping[str, str]) -> str:
     'digits 0.3, words 0.4'
     """
     return ", ".join(f"{name} {text}" for name, text in pairs.items())
+
+
+def mean_and_error(text: str, seeds: int) -> tuple[float, float]:
+    """Return the mean of "mean ± deviation" over so many seeds, and its standard error.
+
+    Examples
+    --------
+    >>> mean_and_error("0.9980 ± 0.0004", 4)
+    (0.998, 0.0002)
+    >>> mean_and_error("1.0015", 1)
+    (1.0015, inf)
+    """
+    mean, _, deviation = text.partition(" ± ")
+    return float(mean), float(deviation) / math.sqrt(seeds) if deviation else math.inf
 
 
 def share(text: str) -> float:
