@@ -276,7 +276,7 @@ def test_it_runs_small_resumes_and_shows_what_is_kept(
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-def test_components_left_are_counted_beside_fits_that_keep_all(
+def test_components_left_are_counted_next_to_fits_that_keep_all(
     small: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)

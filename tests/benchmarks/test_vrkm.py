@@ -153,7 +153,7 @@ def test_losses_are_drawn_by_seconds_and_by_counted_distances(tmp_path) -> None:
     assert isinstance(draw_losses({"few": runs}, None), Note)
 
 
-def test_a_mean_curve_begins_where_all_have_begun() -> None:
+def test_a_mean_curve_starts_where_the_last_one_starts() -> None:
     x, y = mean_curve([([0.0, 1.0, 4.0], np.array([3.0, 2.0, 0.0])), ([2.0, 8.0], np.ones(2))])
     assert (x[0], x[-1]) == (pytest.approx(2.0), pytest.approx(8.0))
     assert y[0] == pytest.approx((4 / 3 + 1) / 2)
