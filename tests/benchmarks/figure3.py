@@ -157,7 +157,7 @@ def _lines(name: str, result: dict[str, Any], seeds: int) -> Iterator[list[Any]]
         bounds, _, earlier = which.partition(", ")
         seconds = result["seconds"][not earlier]
         excess = [
-            f"{100 * mean:.2f} ± {100 * deviation:.2f} %"
+            f"{100 * mean:.2f}{f' ± {100 * deviation:.2f}' if seeds > 1 else ''} %"
             for mean, deviation in zip(found["mean"], found["deviation"], strict=True)
         ]
         yield [name, seeds, f"{seconds:.2g} s", bounds.split()[0], *excess]
