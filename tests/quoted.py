@@ -64,17 +64,18 @@ def nested() -> tuple[str, ...]:
 
 def minibatch() -> tuple[str, ...]:
     table = published("reproduction.md", "figure2", "Seconds until")
-    seconds = [f"{table.number('digits', f'{name}, s'):.2f}" for name in FIGURE_2]
-    kept = json.loads((DOCS / "results" / "figure2.json").read_text())["digits"]
-    above = [
-        sum(end / kept["best"] - 1 for end in kept["ends"][name]) / len(kept["ends"][name])
-        for name in ("mbatch", "nmbatch")
-    ]
-    assert table.cell("patches", "mbatch, s").startswith(">"), "mini-batches get there on patches"
-    return (*seconds, *(f"{100 * share:.2f}" for share in above))
+    found: list[str] = []
+    for name, programs in FIGURE_2.items():
+        found += [f"{table.number(name, f'{program}, s'):.2f}" for program in programs]
+        kept = json.loads((DOCS / "results" / "figure2.json").read_text())[name]
+        for program in ("mbatch", "nmbatch"):
+            ends = kept["ends"][program]
+            found.append(f"{100 * (sum(ends) / len(ends) / kept['best'] - 1):.2f}")
+    return tuple(found)
 
 
-FIGURE_2 = ("mbatch", "nmbatch", "lloyd")
+FIGURE_2 = {"digits": ("mbatch", "nmbatch", "lloyd"), "patches": ("mbatch", "nmbatch")}
+"""Programs of which the page says when they are near the best energy."""
 
 
 def coreset_time() -> tuple[str, ...]:
@@ -216,7 +217,8 @@ QUOTES = [
     Quote(
         "400,000 x 784: they are within 2 % of the best after {} s, nested batches after {} s, Lloyd's "
         "algorithm after {} s. But mini-batches end {} % above the best, nested batches {} %. "
-        "960,000 x 108: mini-batches never come within 2 %",
+        "960,000 x 108: they are within 2 % after {} s, nested batches after {} s, and end {} % above the "
+        "best, nested batches {} %",
         minibatch,
     ),
     Quote("{} times as long as reading and decoding the rows twice", coreset_time),
