@@ -308,11 +308,9 @@ class _Epochs:
             epoch.centres = self.snapshot
         else:
             if self._adapts:
-                before, self._secant = (
-                    self._secant,
-                    Secant.of(centres, self.snapshot, statistics.weights),
-                )
-                found = before and self._secant.rate(before, rows.placement.dataset.n_rows)
+                here = Secant.of(centres, self.snapshot, statistics.weights)
+                found = self._secant and here.rate(self._secant, rows.placement.dataset.n_rows)
+                self._secant = here
                 self._rate = epoch.learning_rate = min(found or self._rate, self._largest_rate)
             self._step(centres, epoch, number)
         epoch.shift = squared_movement(centres, epoch.centres)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.published import Table, first_number, published
@@ -58,6 +58,17 @@ class Claim:
 def reproduced(section: str, heading: str) -> Table:
     """Return the first table below a heading of a section of the page."""
     return published(PAGE, section, heading)
+
+
+def span(seeds: Sequence[float]) -> str:
+    """Return the least and the largest number of seeds.
+
+    Examples
+    --------
+    >>> span([2.0, 10.0, 3.0]), span([4.0])
+    ('2 to 10', '4')
+    """
+    return " to ".join(dict.fromkeys(f"{one:.0f}" for one in (min(seeds), max(seeds))))
 
 
 def listed(pairs: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.benchmarks.verdicts.claims import ABOVE, Claim, Finding, listed, reproduced
+from tests.benchmarks.verdicts.claims import ABOVE, Claim, Finding, listed, reproduced, span
 from tests.published import Table
 
 TRUNCATED = "tau=200, b=1024, sqrt"
@@ -20,7 +20,7 @@ def _kernel_seeds(*names: str) -> str:
         for table in map(_kernel, names)
         for line in (TRUNCATED, "full batch")
     ]
-    return " to ".join(dict.fromkeys(f"{one:.0f}" for one in (min(found), max(found))))
+    return span(found)
 
 
 def faster_step() -> Finding:

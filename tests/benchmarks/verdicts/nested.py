@@ -12,6 +12,7 @@ from tests.benchmarks.verdicts.claims import (
     mean_and_error,
     reproduced,
     share,
+    span,
 )
 from tests.published import Table, first_number
 
@@ -23,11 +24,7 @@ def _figure2() -> Table:
 
 
 def _figure2_seeds() -> str:
-    return _span(_figure2().numbers("seeds"))
-
-
-def _span(seeds: list[float]) -> str:
-    return " to ".join(dict.fromkeys(f"{one:.0f}" for one in (min(seeds), max(seeds))))
+    return span(_figure2().numbers("seeds"))
 
 
 def _times_earlier() -> dict[str, tuple[str, float]]:
@@ -86,7 +83,7 @@ def large_rho() -> Finding:
         f"above the best with rho = 100 (0.1) at half the time: {listed(said)}; lower beyond two standard "
         f"errors on {', '.join(sure) or 'none'}",
         tuple(holds),
-        _span(table.numbers("seeds")),
+        span(table.numbers("seeds")),
     )
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import math
 
-from tests.benchmarks.verdicts.claims import Claim, Finding, listed, mean_and_error, reproduced
+from tests.benchmarks.verdicts.claims import (
+    Claim,
+    Finding,
+    listed,
+    mean_and_error,
+    reproduced,
+    span,
+)
 from tests.benchmarks.vrkm.programs import AT_TUNED
 from tests.benchmarks.vrkm.programs import TUNED as RATE
 from tests.published import Table
@@ -35,9 +42,7 @@ def _reached(name: str, program: str) -> tuple[int, int]:
 
 
 def _seeds(names: tuple[str, ...] = SETS) -> str:
-    found = [_reached(name, "vrkm++")[1] for name in names]
-    ends = dict.fromkeys((min(found), max(found)))
-    return " to ".join(map(str, ends))
+    return span([_reached(name, "vrkm++")[1] for name in names])
 
 
 def _last(name: str, program: str) -> tuple[float, float]:
