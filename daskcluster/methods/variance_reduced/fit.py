@@ -29,7 +29,7 @@ from daskcluster.methods.variance_reduced.algorithm import (
     variance_reduced,
 )
 from daskcluster.methods.variance_reduced.chunkwise import STEPS, StepParams, StepsTaken
-from daskcluster.methods.variance_reduced.step_rule import StepRule
+from daskcluster.methods.variance_reduced.step_rule import StepRule, secant_bytes
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
@@ -144,7 +144,9 @@ class VarianceReducedFit(SeededFit):
         """Return the engine of the passes, and the one of the inner loop."""
         dataset = self.dataset
         assert isinstance(dataset, RowDataset)
-        footprint = vrkm_footprint(dataset, self.n_clusters, self.init, len(edges) - 1)
+        footprint = vrkm_footprint(
+            dataset, self.n_clusters, self.init, len(edges) - 1, adapts=self.estimator.adaptive_rate
+        )
         if len(edges) == 2:
             placement = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
             stack.enter_context(placement)
@@ -189,15 +191,18 @@ class VarianceReducedFit(SeededFit):
         return measure_run(rows, back, labels, labelled=self.labelled)
 
 
-def vrkm_footprint(dataset: Dataset, n_clusters: int, init: object, n_partitions: int) -> Footprint:
+def vrkm_footprint(
+    dataset: Dataset, n_clusters: int, init: object, n_partitions: int, *, adapts: bool = False
+) -> Footprint:
     """Return what a fit needs: as Lloyd's algorithm, centres on their way, and rows that are one partition.
 
-    Those are held from the first pass to the last, in the process that makes the steps.
+    Those are held from the first pass to the last, in the process that makes the steps; so are two secants
+    if the rate adapts.
     """
     base = fit_footprint(dataset, n_clusters, method_for(init, in_memory=dataset.in_memory))
     moving = (2 * 8 + 4) * n_clusters * (dataset.n_features + 1)
-    held = 0
+    held = 2 * secant_bytes(n_clusters, dataset.n_features) if adapts else 0
     if n_partitions == 1 and not dataset.in_memory:
         weights = 0 if dataset.weights is None else 8 * dataset.n_rows
-        held = dataset.bytes_of((0, dataset.n_rows)) + weights
+        held += dataset.bytes_of((0, dataset.n_rows)) + weights
     return replace(base, thread_bytes=base.thread_bytes + moving, home_bytes=held)

@@ -17,6 +17,7 @@ from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.kmeans.projection import pass_flop, seeding_passes
 from daskcluster.methods.variance_reduced.fit import vrkm_footprint
+from daskcluster.methods.variance_reduced.step_rule import secant_bytes
 from daskcluster.typing import Dataset
 
 
@@ -32,25 +33,24 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     if not dataset.in_memory:
         gathering, stepping = (1, 0) if len(edges) == 2 else (0, 1)
     an_epoch = 1 + stepping + int(parameters["variant"] == "vrkm")
+    adapts = bool(parameters["adaptive_rate"])
+    kept = secant_bytes(n_clusters, dataset.n_features) if adapts else 0
     return Plan(
         seeding=method,
         passes_seeding=seeding,
         restarts=1,
         passes_at_most=seeding + gathering + an_epoch * int(parameters["max_iter"]) + 1,
-        footprint=_footprint(dataset, n_clusters, parameters["init"], edges),
+        footprint=_footprint(dataset, n_clusters, parameters["init"], edges, adapts),
         flop=pass_flop(dataset, n_clusters),
-        commit_bytes=2 * centres_bytes(dataset, n_clusters) + _secant_bytes(dataset, parameters),
+        commit_bytes=2 * centres_bytes(dataset, n_clusters) + kept,
     )
 
 
-def _secant_bytes(dataset: Dataset, parameters: Mapping[str, Any]) -> int:
-    k, d = int(parameters["n_clusters"]), dataset.n_features
-    return 2 * 8 * k * d if parameters["adaptive_rate"] else 0
-
-
-def _footprint(dataset: Dataset, n_clusters: int, init: object, edges: np.ndarray) -> Footprint:
+def _footprint(
+    dataset: Dataset, n_clusters: int, init: object, edges: np.ndarray, adapts: bool
+) -> Footprint:
     """Return what a fit needs; its partitions are larger than those that a projection counts."""
-    found = vrkm_footprint(dataset, n_clusters, init, len(edges) - 1)
+    found = vrkm_footprint(dataset, n_clusters, init, len(edges) - 1, adapts=adapts)
     if len(edges) == 2 or dataset.in_memory:
         return found
     larger = thread_rows(dataset, pairwise(edges.tolist())) - thread_rows(

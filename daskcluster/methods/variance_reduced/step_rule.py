@@ -81,3 +81,8 @@ class Secant:
             return None
         # Few digits, which do not depend on how sums were rounded.
         return float(f"{square / product / n_rows:.3g}")
+
+
+def secant_bytes(n_clusters: int, n_features: int) -> int:
+    """Return the bytes of a `Secant`."""
+    return 2 * 8 * n_clusters * n_features

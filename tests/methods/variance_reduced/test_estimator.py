@@ -15,6 +15,7 @@ from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.events import EpochEnded, Notice, StopFit
+from daskcluster.methods.variance_reduced.fit import vrkm_footprint
 from daskcluster.methods.variance_reduced.step_rule import Secant, StepRule
 from daskcluster.randomness import Key
 from tests.laws.data import CASES, case
@@ -179,6 +180,17 @@ def test_an_adaptive_rate_stays_below_one_that_was_halved():
         assert later["went_back"] or later["learning_rate"] <= most
     kept = [r["inertia"] for r in model.history_ if not r["went_back"]]
     assert all(b <= a * (1 + 1e-9) for a, b in pairwise(kept))
+
+
+def test_memory_counts_the_secants():
+    dataset = dc.open_dataset(blobs())
+    plain, adapting = (
+        vrkm_footprint(dataset, 5, "random", 1, adapts=adapts) for adapts in (False, True)
+    )
+    here = Secant.of(np.ones((5, 6)), np.ones((5, 6)), np.ones(5))
+    assert adapting.home_bytes - plain.home_bytes == 2 * (
+        here.centres.nbytes + here.gradient.nbytes
+    )
 
 
 def test_centres_that_stay_have_no_rate():
