@@ -17,6 +17,7 @@ import numpy as np
 from daskcluster.data.checks import check_dtype
 from daskcluster.data.columns import column_choice
 from daskcluster.data.converted import ROWS, WEIGHTS, WeightsWriter, Written, cast, cast_sparse
+from daskcluster.data.dataset import stored_at
 from daskcluster.data.missing import complete_rows
 from daskcluster.data.npz import is_sparse_npz, npz_table, open_sparse_npz
 from daskcluster.data.open import open_dataset
@@ -35,7 +36,7 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.storage.disk_space import check_space
 from daskcluster.storage.location import locate
-from daskcluster.storage.staging import Staging
+from daskcluster.storage.staging import Staging, refuse_sources
 from daskcluster.storage.zarr_stores import group_document
 
 
@@ -115,7 +116,13 @@ def _dataset_table(dataset: Any) -> Table:
     entries = dataset.n_entries if isinstance(dataset, SparseDataset) else None
     weighted = dataset.weights is not None
     return Table(
-        dataset.n_rows, dataset.n_features, dataset.dtype, weighted, blocks, n_entries=entries
+        dataset.n_rows,
+        dataset.n_features,
+        dataset.dtype,
+        weighted,
+        blocks,
+        n_entries=entries,
+        stored_at=stored_at(dataset),
     )
 
 
@@ -256,10 +263,8 @@ def convert(
     """
     started = time.monotonic()
     target = locate(output, storage_options)
-    if isinstance(source, str) and locate(source, storage_options).url == target.url:
-        raise InvalidParameterError(
-            f"source and output are both {target.url!r}; write somewhere else."
-        )
+    if isinstance(source, (str, os.PathLike)):
+        refuse_sources({"output": target}, [locate(source, storage_options)])
     table = open_table(
         source,
         array=array,
@@ -268,6 +273,7 @@ def convert(
         flatten=flatten,
         columns=columns,
     )
+    refuse_sources({"output": target}, table.stored_at)
     wanted = _checked_dtype(dtype, table.dtype)
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
     if table.n_rows is not None and table.n_entries is None:

@@ -14,11 +14,12 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES, group_chunks, read_spans
 from daskcluster.data.readahead import SharedReads, read_ahead
-from daskcluster.data.recipes import NormalizedRecipe, ScaledRecipe
+from daskcluster.data.recipes import NormalizedRecipe, ScaledRecipe, places_behind
 from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import dense_rows
 from daskcluster.storage.change_guard import ChangeGuard, guard_changes
 from daskcluster.storage.location import Location
+from daskcluster.storage.staging import refuse_sources
 from daskcluster.typing import Range, Recipe, Visibility
 
 OnRead = Callable[[int], None]
@@ -85,6 +86,7 @@ class RowDataset(ABC):
         self.weights_column: str | None = None
         self.feature_names: tuple[str, ...] | None = None
         self.grid: Any = None
+        self.read_from: tuple[Location, ...] = ()
 
     # -- what a subclass provides ----------------------------------------------------------
 
@@ -174,6 +176,18 @@ class RowDataset(ABC):
     def places(self) -> tuple[Location, ...]:
         """Return where the rows are stored, without weights; empty in memory."""
         return ()
+
+    def stored_at(self) -> tuple[Location, ...]:
+        """Return every array and file that is read, those of lazy arrays and of weights included."""
+        own = self.places()
+        weights = () if self.own_weights is None else self.own_weights.places()
+        lazy = (getattr(self, name, None) for name in ("array", "frame"))
+        behind = (place for rows in lazy if rows is not None for place in places_behind(rows))
+        return (*self._objects(), *(weights if weights != own else ()), *behind, *self.read_from)
+
+    def _objects(self) -> tuple[Location, ...]:
+        """Return the arrays and files of the rows one by one, where `places` has their folder."""
+        return self.places()
 
     def may_change(self) -> Collection[str]:
         """Return the names of stored objects that may have changed without harm; see `change_guard`."""
@@ -383,6 +397,23 @@ class WeightedRecipe:
         """Open rows and weights in this process."""
         dataset: Any = self._rows.open()
         return dataset.with_weights(self._weights.open())
+
+
+def refuse_replacing(dataset: Any, **outputs: Location | None) -> None:
+    """Raise if an output would replace what rows are read from; outputs by the names of their arguments.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    given = {name: place for name, place in outputs.items() if place is not None}
+    refuse_sources(given, stored_at(dataset))
+
+
+def stored_at(dataset: Any) -> tuple[Location, ...]:
+    """Return every array and file that is read for a dataset of any class; see `RowDataset`."""
+    found: tuple[Location, ...] = getattr(dataset, "stored_at", tuple)()
+    return found
 
 
 def check_rows(rows: Any, n_rows: int) -> np.ndarray:

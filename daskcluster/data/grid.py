@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.array import ArrayDataset
-from daskcluster.data.dataset import RowDataset
+from daskcluster.data.dataset import RowDataset, refuse_replacing
 from daskcluster.data.grid_files import write_grid
 from daskcluster.data.missing import complete_rows
 from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 NAMES = ("band", "bands", "channel", "channels", "feature", "features", "variable", "variables")
@@ -159,6 +160,7 @@ class Grid:
             )
         if not hasattr(values, "__getitem__"):
             values = np.asarray(values)
+        refuse_replacing(self.dataset, url=locate(url, storage_options))
         write_grid(
             url,
             self._cells,

@@ -124,6 +124,9 @@ class PartitionedDataset(RowDataset):
     def places(self) -> tuple[Location, ...]:
         return self.base.places()
 
+    def _objects(self) -> tuple[Location, ...]:
+        return self.base.stored_at()
+
     def may_change(self) -> Collection[str]:
         return self.base.may_change()
 

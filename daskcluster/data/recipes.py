@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,8 +12,9 @@ import numpy as np
 
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.errors import InvalidDataError, ReachError
-from daskcluster.storage.location import Location
+from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import ProcessLocal, open_once
+from daskcluster.storage.zarr_stores import location_of
 from daskcluster.typing import Dataset, Recipe, Visibility
 
 ELSEWHERE = "write it to Zarr on a disk or bucket that the workers see and open it by URL"
@@ -128,6 +130,44 @@ class StoredRecipe(ABC):
 def reopen(recipe: Any) -> Any:
     """Return what `recipe` opens: what datasets unpickle with."""
     return recipe.open()
+
+
+def places_behind(rows: Any) -> Iterator[Location]:
+    """Yield what a lazy collection or a mapped array reads, as far as it says so; computes nothing.
+
+    Parameters
+    ----------
+    rows : dask array, dask DataFrame, ndarray or other array
+    """
+    if hasattr(rows, "expr"):  # a dask DataFrame
+        for step in rows.expr.walk():
+            for path in np.ravel(getattr(step, "path", None) or []).tolist():
+                yield locate(path)
+    elif hasattr(rows, "__dask_graph__"):
+        for layer in getattr(rows.__dask_graph__(), "layers", {}).values():
+            indices = getattr(layer, "indices", None)
+            if indices is not None:
+                values = [value for value, index in indices if index is None]
+            else:
+                values = list(layer.values()) if len(layer) == 1 else []
+            for value in values:
+                yield from _place_of(value)
+    else:
+        yield from _place_of(rows)
+
+
+def _place_of(value: Any) -> Iterator[Location]:
+    """Yield where an array object lies, under the wrappers of dask, xarray and NumPy."""
+    while value is not None:
+        module = type(value).__module__.partition(".")[0]
+        path = location_of(value) if module == "zarr" else getattr(value, "filename", None)
+        path = value.file.filename if module == "h5py" else path
+        if isinstance(path, Location):
+            yield path
+        elif isinstance(path, (str, os.PathLike)):
+            yield locate(path)
+        inner = (getattr(value, name, None) for name in ("array", "_array", "value", "base"))
+        value = next((each for each in inner if each is not None and each is not value), None)
 
 
 def for_metric(dataset: Dataset, metric: str) -> Dataset:

@@ -203,6 +203,9 @@ class FilesDataset(StoredDataset):
     def places(self) -> tuple[Location, ...]:
         return (self._recipe.location,)
 
+    def _objects(self) -> tuple[Location, ...]:
+        return tuple(self.place_of(file) for file in self.files)
+
     def change_guard(self) -> ChangeGuard | None:
         """Return what tells whether one of the files changed; other files may come and go."""
         seen = {file.name: (file.size, file.version) for file in self.files}

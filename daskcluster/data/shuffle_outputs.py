@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.dataset import RowDataset
-from daskcluster.data.recipes import StoredRecipe
+from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.shuffle_plan import ShufflePlan, SparseShufflePlan
 from daskcluster.data.sparse_zarr import CsrWriter
-from daskcluster.data.weighted import ZarrWeights
 from daskcluster.data.writer import RowWriter, StagedArray, array_metadata
 from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import Rows
-from daskcluster.storage.location import Location, locate
+from daskcluster.storage.location import locate
 from daskcluster.storage.staging import Staging, check_free
 from daskcluster.storage.zarr_stores import group_document
 from daskcluster.typing import Dataset
@@ -48,33 +46,15 @@ def check_outputs(
     if index is not None:
         places["with_index"] = locate(index, storage_options)
         one, other = places.values()
-        if _holds(one, other) or _holds(other, one):
+        if one.holds(other) or other.holds(one):
             raise InvalidParameterError(
                 f"output={one.url!r} and with_index={other.url!r} should be separate; write them next to "
                 "each other."
             )
-    for name, place in places.items():
-        for source in _stored(dataset):
-            if _holds(place, source):
-                raise InvalidParameterError(
-                    f"{name}={place.url!r} would replace the source {source.url!r}; write to another URL."
-                )
+    refuse_replacing(dataset, **places)
     for name, place in places.items():
         kinds = _KINDS if name == "output" else _KINDS[:1]
         check_free(place.url, overwrite=overwrite, storage_options=storage_options, kinds=kinds)
-
-
-def _holds(outer: Location, inner: Location) -> bool:
-    return f"{inner.url}/".startswith(f"{outer.url}/")
-
-
-def _stored(dataset: Dataset) -> Iterator[Location]:
-    """Yield where rows and weights are, as far as an output could replace them."""
-    if not isinstance(dataset, RowDataset):
-        return
-    for part in (dataset.own_recipe(), dataset.own_weights and dataset.own_weights.recipe()):
-        if isinstance(part, (StoredRecipe, ZarrWeights)):
-            yield part.location.child(part.name) if part.name else part.location
 
 
 @dataclass(frozen=True)

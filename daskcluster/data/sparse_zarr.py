@@ -17,12 +17,12 @@ from daskcluster.data.partitioned import StoredDataset
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe
 from daskcluster.data.sparse import SparseDataset, canonical, check_structure
 from daskcluster.data.writer import CHUNK_BYTES, RowWriter, StagedArray, array_metadata
-from daskcluster.data.zarr import REMOTE_READERS, location_of, write_scratch
+from daskcluster.data.zarr import REMOTE_READERS, write_scratch
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows
 from daskcluster.storage.location import Location
 from daskcluster.storage.staging import Staging
-from daskcluster.storage.zarr_stores import group_document
+from daskcluster.storage.zarr_stores import group_document, location_of
 from daskcluster.typing import Visibility
 
 if TYPE_CHECKING:

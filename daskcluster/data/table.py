@@ -34,6 +34,8 @@ class Table:
         Stored values of CSR rows; None for dense ones.
     attributes : mapping
         Of the group that rows and weights are written to.
+    stored_at : tuple of Location
+        The arrays and files that are read.
     """
 
     n_rows: int | None
@@ -43,6 +45,7 @@ class Table:
     blocks: Callable[[], Iterator[Block]]
     n_entries: int | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    stored_at: tuple[Location, ...] = ()
 
 
 def open_binary(location: Location) -> Any:

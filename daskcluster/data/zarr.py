@@ -25,7 +25,7 @@ from daskcluster.data.weighted import open_weights
 from daskcluster.data.writer import write_array
 from daskcluster.sparse_rows import owned_rows
 from daskcluster.storage.location import Location, locate
-from daskcluster.storage.zarr_stores import METADATA
+from daskcluster.storage.zarr_stores import METADATA, location_of
 from daskcluster.typing import Visibility
 
 if TYPE_CHECKING:
@@ -280,22 +280,3 @@ def recipe_of(array: zarr.Array[Any]) -> ZarrRecipe | HeldRecipe:
         what = f"Zarr array in a {store} of shape {array.shape}"
         return HeldRecipe.of(array, what, ZarrDataset)
     return ZarrRecipe(location, "", metadata_digest(array))
-
-
-def location_of(array: Any) -> Location | None:
-    """Return where an opened array or group is; None in a store that no URL names."""
-    from zarr.storage import FsspecStore, LocalStore
-
-    from daskcluster.storage.azure import BlobStore
-
-    store = array.store
-    if isinstance(store, LocalStore):
-        location = locate(str(store.root))
-    elif type(store) in (FsspecStore, BlobStore):
-        fs, path = store.fs, store.path
-        fs = getattr(fs, "sync_fs", fs)  # a wrapper around a file system without async calls
-        options = {k: v for k, v in fs.storage_options.items() if k != "asynchronous"}
-        location = locate(fs.unstrip_protocol(path), options)
-    else:
-        return None
-    return location.child(array.path) if array.path else location

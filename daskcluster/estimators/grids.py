@@ -31,7 +31,6 @@ from daskcluster.data.grid_rows import (
 from daskcluster.data.missing import without_incomplete
 from daskcluster.data.nodes import metadata_digest, open_array, warn_of_missing_chunks
 from daskcluster.data.open import open_dataset, open_url
-from daskcluster.data.zarr import location_of
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import (
@@ -44,7 +43,7 @@ from daskcluster.estimators.opening import complete_of
 from daskcluster.events import Callback
 from daskcluster.extras import install_command
 from daskcluster.storage.location import Location, locate
-from daskcluster.storage.zarr_stores import open_store
+from daskcluster.storage.zarr_stores import location_of, open_store
 
 
 def open_grid(

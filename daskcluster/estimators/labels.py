@@ -11,6 +11,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
+from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.grid_files import GRID_KINDS, write_grid
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.sink import ArraySink, GroupSink, ZarrSink
@@ -218,6 +219,7 @@ def save_rows(
     dtype, url_given = np.dtype(dtype), url
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
     target, is_file = locate(url, storage_options), is_file_output(str(url))
+    refuse_replacing(dataset, output=target)
     grid: Any = getattr(dataset, "grid", None)
     n_bytes = dataset.n_rows * max(1, width) * dtype.itemsize
     check_space(url, n_bytes, storage_options=storage_options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from daskcluster.data.columns import looks_like_path
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.data.sink import KINDS
 from daskcluster.errors import InvalidParameterError
@@ -84,6 +85,8 @@ def dedup(
     if report is not None:
         _check_report(report, name, overwrite=overwrite)
     inputs, outputs = {"source": source}, {"output": output}
+    if isinstance(keep, str) and keep not in RULES and looks_like_path(keep):
+        inputs["keep"] = keep
     given: dict[str, Any] = {"threshold": threshold, "metric": metric, "groups": groups}
     given |= {"random_state": random_state}
     run = Run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import InvalidParameterError
@@ -42,6 +43,7 @@ def open_rows(
     """
     passes: dict[str, Any] = {"callbacks": run.callbacks}
     dataset = open_source(source, grid=grid, engine=engine, **passes, **opening)
+    refuse_replacing(dataset, **run.outputs)
     chosen = run.engine(engine, dataset)
     if missing != "error":
         dataset = without_missing(dataset, missing, engine=chosen, **passes)

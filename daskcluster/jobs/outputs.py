@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from daskcluster.data.label_files import is_file_output
+from daskcluster.data.sources import is_list_of_files
 from daskcluster.errors import InvalidParameterError
 from daskcluster.models.persist import check_free
-from daskcluster.storage.location import Location, locate
+from daskcluster.storage.location import locate
 from daskcluster.storage.staging import check_free as check_output_free
 
 _GROUPS = {"posteriors": ("group",)}
@@ -49,14 +50,15 @@ def check_outputs(
     places = {
         name: locate(url, storage_options) for name, url in outputs.items() if url is not None
     }
-    read = {
-        name: locate(value, storage_options)
+    read = [
+        (name, locate(each, storage_options))
         for name, value in inputs.items()
-        if isinstance(value, str) or hasattr(value, "__fspath__")
-    }
+        for each in (value if is_list_of_files(value) else [value])
+        if isinstance(each, str) or hasattr(each, "__fspath__")
+    ]
     for name, place in places.items():
-        for other, input_place in read.items():
-            if _holds(place, input_place):
+        for other, input_place in read:
+            if place.holds(input_place):
                 raise InvalidParameterError(
                     f"{name}={place.url!r} would replace the {other} {input_place.url!r}; write to "
                     "another URL."
@@ -75,7 +77,3 @@ def check_outputs(
         else:
             kind = ("file",) if is_file_output(place.url) else _GROUPS.get(name, kinds)
             check_output_free(place.url, kinds=kind, **options)
-
-
-def _holds(outer: Location, inner: Location) -> bool:
-    return f"{inner.url}/".startswith(f"{outer.url.rstrip('/')}/")

@@ -21,7 +21,7 @@ from daskcluster.models.record import Record
 from daskcluster.storage.checkpoint import tell_where
 from daskcluster.storage.files import list_names, remove_folder
 from daskcluster.storage.lease import Holder, Lease, folder_of
-from daskcluster.storage.location import locate
+from daskcluster.storage.location import Location, locate
 from daskcluster.typing import Dataset, Visibility
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ class Run:
         The given callbacks and the run's own.
     is_resumed : bool
         Whether an earlier run of the same job left state; known after `hold`.
+    outputs : dict of str to Location
+        What the job writes, by the names of its arguments; known after `claim`.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class Run:
         self.counters = JobCounters()
         self.callbacks: tuple[Callback, ...] = (*callbacks, self.counters)
         self.is_resumed = False
+        self.outputs: dict[str, Location] = {}
         self._keeps = False
         self._output = "" if output is None else str(output)
         self._storage_options = storage_options
@@ -196,7 +199,9 @@ class Run:
         OutputExistsError, InvalidParameterError, LeaseError
         """
         overwrite = self.may_replace(overwrite)
-        check_outputs(outputs, inputs, self._storage_options, overwrite, kinds=kinds)
+        options = self._storage_options
+        check_outputs(outputs, inputs, options, overwrite, kinds=kinds)
+        self.outputs = {n: locate(url, options) for n, url in outputs.items() if url is not None}
         self.hold()
         return overwrite
 

@@ -12,6 +12,7 @@ import numpy as np
 from daskcluster.chunk import row_dtype
 from daskcluster.data.chosen import chosen_rows
 from daskcluster.data.convert import convert
+from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.table import Block, Table
@@ -68,6 +69,9 @@ def write_sample(
     128 MB, or the whole sample for sparse rows.
     """
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    place = locate(output, storage_options)
+    rows_place = None if rows is None else locate(rows, storage_options)
+    refuse_replacing(sample.dataset, output=place, rows=rows_place)
     if rows is not None and is_file_output(rows):
         _write_parquet(sample, rows, weighted=weighted, **options)
     elif rows is not None:
@@ -77,7 +81,6 @@ def write_sample(
     if not is_file_output(output):
         write_array(output, iter([chosen.numbers]), len(sample), np.dtype(np.int64), **options)
         return
-    place = locate(output, storage_options)
     check_free(output, kinds=("file",), **options)
     columns = {"cluster": sample.clusters, "weight": sample.weights}
     if output.lower().endswith(".npy"):

@@ -13,11 +13,11 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.labelled import Numbers, RowLabels
 from daskcluster.data.label_arrays import BLOCK_ROWS, LabelArray, open_labels
 from daskcluster.data.nodes import metadata_digest, open_array
-from daskcluster.data.zarr import location_of
 from daskcluster.engine.engine import Placement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import open_once
+from daskcluster.storage.zarr_stores import location_of
 from daskcluster.typing import Visibility
 
 _INLINE_BYTES = 1 << 20

@@ -15,7 +15,7 @@ from daskcluster.storage.files import file_size
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import Staging
 from daskcluster.storage.staging import check_free as check_output_free
-from daskcluster.storage.zarr_stores import HEAD
+from daskcluster.storage.zarr_stores import HEAD, MODEL_FORMAT
 
 
 class Model(Protocol):
@@ -108,9 +108,9 @@ def model_class(kind: str) -> type[Model]:
     return found
 
 
-MODEL = Form("daskcluster-model", 1, "model")
+MODEL = Form(MODEL_FORMAT, 1, "model")
 
-_REPLACEABLE = ("group",)
+_REPLACEABLE = ("group", "model")
 
 
 def save_model(

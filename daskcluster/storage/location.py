@@ -88,6 +88,7 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)(://|::)")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"} | dict.fromkeys(
     ("abfs", "abfss", "az", "adl"), "azure"
 )
+_ALIASES = {"s3a": "s3", "gcs": "gs"} | dict.fromkeys(("abfss", "az", "adl"), "abfs")
 _ENVIRONMENT = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the files under ~/.aws (and AWS_ENDPOINT_URL "
     "where the server is not Amazon's)",
@@ -145,6 +146,37 @@ class Location:
     def child(self, name: str) -> Location:
         """Return the location of `name` below this one."""
         return replace(self, url=f"{self.url.rstrip('/')}/{name.strip('/')}")
+
+    def resolved(self) -> str:
+        """Return one name for all spellings of this place: symbolic links and aliases of schemes resolved.
+
+        Of a chained URL, the place of the bytes. Credentials and options do not count.
+        """
+        place = replace(self, url=_normalise(self.url.rpartition("::")[2]))
+        if place.is_local:
+            return os.path.realpath(place.url)
+        scheme, _, path = place.url.partition("://")
+        authority, slash, rest = path.strip("/").partition("/")
+        return f"{_ALIASES.get(scheme, scheme)}://{authority.partition('@')[0]}{slash}{rest}"
+
+    def holds(self, other: Location) -> bool:
+        """Return True if `other` is this place, or lies within it.
+
+        Examples
+        --------
+        >>> locate("s3a://bucket/rows.zarr").holds(locate("s3://bucket/rows.zarr/X"))
+        True
+        >>> locate("memory://rows").holds(locate("memory://rows-2"))
+        False
+        """
+        one, two = f"{self.resolved()}/", f"{other.resolved()}/"
+        if two.startswith(one):
+            return True
+        # One file may have several names that no link tells apart: upper and lower case, mounts.
+        try:
+            return os.path.samefile(one[:-1], two[:-1])
+        except OSError:
+            return False
 
     def filesystem(self) -> tuple[Any, str]:
         """Return the fsspec file system and the path in it (synchronous)."""

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -35,7 +35,7 @@ from daskcluster.storage.files import (
 )
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.retry import retry, while_others_write
-from daskcluster.storage.zarr_stores import HEAD, METADATA, PARTIAL_MARK
+from daskcluster.storage.zarr_stores import HEAD, METADATA, MODEL_FORMAT, PARTIAL_MARK
 
 
 @dataclass(frozen=True)
@@ -260,6 +260,40 @@ def check_free(
         _check_remote(target, overwrite, kinds)
 
 
+def refuse_sources(
+    outputs: Mapping[str, Location], sources: Iterable[Location], what: str = "source"
+) -> None:
+    """Raise if writing an output would replace what it is made from, or write into it.
+
+    Parameters
+    ----------
+    outputs : mapping of str to Location
+        By the names of the arguments that gave them.
+    sources : iterable of Location
+        Arrays and files that are read; see `daskcluster.data.dataset.RowDataset.stored_at`.
+    what : str
+        What a message calls a source.
+
+    Raises
+    ------
+    InvalidParameterError
+        Naming both.
+
+    Examples
+    --------
+    >>> refuse_sources({"output": locate("memory://x.zarr")}, [locate("memory://y.zarr")])
+    """
+    for name, output in outputs.items():
+        for source in sources:
+            if output.holds(source) or source.holds(output):
+                real = output.resolved() if output.is_local else output.url
+                also = f" (that is {real!r})" if real != output.url else ""
+                raise InvalidParameterError(
+                    f"{name}={output.url!r}{also} would replace the {what} {source.url!r}, from which it "
+                    "is made; write to another URL."
+                )
+
+
 FILE_ENDINGS = (
     ".arrow", ".csv", ".feather", ".gz", ".h5", ".hdf5", ".joblib", ".json", ".npy", ".npz", ".onnx",
     ".parquet", ".pickle", ".pkl", ".pq", ".tsv", ".txt", ".xlsx",
@@ -349,6 +383,8 @@ def _kind_of(documents: Mapping[str, bytes | None]) -> str | None:
     content = documents.get(HEAD)
     if content is None:
         return None
+    if MODEL_FORMAT.encode() in content:
+        return "model"  # nothing but another model replaces it
     try:
         return str(json.loads(content).get("node_type"))
     except ValueError:

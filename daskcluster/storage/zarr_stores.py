@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from daskcluster.storage.location import Location, explain
+from daskcluster.storage.location import Location, explain, locate
 
 METADATA = ("zarr.json", ".zarray", ".zgroup")
 """Files that make a folder a Zarr array or group."""
 HEAD = METADATA[0]
 """The metadata file that this package writes."""
+MODEL_FORMAT = "daskcluster-model"
+"""What the metadata of a saved model says that it is."""
 PARTIAL_MARK = "daskcluster.partial"
 """Object that marks a partial output in a store without rename."""
 
@@ -37,3 +39,22 @@ def open_store(location: Location, *, read_only: bool = True) -> Any:
         )
     except (ImportError, ValueError, TypeError) as error:
         raise explain(error, location) from error
+
+
+def location_of(array: Any) -> Location | None:
+    """Return where an opened array or group is; None in a store that no URL names."""
+    from zarr.storage import FsspecStore, LocalStore
+
+    from daskcluster.storage.azure import BlobStore
+
+    store = array.store
+    if isinstance(store, LocalStore):
+        location = locate(str(store.root))
+    elif type(store) in (FsspecStore, BlobStore):
+        fs, path = store.fs, store.path
+        fs = getattr(fs, "sync_fs", fs)  # a wrapper around a file system without async calls
+        options = {k: v for k, v in fs.storage_options.items() if k != "asynchronous"}
+        location = locate(fs.unstrip_protocol(path), options)
+    else:
+        return None
+    return location.child(array.path) if array.path else location

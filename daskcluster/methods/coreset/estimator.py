@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from daskcluster.data.dataset import RowDataset
+from daskcluster.data.dataset import RowDataset, refuse_replacing, stored_at
 from daskcluster.data.open import open_dataset
 from daskcluster.data.weighted_store import write_weighted
 from daskcluster.errors import InvalidParameterError
@@ -30,6 +30,7 @@ from daskcluster.methods.coreset.merged import (
 from daskcluster.methods.coreset.parameters import LIGHTWEIGHT
 from daskcluster.models.fitted import created_with
 from daskcluster.parameters.parameter import Parameter
+from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 
@@ -158,7 +159,9 @@ class LightweightCoreset(SharesEngine):
         draw = CoresetDraw(self, dataset, resume=resume)
         found = draw.run()
         self.seed_ = draw.seed
-        self.coreset_ = _on_scale_of(dataset, open_dataset(found.rows, weights=found.weights))
+        drawn: Any = open_dataset(found.rows, weights=found.weights)
+        drawn.read_from = stored_at(dataset)
+        self.coreset_ = _on_scale_of(dataset, drawn)
         self.indices_ = found.indices
         self.mean_ = found.moments.mean
         self.total_weight_ = found.moments.weight
@@ -191,6 +194,7 @@ class LightweightCoreset(SharesEngine):
             There is something at `url` and `overwrite` is False.
         """
         check_is_fitted(self)
+        refuse_replacing(self.coreset_, url=locate(url, storage_options))
         rows, weights = rows_and_weights(self.coreset_)
         write_weighted(
             url,
@@ -299,12 +303,13 @@ def merge_coresets(
     parts = [dataset_of(coreset) for coreset in coresets]
     _refuse_scales(parts)
     accounts = [_account(*pair) for pair in zip(coresets, parts, strict=True)]
+    read_from = tuple(place for part in parts for place in stored_at(part))
     rows, weights = united([rows_and_weights(part) for part in parts])
     if size is None or size >= len(rows):
-        return merged(rows, weights, accounts, None)
+        return merged(rows, weights, accounts, None, read_from)
     union = open_dataset(rows, weights=weights)
     drawn = LightweightCoreset(size, random_state=random_state, engine=engine).draw(union)
-    return merged(*rows_and_weights(drawn.coreset_), accounts, drawn.seed_)
+    return merged(*rows_and_weights(drawn.coreset_), accounts, drawn.seed_, read_from)
 
 
 def _on_scale_of(dataset: Dataset, drawn: Dataset) -> Dataset:

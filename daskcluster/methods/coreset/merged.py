@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.array import ArrayDataset
+from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.memory import MemorySparseDataset
 from daskcluster.data.weighted import array_weights
 from daskcluster.data.weighted_store import stored_attributes, write_weighted
 from daskcluster.errors import InvalidParameterError
 from daskcluster.models.fitted import created_with
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+from daskcluster.storage.location import Location, locate
 from daskcluster.typing import Dataset
 
 
@@ -48,6 +50,7 @@ class _OfParts:
         OutputExistsError
             There is something at `url` and `overwrite` is False.
         """
+        refuse_replacing(self, url=locate(url, storage_options))
         write_weighted(
             url,
             *rows_and_weights(self),
@@ -74,7 +77,11 @@ class MergedSparseCoreset(_OfParts, MemorySparseDataset):
 
 
 def merged(
-    rows: Rows, weights: np.ndarray, parts: Sequence[Mapping[str, Any]], seed: int | None
+    rows: Rows,
+    weights: np.ndarray,
+    parts: Sequence[Mapping[str, Any]],
+    seed: int | None,
+    read_from: tuple[Location, ...] = (),
 ) -> MergedCoreset | MergedSparseCoreset:
     """Return the rows of a merged coreset, with the provenance of its parts.
 
@@ -86,6 +93,8 @@ def merged(
         See `part_provenance`.
     seed : int or None
         Of the draws from the union; None if nothing was drawn.
+    read_from : tuple of Location
+        What the parts were read from.
     """
     dataset: MergedCoreset | MergedSparseCoreset
     if isinstance(rows, SparseRows):
@@ -93,7 +102,7 @@ def merged(
     else:
         dataset = MergedCoreset(rows)
     dataset.own_weights = array_weights(weights, len(rows))
-    dataset.parts, dataset.seed = tuple(parts), seed
+    dataset.parts, dataset.seed, dataset.read_from = tuple(parts), seed, read_from
     return dataset
 
 

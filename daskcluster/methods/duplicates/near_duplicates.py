@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.label_arrays import open_labels
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.shuffle_plan import check_scratch
@@ -136,6 +137,7 @@ class NearDuplicates:
         ------
         OutputExistsError, InvalidParameterError, MissingExtraError
         """
+        refuse_replacing(self._dataset, output=locate(url, storage_options))
         columns = {"group": self.group, "kept": self.kept, self.measure: self.similarity}
         if is_file_output(str(url)):
             values = {name: partial(rows_of, column) for name, column in columns.items()}

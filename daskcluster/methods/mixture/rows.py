@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskcluster.chunk import Chunk, for_rows
 from daskcluster.chunkwise.assign import prepare_rows
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
+from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.sink import GroupSink
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.elementary import log
@@ -45,6 +46,7 @@ from daskcluster.methods.mixture.parameters import N_SAMPLES
 from daskcluster.methods.mixture.settings import MATRICES
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
+from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 
@@ -86,6 +88,7 @@ def save_posteriors(
     Cost: one pass. The group has arrays ``components`` (int32) and ``probabilities`` (float32) of shape
     (n, `truncation`), largest first: 8 bytes per entry before compression.
     """
+    refuse_replacing(dataset, output=locate(url, storage_options))
     params = MixtureRowParams.of(gaussians, truncation)
     sink = GroupSink.create(
         url,

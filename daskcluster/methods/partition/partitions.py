@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.sink import ArraySink, GroupSink
 from daskcluster.engine.choose import choose_engine
@@ -149,6 +150,7 @@ class Partitions:
         ------
         OutputExistsError, InvalidParameterError, MissingExtraError
         """
+        refuse_replacing(self.dataset, output=locate(url, storage_options))
         columns = {"partition": self.partition}
         columns |= {f"copy_{at + 1}": self.copies[:, at] for at in range(self.copies.shape[1])}
         if is_file_output(str(url)):
@@ -206,6 +208,7 @@ class Partitions:
         OutputExistsError, InvalidParameterError, MissingExtraError
         """
         place, write = locate(url, storage_options), centres_writer(str(url))
+        refuse_replacing(self.dataset, output=place)
         check_free(url, kinds=("file",), overwrite=overwrite, storage_options=storage_options)
         with new_file(place, overwrite=overwrite) as out:
             write(self, out)

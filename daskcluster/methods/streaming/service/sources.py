@@ -133,6 +133,12 @@ def open_source(
     text = os.fspath(source)
     head, wild = _parted(text)
     location = locate(head, storage_options)
+    for url in without:
+        if locate(url, storage_options).holds(location):
+            raise InvalidParameterError(
+                f"The stream writes to {url!r}, which would replace its source {text!r} or hide it; write "
+                "to another URL."
+            )
     if not wild and _is_array(location, array):
         if not choice.is_default:
             raise InvalidParameterError(
