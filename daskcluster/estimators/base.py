@@ -129,9 +129,11 @@ class ClusterEstimator(
         return self.fit(X, sample_weight=sample_weight).transform(X)
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit, and return the label of every row; see ``labels_``. Of a DataArray, a DataArray."""
+        """Fit, and return the label of every row, as `predict` does."""
         labels = self.fit(X, sample_weight=sample_weight).labels_
-        return self.predict(X) if is_xarray(X) else labels
+        if is_xarray(X):
+            return self.predict(X)
+        return np.asarray(labels) if isinstance(labels, Labels) else labels
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

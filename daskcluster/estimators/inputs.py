@@ -9,7 +9,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from daskcluster.chunkwise.feature_scaling import PARTIAL
-from daskcluster.data.checks import has_list_column, is_bfloat16, is_frame, warn_of_ids_in_frame
+from daskcluster.data.checks import (
+    has_list_column,
+    is_bfloat16,
+    is_frame,
+    is_masked,
+    warn_of_ids_in_frame,
+)
 from daskcluster.data.lance import is_lance
 from daskcluster.data.open import open_dataset
 from daskcluster.data.recipes import for_metric
@@ -23,12 +29,13 @@ from daskcluster.typing import Dataset
 
 
 def _is_opened(X: Any) -> bool:
-    """Return True for what scikit-learn's checks do not know, also in memory: tables, bfloat16."""
+    """Return True for what scikit-learn's checks do not know, also in memory: tables, bfloat16, masks."""
     is_wide = isinstance(X, np.ndarray) and is_bfloat16(X.dtype)
-    return is_out_of_core(X) or is_wide or _is_table(X) or has_list_column(X)
+    is_special = is_wide or is_masked(X)
+    return _is_out_of_core(X) or is_special or _is_table(X) or has_list_column(X)
 
 
-def is_out_of_core(X: Any) -> bool:
+def _is_out_of_core(X: Any) -> bool:
     """Return True for rows that need not be in memory: datasets, URLs, dask collections."""
     if isinstance(X, (str, np.memmap)) or hasattr(X, "__dask_graph__"):
         return True

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
@@ -59,11 +60,12 @@ LabelRows = Callable[[Chunk, Any], np.ndarray]
 """(chunk, prepared) -> int32 labels, like `label_rows`; a module-level function."""
 
 
-class Labels:
+class Labels(NDArrayOperatorsMixin):
     """Lazy labels of all rows of a dataset, so that `fit` needs no extra pass for them.
 
-    ``numpy.asarray(labels)`` computes and caches them, `save` writes them to Zarr chunk by chunk, and
-    `to_dask` returns a lazy dask array with the rows' chunks.
+    They are used like an array: what needs their values, such as indexing, iterating, comparing or an
+    attribute of arrays, computes them once. `save` writes them to Zarr chunk by chunk without holding
+    them, and `to_dask` returns a lazy dask array with the rows' chunks.
 
     Parameters
     ----------
@@ -97,6 +99,9 @@ class Labels:
         self._engine = engine
         self._array = computed
 
+    __hash__ = None  # type: ignore[assignment]
+    ndim = 1
+
     def __len__(self) -> int:
         return self._dataset.n_rows
 
@@ -115,6 +120,10 @@ class Labels:
         return (len(self),)
 
     @property
+    def size(self) -> int:
+        return len(self)
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(np.int32)
 
@@ -126,6 +135,25 @@ class Labels:
                 )
         array = self._array if dtype is None else self._array.astype(dtype, copy=False)
         return array.copy() if copy else array
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        plain = [np.asarray(each) if isinstance(each, Labels) else each for each in inputs]
+        return getattr(ufunc, method)(*plain, **options)
+
+    def __getitem__(self, rows: Any) -> Any:
+        return np.asarray(self)[rows]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(np.asarray(self))
+
+    def __bool__(self) -> bool:
+        return bool(np.asarray(self))
+
+    def __getattr__(self, name: str) -> Any:
+        # The methods and attributes of arrays; others, and protocols such as that of pickle, are missing.
+        if name.startswith("_") or not hasattr(np.ndarray, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(np.asarray(self), name)
 
     def save(
         self,

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
+import xarray as xr
 import zarr
 from sklearn.base import clone
 
@@ -74,3 +77,59 @@ def test_a_job_writes_them_without_a_pass(
         assert (zarr.open_array(kept)[:] == zarr.open_array(again)[:]).all()
     else:
         assert Path(kept).read_bytes() == Path(again).read_bytes()
+
+
+ALL = (
+    *ESTIMATORS,
+    dc.CoresetKMeans(4, random_state=0, coreset_size=200),
+    dc.StreamingKMeans(4, random_state=0),
+    dc.KernelKMeans(4, random_state=0),
+    dc.VariationalGaussianMixture(4, random_state=0),
+)
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=lambda one: type(one).__name__)
+def test_labels_of_rows_in_memory_are_an_array(stored: str, estimator: Any) -> None:
+    rows = zarr.open_array(stored)[:]
+    frame = pd.DataFrame(rows, columns=list("abcde"))
+    for opened in (rows, frame, dc.open_dataset(rows), dc.open_dataset(frame, drop="a")):
+        model = clone(estimator).fit(opened)
+        assert type(model.labels_) is np.ndarray
+        assert (model.labels_ == model.predict(opened)).all()
+    found = clone(estimator).fit_predict(stored)
+    assert type(found) is np.ndarray
+
+
+def test_labels_of_stored_rows_are_used_like_an_array(stored: str) -> None:
+    rows = zarr.open_array(stored)[:]
+    frame = pd.DataFrame(rows, columns=list("abcde"))
+    model = dc.KMeans(4, random_state=0).fit(stored)
+    labels, expected = model.labels_, model.predict(stored)
+    assert (labels.ndim, labels.size, labels.shape, len(labels)) == (1, 3000, (3000,), 3000)
+    assert np.array_equal(rows[labels == 1], rows[expected == 1])
+    assert np.array_equal(rows[1 != labels], rows[expected != 1])
+    assert labels[7] == expected[7]
+    assert np.array_equal(labels[5:9], expected[5:9])
+    assert list(labels) == expected.tolist() == labels.tolist()
+    assert np.array_equal(labels + 1, expected + 1)
+    assert labels.max() == 3
+    for column in (
+        frame.assign(k=labels)["k"],
+        pd.DataFrame({"k": labels})["k"],
+        pd.Series(labels),
+        xr.DataArray(labels),
+    ):
+        assert column.dtype == np.int32
+        assert np.array_equal(np.asarray(column), expected)
+    frame["k"] = labels
+    frame.loc[:, "again"] = labels
+    assert np.array_equal(frame[["k", "again"]], np.column_stack([expected, expected]))
+    assert pd.crosstab(labels, expected).to_numpy().trace() == 3000
+    with pytest.raises(TypeError):  # which knows no such arrays
+        pl.DataFrame({"a": rows[:, 0]}).with_columns(k=labels)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(labels)
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(labels)
+    with pytest.raises(AttributeError, match="no attribute 'cat'"):
+        _ = labels.cat

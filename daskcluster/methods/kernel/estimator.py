@@ -9,9 +9,6 @@ import numpy as np
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.fit import all_callbacks
-from daskcluster.estimators.inputs import (
-    is_out_of_core,
-)
 from daskcluster.methods.kernel.base import KernelEstimator
 from daskcluster.methods.kernel.fit import KernelFit
 from daskcluster.methods.kernel.graph import GraphKMeansModel
@@ -178,7 +175,7 @@ class KernelKMeans(KernelEstimator):
         self.check_parameters()
         dataset = self._rows_of(X, sample_weight)
         engine = choose_engine(self.engine, dataset)
-        callbacks, labelled = all_callbacks(self), not is_out_of_core(X)
+        callbacks, labelled = all_callbacks(self), dataset.in_memory
         fit = KernelFit(self, X, dataset, engine, callbacks, labelled=labelled, resume=resume)
         self._learn(*fit.run(), fit)
         return self

@@ -19,7 +19,7 @@ from daskcluster.estimators.base import CentreEstimator
 from daskcluster.estimators.examples import MOST_RANKED, Examination
 from daskcluster.estimators.export import faiss_index
 from daskcluster.estimators.fit import Fit, all_callbacks
-from daskcluster.estimators.inputs import check_enough_rows, fit_dataset, is_out_of_core
+from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.estimators.labels import Labels, results_of_rows
 from daskcluster.estimators.provenance import from_provenance, provenance
 from daskcluster.methods.kmeans.assignment import few_rows, search_for
@@ -106,7 +106,7 @@ class KMeansEstimator(CentreEstimator):
         self._check_rows(dataset)
         engine = choose_engine(self.engine, dataset)
         callbacks = all_callbacks(self)
-        labelled = not is_out_of_core(X)
+        labelled = dataset.in_memory
         return kind(self, X, dataset, engine, callbacks, labelled=labelled, **options)
 
     # -- what was learnt --------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from daskcluster.estimators.examples import MOST_RANKED, Examination
 from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import (
     check_enough_rows,
-    is_out_of_core,
 )
 from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.provenance import from_provenance, provenance
@@ -262,15 +261,17 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         check_enough_rows(dataset, self.n_components)
         engine = choose_engine(self.engine, dataset)
         fit = MixtureFit(self, X, dataset, engine, all_callbacks(self), resume=resume)
-        self._take_over(fit.run(), dataset, engine, in_memory=not is_out_of_core(X))
+        self._take_over(fit.run(), dataset, engine, in_memory=dataset.in_memory)
         if self.stop_reason_ == StopReason.MAX_ITER and self.n_iter_ and self.tol > 0.0:
             warnings.warn(_NOT_CONVERGED.format(self.max_iter), ConvergenceWarning, stacklevel=2)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Learn the mixture and return the label of every row; see ``labels_``."""
+        """Learn the mixture and return the label of every row, as `predict` does."""
         labels = self.fit(X, sample_weight=sample_weight).labels_
-        return self.predict(X) if is_xarray(X) else labels
+        if is_xarray(X):
+            return self.predict(X)
+        return np.asarray(labels) if isinstance(labels, Labels) else labels
 
     # -- checks -----------------------------------------------------------------------------------
 

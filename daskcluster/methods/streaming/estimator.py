@@ -15,7 +15,6 @@ from daskcluster.estimators.inputs import (
     check_enough_rows,
     check_kept_rows,
     fit_dataset,
-    is_out_of_core,
 )
 from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.provenance import from_provenance
@@ -218,7 +217,7 @@ class StreamingKMeans(KMeansEstimator):
         check_enough_rows(dataset, self.n_clusters)
         self._begin(dataset)
         self.passes_ = 1
-        self._rows = dataset, not is_out_of_core(X)
+        self._rows = dataset, dataset.in_memory
         self._fold_in(dataset, None)
         check_kept_rows(self._fold.n_kept, dataset.n_rows, self.n_clusters)
         return self
@@ -246,7 +245,7 @@ class StreamingKMeans(KMeansEstimator):
         dataset = fit_dataset(self, X, sample_weight, reset=fresh)
         if fresh:
             self._begin(dataset)
-        self._rows = dataset, not is_out_of_core(X)
+        self._rows = dataset, dataset.in_memory
         return self._fold_in(dataset, timestamp)
 
     def merge(self, other: StreamingKMeans) -> Self:

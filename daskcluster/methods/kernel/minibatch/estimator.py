@@ -7,9 +7,6 @@ from typing import Any, ClassVar, Self
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.fit import all_callbacks
-from daskcluster.estimators.inputs import (
-    is_out_of_core,
-)
 from daskcluster.methods.kernel.base import KernelEstimator
 from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.minibatch.fit import MiniBatchKernelFit
@@ -234,7 +231,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
         self.check_parameters()
         dataset = self._rows_of(X, sample_weight)
         engine = choose_engine(self.engine, dataset)
-        callbacks, labelled = all_callbacks(self), not is_out_of_core(X)
+        callbacks, labelled = all_callbacks(self), dataset.in_memory
         kind = GraphBatchFit if is_graph(self.kernel) else MiniBatchKernelFit
         fit = kind(self, X, dataset, engine, callbacks, labelled=labelled, resume=resume)
         self._learn(*fit.run(), fit)
