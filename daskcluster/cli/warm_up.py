@@ -90,8 +90,8 @@ def _take(folder: Path) -> None:
             "--take copies to NUMBA_CACHE_DIR, which is not set; set it to a folder."
         )
     from daskcluster.jobs.kernel_cache import settings, take
-    from daskcluster.kernels.jit import SOURCES_DIGEST
+    from daskcluster.kernels.jit import sources_digest
 
-    cpu = take(folder, Path(cache), SOURCES_DIGEST)
+    cpu = take(folder, Path(cache), sources_digest())
     for name, value in settings(cpu).items() if cpu else ():
         click.echo(f"export {name}={shlex.quote(value)}")

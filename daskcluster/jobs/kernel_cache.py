@@ -16,7 +16,7 @@ import numpy as np
 from llvmlite import binding
 
 from daskcluster.host import host_capabilities
-from daskcluster.kernels.jit import SOURCES_DIGEST
+from daskcluster.kernels.jit import sources_digest
 
 _V2 = "cx16 fxsr mmx popcnt sahf sse sse2 sse3 sse4.1 sse4.2 ssse3"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave"
@@ -75,7 +75,7 @@ def take(shipped: Path, cache: Path, digest: int) -> str | None:
     cache : Path
         NUMBA_CACHE_DIR of later processes. Existing files are not replaced.
     digest : int
-        Digest of the installed kernels, see `daskcluster.kernels.jit.SOURCES_DIGEST`.
+        Digest of the installed kernels, see `daskcluster.kernels.jit.sources_digest`.
 
     Returns
     -------
@@ -171,4 +171,4 @@ def ship(cpu: str, folder: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "daskcluster", "warm-up", "--json"], env=environment, check=True
     )
-    (output / DIGEST_FILE).write_text(str(SOURCES_DIGEST))
+    (output / DIGEST_FILE).write_text(str(sources_digest()))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -31,26 +32,56 @@ from daskcluster.kernels.features import GRANTED, WANTED, cpu_features
 _CONFIG: Any = numba.config
 
 
-def _digest_sources() -> int:
-    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
-    package = Path(__file__).parents[1]
-    for pattern in ("kernels/*.py", "methods/*/kernels.py", "methods/*/kernels/*.py"):
-        for source in sorted(package.glob(pattern)):
-            digest.update(source.read_bytes())
-    return int.from_bytes(digest.digest()[:6], "big")
+_PACKAGE = Path(__file__).parents[1]
+_IMPORTS = re.compile(
+    rb"^[ \t]*(?:from[ \t]+daskcluster\.([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)"
+    rb"|import[ \t]+daskcluster\.([\w.]+))",
+    re.MULTILINE,
+)
 
 
-SOURCES_DIGEST = _digest_sources()
-"""Changes whenever a kernel source, numba or llvmlite does."""
+def sources_digest() -> int:
+    """Return a digest of all kernel sources, and of the versions of numba and llvmlite."""
+    patterns = ("kernels/*.py", "methods/*/kernels.py", "methods/*/kernels/*.py")
+    return _digest(path for pattern in patterns for path in _PACKAGE.glob(pattern))
 
 
 @cache
-def _digest_of(path: str) -> bytes:
-    return hashlib.sha256(Path(path).read_bytes()).digest()
+def digest_of_uses(path: Path) -> int:
+    """Return a digest of a kernel source and of those that it imports, which its kernels may call."""
+    found, new = set[Path](), {path}
+    while new:
+        found |= new
+        new = {used for source in new for used in _imported(source)} - found
+    return _digest(found)
+
+
+def _digest(sources: Iterable[Path]) -> int:
+    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
+    for source in sorted(sources):
+        digest.update(_content(source))
+    return int.from_bytes(digest.digest()[:6], "big")
+
+
+@cache
+def _content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+@cache
+def _imported(path: Path) -> frozenset[Path]:
+    """Return the kernel sources that a source names in imports; a search, for it is done at every start."""
+    names: set[str] = set()
+    for module, some, plain in _IMPORTS.findall(_content(path)):
+        parent = (module or plain).decode()
+        names |= {parent, *(f"{parent}.{name.decode()}" for name in re.findall(rb"\w+", some))}
+    places = (_PACKAGE.joinpath(*name.split(".")) for name in names if "kernels" in name)
+    files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
+    return frozenset(file for file in files if file.is_file())
 
 
 class _Stamped:
-    """Base of the cache locators: the cache is keyed by the digest of all kernel sources.
+    """Base of the cache locators: the cache is keyed by the digest of the sources that a kernel uses.
 
     Each digest has its own folder, because numba unpickles an index before it compares stamps, and the
     index of another version may name classes that no longer exist. Granted features have their own folder,
@@ -61,10 +92,13 @@ class _Stamped:
 
     def get_cache_path(self) -> str:
         folder: str = super().get_cache_path()  # type: ignore[misc]
-        return os.path.join(folder, f"{SOURCES_DIGEST:012x}", GRANTED)
+        return os.path.join(folder, f"{self._digest():012x}", GRANTED)
 
-    def get_source_stamp(self) -> tuple[int, bytes]:
-        return SOURCES_DIGEST, _digest_of(self._py_file)
+    def get_source_stamp(self) -> int:
+        return self._digest()
+
+    def _digest(self) -> int:
+        return digest_of_uses(Path(self._py_file))
 
 
 class GivenFolder(_Stamped, UserProvidedCacheLocator):

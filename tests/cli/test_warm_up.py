@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from daskcluster.jobs import kernel_cache as targets
-from daskcluster.kernels.jit import SOURCES_DIGEST
+from daskcluster.kernels.jit import sources_digest
 
 Run = Callable[..., Result]
 
@@ -68,7 +68,7 @@ def test_a_shell_is_reported_where_numba_finds_what_was_taken(
 ) -> None:
     monkeypatch.setattr(targets, "runnable", lambda: ["x86-64-v3"])
     (tmp_path / "x86-64-v3").mkdir()
-    (tmp_path / "x86-64-v3" / targets.DIGEST_FILE).write_text(str(SOURCES_DIGEST))
+    (tmp_path / "x86-64-v3" / targets.DIGEST_FILE).write_text(str(sources_digest()))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     name, features = run("warm-up", "--take", str(tmp_path)).stdout.splitlines()
     assert name == "export NUMBA_CPU_NAME=x86-64-v3"

@@ -166,7 +166,7 @@ def test_the_cache_of_another_version_is_not_opened(
     monkeypatch.setattr(jit._CONFIG, "CACHE_DIR", str(tmp_path))
     places = set()
     for digest in (1, 2):
-        monkeypatch.setattr(jit, "SOURCES_DIGEST", digest)
+        monkeypatch.setattr(jit, "digest_of_uses", lambda path, digest=digest: digest)
         places.add(jit.GivenFolder(run, __file__).get_cache_path())
     assert len(places) == 2
 
@@ -239,6 +239,8 @@ def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(
     inner.parent.mkdir(parents=True, exist_ok=True)
     (package / "kernels" / "outer.py").write_text(_OUTER.format(place=place))
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path)}
+    # An edit within a second would leave byte code that looks as new as its source.
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
 
     def call(addend: float) -> list[str]:
         inner.write_text(_INNER.format(addend))
@@ -251,6 +253,8 @@ def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(
     assert call(1.0) == ["4.0", "0", "2"]
     assert call(1.0) == ["4.0", "1", "0"]  # what it calls is part of it
     assert call(5.0) == ["12.0", "0", "2"]
+    (package / "kernels" / "other.py").write_text(_INNER.format(7.0))
+    assert call(5.0) == ["12.0", "1", "0"]  # what it does not call is no part of it
 
 
 def test_watchers_hear_of_kernels_that_are_compiled_not_of_those_that_are_loaded(
