@@ -1,4 +1,4 @@
-"""A cluster of processes whose workers a test may kill."""
+"""A cluster of processes whose workers a test may kill, and what clusters in this process leave."""
 
 from __future__ import annotations
 
@@ -34,3 +34,17 @@ def patient_cluster(
         local_cluster(n_workers, threads) as client,
     ):
         yield client
+
+
+@contextmanager
+def default_scheduler_kept() -> Iterator[None]:
+    """Keep Dask's default scheduler, which clients of several workers of this process leave changed."""
+    import dask
+
+    before = dask.config.get("scheduler", None)
+    try:
+        yield
+    finally:
+        dask.config.config.pop("scheduler", None)
+        if before is not None:
+            dask.config.set(scheduler=before)

@@ -85,9 +85,11 @@ def command(
     if model is None:
         raise click.UsageError("Missing option '--model': the URL to save the model at.")
     from daskcluster import jobs
+    from daskcluster.data.label_files import is_file_output
     from daskcluster.reports.tables import rows_of_record
 
     if task.detach:
+        is_file_output(labels or "")  # refuses endings of other files
         urls = {"source": source, "model": model, "labels": labels}
         urls |= take_urls(given)
         options = {"overwrite": overwrite, "algorithm": algorithm, "resume": resume, "scale": scale}

@@ -86,9 +86,11 @@ def command(
     probabilities (float32): for every row its most probable components, largest first.
     """
     from daskcluster import jobs
+    from daskcluster.data.label_files import is_file_output
     from daskcluster.reports.tables import rows_of_record
 
     if task.detach:
+        is_file_output(output)  # refuses endings of other files
         urls = {"model": model, "source": source, "output": output, "posteriors": posteriors}
         options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
         options |= {"n_nearest": n_nearest, "distances": distances, "level": level}

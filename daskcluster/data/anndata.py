@@ -15,37 +15,79 @@ def is_anndata(source: Any) -> bool:
     return type(source).__module__.partition(".")[0] == "anndata" and hasattr(source, "obsm")
 
 
-def anndata_rows(adata: Any, name: str | None) -> Any:
-    """Return ``adata.X``, or the array `name` of its ``obsm`` or ``layers``.
+def open_anndata(adata: Any, *, array: str | None = None, flatten: bool = False) -> Any:
+    """Open ``adata.X``, or an array of its ``obsm`` or ``layers``; views too, and X of a backed one.
 
     Raises
     ------
     DatasetNotFoundError
         There is no such array.
     InvalidDataError
-        Rows stay in a file.
+        A view of rows that stay in a file.
     """
-    if name is None or name == "X":
-        rows = adata.X
-        if rows is None:
-            raise DatasetNotFoundError(
-                "The AnnData has no X; name an array of its obsm with array=."
+    from daskcluster.data.sources import open_source
+
+    parts = {"obsm": adata.obsm, "layers": adata.layers}
+    group, _, key = (array or "X").rpartition("/")
+    is_x = key == "X" and not group
+    if is_x and adata.isbacked:
+        if adata.is_view:
+            raise InvalidDataError(
+                "The AnnData is a view of a file; open the whole file, e.g. open_dataset('cells.h5ad'), "
+                "or load the view with .to_memory()."
             )
-    elif name in adata.obsm:
-        rows = adata.obsm[name]
-    elif name in adata.layers:
-        rows = adata.layers[name]
-    else:
+        return open_source(str(adata.filename), array="X", flatten=flatten)
+    among = [parts[group]] if group in parts else parts.values() if not group else []
+    rows = adata.X if is_x else next((part[key] for part in among if key in part), None)
+    if rows is None and is_x:
+        raise DatasetNotFoundError("The AnnData has no X; name an array of its obsm with array=.")
+    if rows is None:
         known = ", ".join([*adata.obsm, *adata.layers]) or "none"
         raise DatasetNotFoundError(
-            f"array={name!r} should be 'X' or an array of obsm or layers; there are: {known}."
+            f"array={array!r} should be 'X' or an array of obsm or layers; there are: {known}."
         )
-    if getattr(adata, "isbacked", False) and rows is adata.X:
-        raise InvalidDataError(
-            "The AnnData is backed by a file; open that file, e.g. open_dataset('cells.h5ad'), load it "
-            "with .to_memory(), or write it with .write_zarr(URL)."
-        )
-    return rows
+    dataset: Any = open_source(_plain(rows), flatten=flatten)
+    if is_x or key not in adata.obsm:
+        dataset.feature_names = usable_names(adata.var_names, dataset.n_features)
+    return dataset
+
+
+def _plain(rows: Any) -> Any:
+    """Return what a view of AnnData is a view of: classes of its own are for changes through a view."""
+    if not type(rows).__module__.startswith("anndata"):
+        return rows
+    if hasattr(rows, "tocsr"):
+        return rows.tocsr(copy=False)[:]
+    if hasattr(rows, "columns"):
+        import pandas as pd
+
+        return pd.DataFrame(rows)
+    return rows if hasattr(rows, "__dask_graph__") else np.asarray(rows)
+
+
+def usable_names(names: Any, n_features: int) -> tuple[str, ...] | None:
+    """Return the names of features; None unless each feature has one of its own."""
+    found = tuple(map(str, names))
+    return found if len(set(found)) == len(found) == n_features else None
+
+
+def stored_names(group: Any, array: str, n_features: int) -> tuple[str, ...] | None:
+    """Return the names of the features of X or of a layer of an AnnData in HDF5 or Zarr; None of others.
+
+    Parameters
+    ----------
+    group : h5py.File or zarr.Group
+    array : str
+        Path of the rows in it.
+    n_features : int
+    """
+    if not (array == "X" or array.startswith("layers/")) or "var" not in group:
+        return None
+    index = group["var"].attrs.get("_index")
+    node: Any = group["var"].get(index) if index is not None else None
+    if getattr(node, "shape", ()) != (n_features,):
+        return None
+    return usable_names((node.asstr() if hasattr(node, "asstr") else node)[:], n_features)
 
 
 def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.data.checks import check_dtype, check_shape, frame_rows, is_frame
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
+from daskcluster.data.masked import is_masked, without_mask
 from daskcluster.data.memory import MemoryDataset
 from daskcluster.data.partitions import cut_rows, read_spans
 from daskcluster.data.readahead import WINDOW_BYTES
@@ -239,7 +240,10 @@ def mapped_file(array: np.memmap, path: str) -> MappedFile:
 
 
 def open_array_like(source: Any, *, flatten: bool = False) -> RowDataset:
-    """Open an array, a data frame, a memmap, or anything else that numpy converts to an array."""
+    """Open an array, a data frame, a memmap, or anything else that numpy converts to an array.
+
+    Masked values become NaN, in a copy.
+    """
     if isinstance(source, np.memmap) and _is_whole_file(source):
         check_shape(source.shape, flatten=flatten)
         check_dtype(source.dtype)
@@ -271,7 +275,7 @@ def _as_array(source: Any) -> np.ndarray:
             "a frame or a dataset."
         )
     try:
-        array = np.asarray(source)
+        array = without_mask(np.ma.asarray(source)) if is_masked(source) else np.asarray(source)
     except (ValueError, TypeError) as error:
         raise InvalidDataError(
             f"The rows cannot be made into one array ({error}); every row needs the same number of numbers."

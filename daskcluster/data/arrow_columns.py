@@ -13,6 +13,7 @@ from daskcluster.data.columns import (
     ColumnChoice,
     looks_like_id,
     looks_like_path,
+    refuse_duplicates,
     warn_of_id_columns,
 )
 from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
@@ -96,8 +97,9 @@ def choose_columns(
     InvalidParameterError
         A column that is not there.
     InvalidDataError
-        Columns that are no numbers, or several list columns without a choice.
+        Columns that are no numbers or have one name, or several list columns without a choice.
     """
+    refuse_duplicates(schema.names, choice, what)
     types = {field.name: storage_type(field.type) for field in schema}
     asked = (choice.id_column, *choice.drop, *(choice.features or ()))
     for name in asked:
@@ -110,7 +112,7 @@ def choose_columns(
         raise InvalidParameterError(
             f"There is no column {choice.weights!r} in {what} for the weights; columns: {', '.join(types)}."
         )
-    names = choice.features or _default_features(
+    names = choice.features_among(types) or _default_features(
         types, {choice.id_column, weights, *choice.drop}, what
     )
     dtypes = {name: _number_dtype(types[name]) for name in names}

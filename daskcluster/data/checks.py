@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.columns import looks_like_id, warn_of_id_columns
+from daskcluster.data.columns import (
+    ColumnChoice,
+    looks_like_id,
+    refuse_duplicates,
+    warn_of_id_columns,
+)
 from daskcluster.errors import InvalidDataError
 
 
@@ -111,7 +116,14 @@ def has_list_column(frame: Any) -> bool:
 
 
 def warn_of_ids_in_frame(frame: Any) -> None:
-    """Warn of columns of a pandas DataFrame that look like ids: by name, or integers that only increase."""
+    """Warn of columns of a pandas DataFrame that look like ids: by name, or integers that only increase.
+
+    Raises
+    ------
+    InvalidDataError
+        Columns of one name.
+    """
+    refuse_duplicates(frame.columns, ColumnChoice(), "the DataFrame")
     if len(frame.columns) > 1:
         names = [name for name in frame.columns if looks_like_id(str(name)) or _counts(frame[name])]
         warn_of_id_columns(names)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from daskcluster.errors import InvalidParameterError
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 
 NULLS = ("error", "drop")
 _IDS = re.compile(r"(^|.*[_\- .])(id|ids|uuid|guid|index|key|rowid)$|^unnamed: 0$", re.IGNORECASE)
@@ -28,6 +29,8 @@ class ColumnChoice:
     weights : str, optional
     nulls : {"error", "drop"}
         What happens to rows that lack a value.
+    expected : tuple of str
+        The features of a model: those to read where nothing else is chosen and all of them are there.
 
     Examples
     --------
@@ -40,6 +43,7 @@ class ColumnChoice:
     id_column: str | None = None
     weights: str | None = None
     nulls: str = "error"
+    expected: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(
@@ -69,6 +73,12 @@ class ColumnChoice:
                 f"id_column={id_column!r} is one of columns= as well; an id is no feature."
             )
         return cls(features, without or (), id_column, None, nulls)
+
+    def features_among(self, columns: Collection[Any]) -> tuple[str, ...] | None:
+        """Return the chosen features of a table with these columns; None: what is left is the default."""
+        if self.features is None and not self.drop and set(self.expected) <= set(columns):
+            return self.expected or None
+        return self.features
 
     @property
     def is_default(self) -> bool:
@@ -105,6 +115,40 @@ def _names(given: str | Sequence[str] | None, what: str) -> tuple[str, ...] | No
     if twice:
         raise InvalidParameterError(f"{what}= names {twice[0]!r} twice; name each column once.")
     return names
+
+
+def refuse_duplicates(names: Iterable[Any], choice: ColumnChoice, what: str) -> None:
+    """Refuse a table that has several columns of one name among those that are read.
+
+    Parameters
+    ----------
+    names : iterable of hashable
+        Of all columns.
+    choice : ColumnChoice
+        Without `features`, all columns are read but those of `drop`.
+    what : str
+        What errors call the table.
+
+    Raises
+    ------
+    InvalidDataError
+
+    Examples
+    --------
+    >>> refuse_duplicates(["a", "b", "b"], ColumnChoice.of("a"), "the table")
+    """
+    names = list(names)
+    features = choice.features_among(names)
+    read = {*(set(names).difference(choice.drop) if features is None else features)}
+    read |= {choice.id_column, choice.weights}
+    for name, count in Counter(names).items():
+        if count > 1 and name in read:
+            at = " and ".join(str(i) for i, each in enumerate(names) if each == name)
+            raise InvalidDataError(
+                f"{what} has {count} columns named {name!r} (numbers {at}, from 0), which cannot be "
+                "distinguished; rename them, or choose other columns with columns= or drop= (--columns, "
+                "--drop)."
+            )
 
 
 def looks_like_id(name: str) -> bool:

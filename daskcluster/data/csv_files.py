@@ -1,9 +1,13 @@
-"""Rows of .csv and .tsv files, read in place: blocks of lines are parsed by pyarrow, float64."""
+"""Rows of .csv and .tsv files, read in place: blocks of lines are parsed by pyarrow, float64.
+
+Booleans are 0 and 1.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +26,8 @@ from daskcluster.storage.location import Location
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _BLOCK_BYTES = 4 << 20
+_UNCONVERTED = re.compile(r"CSV column #(\d+): .*conversion error to \w+: invalid value (.*)", re.S)
+"""What pyarrow says of a value that is not of the type of its column."""
 _NULLS = ["", "na", "NA", "nan", "NaN", "null", "NULL", "None", "?"]
 
 
@@ -47,8 +53,8 @@ class CsvFormat:
     columns : RowColumns
     names : tuple of str
         Of all columns, in the order of the files.
-    texts : tuple of str
-        Columns that are read as text.
+    texts, booleans : tuple of str
+        Columns that are read as text, and as booleans; the others are numbers.
     delimiter : str
     has_header : bool
     """
@@ -58,6 +64,7 @@ class CsvFormat:
     texts: tuple[str, ...]
     delimiter: str
     has_header: bool
+    booleans: tuple[str, ...] = ()
     kind = "csv"
     reader_bytes = 80 << 20  # pyarrow, as for Parquet
 
@@ -148,7 +155,23 @@ class CsvFormat:
             with open_compressed(place) as stream:
                 content = stream.read()
         skipped = 1 if self.has_header and block == 0 else 0
-        return _parsed(content, self.names, self.delimiter, skipped, names, self.texts)
+        try:
+            return _parsed(content, self.names, self.delimiter, skipped, names, self._types())
+        except import_pyarrow().ArrowInvalid as error:
+            found = _UNCONVERTED.search(str(error))
+            if found is None:
+                raise
+            name, value = self.names[int(found[1])], found[2]
+            kind = "booleans" if name in self.booleans else "numbers"
+            raise InvalidDataError(
+                f"Column {name!r} of {place.url!r} cannot be read as {kind}, like its first lines: it has "
+                f"{value}. Correct the value, or leave the column out with drop={name!r} (--drop {name})."
+            ) from error
+
+    def _types(self) -> dict[str, Any]:
+        pa = import_pyarrow()
+        others = dict.fromkeys(self.texts, pa.string()) | dict.fromkeys(self.booleans, pa.bool_())
+        return {name: others.get(name, pa.float64()) for name in self.names}
 
 
 def _parsed(
@@ -157,15 +180,11 @@ def _parsed(
     delimiter: str,
     skipped: int,
     names: Sequence[str] | None,
-    texts: Sequence[str] | None,
+    types: Mapping[str, Any] | None,
 ) -> Any:
-    """Return columns of lines as a table; numbers are float64 unless types are yet to be found."""
-    pa = import_pyarrow()
+    """Return columns of lines as a table, of types that may be yet to be found."""
     from pyarrow import csv
 
-    found = None
-    if texts is not None:
-        found = {name: pa.string() if name in texts else pa.float64() for name in all_names}
     return csv.read_csv(
         io.BytesIO(content),
         read_options=csv.ReadOptions(
@@ -173,7 +192,7 @@ def _parsed(
         ),
         parse_options=csv.ParseOptions(delimiter=delimiter),
         convert_options=csv.ConvertOptions(
-            column_types=found,
+            column_types=types,
             include_columns=None if names is None else list(names),
             null_values=_NULLS,
             strings_can_be_null=True,
@@ -219,9 +238,11 @@ def open_csv_files(
     chosen = choose_columns(sample.schema, choice, repr(places[0].url), sample.select)
     if choice.features is None:
         warn_of_ids(chosen, lambda name: only_increases(sample.column(name)))
-    numbers = {*chosen.names, *([chosen.weights] if chosen.weights else [])}
-    texts = tuple(name for name in names if name not in numbers)
-    layout = replace(layout, columns=replace(chosen, dtype="<f8"), texts=texts)
+    texts = tuple(name for name in names if name not in chosen.read)
+    is_boolean = import_pyarrow().types.is_boolean
+    booleans = tuple(name for name in chosen.read if is_boolean(sample.schema.field(name).type))
+    chosen = replace(chosen, dtype="<f8")
+    layout = replace(layout, columns=chosen, texts=texts, booleans=booleans)
     counted = map_files(
         lambda at: _counted(layout, places[at], cut[at], choice.nulls), range(len(files))
     )

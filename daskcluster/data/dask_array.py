@@ -14,9 +14,16 @@ import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
 
+from daskcluster.annotations import without_annotations
 from daskcluster.data.checks import check_columns, check_dtype, check_shape, frame_dtype
-from daskcluster.data.columns import ColumnChoice, looks_like_id, warn_of_id_columns
+from daskcluster.data.columns import (
+    ColumnChoice,
+    looks_like_id,
+    refuse_duplicates,
+    warn_of_id_columns,
+)
 from daskcluster.data.dataset import RowDataset
+from daskcluster.data.masked import without_mask, without_masks
 from daskcluster.data.memory import is_sparse, scipy_rows
 from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.sparse import SparseDataset
@@ -42,6 +49,8 @@ class DaskBlocks:
     ----------
     edges : ndarray of int64
         Rows at which blocks begin, and n.
+    on_cluster : bool
+        Blocks are persisted, and computed by the workers that hold them.
     """
 
     def __init__(self, array: Any, sizes: tuple[int, ...]) -> None:
@@ -51,7 +60,9 @@ class DaskBlocks:
         self.edges: np.ndarray = edges[keep].astype(np.int64)
         self._block_of = np.flatnonzero(keep[:-1])
         self._scheduler = scheduler_for(array)
+        self.on_cluster = self._scheduler != {"scheduler": "threads"}
 
+    @without_annotations
     def compute(self, start: int, stop: int) -> tuple[list[Any], int]:
         """Return the blocks with the rows `start` to `stop`, and the row that the first begins with.
 
@@ -111,6 +122,7 @@ class DaskSparseDataset(SparseDataset):
         entry_bytes = array.dtype.itemsize + INDEX_DTYPE.itemsize
         super().__init__(array.shape[1], array.dtype, indptr, entry_bytes, self._blocks.edges)
         self.array = array
+        self.on_cluster = self._blocks.on_cluster
         what = f"dask array of shape {(self.n_rows, self.n_features)}"
         self._recipe = recipe or HeldRecipe.of((array, counts), what, _of_sparse_blocks)
 
@@ -137,7 +149,7 @@ class DaskSparseDataset(SparseDataset):
 
 
 def open_dask_sparse(array: Any) -> DaskSparseDataset:
-    """Open a dask array of sparse blocks, with one chunk along the columns.
+    """Open a dask array of sparse blocks, with one chunk along the columns; its row chunks become known.
 
     Raises
     ------
@@ -151,6 +163,8 @@ def open_dask_sparse(array: Any) -> DaskSparseDataset:
     lengths = [dask.delayed(_counts)(block) for block in array.to_delayed().ravel()]
     counts = dask.compute(*lengths, **scheduler_for(array))
     check_shape((sum(map(len, counts)), array.shape[1]), flatten=False, what="dask array")
+    chunks = (tuple(map(len, counts)), array.chunks[1])
+    array = da.Array(array.dask, array.name, chunks, meta=meta_from_array(array))
     return DaskSparseDataset(array, counts)
 
 
@@ -197,6 +211,7 @@ class DaskDataset(RowDataset):
         self._blocks = DaskBlocks(array, sizes)
         super().__init__(array.shape[1], array.dtype, self._blocks.edges)
         self.array = array
+        self.on_cluster = self._blocks.on_cluster
         self.frame: Any = None
         what = f"dask array of shape {(self.n_rows, self.n_features)}"
         self._recipe = recipe or HeldRecipe.of((array, sizes), what, _of_blocks)
@@ -214,7 +229,7 @@ class DaskDataset(RowDataset):
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         blocks, origin = self._blocks.compute(start, stop)
-        rows = [_as_rows(block) for block in blocks]
+        rows = [_as_rows(block, self.dtype) for block in blocks]
         whole = rows[0] if len(rows) == 1 else np.concatenate(rows)
         return whole[start - origin : stop - origin].astype(self.dtype, copy=False)
 
@@ -229,15 +244,30 @@ def _of_blocks(held: tuple[Any, tuple[int, ...]], recipe: HeldRecipe) -> DaskDat
 
 
 def rows_of(source: Any, columns: ColumnChoice | None = None) -> Any:
-    """Return a dask array or frame as a dask array (n, d) with one chunk along the columns.
+    """Return a dask array or frame as a dask array (n, d) of plain blocks, one chunk along the columns.
 
-    Nothing is computed: row chunks of a frame stay unknown.
+    Nothing is computed, unless it is not known how many columns there are: row chunks may stay unknown.
     """
     if not isinstance(source, da.Array):
         source = _frame_array(source, columns or ColumnChoice())
+    source = without_masks(source)
+    if source.ndim == 2 and np.isnan(source.shape[1]):
+        source = with_known_chunks(source)
     if source.ndim == 2 and source.numblocks[1] > 1:
         source = source.rechunk({1: -1})
     return source
+
+
+@without_annotations
+def with_known_chunks(array: Any) -> Any:
+    """Return a dask array whose chunk lengths are known; unknown ones are computed, all at once.
+
+    The array that was given does not change.
+    """
+    if not np.isnan(array.shape).any():
+        return array
+    with dask.config.set(**scheduler_for(array)):
+        return array.copy().compute_chunk_sizes()
 
 
 def _frame_array(frame: Any, choice: ColumnChoice) -> Any:
@@ -258,14 +288,16 @@ def _frame_array(frame: Any, choice: ColumnChoice) -> Any:
 
 
 def _features(frame: Any, choice: ColumnChoice) -> list[Any]:
+    refuse_duplicates(frame.columns, choice, "the dask DataFrame")
     asked = (choice.id_column, *choice.drop, *(choice.features or ()))
     for name in asked:
         if name is not None and name not in frame.columns:
             raise InvalidParameterError(
                 f"There is no column {name!r} in the frame; columns: {', '.join(map(str, frame.columns))}."
             )
-    if choice.features is not None:
-        return list(choice.features)
+    chosen = choice.features_among(frame.columns)
+    if chosen is not None:
+        return list(chosen)
     others = {choice.id_column, choice.weights, *choice.drop}
     return [name for name in frame.columns if name not in others]
 
@@ -277,12 +309,14 @@ class _LazyColumn:
         self._series = series
         self._values: Any = None
 
+    @without_annotations
     def __getitem__(self, rows: Any) -> Any:
         if self._values is None:
             self._values = np.asarray(self._series.compute(**scheduler_for(self._series)))
         return self._values[rows]
 
 
+@without_annotations
 def open_dask(
     source: Any, *, flatten: bool = False, columns: ColumnChoice | None = None
 ) -> RowDataset:
@@ -334,21 +368,18 @@ def _open_array(source: Any, *, flatten: bool = False) -> RowDataset:
         Wrong shape or dtype.
     """
     array = rows_of(source)
-    if array.ndim != 2 or not np.isnan(array.shape[0]):
-        check_shape(_known(array.shape), flatten=flatten, what="dask array")
+    check_shape(_known(array.shape), flatten=flatten, what="dask array")
     check_dtype(array.dtype, what="dask array")
     if is_sparse(meta_from_array(array)):
         return open_dask_sparse(array)
+    array = with_known_chunks(array)
     if flatten and array.ndim > 2:
         array = array.reshape(-1, array.shape[-1]).rechunk({1: -1})
-    sizes = array.chunks[0]
-    if np.isnan(sizes).any():
-        sizes = _count_rows(array)
-    check_shape((sum(sizes), array.shape[1]), flatten=False, what="dask array")
-    return DaskDataset(array, tuple(int(size) for size in sizes))
+    check_shape(array.shape, flatten=False, what="dask array")
+    return DaskDataset(array, array.chunks[0])
 
 
-def _as_rows(block: Any) -> np.ndarray:
+def _as_rows(block: Any, dtype: np.dtype[Any]) -> np.ndarray:
     if not hasattr(block, "__array__") or hasattr(block, "toarray"):
         raise InvalidDataError(
             f"The blocks of the dask array are {type(block).__name__}, and its metadata says numpy arrays; "
@@ -356,13 +387,13 @@ def _as_rows(block: Any) -> np.ndarray:
             "meta=scipy.sparse.csr_array((0, 0))), or convert them, e.g. with "
             "array.map_blocks(lambda block: block.toarray())."
         )
-    return np.asarray(block)
+    if np.ma.is_masked(block) and dtype.kind in "biu":
+        raise InvalidDataError(
+            f"A block of the dask array has masked values, and its metadata says {dtype}, which has no NaN "
+            "for them; make it floating, e.g. with array.astype('float32'), or leave these rows out."
+        )
+    return without_mask(block)
 
 
 def _known(shape: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(-1 if np.isnan(size) else int(size) for size in shape)
-
-
-def _count_rows(array: Any) -> tuple[int, ...]:
-    lengths = [dask.delayed(len)(block) for block in array.to_delayed(optimize_graph=True).ravel()]
-    return tuple(dask.compute(*lengths, **scheduler_for(array)))

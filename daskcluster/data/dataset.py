@@ -210,6 +210,12 @@ class RowDataset(ABC):
         scaled.scaling, scaled.dtype = scaling, scaling.dtype_of(self._stored_dtype)
         return scaled
 
+    def unscaled(self) -> Self:
+        """Return stored rows in the units of the data."""
+        twin = self._twin()
+        twin.scaling, twin.dtype, twin.normalize = None, self._stored_dtype, False
+        return twin
+
     def with_grid(self, grid: Any) -> Self:
         """Return the same rows as cells of a grid, a `GridShape`: their labels are saved in its shape."""
         twin = self._twin()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class GridShape:
     mask : ndarray of shape `shape`, bool, or None
         Where there are data; None: everywhere.
     template : xarray.DataArray, optional
-        Of that shape, with the coordinates of the grid.
+        Of that shape, with the coordinates of the grid; see `blank_cells`.
     """
 
     shape: tuple[int, ...]
@@ -115,7 +116,7 @@ class Grid:
             return grid
         if flat.ndim == 2:
             template = template.expand_dims({"value": flat.shape[1]}, axis=-1)
-        return template.copy(data=grid)
+        return template.copy(data=grid).rename(name_of_cells(grid.dtype))
 
     def save(
         self,
@@ -169,6 +170,50 @@ class Grid:
             overwrite=overwrite,
             storage_options=storage_options,
         )
+
+
+def blank_cells(
+    shape: tuple[int, ...],
+    dims: Sequence[Any],
+    coordinates: Mapping[Any, Any],
+    attributes: Mapping[str, str],
+) -> Any:
+    """Return a DataArray without content, and without the name, attributes and encoding of its source.
+
+    Labels are in no units, and are not packed as the values of the source may be.
+    """
+    import xarray
+
+    empty = np.broadcast_to(np.zeros((), np.int8), shape)
+    return xarray.DataArray(empty, coordinates, dims, attrs=attributes)
+
+
+def grid_mapping(source: Any) -> dict[str, str]:
+    """Return the attribute of a DataArray or Dataset that names its coordinate reference system, if any."""
+    for each in (source, *getattr(source, "data_vars", {}).values()):
+        name = each.attrs.get("grid_mapping", each.encoding.get("grid_mapping"))
+        if name is not None:
+            return {"grid_mapping": name}
+    return {}
+
+
+def names_along(*coordinates: Any) -> tuple[str, ...] | None:
+    """Return the names of features: the labels along their axes, if all of them are text; else None.
+
+    Other labels, such as times, may differ between the grids of a fit and of its predictions.
+    """
+    values = [None if each is None else np.asarray(each) for each in coordinates]
+    if not values or any(each is None or each.dtype.kind not in "UTO" for each in values):
+        return None
+    labels = [each.ravel().tolist() for each in values if each is not None]
+    if not all(isinstance(label, str) for axis in labels for label in axis):
+        return None
+    return tuple("/".join(parts) for parts in product(*labels))
+
+
+def name_of_cells(dtype: np.dtype[Any]) -> str | None:
+    """Return the name of a DataArray of results: integers are labels, floats are of several kinds."""
+    return "label" if dtype.kind == "i" else None
 
 
 def feature_axes(
@@ -254,14 +299,14 @@ def check_axes(shape: tuple[int, ...], features: Sequence[int]) -> None:
 def grid_in_memory(
     values: np.ndarray, features: Sequence[int], template: Any, nodata: float | None
 ) -> Grid:
-    """Return the grid of an array; rows with data are copied where others have none."""
+    """Return the grid of an array, masked or not; rows with data are copied where others have none."""
     axes = row_axes(values.ndim, features)
     shape = tuple(values.shape[axis] for axis in axes)
     ordered = values.transpose(*axes, *features)
     cells = ordered.reshape(*shape, -1)
     complete = complete_rows(cells, nodata)
     refuse_nothing(complete, shape)
-    rows = cells.reshape(-1, cells.shape[-1])
+    rows = np.ma.getdata(cells).reshape(-1, cells.shape[-1])
     if complete.all():
         return Grid(ArrayDataset(np.ascontiguousarray(rows)), GridShape(shape, None, template))
     dataset = ArrayDataset(rows[complete.ravel()])

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.grid import row_axes
+from daskcluster.data.grid import blank_cells, grid_mapping, row_axes
 from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
 from daskcluster.data.partitioned import StoredDataset
 from daskcluster.data.recipes import StoredRecipe
@@ -62,19 +62,21 @@ class Decoding:
         return cls(tuple(values.tolist()), 1.0, 0.0, nodata)
 
     def apply(self, codes: np.ndarray) -> np.ndarray:
-        """Return the values of codes, float32."""
+        """Return the values of codes, float32; NaN for those that are masked."""
+        missing: Any = np.ma.getmask(codes)
+        codes = np.ma.getdata(codes)
+        if self.nodata is not None:
+            missing = missing | (codes == self.nodata)
         if self.table:
-            found = self._looked_up(codes)
+            found = self._looked_up(codes, missing)
         else:
             found = (codes.astype(np.float64) * self.scale + self.offset).astype(np.float32)
-        if self.nodata is not None:
-            found[codes == self.nodata] = np.nan
+        if missing is not np.ma.nomask:
+            found[missing] = np.nan
         return found
 
-    def _looked_up(self, codes: np.ndarray) -> np.ndarray:
-        known = codes < len(self.table)
-        if self.nodata is not None:
-            known |= codes == self.nodata
+    def _looked_up(self, codes: np.ndarray, missing: np.ndarray) -> np.ndarray:
+        known = (codes < len(self.table)) | missing
         if not known.all():
             raise InvalidDataError(
                 f"The grid holds the code {int(codes[~known][0])}, and the table in dequantize= has values "
@@ -273,7 +275,7 @@ def stored_coordinates(location: Location, *, needed: bool) -> dict[str, Any]:
         They are `needed`, and xarray is not installed.
     """
     try:
-        import xarray
+        import xarray  # noqa: F401
     except ImportError as error:
         if not needed:
             return {}
@@ -281,12 +283,21 @@ def stored_coordinates(location: Location, *, needed: bool) -> dict[str, Any]:
             f"select= by coordinates needs xarray; install it with: {install_command('xarray')}."
         ) from error
     try:
-        group = xarray.open_zarr(open_store(location), consolidated=False, chunks=None)
+        group = open_group(location, chunks=None)
     except Exception:  # not written by xarray: arrays of one name and other shapes, foreign codecs
         if needed:
             raise
         return {}
     return dict(group.coords)
+
+
+def open_group(location: Location, **options: Any) -> Any:
+    """Open a Zarr group by xarray; the variable of its coordinate reference system is a coordinate."""
+    import xarray
+
+    group = xarray.open_zarr(open_store(location), consolidated=False, **options)
+    name = grid_mapping(group).get("grid_mapping")
+    return group.set_coords(name) if name in group else group
 
 
 def template_of(
@@ -297,10 +308,6 @@ def template_of(
     attributes: Mapping[str, Any],
 ) -> Any:
     """Return a DataArray without content of the row axes of a grid; None without xarray."""
-    try:
-        import xarray
-    except ImportError:
-        return None
     dims = [names[axis] for axis in axes]
     parts = {names[axis]: slice(*positions[axis]) for axis in axes}
     kept = {
@@ -310,5 +317,7 @@ def template_of(
     }
     shape = tuple(positions[axis][1] - positions[axis][0] for axis in axes)
     mapping = {"grid_mapping": attributes["grid_mapping"]} if "grid_mapping" in attributes else {}
-    empty = np.broadcast_to(np.zeros((), np.int8), shape)
-    return xarray.DataArray(empty, kept, dims, attrs=mapping)
+    try:
+        return blank_cells(shape, dims, kept, mapping)
+    except ImportError:
+        return None

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.data.anndata import stored_names
 from daskcluster.data.arrow_columns import import_pyarrow
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import RowDataset
@@ -154,6 +155,7 @@ def open_hdf5(
     DatasetNotFoundError, InvalidDataError, MissingExtraError
     """
     heads: list[tuple[Hdf5Format, RowFile]] = []
+    features: list[tuple[str, ...] | None] = []
     for file in files:
         place = location.child(file.name) if file.name else location
         with _explained(place), opened(place) as content:
@@ -161,6 +163,7 @@ def open_hdf5(
             node = content[name]
             if not hasattr(node, "shape"):
                 form, n_rows = _csr_format(content, name, place)
+                features.append(stored_names(content, name, form.n_features))
                 heads.append((form, RowFile(file.name, file.size, file.version, (n_rows,))))
                 continue
             check_shape(node.shape, flatten=flatten, what=f"array {name!r} in {place.url!r}")
@@ -172,6 +175,7 @@ def open_hdf5(
                 node.chunks[0] if node.chunks else 0,
                 _names_of(content, node.shape[0]),
             )
+            features.append(stored_names(content, name, form.n_features))
             heads.append((form, RowFile(file.name, file.size, file.version, (node.shape[0],))))
     first = heads[0][0]
     for (form, _), file in zip(heads, files, strict=True):
@@ -181,7 +185,15 @@ def open_hdf5(
                 f"{file.name!r} has rows of {form.n_features} x {form.dtype}, where {files[0].name!r} has "
                 f"{first.n_features} x {first.dtype}; write it again, or leave it out."
             )
-    return dataset_of(location, [row_file for _, row_file in heads], first)
+    for names, file in zip(features, files, strict=True):
+        if names is not None and features[0] is not None and names != features[0]:
+            raise InvalidDataError(
+                f"{file.name!r} has other features than {files[0].name!r}, or has them in another order; "
+                "give all files the same var_names, e.g. with anndata.concat, or leave it out."
+            )
+    dataset = dataset_of(location, [row_file for _, row_file in heads], first)
+    dataset.feature_names = features[0]
+    return dataset
 
 
 @contextmanager
@@ -210,8 +222,9 @@ def _array_name(content: Any, wanted: str | None, place: Location) -> str:
             found[name] = "CSR"
 
     content.visititems(note)
-    if wanted is not None and wanted.strip("/") in content:
-        return wanted.strip("/")
+    for group in ("", "obsm/", "layers/"):
+        if wanted is not None and group + wanted.strip("/") in content:
+            return group + wanted.strip("/")
     arrays = ", ".join(f"{name} ({what})" for name, what in found.items()) or "none"
     if wanted is not None:
         raise DatasetNotFoundError(

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.annotations import unannotated
 from daskcluster.data.nodes import open_array, read_chunk
+from daskcluster.data.sources import is_zarr
 from daskcluster.errors import InvalidDataError
 from daskcluster.storage.location import locate
 
@@ -45,8 +47,8 @@ def open_labels(
     Parameters
     ----------
     source : array-like of shape (n,), str or path
-        Labels in memory, a `daskcluster` Labels handle, a dask array, a zarr.Array, or the path or URL
-        of a 1-D Zarr array, as ``fit --labels`` and ``predict --output`` write it.
+        Labels in memory, a `daskcluster` Labels handle, a dask array or Series, a zarr.Array, or the path
+        or URL of a 1-D Zarr array, as ``fit --labels`` and ``predict --output`` write it.
     what : str
         What errors call it.
     storage_options : dict, optional
@@ -72,8 +74,10 @@ def open_labels(
         if np.any(source.isna()):
             raise InvalidDataError(_MISSING.format(what))
         source = np.asarray(source)
-    elif not hasattr(source, "shape") or not hasattr(source, "__getitem__"):
-        source = np.asarray(source)
+    elif hasattr(source, "__dask_graph__"):
+        source = _dask_array(source)
+    elif not is_zarr(source):
+        source = np.asanyarray(source)
     shape = tuple(source.shape)
     if len(shape) != 1:
         raise InvalidDataError(
@@ -81,21 +85,37 @@ def open_labels(
         )
     if isinstance(source, np.ndarray):
         return LabelArray(shape[0], lambda start, stop: _complete(source[start:stop], what))
-    return LabelArray(
-        shape[0],
-        lambda start, stop: _complete(
-            np.asarray(read_chunk(source, slice(start, stop), what, location)), what
-        ),
-    )
+
+    def read(start: int, stop: int) -> np.ndarray:
+        if hasattr(source, "__dask_graph__"):
+            part = unannotated(_computed, source, start, stop)
+            return _complete(np.asanyarray(part), what)
+        return _complete(read_chunk(source, slice(start, stop), what, location), what)
+
+    return LabelArray(shape[0], read)
+
+
+def _dask_array(labels: Any) -> Any:
+    """Return a dask array or Series as an array of known length, which is counted if need be."""
+    from daskcluster.data.dask_array import with_known_chunks
+
+    is_frame = hasattr(labels, "to_dask_array")
+    return with_known_chunks(labels.to_dask_array() if is_frame else labels)
+
+
+def _computed(source: Any, start: int, stop: int) -> Any:
+    return source[start:stop].compute()
 
 
 def _complete(labels: np.ndarray, what: str) -> np.ndarray:
-    """Refuse labels that are not a number, which are equal to no label, not even to themselves."""
+    """Refuse labels that are masked, or not a number, which are equal to no label."""
+    if np.ma.is_masked(labels):
+        raise InvalidDataError(_MISSING.format(what))
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         raise InvalidDataError(_MISSING.format(what))
     if labels.dtype == object:
         _check_objects(labels, what)
-    return labels
+    return np.asarray(labels)
 
 
 def _check_objects(labels: np.ndarray, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,13 +15,10 @@ from daskcluster.data.partitions import group_chunks
 from daskcluster.errors import InvalidParameterError
 from daskcluster.storage.location import Location
 from daskcluster.storage.new_file import new_file
+from daskcluster.storage.staging import FILE_ENDINGS
 
 FILES = (".parquet", ".pq", ".csv", ".npy")
 """Endings of outputs that are files; others are Zarr."""
-_REFUSED = (
-    ".arrow", ".feather", ".gz", ".h5", ".hdf5", ".json", ".npz", ".pickle", ".pkl", ".tsv", ".txt",
-    ".xlsx",
-)  # fmt: skip
 _ROW_BYTES = 16
 """About what a label and its id take."""
 
@@ -41,12 +39,14 @@ def is_file_output(url: str) -> bool:
     >>> is_file_output("s3://b/labels.parquet"), is_file_output("labels.zarr"), is_file_output("labels")
     (True, False, False)
     """
-    name = url.lower()
-    if name.endswith(_REFUSED):
+    name = url.rstrip("/")
+    if name.lower().endswith(FILE_ENDINGS) and not name.lower().endswith(FILES):
+        stem = os.path.splitext(os.path.basename(name))[0]
         raise InvalidParameterError(
-            f"The output {url!r} should end in {', '.join(FILES)} or .zarr; this format is not written."
+            f"The output {url!r} should end in {', '.join(FILES)} or .zarr; this format is not written. A "
+            f"map is written as Zarr, a folder: {stem + '.zarr'!r}."
         )
-    return name.endswith(FILES)
+    return url.lower().endswith(FILES)
 
 
 def rows_of(array: Any, start: int, stop: int) -> np.ndarray:

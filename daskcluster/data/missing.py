@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ def complete_rows(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
     Parameters
     ----------
     rows : ndarray of shape (..., d)
+        Masked values are missing, of a masked array.
     nodata : float, optional
         A value that means none; NaN does in any case.
 
@@ -40,14 +43,18 @@ def complete_rows(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
     >>> complete_rows(np.array([[1.0, 2], [np.nan, 2], [1, -9]]), nodata=-9)
     array([ True, False, False])
     """
-    is_float = rows.dtype.kind == "f" or is_bfloat16(rows.dtype)
-    missing = np.isnan(rows) if is_float else None
+    values = np.ma.getdata(rows)
+    missing: list[Any] = []
+    if np.ma.is_masked(rows):
+        missing.append(np.ma.getmask(rows))
+    if values.dtype.kind == "f" or is_bfloat16(values.dtype):
+        missing.append(np.isnan(values))
     if nodata is not None:
-        equal = rows == nodata
-        missing = equal if missing is None else missing | equal
-    if missing is None:
-        return np.ones(rows.shape[:-1], bool)
-    complete: np.ndarray = ~missing.any(axis=-1)
+        missing.append(values == nodata)
+    if not missing:
+        return np.ones(values.shape[:-1], bool)
+    found: Any = reduce(or_, missing)
+    complete: np.ndarray = ~found.any(axis=-1)
     return complete
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
+from daskcluster.data.anndata import stored_names
 from daskcluster.data.array import open_array_like
 from daskcluster.data.arrow import open_arrow
 from daskcluster.data.checks import check_dtype, check_shape, has_list_column, warn_of_ids_in_frame
-from daskcluster.data.columns import ColumnChoice, column_choice
+from daskcluster.data.columns import ColumnChoice, column_choice, refuse_duplicates
 from daskcluster.data.converted import ROWS, WEIGHTS
 from daskcluster.data.dataset import RowDataset, RowWeights
 from daskcluster.data.hdf5_files import SUFFIXES as HDF5
@@ -241,8 +243,12 @@ def open_frame(
     choice = columns or ColumnChoice()
     if choice.weights not in frame.columns:
         choice = replace(choice, weights=None)
+    refuse_duplicates(frame.columns, choice, "the DataFrame")
     if not choice.is_default or has_list_column(frame):
-        return open_arrow(frame, columns=choice)
+        # Arrow takes no duplicates, not even where none of them is read.
+        return open_arrow(frame.loc[:, ~frame.columns.duplicated()], columns=choice)
+    chosen = choice.features_among(frame.columns)
+    frame = frame if chosen is None else frame[list(chosen)]
     warn_of_ids_in_frame(frame)
     dataset = open_array_like(frame, flatten=flatten)
     if all(isinstance(name, str) for name in frame.columns):
@@ -252,8 +258,7 @@ def open_frame(
 
 def open_url(location: Location, *, array: str | None = None, flatten: bool = False) -> RowDataset:
     """Open an array, a group of CSR rows, or what `write_weighted` wrote."""
-    name = array or ""
-    node: Any = open_node(location, name)
+    name, node, names = _found(location, array or "")
     if not name and holds_weighted_rows(node):
         rows = open_url(location, array=ROWS, flatten=flatten)
         return rows.with_weights(stored_weights(location, WEIGHTS, rows.n_rows))
@@ -262,14 +267,32 @@ def open_url(location: Location, *, array: str | None = None, flatten: bool = Fa
         for part in ("data", "indices"):
             if part in node:
                 warn_of_missing_chunks(node[part], place.child(part))
-        return open_csr(node, location, name)
+        rows = open_csr(node, location, name)
+        rows.feature_names = names(rows.n_features)
+        return rows
     if not hasattr(node, "chunks"):
         raise not_an_array(node, location, name)
     what = f"array at {location.url!r}"
     check_shape(node.shape, flatten=flatten, what=what)
     check_dtype(node.dtype, what=what)
     warn_of_missing_chunks(node, place)
-    return ZarrDataset(node, ZarrRecipe(location, name, metadata_digest(node)))
+    rows = ZarrDataset(node, ZarrRecipe(location, name, metadata_digest(node)))
+    rows.feature_names = names(rows.n_features)
+    return rows
+
+
+def _found(
+    location: Location, name: str
+) -> tuple[str, Any, Callable[[int], tuple[str, ...] | None]]:
+    """Return the path and the node of an array, and what tells the names of its features.
+
+    Of an AnnData, the arrays of ``obsm`` and ``layers`` are found by their names alone, too.
+    """
+    root: Any = open_node(location, "") if name else None
+    if getattr(root, "attrs", {}).get("encoding-type") != "anndata":
+        return name, open_node(location, name), lambda n_features: None
+    path = next((f"{group}{name}" for group in ("", "obsm/", "layers/") if group + name in root), name)
+    return path, open_node(location, path), partial(stored_names, root, path)
 
 
 def open_object(array: Any, *, flatten: bool = False) -> RowDataset:

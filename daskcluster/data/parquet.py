@@ -17,7 +17,7 @@ from daskcluster.data.arrow_columns import (
     storage_type,
     warn_of_ids,
 )
-from daskcluster.data.columns import ColumnChoice
+from daskcluster.data.columns import ColumnChoice, refuse_duplicates
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
 from daskcluster.data.parquet_parts import (
@@ -290,6 +290,7 @@ def _check_schemas(
     expected = {name: storage_type(schema.field(name).type) for name in names if name in stored}
     for footer, url in zip(footers, urls, strict=True):
         found = footer.schema.to_arrow_schema()
+        refuse_duplicates(found.names, ColumnChoice(tuple(expected)), repr(url))
         for name, kind in expected.items():
             here = found.field(name).type if name in found.names else None
             if here is None or storage_type(here) != kind:

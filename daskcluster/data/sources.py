@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import Any
 
-from daskcluster.data.anndata import anndata_rows, is_anndata
+from daskcluster.data.anndata import is_anndata
 from daskcluster.data.arrow import is_arrow, is_huggingface
 from daskcluster.data.checks import is_frame
 from daskcluster.data.columns import ColumnChoice
@@ -173,7 +173,7 @@ SOURCES = [
     Source(
         "AnnData",
         is_anndata,
-        lambda given, array, flatten: open_source(anndata_rows(given, array), flatten=flatten),
+        "daskcluster.data.anndata:open_anndata",
         has_arrays=True,
     ),
     Source("Zarr object", is_zarr, "daskcluster.data.open:open_object"),

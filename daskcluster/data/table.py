@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.data.columns import ColumnChoice, refuse_duplicates
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.storage.files import open_compressed, open_file
 from daskcluster.storage.location import Location, explain
@@ -58,6 +59,8 @@ def open_binary(location: Location) -> Any:
 
 _BLOCK_LINES = 1 << 14
 _MISSING = ("", "na", "nan", "null", "none", "?")
+_BOOLEANS = {"True": 1.0, "true": 1.0, "TRUE": 1.0, "False": 0.0, "false": 0.0, "FALSE": 0.0}
+"""As pyarrow reads them."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class TextForm:
 
 
 def text_table(location: Location, weights: Any = None) -> Table:
-    """Open a text file of numbers; missing values become NaN.
+    """Open a text file of numbers; missing values become NaN, booleans 0 and 1.
 
     Parameters
     ----------
@@ -86,9 +89,11 @@ def text_table(location: Location, weights: Any = None) -> Table:
     Raises
     ------
     InvalidDataError
-        Empty, or (while reading) a field that is no number or a line of another length, by line.
+        Empty, columns of one name, or (while reading) a field that is no number or a line of another
+        length, by line.
     """
     form = text_form(location)
+    refuse_duplicates(form.names, ColumnChoice(), repr(location.url))
     at = None if weights is None else _column_number(weights, form, location)
     width = form.width - (at is not None)
     if width == 0:
@@ -101,7 +106,7 @@ def text_table(location: Location, weights: Any = None) -> Table:
 
 
 def text_form(location: Location) -> TextForm:
-    """Return the format of a text file, from its first line.
+    """Return the format of a text file, from its first lines.
 
     Raises
     ------
@@ -121,7 +126,7 @@ def _open_text(location: Location) -> Any:
 
 def _form_of(lines: Any, location: Location) -> TextForm:
     try:
-        first = next((line for line in lines if line.strip()), "")
+        first, second = [*islice((line for line in lines if line.strip()), 2), "", ""][:2]
     except UnicodeDecodeError as error:
         raise InvalidDataError(f"{location.url!r} is not text ({error}); is it csv?") from error
     if not first:
@@ -130,13 +135,35 @@ def _form_of(lines: Any, location: Location) -> TextForm:
         )
     delimiter = next((mark for mark in (",", ";", "\t") if mark in first), None)
     fields = _fields(first, delimiter)
-    has_header = not any(_is_number(field) for field in fields)
-    names = tuple(field.strip("\"'") for field in fields) if has_header else ()
+    holds_values = _holds_values(fields, _fields(second, delimiter))
+    names = () if holds_values else tuple(field.strip("\"'") for field in fields)
     return TextForm(delimiter, names, len(fields))
 
 
 def _fields(line: str, delimiter: str | None) -> list[str]:
     return [field.strip() for field in line.strip("\r\n").split(delimiter)]
+
+
+def _holds_values(fields: list[str], below: list[str]) -> bool:
+    """Return True if the first line of a file holds values, False if it holds names.
+
+    A number is a value. The name of a column may be "true", so a boolean is a value if the next line is of
+    the same kinds.
+    """
+    if any(map(_is_number, fields)):
+        return True
+    kinds = list(map(_kind, fields))
+    if "boolean" not in kinds:
+        return False
+    others = list(map(_kind, below)) if any(below) else ["boolean"] * len(kinds)
+    return all(a == b or "missing" in (a, b) for a, b in zip(kinds, others, strict=False))
+
+
+def _kind(field: str) -> str:
+    text = field.strip("\"'")
+    if text.lower() in _MISSING:
+        return "missing"
+    return "boolean" if text in _BOOLEANS else "number" if _is_number(text) else "text"
 
 
 def _is_number(field: str) -> bool:
@@ -204,8 +231,8 @@ def _parse_slowly(lines: list[str], form: TextForm, location: Location, done: in
             text = text.strip("\"'")
             if text.lower() in _MISSING:
                 rows[i, j] = np.nan
-            elif _is_number(text):
-                rows[i, j] = float(text)
+            elif text in _BOOLEANS or _is_number(text):
+                rows[i, j] = _BOOLEANS[text] if text in _BOOLEANS else float(text)
             else:
                 raise InvalidDataError(
                     f"{location.url!r}: {text!r} in line {number}, column {j} is no number; drop "

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from daskcluster.annotations import unannotated
+from daskcluster.data.masked import is_masked
 from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
 from daskcluster.errors import InvalidParameterError
@@ -169,8 +171,11 @@ def array_weights(values: Any, n_rows: int) -> ArrayWeights:
     Raises
     ------
     InvalidParameterError
-        Not one finite weight >= 0 for every row, or all zero.
+        Not one finite weight >= 0 for every row, a masked one, or all zero.
     """
+    values = unannotated(values.compute) if hasattr(values, "__dask_graph__") else values
+    if is_masked(values):
+        values = _unmasked(np.ma.asarray(values))
     array = _as_numbers(np.asarray(values))
     if array.ndim == 0 and array.dtype.kind in "biuf":
         array = np.full(n_rows, float(array))
@@ -179,6 +184,17 @@ def array_weights(values: Any, n_rows: int) -> ArrayWeights:
     weights = ArrayWeights(array)
     check_weights(weights, n_rows)
     return weights
+
+
+def _unmasked(weights: Any) -> np.ndarray:
+    """Return the weights of a masked array none of which is masked."""
+    masked = np.ma.getmaskarray(weights)
+    if masked.any():
+        raise InvalidParameterError(
+            f"Input sample_weight is masked: the weight of row {int(np.argmax(masked))} is missing; give "
+            "every row a weight, 0 for rows that should not count."
+        )
+    return np.asarray(np.ma.getdata(weights))
 
 
 def _as_numbers(array: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.cells import is_xarray, map_cells
-from daskcluster.estimators.inputs import fit_dataset
+from daskcluster.estimators.inputs import fit_dataset, with_features_of
 from daskcluster.estimators.labels import Labels, results_of_rows, save_rows
 from daskcluster.estimators.lazy import is_dask_frame, map_blocks, map_frame, scaled_blocks
 from daskcluster.estimators.reporting import ReportMixin
@@ -269,6 +269,9 @@ class CentreEstimator(ClusterEstimator):
                 [c for c in found.columns if c.startswith("distance")],
             )
             labels, distances = (found[c[0] if n_nearest is None else c] for c in columns)
+        elif is_xarray(X):
+            found = found.isel(value=0) if n_nearest is None else found
+            labels, distances = found["label"], found["distance"]
         else:
             found = found[:, 0] if n_nearest is None else found
             labels, distances = found["label"], found["distance"]
@@ -304,6 +307,7 @@ class CentreEstimator(ClusterEstimator):
         return -found.inertia
 
     def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int, most: int) -> Any:
+        X = with_features_of(self, X)
         if is_xarray(X):
             return map_cells(X, lambda rows: self._map(rows, fn, dtype, width, most), dtype, width)
         if hasattr(X, "__dask_graph__"):
@@ -335,7 +339,10 @@ class CentreEstimator(ClusterEstimator):
         return int(n_nearest)
 
     def _check_lazy_features(self, X: Any) -> None:
-        given = len(X.columns) if hasattr(X, "columns") else X.shape[1]
+        # Imported here, since only callers with a dask collection have imported dask.
+        from daskcluster.data.dask_array import rows_of
+
+        given = len(X.columns) if hasattr(X, "columns") else rows_of(X).shape[1]
         expected = self._centres.shape[1]
         if given != expected:
             raise InvalidParameterError(

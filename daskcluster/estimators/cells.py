@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.grid import feature_axes
+from daskcluster.data.features import names_differ
+from daskcluster.data.grid import feature_axes, grid_mapping, name_of_cells, names_along
 from daskcluster.data.missing import complete_rows
+from daskcluster.data.open import open_dataset
+from daskcluster.typing import Dataset
 
 
 def is_xarray(X: Any) -> bool:
@@ -16,7 +19,28 @@ def is_xarray(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] == "xarray" and hasattr(X, "dims")
 
 
-def map_cells(X: Any, fn: Callable[[np.ndarray], Any], dtype: np.dtype[Any], width: int = 0) -> Any:
+def select_features(X: Any, names: list[str]) -> Any:
+    """Return the variables of a Dataset, or the features of a DataArray that names them, in an order.
+
+    Raises
+    ------
+    InvalidDataError
+        Some of these names are not there.
+    """
+    if hasattr(X, "data_vars"):
+        found, chosen = tuple(map(str, X.data_vars)), lambda: X[names]
+    else:
+        axis = feature_axes(X.shape, X.dims, None)[0]
+        found = names_along(X.coords.get(X.dims[axis])) or ()
+        chosen = lambda: X.sel({X.dims[axis]: names})  # noqa: E731
+    if not found or found == tuple(names):
+        return X
+    if not set(names) <= set(found):
+        raise names_differ(names, found)
+    return chosen()
+
+
+def map_cells(X: Any, fn: Callable[[Dataset], Any], dtype: np.dtype[Any], width: int = 0) -> Any:
     """Map `fn` over the cells of a DataArray, or of the variables of a Dataset.
 
     Parameters
@@ -25,7 +49,7 @@ def map_cells(X: Any, fn: Callable[[np.ndarray], Any], dtype: np.dtype[Any], wid
         Of which a dimension named band, channel, feature or variable holds the features, or the last one of
         two.
     fn : callable (rows) -> ndarray of shape (n,) or (n, width)
-        Gets rows (n, d) that lack no value.
+        Gets a dataset of rows (n, d) that lack no value.
     dtype : dtype
         Of the results. Cells that lack a value get -1, or NaN.
     width : int
@@ -33,27 +57,29 @@ def map_cells(X: Any, fn: Callable[[np.ndarray], Any], dtype: np.dtype[Any], wid
 
     Returns
     -------
-    xarray.DataArray
-        Lazy if `X` is.
+    xarray.DataArray, or a Dataset of the fields of `dtype`
+        Lazy if `X` is. With the coordinates of `X`; integers are named "label".
     """
     import xarray as xr
 
+    mapping = grid_mapping(X)
     if hasattr(X, "data_vars"):
         X = X.to_array("variable")
     name = X.dims[feature_axes(X.shape, X.dims, None)[0]]
     d, tail = X.sizes[name], (width,) if width else ()
 
     def of_block(values: np.ndarray) -> np.ndarray:
-        rows = np.ascontiguousarray(values.reshape(-1, d))
-        complete = complete_rows(rows)
-        found = np.full((len(rows), *tail), np.nan if dtype.kind == "f" else -1, dtype)
+        cells = values.reshape(-1, d)
+        complete = complete_rows(cells)
+        found = np.full((len(cells), *tail), _no_data(dtype), dtype)
         if complete.any():
-            found[complete] = np.asarray(fn(rows[complete]))
+            # A dataset: scikit-learn would warn that its rows have no names.
+            found[complete] = np.asarray(fn(open_dataset(np.ma.getdata(cells)[complete])))
         return found.reshape(*values.shape[:-1], *tail)
 
     if hasattr(X.data, "__dask_graph__"):
         X = X.chunk({name: -1})
-    return xr.apply_ufunc(
+    found = xr.apply_ufunc(
         of_block,
         X,
         input_core_dims=[[name]],
@@ -62,3 +88,14 @@ def map_cells(X: Any, fn: Callable[[np.ndarray], Any], dtype: np.dtype[Any], wid
         output_dtypes=[dtype],
         dask_gufunc_kwargs={"output_sizes": {"value": width}} if width else {},
     )
+    found.attrs, found.name = mapping, name_of_cells(dtype)
+    if dtype.names is None:
+        return found
+    return xr.Dataset({field: found.copy(data=found.data[field]) for field in dtype.names})
+
+
+def _no_data(dtype: np.dtype[Any]) -> np.ndarray:
+    """Return the value of cells that lack one."""
+    fields = dtype.names or ()
+    values = tuple(_no_data(dtype[field]) for field in fields)
+    return np.array(values or (np.nan if dtype.kind == "f" else -1), dtype)

@@ -14,9 +14,12 @@ from daskcluster.data.grid import (
     Axes,
     Grid,
     GridShape,
+    blank_cells,
     check_axes,
     feature_axes,
     grid_in_memory,
+    grid_mapping,
+    names_along,
     refuse_nothing,
     row_axes,
 )
@@ -24,10 +27,12 @@ from daskcluster.data.grid_rows import (
     Decoding,
     GridRecipe,
     dimension_names,
+    open_group,
     selected_positions,
     stored_coordinates,
     template_of,
 )
+from daskcluster.data.masked import has_masks, is_masked, without_masks
 from daskcluster.data.missing import without_incomplete
 from daskcluster.data.nodes import metadata_digest, open_array, warn_of_missing_chunks
 from daskcluster.data.open import open_dataset, open_url
@@ -43,7 +48,7 @@ from daskcluster.estimators.opening import complete_of
 from daskcluster.events import Callback
 from daskcluster.extras import install_command
 from daskcluster.storage.location import Location, locate
-from daskcluster.storage.zarr_stores import location_of, open_store
+from daskcluster.storage.zarr_stores import location_of
 
 
 def open_grid(
@@ -70,9 +75,9 @@ def open_grid(
         combinations are features, the last axis fastest. Default: a dimension named band, channel, feature
         or variable (or their plural), else the last axis, if dimensions have no names.
     nodata : float, optional
-        A cell with this value in any feature has no data, nor has one with NaN. Of a stored or lazy grid
-        this takes one pass; pass ``numpy.nan`` if only NaN means no data there. Arrays in memory are always
-        searched for NaN.
+        A cell with this value in any feature has no data, nor has one with NaN or a masked value. Of a
+        stored grid this takes one pass; pass ``numpy.nan`` if only NaN means no data there. Arrays in
+        memory and lazy ones are always searched for NaN and masked values.
     select : mapping, optional
         A part of the grid: dimensions, or axes, and labels as ``xarray.DataArray.sel`` takes them, e.g.
         ``{"time": "2024-07", "y": slice(60, 50), "band": ["red", "nir"]}``; positions along dimensions
@@ -105,8 +110,9 @@ def open_grid(
     Notes
     -----
     Cost: arrays in memory are scanned once, and rows with data copied where others have none, or where
-    features are not last. A stored or lazy grid is read by the fit, block by block, and nothing is copied;
-    with `nodata` it is read once more, and the mask stays in memory: a byte for each cell.
+    features are not last. A stored or lazy grid is read by the fit, block by block, and nothing is copied.
+    It is read once more with `nodata`, and if it is lazy and can have NaN; the mask stays in memory then: a
+    byte for each cell.
 
     Examples
     --------
@@ -131,6 +137,7 @@ def open_grid(
                 given = (features, nodata, select, dequantize)
                 return _stored(place, array or "", *given, **passes)
             source = source[:]  # in the memory of this process already
+    mapping = grid_mapping(source) if hasattr(source, "dims") else {}
     if hasattr(source, "data_vars"):
         source = source.to_array("variable")
     if not hasattr(source, "shape"):
@@ -138,41 +145,59 @@ def open_grid(
             f"source is a {type(source).__name__}, which is no grid; give an array, an "
             "xarray.DataArray or the URL of a Zarr array."
         )
-    template = None
+    template = names = None
     if hasattr(source, "dims"):
         source = _selected(source, select)
         axes = feature_axes(source.shape, source.dims, features)
         check_axes(source.shape, axes)
-        template = source.isel({source.dims[axis]: 0 for axis in axes}, drop=True)
+        part = source.isel({source.dims[axis]: 0 for axis in axes}, drop=True)
+        template = blank_cells(part.shape, part.dims, part.coords, mapping)
+        names = names_along(*(source.coords.get(source.dims[axis]) for axis in axes))
         source, select = source.data, {}
     else:
         axes = feature_axes(tuple(source.shape), None, features)
         check_axes(tuple(source.shape), axes)
-    values: Any = source if hasattr(source, "__dask_graph__") else np.asarray(source)
+    lazy = hasattr(source, "__dask_graph__")
+    values: Any = source if lazy or is_masked(source) else np.asarray(source)
+    check_dtype(values.dtype, what="grid")
     if select:
         positions = selected_positions(values.shape, None, {}, select, axes)
         values = _part(values, positions, axes)
+    if lazy and nodata is None and _may_lack_values(values):
+        nodata = np.nan
     if dequantize is not None:
         decoding = Decoding.of(dequantize, values.dtype, nodata)
         nodata = None if nodata is None else np.nan
-        lazy = hasattr(values, "map_blocks")
         values = (
             values.map_blocks(decoding.apply, dtype=np.float32) if lazy else decoding.apply(values)
         )
-    if hasattr(values, "__dask_graph__"):
-        return _lazy(values, axes, template, nodata, **passes)
-    return grid_in_memory(values, axes, template, nodata)
+    if lazy:
+        grid = _lazy(values, axes, template, nodata, **passes)
+    else:
+        grid = grid_in_memory(values, axes, template, nodata)
+    return _naming(grid, names)
+
+
+def _may_lack_values(values: Any) -> bool:
+    """Return True for a dask array that has NaN or masked values, as far as its metadata tells."""
+    return values.dtype.kind not in "biu" or has_masks(values)
+
+
+def _naming(grid: Grid, names: tuple[str, ...] | None) -> Grid:
+    """Return a grid whose rows know the names of their features."""
+    rows: Any = grid.dataset
+    rows.feature_names = names
+    return grid
 
 
 def _variables(location: Location, names: Sequence[str]) -> Any:
     """Return variables of a Zarr group as a lazy xarray Dataset."""
     try:
-        import xarray
+        group = open_group(location)
     except ImportError as error:
         raise MissingExtraError(
             f"several arrays of a group need xarray; install it with: {install_command('xarray')}."
         ) from error
-    group = xarray.open_zarr(open_store(location), consolidated=False)
     missing = [name for name in names if name not in group]
     if missing:
         raise InvalidParameterError(
@@ -209,7 +234,9 @@ def _part(values: Any, positions: Sequence[tuple[int, ...]], features: Sequence[
 def _lazy(
     values: Any, features: Sequence[int], template: Any, nodata: float | None, **passes: Any
 ) -> Grid:
-    axes = row_axes(values.ndim, features)
+    from daskcluster.data.dask_array import with_known_chunks
+
+    values, axes = with_known_chunks(without_masks(values)), row_axes(values.ndim, features)
     shape = tuple(int(values.shape[axis]) for axis in axes)
     ordered = values.rechunk(dict.fromkeys(features, -1)).transpose(*axes, *features)
     rows = ordered.reshape(int(np.prod(shape)), -1)
@@ -252,7 +279,13 @@ def _stored(
     rows_shape = tuple(positions[axis][1] - positions[axis][0] for axis in cells)
     if decoding is not None and nodata is not None:
         nodata = np.nan
-    return _masked(dataset, rows_shape, template, nodata, **passes)
+    labels = None
+    if names and all(names[axis] in coordinates for axis in axes):
+        along = (
+            coordinates[names[axis]].isel({names[axis]: list(positions[axis])}) for axis in axes
+        )
+        labels = names_along(*along)
+    return _naming(_masked(dataset, rows_shape, template, nodata, **passes), labels)
 
 
 def _masked(

@@ -9,19 +9,22 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from daskcluster.chunkwise.feature_scaling import PARTIAL
+from daskcluster.data.anndata import is_anndata
 from daskcluster.data.checks import (
     has_list_column,
     is_bfloat16,
     is_frame,
-    is_masked,
     warn_of_ids_in_frame,
 )
+from daskcluster.data.columns import ColumnChoice, refuse_duplicates
+from daskcluster.data.features import align, names_differ
 from daskcluster.data.lance import is_lance
+from daskcluster.data.masked import is_masked
 from daskcluster.data.open import open_dataset
 from daskcluster.data.recipes import for_metric
 from daskcluster.data.sources import is_list_of_files, is_table
-from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.estimators.cells import is_xarray
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.cells import is_xarray, select_features
 from daskcluster.estimators.grids import open_grid
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.parameters.shared import METHODS
@@ -32,7 +35,7 @@ def _is_opened(X: Any) -> bool:
     """Return True for what scikit-learn's checks do not know, also in memory: tables, bfloat16, masks."""
     is_wide = isinstance(X, np.ndarray) and is_bfloat16(X.dtype)
     is_special = is_wide or is_masked(X)
-    return _is_out_of_core(X) or is_special or _is_table(X) or has_list_column(X)
+    return _is_out_of_core(X) or is_special or _is_table(X) or has_list_column(X) or is_anndata(X)
 
 
 def _is_out_of_core(X: Any) -> bool:
@@ -75,7 +78,33 @@ def fit_dataset(
     return for_metric(dataset, getattr(estimator, "metric", "euclidean"))
 
 
+def with_features_of(estimator: Any, X: Any) -> Any:
+    """Return a frame or the cells of xarray with the features of the fit, in its order, if they have names.
+
+    Raises
+    ------
+    InvalidDataError
+        Names of the fit are missing in a lazy frame or in cells; those of other frames are checked later.
+    """
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None:
+        return X
+    if is_xarray(X):
+        return select_features(X, names.tolist())
+    is_any_frame = hasattr(X, "columns") and hasattr(X, "dtypes") and not hasattr(X, "collect")
+    columns = list(X.columns) if is_any_frame else None
+    if columns is None or columns == names.tolist() or has_list_column(X):
+        return X
+    if set(names) <= set(columns):
+        return X[names.tolist()] if len(set(columns)) == len(columns) else X
+    if hasattr(X, "__dask_graph__"):
+        raise names_differ(names.tolist(), columns)
+    return X
+
+
 def _opened(estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool) -> Dataset:
+    if not reset:
+        X = with_features_of(estimator, X)
     if is_xarray(X):
         if sample_weight is not None:
             raise InvalidParameterError(
@@ -83,14 +112,15 @@ def _opened(estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool) -
             )
         # Cells without data are left out.
         dataset = open_grid(X, nodata=np.nan).dataset
-        _remember_features(estimator, None, dataset, reset)
-        return dataset
+        return _remember_features(estimator, None, dataset, reset)
     if _is_opened(X):
-        dataset = open_dataset(X, weights=sample_weight)
-        _remember_features(estimator, X, dataset, reset)
-        return dataset
-    if reset and is_frame(X):
-        warn_of_ids_in_frame(X)
+        names = () if reset else tuple(getattr(estimator, "feature_names_in_", ()))
+        dataset = open_dataset(X, weights=sample_weight, columns=ColumnChoice(expected=names))
+        return _remember_features(estimator, X, dataset, reset)
+    if is_frame(X):
+        refuse_duplicates(X.columns, ColumnChoice(), "the DataFrame")
+        if reset:
+            warn_of_ids_in_frame(X)
     rows = validate_data(
         estimator,
         X,
@@ -101,11 +131,10 @@ def _opened(estimator: BaseEstimator, X: Any, sample_weight: Any, reset: bool) -
         order=None,
         copy=False,
     )
-    dataset = open_dataset(rows, weights=sample_weight)
-    names = getattr(estimator, "feature_names_in_", None)
-    if names is not None:
-        dataset.feature_names = tuple(names)  # type: ignore[attr-defined]
-    return dataset
+    opened: Any = open_dataset(rows, weights=sample_weight)
+    known = getattr(estimator, "feature_names_in_", None)
+    opened.feature_names = None if known is None else tuple(known)
+    return opened
 
 
 def _remember_scaling(estimator: Any, dataset: Dataset, scalable: bool) -> None:
@@ -139,8 +168,9 @@ def _chooses(init: Any) -> bool:
     return init in METHODS if isinstance(init, str) else np.ndim(init) == 1
 
 
-def _remember_features(estimator: Any, X: Any, dataset: Dataset, reset: bool) -> None:
-    names = getattr(dataset, "feature_names", None) or getattr(X, "columns", None)
+def _remember_features(estimator: Any, X: Any, dataset: Dataset, reset: bool) -> Dataset:
+    """Set what an estimator knows of its features; without `reset`, return the rows with these."""
+    names: Any = getattr(dataset, "feature_names", None) or getattr(X, "columns", None)
     if names is not None and len(names) != dataset.n_features:  # a column of lists
         names = None
     if reset:
@@ -149,13 +179,11 @@ def _remember_features(estimator: Any, X: Any, dataset: Dataset, reset: bool) ->
             estimator.feature_names_in_ = np.asarray(list(names), dtype=object)
         elif hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
-        return
-    expected = estimator.n_features_in_
-    if dataset.n_features != expected:
-        raise InvalidDataError(
-            f"X has {dataset.n_features} features, but {type(estimator).__name__} is expecting "
-            f"{expected} features as input; give it rows with the columns it was fitted on."
-        )
+        return dataset
+    known = getattr(estimator, "feature_names_in_", None)
+    expected = None if known is None else known.tolist()
+    aligned: Dataset = align(dataset, estimator.n_features_in_, expected, type(estimator).__name__)
+    return aligned
 
 
 def check_enough_rows(dataset: Dataset, n_clusters: int) -> None:

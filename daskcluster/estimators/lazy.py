@@ -11,6 +11,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, prepare_rows
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.checks import frame_rows
+from daskcluster.data.masked import without_mask
 from daskcluster.data.memory import is_sparse, scipy_rows
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.typing import Dataset, Recipe
@@ -30,7 +31,7 @@ def lazy_block(
         rows = scipy_rows(rows, what="a block of the dask array")
     if len(rows) == 0:
         return np.empty(shape, dtype)
-    rows = rows if isinstance(rows, SparseRows) else np.asarray(rows)
+    rows = rows if isinstance(rows, SparseRows) else without_mask(rows)
     return fn(Chunk(rows, normalize=normalize), prepare_rows(params))
 
 
@@ -81,7 +82,12 @@ def scaled_blocks(X: Any, scaling: FeatureScaling) -> Any:
     from daskcluster.data.dask_array import rows_of
 
     rows = rows_of(X)
-    return rows.map_blocks(scaling.apply, dtype=scaling.dtype_of(rows.dtype), meta=np.empty((0, 0)))
+    dtype = scaling.dtype_of(rows.dtype)
+    return rows.map_blocks(_scaled_block, scaling, dtype=dtype, meta=np.empty((0, 0)))
+
+
+def _scaled_block(block: Any, scaling: FeatureScaling) -> Any:
+    return scaling.apply(without_mask(block) if isinstance(block, np.ndarray) else block)
 
 
 def map_frame(

@@ -87,10 +87,11 @@ def open_dataset(
     nulls : {"error", "drop"}, default "error"
         Rows of a table that lack a value: an error that names the first one, or they are left out.
     missing : {"error", "drop", "mean", "partial"}, default "error"
-        Rows with NaN: an error of the fit that names the first one; or they are left out, and the others
-        numbered anew (labels saved to Zarr are -1 for them, files of labels name the others); or NaN is
-        replaced by the mean of the feature over all rows that have it, also in rows that the model
-        labels; or distances are taken over the features that a row has (`daskcluster.KMeans` alone).
+        Rows with NaN or masked values: an error of the fit that names the first one; or they are left out,
+        and the others numbered anew (labels saved to Zarr are -1 for them, files of labels name the
+        others); or NaN is replaced by the mean of the feature over all rows that have it, also in rows that
+        the model labels; or distances are taken over the features that a row has (`daskcluster.KMeans`
+        alone).
     scale : {"standard", "minmax"}, optional
         Scale the features: ``"standard"`` subtracts the mean and divides by the standard deviation,
         ``"minmax"`` maps the range to [0, 1]. The scale is computed in one pass now and applied to every

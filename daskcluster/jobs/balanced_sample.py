@@ -28,7 +28,7 @@ from daskcluster.errors import DatasetNotFoundError, InvalidParameterError
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import JOBS, check_features
+from daskcluster.jobs.kinds import JOBS, with_features_of
 from daskcluster.methods.kmeans.projection import fit_footprint, pass_flop
 from daskcluster.models.balance import Balance
 from daskcluster.models.kmeans import KMeansModel
@@ -221,8 +221,7 @@ def draw(
     callbacks: Sequence[Callback],
 ) -> BalancedSample:
     """Draw the sample in two passes; if `how` is a score, `dataset` has it as weights."""
-    check_features(model, dataset)
-    scaled = scaled_like(dataset, model.scaling)
+    scaled = scaled_like(with_features_of(model, dataset), model.scaling)
     labels = JOBS[model.kind].row_labels(model, scaled)
     rows = scaled.normalized() if labels.normalize else scaled
     ranking = _ranking(model, labels, how, seed)

@@ -10,8 +10,9 @@ import numpy as np
 
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.labelled import ComputedLabels
+from daskcluster.data.features import align
 from daskcluster.engine.engine import Engine
-from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.labels import save_rows
 from daskcluster.estimators.opening import scaled_like
@@ -120,18 +121,15 @@ def check_posteriors(model: Model) -> None:
         )
 
 
-def check_features(model: Model, dataset: Dataset) -> None:
-    """Raise if the number of features differs from the model's.
+def with_features_of(model: Model, dataset: Dataset) -> Dataset:
+    """Return rows with the features of a model, by name where both have names; see `align`.
 
     Raises
     ------
     InvalidDataError
     """
-    if dataset.n_features != model.n_features:
-        raise InvalidDataError(
-            f"X has {dataset.n_features} features, but the model is expecting {model.n_features} "
-            "features as input; give it rows with the columns it was fitted on."
-        )
+    aligned: Dataset = align(dataset, model.n_features, model.feature_names, "the model")
+    return aligned
 
 
 def write_labels(
@@ -192,8 +190,7 @@ def evaluate(
     model: Model, dataset: Dataset, *, engine: Any = None, callbacks: Sequence[Callback] = ()
 ) -> ScoreStatistics:
     """Return size, weight and cost of every cluster on `dataset`. One pass."""
-    check_features(model, dataset)
-    dataset = scaled_like(dataset, model.scaling)
+    dataset = scaled_like(with_features_of(model, dataset), model.scaling)
     return JOBS[model.kind].evaluate(model, dataset, engine, callbacks)
 
 
@@ -222,8 +219,7 @@ def examine(
     part of the sample, and example rows of all clusters if these take at most 64 MiB; else those of the
     `shown` clusters are read once more.
     """
-    check_features(model, dataset)
-    dataset = scaled_like(dataset, model.scaling)
+    dataset = scaled_like(with_features_of(model, dataset), model.scaling)
     jobs = EXAMPLES.get(model.kind)
     if jobs is None:
         found = JOBS[model.kind].evaluate(model, dataset, engine, callbacks)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from daskcluster.data.columns import column_choice
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.engine import Engine
@@ -23,6 +25,7 @@ def open_rows(
     missing: str = "error",
     scale: str | None = None,
     grid: Mapping[str, Any] | None = None,
+    expected: Sequence[str] | None = None,
     **opening: Any,
 ) -> tuple[Dataset, Engine]:
     """Return the rows of a job, and the engine that reads them.
@@ -38,9 +41,14 @@ def open_rows(
     grid : mapping, optional
         ``features``, ``nodata``, ``select`` and ``dequantize`` of `daskcluster.open_grid`, if the source is
         a grid.
+    expected : sequence of str, optional
+        Names of the features of a model, which are read from a table unless others were chosen.
     **opening
         Further arguments of `open_dataset`.
     """
+    if expected and not grid:
+        chosen_columns = column_choice(opening.get("columns"))
+        opening["columns"] = replace(chosen_columns, expected=tuple(expected))
     passes: dict[str, Any] = {"callbacks": run.callbacks}
     dataset = open_source(source, grid=grid, engine=engine, **passes, **opening)
     refuse_replacing(dataset, **run.outputs)

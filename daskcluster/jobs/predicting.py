@@ -7,7 +7,7 @@ from typing import Any
 
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import POSTERIORS, check_features, check_posteriors, write_labels
+from daskcluster.jobs.kinds import POSTERIORS, check_posteriors, with_features_of, write_labels
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
 from daskcluster.models.persist import load_document
@@ -71,6 +71,7 @@ def predict(
     -----
     Cost: one pass; one more for `posteriors`.
     """
+    asked = dict(locals())
     inputs: dict[str, Any] = {"source": source, "model": model}
     outputs = {"output": output}
     outputs |= {} if posteriors is None else {"posteriors": posteriors}
@@ -78,7 +79,7 @@ def predict(
         "predict",
         name,
         output=output,
-        arguments={**inputs, **outputs, "array": array} | ({} if level == 1 else {"level": level}),
+        arguments=asked,
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,
@@ -101,9 +102,9 @@ def predict(
             columns=columns,
             missing=missing,
             grid=grid,
+            expected=fitted.feature_names,
         )
-        check_features(fitted, dataset)
-        dataset = scaled_like(dataset, fitted.scaling)
+        dataset = scaled_like(with_features_of(fitted, dataset), fitted.scaling)
         run.begin_output()
         options: dict[str, Any] = {
             "overwrite": overwrite,

@@ -84,17 +84,17 @@ def sample(
     >>> record.size, record.passes, record.after[0]["largest"]
     (200, 2, 10)
     """
+    asked = dict(locals())
     check_value("sample", shared.SAMPLE_SIZE, size)
     check_rows(rows)
     score = score_of(how)
     inputs = {"source": source, "model": model, "scores": score}
     outputs = {"output": output} | ({} if rows is None else {"rows": rows})
-    drawing = {"size": size, "how": how, "random_state": random_state, "weighted": weighted}
     run = Run(
         "sample",
         name,
         output=output,
-        arguments={**inputs, **outputs, **drawing, "array": array},
+        arguments=asked,
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,
@@ -117,6 +117,7 @@ def sample(
                 columns=columns,
                 missing=missing,
                 grid=grid,
+                expected=fitted.feature_names,
             )
         check_rows(rows, dataset)
         seed = as_seed(random_state)

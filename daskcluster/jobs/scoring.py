@@ -7,7 +7,7 @@ from typing import Any
 
 from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import JOBS, check_features
+from daskcluster.jobs.kinds import JOBS, with_features_of
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
 from daskcluster.metrics.several import measure
@@ -61,8 +61,9 @@ def score(
     -----
     Cost: one pass, and the passes of the measures, which are shared between them.
     """
+    asked = dict(locals())
     wanted = check_measures(metrics)
-    run = Run("score", name, arguments={}, engine=engine, callbacks=callbacks)
+    run = Run("score", name, arguments=asked, engine=engine, callbacks=callbacks)
     with run:
         run.hold()
         fitted = load_document(model, storage_options)
@@ -77,9 +78,9 @@ def score(
             columns=columns,
             missing=missing,
             grid=grid,
+            expected=fitted.feature_names,
         )
-        check_features(fitted, dataset)
-        dataset = scaled_like(dataset, fitted.scaling)
+        dataset = scaled_like(with_features_of(fitted, dataset), fitted.scaling)
         inertia, value = JOBS[fitted.kind].score(fitted, dataset, chosen, run.callbacks)
         found = None
         if wanted:

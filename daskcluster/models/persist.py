@@ -34,6 +34,7 @@ class Model(Protocol):
     centres : ndarray of shape (k, d)
     weights : ndarray of shape (k,)
         Total row weight of each cluster.
+    feature_names : tuple of str, or None
     """
 
     kind: ClassVar[str]
@@ -42,6 +43,8 @@ class Model(Protocol):
 
     @property
     def estimator(self) -> str: ...
+    @property
+    def feature_names(self) -> tuple[str, ...] | None: ...
     @property
     def centres(self) -> np.ndarray: ...
     @property

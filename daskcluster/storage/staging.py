@@ -297,8 +297,11 @@ def refuse_sources(
 FILE_ENDINGS = (
     ".arrow", ".csv", ".feather", ".gz", ".h5", ".hdf5", ".joblib", ".json", ".npy", ".npz", ".onnx",
     ".parquet", ".pickle", ".pkl", ".pq", ".tsv", ".txt", ".xlsx",
+    ".tif", ".tiff", ".gtiff", ".geotiff", ".cog", ".nc", ".nc3", ".nc4", ".netcdf", ".cdf", ".hdf", ".he5",
+    ".img", ".vrt", ".jp2", ".j2k", ".grib", ".grib2", ".grb", ".grb2", ".asc", ".bil", ".bip", ".bsq",
+    ".png", ".jpg", ".jpeg", ".gpkg", ".geojson", ".shp",
 )  # fmt: skip
-"""Endings that promise a file, of any format."""
+"""Endings that promise a file, of any format; in the second part those of maps."""
 
 
 def refuse_file_ending(target: Location) -> None:

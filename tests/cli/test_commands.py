@@ -164,7 +164,7 @@ FAILURES: list[tuple[tuple[str, ...], str]] = [
     (("score", "absent", "rows.npy"), "no model can be read at"),
     (("info", "absent"), "absent"),
     (("convert", "absent.csv", "out.zarr"), "absent.csv"),
-    (("convert", "rows.npy", "rows.npy", "--overwrite"), "both"),
+    (("convert", "rows.npy", "rows.npy", "--overwrite"), "would replace the source"),
     (("report", "absent", "--output", "page.html"), "no model can be read at"),
     (("report", "absent", "--output", "no/such/page.html"), "does not exist"),
     (("report", "absent", "--output", "rows.npy"), "should end in one of .html, .png, .md, .json"),

@@ -96,7 +96,8 @@ def test_a_dry_run_says_what_it_takes_and_does_nothing(
         (("rows.npy", "o.zarr", "--with-index", "o.zarr"), 1, "should be separate"),
         (("rows.npy", "o.zarr", "--chunk-rows", "3", "--shard-rows", "4"), 1, "a multiple"),
         (("absent", "o.zarr"), 1, "absent"),
-        (("rows.npy", "rows.npy", "--overwrite"), 1, "written as Zarr, a folder"),
+        (("rows.npy", "other.npy", "--overwrite"), 1, "written as Zarr, a folder"),
+        (("rows.npy", "rows.npy", "--overwrite"), 1, "would replace the source"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
 )

@@ -17,7 +17,8 @@ class AnnData:
     def __init__(self, X, obsm=None, layers=None, *, backed=False):
         self.X, self.obsm, self.layers = X, obsm or {}, layers or {}
         self.obs, self.uns = pd.DataFrame(index=range(50)), {}
-        self.n_obs, self.isbacked = 50, backed
+        self.n_obs, self.isbacked, self.is_view = 50, backed, backed
+        self.var_names = [f"g{at}" for at in range(0 if X is None else X.shape[1])]
 
 
 AnnData.__module__ = "anndata"
@@ -57,7 +58,59 @@ def test_what_is_not_there():
         dc.open_dataset(adata)
     with pytest.raises(FileNotFoundError, match="array='X_umap' should be 'X' or an array of obsm"):
         dc.open_dataset(adata, array="X_umap")
-    with pytest.raises(ValueError, match="backed by a file"):
+    with pytest.raises(ValueError, match="view of a file"):
         dc.open_dataset(AnnData(rows(), backed=True))
     with pytest.raises(ValueError, match=r"labels of shape \(3,\) should be of shape \(50,\)"):
         dc.annotate(adata, [0, 1, 2])
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csr_array])
+def test_estimators_take_them_as_they_are(kind, tmp_path):
+    ad = pytest.importorskip("anndata", reason="the anndata extra is not installed")
+    X = rows()
+    X[25:, :3] += 5
+    adata = ad.AnnData(kind(X), obsm={"X_pca": X[:, :2]}, layers={"counts": kind(X)})
+    adata.var_names = list("abcdef")
+    model = dc.KMeans(2, random_state=0).fit(adata)
+    labels = model.labels_
+    assert type(labels) is np.ndarray
+    assert np.array_equal(labels, np.repeat([labels[0], labels[-1]], 25))
+    assert model.feature_names_in_.tolist() == list("abcdef")
+    part, turned = adata[10:40], adata[:, list("fedcba")]
+    assert np.array_equal(model.predict(part), labels[10:40])
+    assert np.array_equal(model.predict(turned), labels)
+    assert np.isclose(model.score(turned), -model.inertia_)
+    assert np.array_equal(dc.MiniBatchKMeans(2, random_state=0).fit_predict(part).shape, (30,))
+    with pytest.raises(ValueError, match="now missing:\n- d"):
+        model.predict(adata[:, :3])
+    # The same names for objects and files, and the same features by their names.
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    adata.write_zarr(tmp_path / "cells.zarr")
+    turned.copy().write_h5ad(tmp_path / "turned.h5ad")
+    turned.copy().write_zarr(tmp_path / "turned.zarr")
+    for name in ("cells.h5ad", "cells.zarr", "turned.h5ad", "turned.zarr"):
+        stored = dc.open_dataset(str(tmp_path / name), array="X")
+        assert sorted(stored.feature_names) == list("abcdef")
+        assert np.array_equal(model.predict(stored), labels), name
+    for given in (adata, str(tmp_path / "cells.h5ad"), str(tmp_path / "cells.zarr")):
+        for array in ("X_pca", "obsm/X_pca"):
+            assert np.array_equal(dc.open_dataset(given, array=array).to_numpy(), X[:, :2])
+        for array in ("counts", "layers/counts"):
+            assert np.array_equal(dc.open_dataset(given, array=array).to_numpy(), X)
+    both = [str(tmp_path / "cells.h5ad"), str(tmp_path / "turned.h5ad")]
+    with pytest.raises(ValueError, match="has other features"):
+        dc.open_dataset(both)
+
+
+def test_a_backed_one_is_read_from_its_file(tmp_path):
+    ad = pytest.importorskip("anndata", reason="the anndata extra is not installed")
+    X = rows()
+    ad.AnnData(X, obsm={"X_pca": X[:, :2]}).write_h5ad(tmp_path / "cells.h5ad")
+    backed = ad.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    assert np.array_equal(dc.open_dataset(backed).to_numpy(), X)
+    assert np.array_equal(dc.open_dataset(backed, array="X_pca").to_numpy(), X[:, :2])
+    model = dc.KMeans(2, random_state=0).fit(backed)
+    assert np.array_equal(model.labels_, model.predict(X))
+    with pytest.raises(ValueError, match="view of a file"):
+        model.predict(backed[:10])
+    backed.file.close()

@@ -133,6 +133,18 @@ def test_missing_values_become_nan(tmp_path: Any) -> None:
     assert np.array_equal(rows, [[1, np.nan], [2, np.nan], [3, np.nan]], equal_nan=True)
 
 
+@pytest.mark.parametrize("mark", [",", " "])
+def test_booleans_become_zero_and_one(mark: str, tmp_path: Any) -> None:
+    content = "a,b\n1,True\n2,FALSE\n3.5,true\n4,?\n".replace(",", mark)
+    (tmp_path / "x.txt").write_text(content)
+    convert(tmp_path / "x.txt", tmp_path / "o.zarr")
+    rows = open_dataset(tmp_path / "o.zarr").to_numpy()
+    assert np.array_equal(rows, [[1, 1], [2, 0], [3.5, 1], [4, np.nan]], equal_nan=True)
+    (tmp_path / "x.txt").write_text("True,False\nFalse,False\n".replace(",", mark))
+    convert(tmp_path / "x.txt", tmp_path / "o.zarr", overwrite=True)
+    assert open_dataset(tmp_path / "o.zarr").to_numpy().tolist() == [[1, 0], [0, 0]]
+
+
 @pytest.mark.parametrize(
     ("content", "match"),
     [
@@ -222,7 +234,7 @@ def test_existing_output(rows: np.ndarray, tmp_path: Any) -> None:
         convert(rows, tmp_path / "o.zarr")
     convert(rows[:10], tmp_path / "o.zarr", overwrite=True)
     assert open_dataset(tmp_path / "o.zarr").n_rows == 10
-    with pytest.raises(InvalidParameterError, match=r"source and output are both"):
+    with pytest.raises(InvalidParameterError, match=r"would replace the source"):
         convert(str(tmp_path / "o.zarr"), tmp_path / "o.zarr", overwrite=True)
 
 

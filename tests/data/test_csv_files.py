@@ -12,6 +12,7 @@ import pytest
 
 import daskcluster as dc
 from daskcluster.data import csv_files
+from daskcluster.data.convert import convert
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -111,3 +112,94 @@ def test_a_bucket(s3: dict[str, Any], tmp_path: Path) -> None:
     s3fs.S3FileSystem(**s3).put(str(tmp_path), "rows/texts", recursive=True)
     stored = dc.open_dataset("s3://rows/texts/*.csv", columns=["x", "y", "z"], storage_options=s3)
     assert np.array_equal(stored.to_numpy(), ROWS)
+
+
+BOOLEANS = "n,up,left,w\n" + "".join(
+    f"{i},{('True', 'false', 'TRUE', 'False')[i % 4]},{('true', 'FALSE')[i % 2]},{i + 1}\n"
+    for i in range(900)
+)
+EXPECTED = np.array([[i, 1 - i % 2, 1 - i % 2] for i in range(900)], float)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz"])
+def test_booleans_are_zero_and_one(ending: str, tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    content = BOOLEANS.replace(",", "\t") if ending == "tsv" else BOOLEANS
+    raw = gzip.compress(content.encode()) if ending == "csv.gz" else content.encode()
+    (tmp_path / f"x.{ending}").write_bytes(raw)
+    rows: Any = dc.open_dataset(tmp_path / f"x.{ending}", drop="w")
+    assert np.array_equal(rows.to_numpy(), EXPECTED)
+    assert np.array_equal(pickle.loads(pickle.dumps(rows)).to_numpy(), EXPECTED)
+    weighted: Any = dc.open_dataset(tmp_path / f"x.{ending}", columns="n", weights="up")
+    assert np.array_equal(np.asarray(weighted.weights), EXPECTED[:, 1])
+    columns = {"n": EXPECTED[:, 0], "up": EXPECTED[:, 1] > 0, "left": EXPECTED[:, 2] > 0}
+    pq.write_table(pytest.importorskip("pyarrow").table(columns), tmp_path / "x.parquet")
+    stored: Any = dc.open_dataset(tmp_path / "x.parquet")
+    assert np.array_equal(stored.to_numpy(), EXPECTED)
+    model = dc.KMeans(2, init=EXPECTED[:2]).fit(rows)
+    assert np.array_equal(
+        model.cluster_centers_, dc.KMeans(2, init=EXPECTED[:2]).fit(EXPECTED).cluster_centers_
+    )
+
+
+def test_booleans_that_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1,True\n2,\n3,False\n")
+    with pytest.raises(InvalidDataError, match=r"Column 'b' is null in row 1 of .*x.csv"):
+        dc.open_dataset(tmp_path / "x.csv").to_numpy()  # type: ignore[attr-defined]
+    left: Any = dc.open_dataset(tmp_path / "x.csv", nulls="drop")
+    assert left.to_numpy().tolist() == [[1, 1], [3, 0]]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("True,False\nFalse,True\n", [[1, 0], [0, 1]]),
+        ("TRUE;false\n", [[1, 0]]),
+        ('"True","False"\nTrue,\n', "Column 'f1' is null in row 1"),
+        ("True,2\nFalse,3\n", [[1, 2], [0, 3]]),
+        ("true,pred\n1,0\n", [[1, 0]]),
+        ("true,pred\nTrue,False\n", [[1, 0]]),
+        ("true,false\n0.5,2\n", [[0.5, 2]]),
+        ("d1,True\nd2,False\n", "no real numbers: 'f0'"),
+    ],
+)
+def test_a_first_line_of_booleans_holds_values(content: str, expected: Any, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(content)
+    if isinstance(expected, str):
+        with pytest.raises(InvalidDataError, match=expected):
+            dc.open_dataset(tmp_path / "x.csv").to_numpy()  # type: ignore[attr-defined]
+        return
+    rows: Any = dc.open_dataset(tmp_path / "x.csv")
+    assert rows.to_numpy().tolist() == expected
+    convert(tmp_path / "x.csv", tmp_path / "x.zarr")
+    stored: Any = dc.open_dataset(tmp_path / "x.zarr")
+    assert stored.to_numpy().tolist() == expected
+
+
+def test_booleans_and_numbers_in_one_column(tmp_path: Path) -> None:
+    many = "a,b\n" + "1.0000000000,True\n" * 60_000  # more than the lines that tell the types
+    (tmp_path / "bits.csv").write_text(many + "2,1\n3,0\n")
+    rows: Any = dc.open_dataset(tmp_path / "bits.csv")
+    assert rows.to_numpy()[-3:].tolist() == [[1, 1], [2, 1], [3, 0]]
+    (tmp_path / "part.csv").write_text(many + "2,0.5\n")
+    rows = dc.open_dataset(tmp_path / "part.csv")
+    with pytest.raises(
+        InvalidDataError, match=r"Column 'b' of .*part.csv' cannot be read as booleans, .* '0.5'"
+    ):
+        rows.to_numpy()
+    (tmp_path / "late.csv").write_text(many.replace("True", "7000") + "2,True\n")
+    rows = dc.open_dataset(tmp_path / "late.csv")
+    with pytest.raises(
+        InvalidDataError, match=r"Column 'b' of .*late.csv' cannot be read as numbers, .* 'True'"
+    ):
+        rows.to_numpy()
+    convert(tmp_path / "late.csv", tmp_path / "late.zarr")
+    stored: Any = dc.open_dataset(tmp_path / "late.zarr")
+    assert stored.to_numpy()[-2:].tolist() == [[1, 7000], [2, 1]]
+
+
+def test_booleans_of_several_files(tmp_path: Path) -> None:
+    (tmp_path / "0.csv").write_text("a,b\n1,True\n2,False\n")
+    (tmp_path / "1.csv").write_text("a,b\n3,0\n4,1\n")
+    rows: Any = dc.open_dataset(tmp_path)
+    assert rows.to_numpy().tolist() == [[1, 1], [2, 0], [3, 0], [4, 1]]

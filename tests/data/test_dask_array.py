@@ -17,6 +17,7 @@ from daskcluster.data.dask_array import rows_of
 from daskcluster.data.open import open_dataset
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.metrics import adjusted_rand_index
 
 
 def test_every_block_is_computed_once_per_pass(rows: np.ndarray) -> None:
@@ -203,3 +204,94 @@ def test_rows_that_were_persisted_on_a_cluster(kind: str, rows: np.ndarray) -> N
     assert np.array_equal(
         model.cluster_centers_, dc.KMeans(3, init=rows[:3]).fit(rows).cluster_centers_
     )
+
+
+def unknown(rows: np.ndarray, empty: bool = True) -> tuple[Any, np.ndarray]:
+    """Return rows of a dask array whose chunk lengths are not known, one of them 0, and the same rows."""
+    values = rows[:3000].copy()
+    values[1000:2000, 0] = -1 if empty else 2
+    array = da.from_array(values, chunks=(1000, 4))
+    return array[array[:, 0] > 1], values[values[:, 0] > 1]
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        dc.KMeans(3, random_state=0),
+        dc.KMeans(3, metric="cosine", random_state=0),
+        dc.MiniBatchKMeans(3, random_state=0),
+        dc.NestedMiniBatchKMeans(3, random_state=0),
+        dc.HierarchicalKMeans(3, random_state=0),
+        dc.VarianceReducedKMeans(3, random_state=0),
+        dc.BackwardEulerKMeans(3, random_state=0),
+        dc.CoresetKMeans(3, random_state=0),
+        dc.StreamingKMeans(3, random_state=0),
+        dc.KernelKMeans(3, random_state=0),
+        dc.MiniBatchKernelKMeans(3, random_state=0),
+        dc.VariationalGaussianMixture(3, random_state=0),
+    ],
+    ids=lambda each: f"{type(each).__name__} {getattr(each, 'metric', '')}",
+)
+def test_lengths_that_are_not_known(estimator: Any, rows: np.ndarray) -> None:
+    array, values = unknown(rows)
+    known = array.copy()
+    known.compute_chunk_sizes()
+    expected = clone(estimator).fit(known)
+    model = clone(estimator).fit(array)
+    assert np.isnan(array.shape[0]), "the caller's array is left as it was"
+    assert model.n_rows_ == len(values)
+    labels = np.asarray(model.labels_)
+    assert np.array_equal(labels, np.asarray(expected.labels_))
+    assert np.array_equal(np.asarray(clone(estimator).fit_predict(array)), labels)
+    for method in ("predict", "transform", "score_samples"):
+        if hasattr(model, method):
+            found = getattr(model, method)(array)
+            assert np.isnan(found.shape[0]), "results stay lazy"
+            assert np.array_equal(found.compute(), np.asarray(getattr(model, method)(values)))
+    assert model.score(array) == pytest.approx(model.score(values))
+
+
+def test_weights_and_labels_of_lengths_that_are_not_known(rows: np.ndarray) -> None:
+    array, values = unknown(rows)
+    weights = array[:, 1] ** 2
+    model = dc.KMeans(3, init=values[:3]).fit(array, sample_weight=weights)
+    expected = dc.KMeans(3, init=values[:3]).fit(values, sample_weight=values[:, 1] ** 2)
+    assert np.allclose(model.cluster_centers_, expected.cluster_centers_)
+    sizes = tuple(int((rows[at : at + 1000, 0] > 1).sum()) for at in (0, 2000))
+    assert model.labels_.chunks == ((sizes[0], 0, sizes[1]),)
+    batch = dc.MiniBatchKMeans(3, init=values[:3]).partial_fit(array)
+    alone = dc.MiniBatchKMeans(3, init=values[:3]).partial_fit(values)
+    assert np.array_equal(batch.cluster_centers_, alone.cluster_centers_)
+    assert adjusted_rand_index(model.predict(array), expected.labels_) == 1.0
+    assert adjusted_rand_index(model.labels_, expected.labels_) == 1.0
+
+
+def test_lengths_of_any_axis_that_are_not_known(rows: np.ndarray) -> None:
+    chosen = np.array([True, False, True, True, False, False, True])
+    array = da.from_array(rows, chunks=(2000, 3))[:, da.from_array(chosen, chunks=3)]
+    assert np.array_equal(open_dataset(array).to_numpy(), rows[:, chosen])
+    cube = rows[:4200].reshape(600, 7, 7)
+    some = da.from_array(cube, chunks=(200, 3, 4))
+    some = some[some[:, 0, 0] > 1]
+    expected = cube[cube[:, 0, 0] > 1]
+    assert np.array_equal(open_dataset(some, flatten=True).to_numpy(), expected.reshape(-1, 7))
+    grid = dc.open_grid(some)
+    assert grid.shape == expected.shape[:2]
+    assert np.array_equal(grid.dataset.to_numpy(), expected.reshape(-1, 7))  # type: ignore[attr-defined]
+
+
+def test_sparse_blocks_of_lengths_that_are_not_known() -> None:
+    dense, array = sparse_blocks("csr_array")
+    some = array.map_blocks(lambda block: block, chunks=((np.nan,) * 4, (11,)), meta=array._meta)
+    model = dc.KMeans(3, init=dense[:3]).fit(some)
+    assert model.labels_.chunks == ((300, 0, 450, 150),)
+    assert np.array_equal(model.labels_.compute(), model.predict(dense))
+
+
+def test_a_frame_as_an_array(rows: np.ndarray) -> None:
+    dd = pytest.importorskip("dask.dataframe")
+    pd = pytest.importorskip("pandas")
+    frame = dd.from_pandas(pd.DataFrame(rows, columns=list("abcdefg")), npartitions=3)
+    frame = frame[frame["a"] > 1]
+    model = dc.KMeans(3, random_state=0).fit(frame.to_dask_array())
+    assert np.array_equal(np.asarray(model.labels_), model.predict(rows[rows[:, 0] > 1]))

@@ -328,3 +328,116 @@ def test_the_dimension_of_the_features_is_known_by_its_name() -> None:
     with pytest.warns(UserWarning, match=r"shape \(3, 5, 40\) .* pass features=0"):
         assert dc.open_grid(bands).dataset.n_features == 40
     assert dc.open_grid(bands, features=0).dataset.n_features == 3
+
+
+PACKING = {
+    "_FillValue": -9999,
+    "missing_value": -9999,
+    "scale_factor": 0.1,
+    "add_offset": 2.0,
+    "units": "1",
+    "long_name": "reflectance",
+    "standard_name": "surface_albedo",
+    "valid_range": [0, 1],
+}
+"""What describes the values of a source, and none of its labels."""
+
+
+def scene(where):
+    """Return a named raster (band, y, x) with a gap, attributes and a coordinate reference system."""
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    values = np.moveaxis(raster(), -1, 0).copy()
+    values[0, 3:5, 2] = np.nan
+    found = xr.DataArray(
+        values,
+        dims=("band", "y", "x"),
+        name="refl",
+        coords={
+            "y": ("y", np.arange(12) * 10.0, {"units": "m"}),
+            "x": np.arange(9.0),
+            "spatial_ref": ((), 0, {"crs_wkt": "EPSG:32632"}),
+        },
+    )
+    found.attrs, found.encoding = (PACKING, {}) if where == "attrs" else ({}, PACKING)
+    getattr(found, where)["grid_mapping"] = "spatial_ref"
+    return found
+
+
+@pytest.mark.parametrize("where", ["attrs", "encoding"])
+@pytest.mark.parametrize("kind", ["memory", "lazy", "variables"])
+def test_a_map_of_labels_is_no_map_of_its_source(tmp_path, kind, where):
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    source = scene(where)
+    if kind == "variables":
+        source = xr.Dataset({f"b{i}": source[i] for i in range(3)}, attrs=PACKING)
+    source = source.chunk({"y": 5}) if kind == "lazy" else source
+    grid = dc.open_grid(source)
+    assert grid.dataset.n_rows == 106
+    model = dc.KMeans(2, random_state=0).fit(grid.dataset)
+    image = grid.unflatten(model.labels_)
+    assert (image.name, image.dtype, image.encoding) == ("label", np.int32, {})
+    assert image.attrs == {"grid_mapping": "spatial_ref"}
+    assert (image.values == -1).sum() == 2
+    far = grid.unflatten(model.transform(grid.dataset), fill=np.nan)
+    assert (far.name, far.attrs, far.dims) == (
+        None,
+        {"grid_mapping": "spatial_ref"},
+        ("y", "x", "value"),
+    )
+    model.predict(grid.dataset, output=str(tmp_path / "l"), return_distance=True)
+    grid.save(model.labels_, str(tmp_path / "s"))
+    for url in (tmp_path / "l", tmp_path / "s"):
+        opened = xr.open_zarr(url, consolidated=False)
+        labels = opened["label"]
+        assert labels.dtype == np.int32
+        assert labels.equals(image)
+        assert labels.attrs == {"grid_mapping": "spatial_ref", "nodata": -1}
+        assert not {*PACKING} & {*labels.encoding}
+        assert labels.spatial_ref.attrs["crs_wkt"] == "EPSG:32632"
+        assert labels.y.attrs == {"units": "m"}
+    distance = xr.open_zarr(tmp_path / "l", consolidated=False)["distance"]
+    assert distance.attrs == {"grid_mapping": "spatial_ref"}
+    assert np.array_equal(np.isnan(distance.values), image.values == -1)
+    assert np.allclose(
+        distance.values[image.values >= 0], model.transform(grid.dataset).min(axis=1), rtol=1e-5
+    )
+
+
+def test_the_reference_system_of_a_stored_grid_is_a_coordinate(tmp_path):
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    source = scene("attrs").rename(spatial_ref="crs")
+    source.attrs = {"grid_mapping": "crs", "units": "1"}
+    stored = source.to_dataset(name="refl").reset_coords("crs")
+    stored = stored.assign(other=stored["refl"][0].drop_vars("band", errors="ignore"))
+    stored.to_zarr(tmp_path / "r", zarr_format=3, consolidated=False)
+    for given in ({"array": "refl", "nodata": np.nan}, {"array": ["other"]}):
+        grid = dc.open_grid(str(tmp_path / "r"), **given)
+        assert grid.dataset.n_rows == 106
+        grid.save(np.zeros(106, np.int32), str(tmp_path / "l"), overwrite=True)
+        found = xr.open_zarr(tmp_path / "l", consolidated=False)["label"]
+        assert found.attrs == {"grid_mapping": "crs", "nodata": -1}
+        assert found.crs.attrs["crs_wkt"] == "EPSG:32632"
+
+
+@pytest.mark.parametrize(
+    "name", ["lc.tif", "lc.TIFF", "lc.nc", "lc.nc4", "a.b.geotiff", "lc.vrt", "lc.img", "lc.jp2"]
+)
+def test_a_map_is_written_as_zarr(tmp_path, name):
+    values = raster()
+    grid = dc.open_grid(values)
+    model = dc.KMeans(2, random_state=0).fit(values.reshape(-1, 3))
+    stored = str(tmp_path / "r.zarr")
+    zarr.create_array(stored, data=values, chunks=(6, 9, 3))
+    url = str(tmp_path / name)
+    of_store = dc.KMeans(2, random_state=0).fit(dc.open_grid(stored).dataset)
+    stem = name.rpartition(".")[0]
+    for write in (
+        lambda: grid.save(model.labels_, url),
+        lambda: model.predict(grid.dataset, output=url),
+        lambda: model.predict(values.reshape(-1, 3), output=url),
+        lambda: of_store.labels_.save(url),
+        lambda: dc.jobs.fit(stored, n_clusters=2, model=str(tmp_path / "m"), labels=url, grid={}),
+    ):
+        with pytest.raises(InvalidParameterError, match=rf"written as Zarr, a folder.*{stem}.zarr"):
+            write()
+    assert [each.name for each in tmp_path.iterdir()] == ["r.zarr"]

@@ -107,7 +107,7 @@ def test_labels_of_stored_rows_are_used_like_an_array(stored: str) -> None:
     labels, expected = model.labels_, model.predict(stored)
     assert (labels.ndim, labels.size, labels.shape, len(labels)) == (1, 3000, (3000,), 3000)
     assert np.array_equal(rows[labels == 1], rows[expected == 1])
-    assert np.array_equal(rows[1 != labels], rows[expected != 1])
+    assert np.array_equal(rows[labels != 1], rows[expected != 1])
     assert labels[7] == expected[7]
     assert np.array_equal(labels[5:9], expected[5:9])
     assert list(labels) == expected.tolist() == labels.tolist()

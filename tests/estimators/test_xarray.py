@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,3 +64,30 @@ def test_distances_datasets_and_weights() -> None:
     assert np.array_equal(model.predict(variables), model.predict(whole))
     with pytest.raises(InvalidParameterError, match="sample_weight cannot be given for the cells"):
         dc.KMeans(3).fit(whole, sample_weight=np.ones(480))
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("where", ["attrs", "encoding"])
+def test_results_are_not_packed_as_the_cells_are(lazy: bool, where: str, tmp_path: Path) -> None:
+    packing = {"_FillValue": -9999.0, "scale_factor": 0.1, "grid_mapping": "spatial_ref"}
+    packing |= {"units": "1"}
+    rows = raster(lazy=lazy).rename("refl")
+    rows.attrs, rows.encoding = (packing, {}) if where == "attrs" else ({}, packing)
+    for cells in (rows, xr.Dataset({f"b{i}": rows[i] for i in range(3)})):
+        model = dc.KMeans(3, random_state=0).fit(cells)
+        labels = model.predict(cells)
+        assert (labels.name, labels.attrs, labels.encoding) == (
+            "label",
+            {"grid_mapping": "spatial_ref"},
+            {},
+        )
+        assert dict(rows.attrs) == (packing if where == "attrs" else {}), "the source is unchanged"
+        distances = model.transform(cells)
+        assert (distances.name, distances.attrs) == (None, {"grid_mapping": "spatial_ref"})
+        for zarr_format in (2, 3):
+            url = tmp_path / f"{zarr_format}.zarr"
+            labels.to_zarr(url, mode="w", zarr_format=zarr_format, consolidated=False)
+            found = xr.open_zarr(url, consolidated=False)["label"]
+            assert found.dtype == np.int32
+            assert np.array_equal(found.values, labels.values)
+            assert (found.values == -1).sum() == 3

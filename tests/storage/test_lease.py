@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,29 @@ def test_a_name_stands_for_one_set_of_arguments(folder: Location) -> None:
     first = started(folder, n=3, init="random")
     with pytest.raises(InvalidParameterError, match="other arguments: n was 3 and is 4; give the"):
         started(folder, n=4, init="random")
-    first.end("failed")
+    first.end("cancelled")
+    with pytest.raises(InvalidParameterError, match="init was 'random' and is the default"):
+        started(folder, n=3)
+    again = started(folder, n=3, init="random")
+    assert again.attempt == 2
+    again.end("failed")
     mended = started(folder, n=4, init="random")
     assert mended.attempt == 1
+
+
+def test_arguments_of_an_earlier_release_are_not_compared(folder: Location) -> None:
+    started(folder, n=3).end("done", {"inertia": 0.5})
+    place = folder.child("jobs")
+    content = json.loads(read_file(place, "00000001.json") or b"")
+    remove_file(place, "00000001.json")
+    del content["version"]
+    create_file(place, "00000001.json", json.dumps(content).encode())
+    earlier = Lease(folder, "a", {"n": 4}).earlier()
+    assert earlier is not None
+    assert earlier.record == {"inertia": 0.5}
+    started(folder, n=4)
+    with pytest.raises(InvalidParameterError, match="n was 4 and is 5"):
+        started(folder, n=5)
 
 
 def test_a_job_that_is_done_has_its_record(folder: Location) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.data.dataset import RowDataset, refuse_replacing, stored_at
+from daskcluster.data.features import align
 from daskcluster.data.open import open_dataset
 from daskcluster.data.weighted_store import write_weighted
 from daskcluster.errors import InvalidParameterError
@@ -161,6 +162,7 @@ class LightweightCoreset(SharesEngine):
         self.seed_ = draw.seed
         drawn: Any = open_dataset(found.rows, weights=found.weights)
         drawn.read_from = stored_at(dataset)
+        drawn.feature_names = getattr(dataset, "feature_names", None)
         self.coreset_ = _on_scale_of(dataset, drawn)
         self.indices_ = found.indices
         self.mean_ = found.moments.mean
@@ -302,6 +304,8 @@ def merge_coresets(
         raise InvalidParameterError("no coreset was given; give at least one to merge.")
     parts = [dataset_of(coreset) for coreset in coresets]
     _refuse_scales(parts)
+    names = getattr(parts[0], "feature_names", None)
+    parts = [align(part, part.n_features, names, "the first coreset") for part in parts]
     accounts = [_account(*pair) for pair in zip(coresets, parts, strict=True)]
     read_from = tuple(place for part in parts for place in stored_at(part))
     rows, weights = united([rows_and_weights(part) for part in parts])

@@ -13,6 +13,8 @@ from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.assign import COSTS, AssignParams
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.data.columns import ColumnChoice
+from daskcluster.data.features import align
 from daskcluster.data.open import open_dataset
 from daskcluster.data.recipes import for_metric
 from daskcluster.engine.choose import choose_engine
@@ -232,9 +234,10 @@ def coreset_quality(
     costs = [estimated_cost(name, chunk, c) for name, c in sets.items()]
     if X is None:
         return compared(costs, None, few.n_rows)
-    dataset = scaled_like(open_dataset(X, weights=sample_weight), scaling)
-    dataset = for_metric(dataset, metric)
-    _check_features(dataset, few)
+    names = getattr(few, "feature_names", None)
+    dataset = open_dataset(X, weights=sample_weight, columns=ColumnChoice(expected=names or ()))
+    dataset = align(dataset, few.n_features, names, "the coreset")
+    dataset = for_metric(scaled_like(dataset, scaling), metric)
     dtype = compute_dtype(dataset.dtype)
     with choose_engine(engine, dataset).place(
         dataset, callbacks=callbacks, footprint=ONE_PASS
@@ -280,11 +283,3 @@ def _named(centres: Any, few: Dataset, scaling: FeatureScaling | None) -> dict[s
             )
         sets[str(name)] = array if scaling is None else np.asarray(scaling.apply(array))
     return sets
-
-
-def _check_features(dataset: Dataset, few: Dataset) -> None:
-    if dataset.n_features != few.n_features:
-        raise InvalidDataError(
-            f"X has {dataset.n_features} features, but the coreset has {few.n_features}; give the rows "
-            "that it was drawn from."
-        )

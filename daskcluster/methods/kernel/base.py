@@ -20,6 +20,7 @@ from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import (
     check_enough_rows,
     fit_dataset,
+    with_features_of,
 )
 from daskcluster.estimators.labels import Labels, results_of_rows, save_rows
 from daskcluster.estimators.lazy import is_dask_frame, map_blocks, map_frame, scaled_blocks
@@ -167,6 +168,7 @@ class KernelEstimator(ClusterEstimator):
         return GramRowParams.of(self._centres)
 
     def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int = 0) -> Any:
+        X = with_features_of(self, X)
         if is_xarray(X):
             return map_cells(X, lambda rows: self._map(rows, fn, dtype, width), dtype, width)
         params = self._params()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.data_statistics import refuse_large
+from daskcluster.data.masked import is_masked, without_mask
 from daskcluster.data.open import open_chunk
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -137,7 +138,9 @@ def checked_centres(init: Any, n_clusters: int, dataset: Dataset, dtype: Any) ->
     """Return initial centres (k, d) in `dtype`, after scikit-learn's checks of their shape."""
     if hasattr(init, "toarray"):
         init = init.toarray()  # rows of sparse data, as a callable may pick them
-    centres = np.array(init, dtype=dtype, order="C", copy=True)
+    # A masked value is missing, and refused as NaN is.
+    given = without_mask(np.ma.asarray(init)) if is_masked(init) else init
+    centres = np.array(given, dtype=dtype, order="C", copy=True)
     if centres.ndim != 2 or centres.shape[0] != n_clusters:
         raise InvalidParameterError(
             f"The shape of the initial centers {centres.shape} does not match the number of clusters "

@@ -24,7 +24,7 @@ from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.base import OnScale, SharesEngine
 from daskcluster.estimators.cells import is_xarray, map_cells
 from daskcluster.estimators.checkpoint_header import fingerprint_of_rows
-from daskcluster.estimators.inputs import fit_dataset
+from daskcluster.estimators.inputs import fit_dataset, with_features_of
 from daskcluster.estimators.labels import results_of_rows, save_rows
 from daskcluster.estimators.lazy import is_dask_frame, map_blocks, map_frame, scaled_blocks
 from daskcluster.estimators.reporting import ReportMixin
@@ -367,6 +367,7 @@ class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
     def _map(
         self, X: Any, fn: Callable[[Chunk, Any], np.ndarray], dtype: np.dtype[Any], width: int = 0
     ) -> Any:
+        X = with_features_of(self, X)
         if is_xarray(X):
             return map_cells(X, lambda rows: self._map(rows, fn, dtype, width), dtype, width)
         if hasattr(X, "__dask_graph__") and not width:

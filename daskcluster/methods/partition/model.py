@@ -11,6 +11,7 @@ import numpy as np
 from daskcluster.chunk import for_rows
 from daskcluster.chunkwise.assign import prepare_rows
 from daskcluster.chunkwise.labelled import ComputedLabels
+from daskcluster.data.features import align
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidDataError, ModelFormatError
@@ -142,11 +143,7 @@ class PartitionModel(KMeansModel):
         from daskcluster.estimators.opening import open_dataset
 
         dataset: Any = X if isinstance(X, Dataset) else open_dataset(X)
-        if dataset.n_features != self.n_features:
-            raise InvalidDataError(
-                f"X has {dataset.n_features} features, but the partitions are of rows with "
-                f"{self.n_features}; give it the columns they were made of."
-            )
+        dataset = align(dataset, self.n_features, self.feature_names, "the partitions")
         labels = PartitionJobs().row_labels(self, dataset)
         rows = dataset.normalized() if labels.normalize else dataset
         found = np.empty(dataset.n_rows, np.int32)

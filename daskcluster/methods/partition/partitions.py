@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.dataset import refuse_replacing
+from daskcluster.data.features import align
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.sink import ArraySink, GroupSink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import ONE_PASS
-from daskcluster.errors import InvalidDataError
 from daskcluster.estimators.opening import open_dataset
 from daskcluster.methods.partition.chunkwise import PartitionParams, partition_rows, prepare_cells
 from daskcluster.methods.partition.exports import (
@@ -120,11 +120,8 @@ class Partitions:
         rows: Dataset = (
             source if is_dataset else open_dataset(source, storage_options=storage_options)
         )
-        if rows.n_features != self.centres.shape[1]:
-            raise InvalidDataError(
-                f"X has {rows.n_features} features, but the partitions are of {self.centres.shape[1]}; "
-                "give it rows with the same columns."
-            )
+        names = getattr(self.dataset, "feature_names", None)
+        rows = align(rows, self.centres.shape[1], names, "the partitions")
         rows = rows.normalized() if self.metric == "cosine" else rows
         return assigned_rows(rows, self.assigning, choose_engine(engine, rows))
 
@@ -180,6 +177,7 @@ class Partitions:
         return PartitionModel(
             self.centres, self.sizes.astype(np.float64), self.sizes, metric=self.metric,
             assigning=self.assigning.centres, penalties=self.assigning.penalties,
+            feature_names=getattr(self.dataset, "feature_names", None),
             n_rows=len(self.partition), passes=self.passes, bytes_read=self.bytes_read,
             parameters={"metric": self.metric, "random_state": self.seed},
             created_with=created_with(),

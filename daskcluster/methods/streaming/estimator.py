@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
+from daskcluster.data.features import names_differ
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.fit import all_callbacks
@@ -275,6 +276,9 @@ class StreamingKMeans(KMeansEstimator):
                 f"merge needs rows on both sides, and this {type(self).__name__} has seen none; merge in "
                 "the other direction, or call partial_fit first."
             )
+        own, others = (getattr(each, "feature_names_in_", None) for each in (self, other))
+        if own is not None and others is not None and own.tolist() != others.tolist():
+            raise names_differ(own.tolist(), others.tolist())
         if self.n_features_in_ != other.n_features_in_:
             raise InvalidParameterError(
                 f"a stream of {other.n_features_in_} features cannot be merged into one of "
@@ -376,9 +380,13 @@ class StreamingKMeans(KMeansEstimator):
         self._fold = fold_of_model(model, settings)
         return self
 
-    def standing_for(self, fold: StreamFold, n_features: int) -> Self:
+    def standing_for(
+        self, fold: StreamFold, n_features: int, names: Sequence[str] | None = None
+    ) -> Self:
         """Return an estimator with the same parameters that is fitted to `fold`."""
         twin = self.__sklearn_clone__()
+        if names is not None:
+            twin.feature_names_in_ = np.asarray(names, dtype=object)
         twin.__dict__.update(_fold=fold, n_features_in_=n_features, passes_=1, bytes_read_=0)
         return twin
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any, ClassVar
 
+import numpy as np
+
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.errors import WrongTypeError
 from daskcluster.methods.minibatch.estimator import MiniBatchKMeans
@@ -83,6 +85,9 @@ STREAMS = Catalogue(
 _NOT_OF_THE_STATE = ("verbose", "random_state")
 """Parameters that do not identify a state: `verbose`, and the seed, which the state itself stores."""
 
+Names = tuple[str, ...] | None
+"""Names of the features of a stream, if its rows have some."""
+
 
 class Learner(ABC):
     """An algorithm for streams, with its parameters. It stores no rows.
@@ -151,17 +156,19 @@ class Learner(ABC):
         """Return the settings of a stream of rows in `dtype`."""
 
     @abstractmethod
-    def model_of(self, fold: StreamFold, n_features: int) -> Model:
-        """Return the model of all rows in `fold`, which must have centres."""
+    def model_of(self, fold: StreamFold, n_features: int, names: Names = None) -> Model:
+        """Return the model of all rows in `fold`, which must have centres, and the names of features."""
 
 
 def remember_the_stream(
-    fitted: Any, fold: StreamFold, found: StreamCentres, n_features: int
+    fitted: Any, fold: StreamFold, found: StreamCentres, n_features: int, names: Names
 ) -> None:
     """Set the attributes of an estimator that describe its fit to a stream."""
     fitted.stop_reason_, fitted.seeding_ = found.stop_reason, found.seeding
     fitted.history_, fitted.n_rows_ = fold.history, found.n_rows
     fitted.passes_, fitted.bytes_read_, fitted.n_features_in_ = 1, 0, n_features
+    if names is not None:
+        fitted.feature_names_in_ = np.asarray(names, dtype=object)
 
 
 def make_learner(algorithm: str, given: Mapping[str, Any]) -> Learner:
@@ -197,8 +204,8 @@ class KMeansLearner(Learner):
     def settings(self, dtype: str, seed: int) -> FoldSettings:
         return self._estimator.fold_settings(dtype, seed)
 
-    def model_of(self, fold: StreamFold, n_features: int) -> KMeansModel:
-        return self._estimator.standing_for(fold, n_features).to_model()
+    def model_of(self, fold: StreamFold, n_features: int, names: Names = None) -> KMeansModel:
+        return self._estimator.standing_for(fold, n_features, names).to_model()
 
 
 _OF_THE_STREAM = ("half_life", "drift_threshold")
@@ -240,14 +247,14 @@ class MiniBatchLearner(Learner):
         leaf = LeafSettings(rows, rows, seed, dtype, self.metric == "cosine", self.forgetting)
         return FoldSettings(leaf, steps, self.parameters["drift_threshold"])
 
-    def model_of(self, fold: StreamFold, n_features: int) -> KMeansModel:
+    def model_of(self, fold: StreamFold, n_features: int, names: Names = None) -> KMeansModel:
         found, fitted = fold.current(), self._estimator.__sklearn_clone__()
         assert found is not None
         fitted.cluster_centers_ = found.centres
         fitted.inertia_, fitted.n_iter_ = found.inertia, found.n_iter
         fitted.cluster_weights_, fitted.cluster_costs_ = found.weights, found.costs
         fitted.cluster_sizes_ = found.sizes
-        remember_the_stream(fitted, fold, found, n_features)
+        remember_the_stream(fitted, fold, found, n_features, names)
         return fitted.to_model()
 
 
@@ -284,7 +291,7 @@ class MixtureLearner(Learner):
         search = MixtureSearch(self._search, seed)
         return FoldSettings(leaf, search, self.parameters["drift_threshold"])
 
-    def model_of(self, fold: StreamFold, n_features: int) -> MixtureModel:
+    def model_of(self, fold: StreamFold, n_features: int, names: Names = None) -> MixtureModel:
         found = fold.current()
         assert isinstance(found, StreamMixture)
         fitted = self._estimator.__sklearn_clone__()
@@ -292,5 +299,5 @@ class MixtureLearner(Learner):
         fitted.covariances_ = public_variances(found.variances, found.covariance_type)
         fitted.component_weights_, fitted.n_iter_ = found.weights, found.n_iter
         fitted.lower_bound_ = found.lower_bound
-        remember_the_stream(fitted, fold, found, n_features)
+        remember_the_stream(fitted, fold, found, n_features, names)
         return fitted.to_model()

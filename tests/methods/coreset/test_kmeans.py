@@ -200,7 +200,7 @@ def test_the_report_is_a_table():
 
 def test_quality_refuses_other_features():
     few = dc.lightweight_coreset(X, 300, 0)
-    with pytest.raises(ValueError, match="X has 2 features, but the coreset has 3"):
+    with pytest.raises(ValueError, match="X has 2 features, but the coreset is expecting 3"):
         dc.coreset_quality(few, X[:, :2])
     with pytest.raises(ValueError, match=r"centres 'given' of shape \(1, 2\)"):
         dc.coreset_quality(few, centres=[[1.0, 2.0]])

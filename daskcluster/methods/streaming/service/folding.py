@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from daskcluster.chunk import compute_dtype
+from daskcluster.data.features import align
 from daskcluster.data.recipes import for_metric
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
@@ -254,8 +255,8 @@ def _opened(
     ready = []
     for new in wanted:
         try:
-            dataset = for_metric(source.open(new.arrival, new.span), learner.metric)
-            _check(dataset, new, state)
+            dataset = _checked(source.open(new.arrival, new.span), new, state)
+            dataset = for_metric(dataset, learner.metric)
         except UNREADABLE as error:
             _reject(new, str(error), state, wave)
             continue
@@ -264,20 +265,27 @@ def _opened(
             dtype = compute_dtype(dataset.dtype).name
             state.fold = learner.empty(dtype, state.seed)
             state.n_features = dataset.n_features
+            state.feature_names = getattr(dataset, "feature_names", None)
         ready.append(_Ready(new, dataset))
     return ready
 
 
-def _check(dataset: Dataset, new: New, state: StreamState) -> None:
+def _checked(dataset: Dataset, new: New, state: StreamState) -> Dataset:
+    """Return the rows of an object with the features of the stream, in its order."""
     if dataset.n_rows < new.span[1]:
         raise InvalidDataError(
             f"{new.arrival.name!r} has {dataset.n_rows} rows, expected {new.span[1]}; write it again."
         )
-    if state.fold is not None and dataset.n_features != state.n_features:
+    if state.fold is None:
+        return dataset
+    has_names = state.feature_names is not None and getattr(dataset, "feature_names", None)
+    if not has_names and dataset.n_features != state.n_features:
         raise InvalidDataError(
             f"{new.arrival.name!r} has {dataset.n_features} features, the stream has {state.n_features}; "
             "remove it from the source, or start another stream."
         )
+    found: Dataset = align(dataset, state.n_features, state.feature_names, "the stream")
+    return found
 
 
 def _stamp(fold: StreamFold, new: New) -> float | None:

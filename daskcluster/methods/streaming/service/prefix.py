@@ -9,20 +9,15 @@ from fnmatch import fnmatch
 from itertools import product
 from typing import Any, ClassVar
 
-import numpy as np
-
 from daskcluster.data.columns import ColumnChoice
-from daskcluster.data.convert import open_table
 from daskcluster.data.converted import ROWS
 from daskcluster.data.nodes import metadata_digest, open_array, open_node
 from daskcluster.data.open import open_dataset
 from daskcluster.data.sources import IN_PLACE
 from daskcluster.data.sparse_zarr import is_csr
-from daskcluster.data.table import Table
 from daskcluster.data.weighted_store import holds_weighted_rows
-from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
+from daskcluster.errors import DaskClusterError, DatasetNotFoundError
 from daskcluster.methods.streaming.service.ledger import Arrival, Taken
-from daskcluster.sparse_rows import join_rows
 from daskcluster.storage.files import StoredFile, digest_of_files, list_files
 from daskcluster.storage.location import Location
 from daskcluster.storage.zarr_stores import METADATA, PARTIAL_MARK
@@ -261,16 +256,14 @@ class Prefix:
                 storage_options=options,
             )
         table = self._table(place)
-        blocks = list(table.blocks())
-        if not blocks:
-            raise InvalidDataError(f"{place.url!r} has no rows; remove it from the source.")
-        weights = [block[1] for block in blocks if block[1] is not None]
-        joined = np.concatenate(weights) if weights else None
-        return open_dataset(join_rows([block[0] for block in blocks]), weights=joined)
+        chunk = table.load((0, table.n_rows))
+        rows: Any = open_dataset(chunk.rows, weights=chunk.weights)
+        rows.feature_names = table.feature_names
+        return rows
 
-    def _table(self, place: Location) -> Table:
+    def _table(self, place: Location) -> Any:
         options = place.storage_options() or None
-        return open_table(
+        return open_dataset(
             place.url, weights=self.weights, columns=self.columns, storage_options=options
         )
 
@@ -283,7 +276,11 @@ class Prefix:
             "order": self.order,
         }
         # States of streams without a choice of columns stay those of the same source.
-        return found if self.columns is None else {**found, "columns": asdict(self.columns)}
+        if self.columns is None:
+            return found
+        columns = asdict(self.columns)
+        del columns["expected"]
+        return {**found, "columns": columns}
 
     # -- listing ----------------------------------------------------------------------------------
 

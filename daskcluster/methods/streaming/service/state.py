@@ -34,6 +34,7 @@ from daskcluster.storage.document import (
     plain,
     read_count,
     read_mapping,
+    read_names,
     read_records,
     read_text,
 )
@@ -151,6 +152,8 @@ class StreamState:
         None before the first rows.
     seed : int
     n_features : int
+    feature_names : tuple of str or None
+        Those of the first rows, if they have names.
     version : int or None
         Version of the model; None before there is one.
     n_commits : int
@@ -162,6 +165,7 @@ class StreamState:
     n_features: int = 0
     version: int | None = None
     n_commits: int = 0
+    feature_names: tuple[str, ...] | None = None
 
     @property
     def rows_seen(self) -> int:
@@ -224,6 +228,7 @@ class StateStore:
             read_count(body, "n_features"),
             None if version is None else int(version),
             read_count(body, "n_commits"),
+            read_names(body, "feature_names") if "feature_names" in body else None,
         )
         self.point(state)  # in case a run was stopped between its commit and this
         return state
@@ -251,6 +256,7 @@ class StateStore:
             "ledger": segments,
             "seed": str(state.seed),
             "n_features": state.n_features,
+            "feature_names": None if state.feature_names is None else list(state.feature_names),
             "version": state.version,
             "n_commits": state.n_commits + 1,
         }
@@ -274,7 +280,7 @@ class StateStore:
         try:
             load_document(place.url, place.storage_options())
         except ModelFormatError:
-            model = learner.model_of(state.fold, state.n_features)
+            model = learner.model_of(state.fold, state.n_features, state.feature_names)
             options = place.storage_options() or None
             save_model(model, place.url, overwrite=True, storage_options=options)
         return version

@@ -1,0 +1,238 @@
+"""Features of rows by their names: those that a model knows, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.memory import MemoryDataset, scipy_rows
+from daskcluster.data.recipes import reopen
+from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.sparse_zarr import write_sparse_scratch
+from daskcluster.data.zarr import write_scratch
+from daskcluster.errors import InvalidDataError
+from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows
+from daskcluster.storage.location import Location
+from daskcluster.storage.process_local import open_once
+from daskcluster.typing import Dataset, Recipe, Visibility
+
+_SHOWN = 5
+
+
+def align(dataset: Dataset, n_features: int, names: Sequence[str] | None, model: str) -> Any:
+    """Return rows with the features of a model, in its order.
+
+    Rows and models without names are compared by their number of features alone.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    n_features : int
+        Of the model.
+    names : sequence of str or None
+        Of its features.
+    model : str
+        What messages call it.
+
+    Raises
+    ------
+    InvalidDataError
+        Another number of features, or names of the model that the rows lack.
+    """
+    found = getattr(dataset, "feature_names", None)
+    if names is not None and found is not None and tuple(found) != tuple(names):
+        if set(names) <= set(found) and isinstance(dataset, RowDataset):
+            chosen = _chosen(dataset, [found.index(name) for name in names])
+            if chosen is not None:
+                return chosen
+        raise names_differ(names, found)
+    if dataset.n_features != n_features:
+        raise InvalidDataError(
+            f"X has {dataset.n_features} features, but {model} is expecting {n_features} features as "
+            "input; give it rows with the columns it was fitted on."
+        )
+    return dataset
+
+
+def names_differ(fitted: Sequence[str], found: Collection[str]) -> InvalidDataError:
+    """Return the error for names of features that are not those of the fit, as scikit-learn has it."""
+    text = "The feature names should match those that were passed during fit.\n"
+    unseen = sorted(set(map(str, found)) - set(fitted))
+    missing = sorted(set(fitted) - set(map(str, found)))
+    for title, names in (
+        ("Feature names unseen at fit time", unseen),
+        ("Feature names seen at fit time, yet now missing", missing),
+    ):
+        more = ["- ..."] if len(names) > _SHOWN else []
+        lines = [*(f"- {name}" for name in islice(names, _SHOWN)), *more]
+        text += "\n".join([f"{title}:", *lines, ""]) if names else ""
+    if not missing:
+        text += "Feature names must be in the same order as they were in fit.\n"
+    return InvalidDataError(f"{text}Rename the features, or give rows that have those of the fit.")
+
+
+def _chosen(dataset: RowDataset, order: list[int]) -> RowDataset | None:
+    """Return some features in another order; None of some of stored sparse rows: lengths would change."""
+    names = dataset.feature_names or ()
+    if isinstance(dataset, MemoryDataset):
+        found: RowDataset = _in_memory(dataset, order)
+    elif hasattr(getattr(dataset, "array", None), "__dask_graph__"):
+        found = _of_dask(dataset, order)
+    elif isinstance(dataset, SparseDataset):
+        if len(order) < dataset.n_features:
+            return None
+        found = _like(dataset, ChosenSparseFeatures(dataset.unscaled(), tuple(order)), order)
+    else:
+        found = _like(dataset, ChosenFeatures(dataset.unscaled(), tuple(order)), order)
+    found.feature_names = tuple(names[at] for at in order)
+    return found
+
+
+def _in_memory(dataset: MemoryDataset, order: list[int]) -> MemoryDataset:
+    rows: Any = dataset.held
+    found = dataset.with_rows(_features_of(rows, order)).on_scale(_scaling_of(dataset, order))
+    if dataset.unfilled is not None:
+        found.unfilled = _in_memory(dataset.unfilled, order)
+    return found
+
+
+def _features_of(rows: Any, order: Sequence[int]) -> Any:
+    if not isinstance(rows, SparseRows):
+        return np.ascontiguousarray(rows[:, order])
+    from scipy.sparse import csr_array
+
+    parts = rows.data, rows.indices, rows.offsets
+    return scipy_rows(csr_array(parts, shape=rows.shape)[:, order])
+
+
+def _of_dask(dataset: Any, order: list[int]) -> RowDataset:
+    from daskcluster.data.dask_array import open_dask
+
+    frame = getattr(dataset, "frame", None)
+    if frame is None:
+        found: Any = open_dask(dataset.array[:, order])
+    else:
+        found = open_dask(frame[[dataset.feature_names[at] for at in order]])
+    return _like(dataset, found, order)
+
+
+def _like(dataset: RowDataset, found: RowDataset, order: list[int]) -> RowDataset:
+    """Return rows with the weights, ids, grid and scaling of others."""
+    found.own_weights, found.weights_column = dataset.own_weights, dataset.weights_column
+    found.id_column, found.own_ids = dataset.id_column, dataset.own_ids
+    found.grid, found.normalize = dataset.grid, dataset.normalize
+    scaling = _scaling_of(dataset, order)
+    return found if scaling is None else found.with_scaling(scaling)
+
+
+def _scaling_of(dataset: RowDataset, order: list[int]) -> FeatureScaling | None:
+    scaling = dataset.scaling
+    if scaling is None:
+        return None
+    fill = None if scaling.fill is None else scaling.fill[..., order]
+    return replace(scaling, shift=scaling.shift[order], width=scaling.width[order], fill=fill)
+
+
+class _OfBase(RowDataset):
+    """Rows that are read from those of a base, not scaled: features `order` of it."""
+
+    base: RowDataset
+    order: tuple[int, ...]
+
+    @property
+    def source(self) -> str:
+        return self.base.source
+
+    @property
+    def own_visibility(self) -> Visibility:
+        return self.base.own_visibility
+
+    def places(self) -> tuple[Location, ...]:
+        return self.base.places()
+
+    def _objects(self) -> tuple[Location, ...]:
+        return self.base.stored_at()
+
+    def may_change(self) -> Collection[str]:
+        return self.base.may_change()
+
+    def change_guard(self) -> Any:
+        return self.base.change_guard()
+
+    def ids(self, start: int, stop: int) -> Any:
+        return self.base.ids(start, stop)
+
+    def fetch(self, start: int, stop: int) -> Any:
+        return _features_of(self.base.fetch(start, stop), self.order)
+
+    def own_recipe(self) -> Recipe:
+        return ChosenRecipe(self.base.own_recipe(), self.order, type(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (reopen, (self.recipe(),))
+
+
+class ChosenFeatures(_OfBase):
+    """Some features of stored rows, in another order.
+
+    Parameters
+    ----------
+    base : RowDataset
+    order : tuple of int
+        Numbers of the features in `base`.
+    """
+
+    def __init__(self, base: RowDataset, order: tuple[int, ...]) -> None:
+        super().__init__(len(order), base.dtype, np.append(0, np.cumsum(base.chunk_sizes)))
+        self.base, self.order = base, order
+        self.n_readers, self.reader_bytes = base.n_readers, base.reader_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Decoded bytes of one row of the base: all features are read."""
+        return self.base.row_bytes
+
+    def to_scratch(self, folder: str) -> RowDataset:
+        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
+        return write_scratch(self, folder)
+
+
+class ChosenSparseFeatures(_OfBase, SparseDataset):
+    """All features of stored CSR rows, in another order.
+
+    Parameters
+    ----------
+    base : SparseDataset
+    order : tuple of int
+        Numbers of the features in `base`.
+    """
+
+    def __init__(self, base: SparseDataset, order: tuple[int, ...]) -> None:
+        entry_bytes = base.dtype.itemsize + INDEX_DTYPE.itemsize
+        edges = np.append(0, np.cumsum(base.chunk_sizes))
+        super().__init__(len(order), base.dtype, base.indptr, entry_bytes, edges)
+        self.base, self.order = base, order
+        self.n_readers, self.reader_bytes = base.n_readers, base.reader_bytes
+
+    def to_scratch(self, folder: str) -> RowDataset:
+        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
+        return write_sparse_scratch(self, folder)
+
+
+@dataclass(frozen=True)
+class ChosenRecipe:
+    """The recipe of rows, and which of their features are read."""
+
+    rows: Any
+    order: tuple[int, ...]
+    kind: type
+
+    def open(self) -> Any:
+        """Open the rows in this process (once)."""
+        return open_once(self, lambda: self.kind(self.rows.open(), self.order))
