@@ -1,10 +1,12 @@
-"""What all tests share: fixed hypothesis examples and one small Dask cluster."""
+"""What all tests share: fixed hypothesis examples, one small Dask cluster, and the stages of CI."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -12,6 +14,7 @@ import pytest
 from distributed import LocalCluster
 from hypothesis import settings
 
+from daskcluster.kernels.jit import TILES, tile_name
 from tests.faults import processes
 
 # The same examples in every run; compiling a kernel may take seconds, so no deadline.
@@ -75,3 +78,63 @@ def client() -> Iterator[Any]:
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
+
+
+HERE = Path(__file__).parent
+STAGES = {
+    "servers": ("servers",),
+    "deploy": ("deploy",),
+    "browser": ("test_site.py", "reports/test_browser.py", "dashboard/test_browser.py"),
+    "kills": (
+        "faults/test_trials.py",
+        "jobs/test_hosts.py",
+        "methods/streaming/service/test_kills.py",
+    ),
+    "programs": ("benchmarks", "peers", "test_other_systems.py"),
+}
+"""Folders and files of tests that have a stage of CI of their own, by the mark of the stage.
+
+Two more marks are given to single tests: "kernels" to those that compile many kernels, of register tiles
+and instructions of other processors too; "pages" to code of pages other than the README and the tutorial.
+"""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give tests the marks of their stages, and leave out those of stages that were not asked for.
+
+    A test of a stage runs if ``-m`` names the mark, or if it was named itself, by its file or as a test.
+    """
+    asked = [Path(str(argument).partition("::")[0]).resolve() for argument in config.args]
+    files = {path for path in asked if path.is_file()}
+    folders = {HERE / place for places in STAGES.values() for place in places} & set(asked)
+    chosen: str = config.getoption("markexpr")
+    left, kept = [], []
+    for item in items:
+        for mark in _stages_of(item):
+            item.add_marker(mark)
+        marks = {mark.name for mark in item.iter_markers()} & MARKS
+        is_named = item.path in files or any(item.path.is_relative_to(place) for place in folders)
+        is_out = bool(marks) and not is_named and not any(mark in chosen for mark in marks)
+        (left if is_out else kept).append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
+
+
+MARKS = {*STAGES, "kernels", "pages"}
+
+
+@cache
+def _stages_of_file(path: Path) -> list[str]:
+    return [
+        mark
+        for mark, places in STAGES.items()
+        if any(path.is_relative_to(HERE / place) for place in places)
+    ]
+
+
+def _stages_of(item: pytest.Item) -> Iterator[str]:
+    yield from _stages_of_file(item.path)
+    given = getattr(getattr(item, "callspec", None), "params", {}).values()
+    if any(isinstance(value, str) and value in TILES and value != tile_name() for value in given):
+        yield "kernels"

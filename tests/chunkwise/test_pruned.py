@@ -68,6 +68,7 @@ def by_all(rows: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return labels, sums, counts
 
 
+@pytest.mark.kernels
 @no_tile
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_labels_sums_and_moves_are_the_same(form: str, kind: type) -> None:
@@ -91,6 +92,7 @@ def test_labels_sums_and_moves_are_the_same(form: str, kind: type) -> None:
         assert np.array_equal(one, other)
 
 
+@pytest.mark.kernels
 @no_tile
 @pytest.mark.parametrize("scored", [False, True])
 def test_the_nearest_two_are_the_same(form: str, scored: bool) -> None:

@@ -67,6 +67,7 @@ def test_a_scheduler_by_address(here: Path, record: Any, client: Any) -> None:
     assert len(client.scheduler_info()["workers"]) == 2  # the cluster is left as it was found
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize(
     ("number", "code", "workers"),
     [

@@ -295,6 +295,7 @@ def test_an_adaptive_cluster_has_the_workers_that_a_fit_can_use(
         assert soon(lambda: workers() == 0)
 
 
+@pytest.mark.kills
 def test_an_operator_scales_a_cluster_by_what_a_fit_can_use(
     dataset: Any, truth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +335,7 @@ def test_rows_that_end_their_worker_are_named(client: Client, dataset: Any, trut
         assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("ballast", [1, 400_000], ids=["inline", "broadcast"])
 def test_rows_that_end_the_only_worker_are_named(
     dataset: Any, truth: int, ballast: int, monkeypatch: pytest.MonkeyPatch
@@ -354,6 +356,7 @@ def test_rows_that_end_the_only_worker_are_named(
         assert placed.reduce(r.SUM, {"factor": 1})[1] == truth
 
 
+@pytest.mark.kills
 def test_an_outcome_that_is_lost_with_the_only_worker_before_it_is_fetched(
     dataset: Any, truth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,6 +385,7 @@ def test_an_outcome_that_is_lost_with_the_only_worker_before_it_is_fetched(
     assert len(killed) == 1
 
 
+@pytest.mark.kills
 def test_a_worker_that_is_retired_is_blamed_on_no_rows(
     dataset: Any, truth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,6 +420,7 @@ def test_a_worker_that_is_retired_is_blamed_on_no_rows(
         assert not suspected
 
 
+@pytest.mark.kills
 def test_without_any_worker_a_pass_ends_within_the_timeout(dataset: Any, tmp_path: Path) -> None:
     with (
         LocalCluster(

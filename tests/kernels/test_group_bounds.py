@@ -75,6 +75,7 @@ def test_no_bound_exceeds_a_distance(
     assert (lower[decided] >= 0.0).all()
 
 
+@pytest.mark.kernels
 @with_dot
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)

@@ -75,6 +75,7 @@ def test_second_process_compiles_nothing(here: list[str], cache_folder: Path) ->
     assert int(loaded) > 0
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize(
     ("name", "cpu", "features"),
     [
@@ -98,11 +99,13 @@ def test_other_tiles_give_the_same_bits(
     assert digest == here[1]
 
 
+@pytest.mark.kernels
 def test_a_cpu_of_which_nothing_is_known_gets_the_portable_tile(cache_folder: Path) -> None:
     tile, *_ = run(NUMBA_CACHE_DIR=str(cache_folder), NUMBA_CPU_NAME="nehalem")
     assert tile == "portable"
 
 
+@pytest.mark.kernels
 @pytest.mark.skipif(
     platform.machine() not in {"x86_64", "AMD64"}, reason="the CPU named is one for x86"
 )
@@ -116,6 +119,7 @@ def test_a_target_without_fma_gives_the_same_bits(here: list[str], cache_folder:
     assert digest == here[1]
 
 
+@pytest.mark.kernels
 def test_code_for_a_plain_cpu_has_the_tile_of_this_one(here: list[str], cache_folder: Path) -> None:
     if here[0] == "portable":
         pytest.skip("this CPU has no register tile")

@@ -27,6 +27,7 @@ def placed(rows: np.ndarray, panel: np.ndarray, best: np.ndarray, height: int) -
     return out
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize(("kind", "k"), [(np.float32, 4), (np.float64, 5), (np.float32, 13)])
 def test_the_first_centre_of_a_score_and_never_one_beyond_the_panel(kind: type, k: int) -> None:
     rng = np.random.default_rng(k)

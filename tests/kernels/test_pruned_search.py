@@ -123,6 +123,7 @@ def pruned(
     return labels, nearest_pruned(np.ascontiguousarray(rows), centres, most, labels)
 
 
+@pytest.mark.kernels
 @with_dot
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
@@ -164,6 +165,7 @@ def test_labels_are_those_of_all_centres(
     assert decided.all() or twins
 
 
+@pytest.mark.kernels
 @with_dot
 @pytest.mark.parametrize("dot", instructions_of_features())
 @pytest.mark.parametrize("kind", KINDS)
@@ -178,6 +180,7 @@ def test_every_instruction_finds_the_nearest(name: str, kind: type, dot: int) ->
         assert n // 2 <= counts[0] <= 2 * n * 90
 
 
+@pytest.mark.kernels
 @with_dot
 @settings(max_examples=80, deadline=None)
 @given(
@@ -260,6 +263,7 @@ def test_what_cannot_be_quantized() -> None:
     assert tried(holed, rows) is None
 
 
+@pytest.mark.kernels
 @with_dot
 def test_rows_that_are_not_finite_are_undecided() -> None:
     rows = spectrum(100, 20, 0, 1.0, np.float32)
@@ -277,6 +281,7 @@ def test_levels_are_exact() -> None:
         assert dot not in (MADD, MADD_SHORT) or 2 * levels.row * levels.centre < 2**15
 
 
+@pytest.mark.kernels
 def test_any_axes_will_do() -> None:
     rng = np.random.default_rng(0)
     rows, centres = spectrum(200, 40, 0, 0.9, np.float32), spectrum(60, 40, 1, 0.9, np.float32)
@@ -307,6 +312,7 @@ def test_the_canonical_score_decides_between_equal_centres() -> None:
     assert counts[2] >= 3 * len(rows)
 
 
+@pytest.mark.kernels
 def test_undecidable_rows_are_given_up() -> None:
     rows, centres = spectrum(40, 50, 0, 0.9, np.float32), spectrum(300, 50, 1, 0.9, np.float32)
     rows[3, 7], rows[5, 0], rows[9] = np.nan, np.inf, 1e19
@@ -325,6 +331,7 @@ def test_undecidable_rows_are_given_up() -> None:
     assert np.array_equal(found[decided], truth(noise, noise[:200])[decided])
 
 
+@pytest.mark.kernels
 @with_dot
 @settings(max_examples=60, deadline=None)
 @given(

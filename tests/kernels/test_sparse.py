@@ -278,6 +278,7 @@ def run(**environment):
     return done.stdout.split()
 
 
+@pytest.mark.kernels
 def test_other_vector_widths_give_the_same_bits():
     _, digest = run()
     for name in ("avx2", "neon"):

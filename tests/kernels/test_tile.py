@@ -75,6 +75,7 @@ def test_runner_up_of_a_tie_is_the_lowest(name: str, places: list[int]) -> None:
     assert np.array_equal(runner, second)
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("name", NAMES[:3])
 @pytest.mark.parametrize("k", [1, 2, 6, 8, 10, 12, 13, 14, 50, 100, 200])
 def test_every_height_agrees_with_portable(name: str, k: int) -> None:
@@ -99,6 +100,7 @@ def test_any_number_of_rows() -> None:
         assert np.array_equal(label(rows[-n:] if n else rows[:0], centres), whole[1100 - n :])
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES[:3])
 @pytest.mark.parametrize(("d", "k"), [(1, 400), (3, 450), (8, 601), (21, 1000)])
@@ -135,6 +137,7 @@ def test_panels_that_outgrow_the_cache_change_nothing() -> None:
     assert np.array_equal(label(rows, centres), label(rows, centres, PORTABLE))
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("n", "d", "k"),

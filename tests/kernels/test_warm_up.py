@@ -27,6 +27,7 @@ print(before, sum(compilations()))
 """
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize(
     ("dtype", "kind"), [("float32", "dense"), ("float64", "dense"), ("float32", "sparse")]
 )

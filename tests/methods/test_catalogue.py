@@ -65,20 +65,20 @@ def test_every_algorithm_has_a_number_of_clusters_by_the_same_name(name: str) ->
     assert "n_clusters" in ALGORITHMS[name].parameters
 
 
-def every_parameter() -> list[Any]:
+def every_parameter() -> list[tuple[str, Parameter]]:
     return [
-        pytest.param(p, id=f"{name}-{p.name}")
+        (f"{name}-{p.name}", p)
         for name, algorithm in ALGORITHMS.items()
         for p in algorithm.parameters.values()
     ]
 
 
-@pytest.mark.parametrize("parameter", every_parameter())
-def test_a_parameter_explains_itself(parameter: Parameter) -> None:
-    assert parameter.help.endswith(".")
-    assert parameter.kind in (int, float, str, bool)
-    if isinstance(parameter.default, str):
-        assert parameter.default in {*parameter.choices, parameter.word}
+def test_parameters_explain_themselves() -> None:
+    for name, parameter in every_parameter():
+        assert parameter.help.endswith("."), name
+        assert parameter.kind in (int, float, str, bool), name
+        if isinstance(parameter.default, str):
+            assert parameter.default in {*parameter.choices, parameter.word}, name
 
 
 @by_name

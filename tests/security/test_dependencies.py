@@ -32,11 +32,11 @@ DISTRIBUTIONS = {
 BROUGHT_ALONG = {"packaging"}
 
 
-@pytest.mark.parametrize("requirement", ALL, ids=str)
-def test_every_requirement_has_a_floor_and_comes_from_an_index(requirement: Requirement) -> None:
-    assert requirement.url is None, "an address pins nothing that an index could warn of"
-    operators = {bound.operator for bound in requirement.specifier}
-    assert operators & {">=", "==", "~="}, f"{requirement} takes any release, however old"
+def test_every_requirement_has_a_floor_and_comes_from_an_index() -> None:
+    for requirement in ALL:
+        assert requirement.url is None, "an address pins nothing that an index could warn of"
+        operators = {bound.operator for bound in requirement.specifier}
+        assert operators & {">=", "==", "~="}, f"{requirement} takes any release, however old"
 
 
 @pytest.mark.parametrize("name", ["dask", "distributed", "llvmlite", "numba", "zarr"])

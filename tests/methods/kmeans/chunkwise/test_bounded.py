@@ -268,6 +268,7 @@ def test_cpus_without_a_register_tile_read_everything(
         assert chunks.all()
 
 
+@pytest.mark.kernels
 @pytest.mark.skipif(not BOUNDS_SPARE, reason="without a register tile, no bounds are kept")
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_bounds_from_a_search_by_bounds_are_those_from_the_tile(

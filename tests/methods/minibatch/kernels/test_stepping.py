@@ -42,6 +42,7 @@ def plainly(rows, centres, listed, table, rate):
     return now, sum(a != b for a, b in zip(winners, table, strict=True))
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("portable", [False, True])
 @pytest.mark.parametrize(
     ("n", "d", "k", "rate", "shift", "dtype"),
@@ -72,6 +73,7 @@ def test_rows_scored_ahead_take_the_steps_of_rows_one_by_one(
     np.testing.assert_allclose(moving.now(), expected, rtol=1e-12, atol=1e-9)
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_portable_tile_gives_the_same_bits(monkeypatch, dtype):
     rows, centres, rng = problem(400, 21, 12, dtype)
