@@ -291,7 +291,9 @@ def _found(
     root: Any = open_node(location, "") if name else None
     if getattr(root, "attrs", {}).get("encoding-type") != "anndata":
         return name, open_node(location, name), lambda n_features: None
-    path = next((f"{group}{name}" for group in ("", "obsm/", "layers/") if group + name in root), name)
+    path = next(
+        (f"{group}{name}" for group in ("", "obsm/", "layers/") if group + name in root), name
+    )
     return path, open_node(location, path), partial(stored_names, root, path)
 
 

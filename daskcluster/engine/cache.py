@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from distributed import get_worker, wait
 
+from daskcluster.annotations import unannotated
 from daskcluster.chunk import Chunk
 from daskcluster.engine.compat import lock, stored_bytes
 from daskcluster.engine.memory import admit
@@ -79,6 +80,8 @@ class _Handles:
         0 for no handles.
     sizes : sequence of int, optional
         Bytes of every partition, if rows differ in size.
+    is_strict : bool
+        Other workers than the one asked for must not be used.
     """
 
     def __init__(
@@ -87,8 +90,11 @@ class _Handles:
         n_rows: Sequence[int],
         bytes_per_row: int,
         sizes: Sequence[int] | None = None,
+        *,
+        is_strict: bool = False,
     ) -> None:
         self.bytes_per_row = bytes_per_row
+        self._is_strict = is_strict
         self._sizes = sizes
         self._client = client
         self._n_rows = n_rows
@@ -136,13 +142,14 @@ class _Handles:
         admitted = admit(sizes, room)
         if not admitted:
             return []
-        futures: list[Future] = self._client.map(
+        futures: list[Future] = unannotated(
+            self._client.map,
             build,
             list(admitted.values()),
             home=worker,
             key=PREFIX,
             workers=[worker],
-            allow_other_workers=True,
+            allow_other_workers=not self._is_strict,
             pure=False,
         )
         self._futures.update(zip(admitted, futures, strict=True))
@@ -161,14 +168,23 @@ class ResidentCache:
         Bytes of every partition to keep resident; empty for rows that workers have in memory already.
     state_bytes : int
         Bytes of state per row.
+    is_strict : bool
+        Other workers than those of the arrangement must not be used.
     """
 
     def __init__(
-        self, client: Client, n_rows: Sequence[int], sizes: Sequence[int], state_bytes: int
+        self,
+        client: Client,
+        n_rows: Sequence[int],
+        sizes: Sequence[int],
+        state_bytes: int,
+        *,
+        is_strict: bool = False,
     ) -> None:
         self._client = client
-        self._rows = _Handles(client, n_rows, sum(sizes) // max(1, sum(n_rows)), sizes)
-        self._state = _Handles(client, n_rows, state_bytes)
+        row_bytes = sum(sizes) // max(1, sum(n_rows))
+        self._rows = _Handles(client, n_rows, row_bytes, sizes, is_strict=is_strict)
+        self._state = _Handles(client, n_rows, state_bytes, is_strict=is_strict)
         self._home: dict[int, str] = {}
         self._is_arranged = False
 

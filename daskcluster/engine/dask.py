@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, MutableSequence, Sequence, Set
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from distributed import wait
 
+from daskcluster.annotations import unannotated
 from daskcluster.engine.connect import TIMEOUT, Client, KilledWorker, check_versions, connect
 from daskcluster.engine.dask_placement import DaskPlacement
 from daskcluster.engine.demand import Demand
@@ -26,6 +27,7 @@ from daskcluster.engine.memory import Footprint, MemoryPlan, project
 from daskcluster.engine.pass_run import POLL_SECONDS
 from daskcluster.engine.registry import WorkerInfo, WorkerRegistry
 from daskcluster.engine.transfer import bring_near, on_this_host
+from daskcluster.engine.worker_limit import WorkerLimit
 from daskcluster.errors import EngineError, WrongTypeError
 from daskcluster.events import Callback, WorkersPrepare, publish
 from daskcluster.typing import Dataset, Reachable, Visibility
@@ -36,12 +38,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MOST_SENDS = 3
+
 
 class DaskEngine(Engine):
     """Run passes on the workers of a Dask cluster.
 
     Results are bit-identical to those of local threads, for any set of workers. Workers may join and leave
-    during a fit.
+    during a fit. ``dask.annotate(workers=..., resources=...)`` around a fit limits it to the workers that
+    match; other annotations are ignored.
 
     Parameters
     ----------
@@ -167,9 +172,11 @@ class DaskEngine(Engine):
         footprint: Footprint | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> DaskPlacement:
+        # Threads of the placement look for workers too, and annotations hold in the caller's only.
+        limit = WorkerLimit.of_caller()
         cleanup = ExitStack()
         demand = cleanup.enter_context(Demand(self.client))
-        registry = WorkerRegistry(self.client, self._timeout, self._memory_limit, demand)
+        registry = WorkerRegistry(self.client, self._timeout, self._memory_limit, demand, limit)
         try:
             with registry.watched():
                 check_versions(self.client)
@@ -207,19 +214,19 @@ class DaskEngine(Engine):
         -----
         Cost: one task per call; calls and results pass through the scheduler.
         """
-        futures: list[Future] = []
+        started: list[_Call] = []
         try:
             with self._registry.watched():
                 self._registry.refresh()
-                futures += map(self._begin, tasks)
-                return self._results(futures, len(tasks))
+                started += map(self._begin, tasks)
+                return self._results(started, len(tasks))
         finally:
-            self._cancel(futures)
+            self._cancel(started)
 
     def run_ahead(self, tasks: Sequence[Callable[[], T]]) -> Generator[T]:
         """Yield the results of picklable calls on the workers in order; raises the errors of `run`."""
         waiting = iter(tasks)
-        started: deque[Future] = deque()
+        started: deque[_Call] = deque()
         try:
             with self._registry.watched():
                 self._registry.refresh()
@@ -227,27 +234,30 @@ class DaskEngine(Engine):
             while started:
                 with self._registry.watched():
                     (result,) = self._results([started[0]], len(tasks))
-                    self.client.cancel([started.popleft()], force=True)
+                    self.client.cancel([started.popleft().future], force=True)
                     started.extend(map(self._begin, islice(waiting, 1)))
                 yield result
                 del result  # free it before waiting for the next one
         finally:
             self._cancel(started)
 
-    def _cancel(self, futures: MutableSequence[Future]) -> None:
+    def _cancel(self, calls: MutableSequence[_Call]) -> None:
         if self.client.status == "running":
-            self.client.cancel(list(futures), force=True)
+            self.client.cancel([call.future for call in calls], force=True)
         # A traceback keeps this frame alive, and with it the futures and their results on the cluster.
-        futures.clear()
+        calls.clear()
 
-    def _begin(self, task: Callable[[], T]) -> Future:
+    def _begin(self, task: Callable[[], T]) -> _Call:
+        workers = self._registry.allowed()
         key = f"daskcluster-run-{uuid.uuid4().hex}"
-        return self.client.submit(_call, task, key=key, pure=False)
+        send = self.client.submit
+        future = unannotated(send, _call, task, key=key, workers=workers, pure=False)
+        return _Call(task, future, frozenset(workers or ()))
 
-    def _results(self, futures: Sequence[Future], n_tasks: int) -> list[Any]:
+    def _results(self, calls: Sequence[_Call], n_tasks: int) -> list[Any]:
         try:
-            self._wait(list(futures))
-            return list(self.client.gather(futures))
+            self._wait(calls)
+            return list(self.client.gather([call.future for call in calls]))
         except KilledWorker as error:
             raise EngineError(
                 f"one of {n_tasks} tasks killed every worker that ran it, most often because it ran out "
@@ -260,17 +270,43 @@ class DaskEngine(Engine):
             return True
         return dataset.visibility is Visibility.HOST and self.is_on_this_host()
 
-    def _wait(self, futures: list[Future]) -> None:
+    def _wait(self, calls: Sequence[_Call]) -> None:
         """Wait for all calls or the first failure; raise if no workers remain."""
         while True:
+            futures = [call.future for call in calls]
             try:
                 with self.client.as_current():
                     wait(futures, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
             except TimeoutError:
-                self._registry.present()
+                self._send_stranded(calls, self._registry.present())
+                continue
             if all(f.done() for f in futures) or any(f.status == "error" for f in futures):
                 return
-            futures = [future for future in futures if not future.done()]
+            calls = [call for call in calls if not call.future.done()]
+
+    def _send_stranded(self, calls: Iterable[_Call], present: Set[str]) -> None:
+        """Send calls again that are restricted to workers which have all left."""
+        for call in calls:
+            if not call.workers or not present or call.workers & present or call.future.done():
+                continue
+            if call.sends >= _MOST_SENDS:
+                raise EngineError(
+                    f"a task was sent to workers {call.sends} times and lost each time because workers "
+                    "left; give workers more memory, or use workers that stay until the end of the work."
+                )
+            self.client.cancel([call.future], force=True)
+            again = self._begin(call.task)
+            call.future, call.workers, call.sends = again.future, again.workers, call.sends + 1
+
+
+@dataclass
+class _Call:
+    """A call that was sent to any of `workers`; to any worker at all if there are none."""
+
+    task: Callable[[], Any]
+    future: Future
+    workers: frozenset[str]
+    sends: int = 1
 
 
 def _call(task: Callable[[], T]) -> T:

@@ -45,13 +45,14 @@ class DaskPlacement(Placement):
         self._registry = registry
         self._travels = travels
         self._cleanup = cleanup
-        self._rows = DistributedRows(client, source, source.partitions, travels=travels)
+        self._rows = DistributedRows(client, registry, source, source.partitions, travels=travels)
         stays = footprint.keeps_rows and not (travels or source.in_memory)
         self._cache = ResidentCache(
             client,
             [stop - start for start, stop in self._rows.spans],
             [held_size(source, span) for span in self._rows.spans] if stays else [],
             footprint.row_bytes,
+            is_strict=registry.limit.is_strict,
         )
         self._demand = demand
         demand.show(self.n_threads)
@@ -111,7 +112,9 @@ class DaskPlacement(Placement):
     ) -> Any:
         if spans is None or list(spans) == list(self.work_items):
             return self._run_on(self._rows, operation, params, work_items, on_value, report=report)
-        rows = DistributedRows(self._client, self._source, spans, travels=self._travels)
+        rows = DistributedRows(
+            self._client, self._registry, self._source, spans, travels=self._travels
+        )
         try:
             return self._run_on(rows, operation, params, work_items, on_value, report=report)
         finally:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 import dask
 from dask.utils import parse_timedelta
 
+from daskcluster.annotations import unannotated
 from daskcluster.engine.assignment import LEAST_MEASURED_SECONDS
 from daskcluster.engine.work_items import count_rows
 from daskcluster.typing import Range
@@ -58,8 +59,13 @@ class Demand:
         """Raise the demand to `n_threads`."""
         missing = n_threads * _tasks_per_thread() - len(self._waiting)
         if missing > 0 and self._client.status == "running":
-            self._waiting += self._client.map(
-                _nothing, range(missing), key=RESOURCE, resources={RESOURCE: 1}, pure=False
+            self._waiting += unannotated(
+                self._client.map,
+                _nothing,
+                range(missing),
+                key=RESOURCE,
+                resources={RESOURCE: 1},
+                pure=False,
             )
 
     def learn(self, rows: int, seconds: float, spans: Sequence[Range]) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import KilledWorker
 
+from daskcluster.annotations import unannotated
 from daskcluster.engine.assignment import Slot, Task, TaskQueue
 from daskcluster.engine.cache import ResidentCache
 from daskcluster.engine.compat import dumps, ended_unexpectedly, processing_keys
@@ -320,7 +321,8 @@ class PassRun:
         worker, indices = task.slot.worker, task.indices
         none = [None] * len(indices)
         resident, states = self._cache.on(worker, indices) if self._cache else (none, none)
-        return self._client.submit(
+        return unannotated(
+            self._client.submit,
             work,
             self._name,
             self._sent,
@@ -331,7 +333,9 @@ class PassRun:
             self._n_threads.get(worker, 1),
             key=f"daskcluster-pass-{uuid.uuid4().hex}",
             workers=[worker],
-            allow_other_workers=True,
+            # Dask gives a task that may run elsewhere to any idle worker. The task of a worker that has
+            # left is sent again: `stranded`.
+            allow_other_workers=not self._registry.limit.is_strict,
             retries=_RETRIES,
             pure=False,
         )
@@ -397,4 +401,5 @@ class PassRun:
 
     def _pack(self, n_tasks: int) -> None:
         packed, self._packed = self._packed or dumps(self._payload), b""
-        self._sent = packed if is_inline(len(packed), n_tasks) else scattered(self._client, packed)
+        inline = is_inline(len(packed), n_tasks)
+        self._sent = packed if inline else scattered(self._client, self._registry, packed)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.engine.compat import running_workers, threads_of
 from daskcluster.engine.demand import Demand
 from daskcluster.engine.worker import make_ready
+from daskcluster.engine.worker_limit import WorkerLimit
 from daskcluster.errors import (
     DaskClusterError,
     EngineError,
@@ -140,6 +141,8 @@ class WorkerRegistry:
         Bytes that all workers together may use, if less than the sum of their own limits.
     demand : Demand, optional
         Raised while there is no worker; stays raised, or the workers that came for it would leave.
+    limit : WorkerLimit, optional
+        The workers that may be used. Default: those that annotations allow where a method is called.
     """
 
     def __init__(
@@ -148,8 +151,10 @@ class WorkerRegistry:
         timeout: float,
         memory_limit: int | None = None,
         demand: Demand | None = None,
+        limit: WorkerLimit | None = None,
     ) -> None:
         self._client = client
+        self._limit = limit
         self._demand = Demand(client) if demand is None else demand
         self._timeout = timeout
         self._memory_limit = memory_limit
@@ -164,6 +169,21 @@ class WorkerRegistry:
         self._alone_since: float | None = None
         self._refreshing = threading.Lock()
 
+    @property
+    def limit(self) -> WorkerLimit:
+        """The workers that may be used."""
+        return WorkerLimit.of_caller() if self._limit is None else self._limit
+
+    def allowed(self) -> list[str] | None:
+        """Return the addresses to which tasks must be restricted; None if any worker may run them.
+
+        Raises
+        ------
+        EngineError, SchedulerUnreachableError
+            As `refresh`.
+        """
+        return sorted(self.refresh()) if self.limit.is_strict else None
+
     def open(self, recipe: Recipe) -> None:
         """Let every worker open the dataset; from then on, only workers that can read it are used.
 
@@ -175,7 +195,7 @@ class WorkerRegistry:
         self._recipe = recipe
         self._reports.clear()
         self.refresh()
-        self._refuse_trouble()
+        self._refuse_trouble(self._reports)
 
     def refresh(self) -> dict[str, WorkerInfo]:
         """Return the workers that take part in the next pass, by address.
@@ -183,7 +203,7 @@ class WorkerRegistry:
         Raises
         ------
         EngineError
-            No worker appeared within the timeout.
+            No worker appeared within the timeout, or none that annotations allow.
         SchedulerUnreachableError
             The scheduler is gone.
         """
@@ -195,37 +215,39 @@ class WorkerRegistry:
         self._demand.close()
 
     def _refresh(self) -> dict[str, WorkerInfo]:
-        deadline = time.monotonic() + self._timeout
+        limit, deadline = self.limit, time.monotonic() + self._timeout
         while True:
             there = self._running()
-            self._inspect([address for address in there if address not in self._reports])
+            admitted = limit.admitted(there)
+            self._inspect([address for address in admitted if address not in self._reports])
             self._reports = {a: found for a, found in self._reports.items() if a in there}
-            workers = self._members(there)
+            workers = self._members(admitted)
             if workers:
                 return workers
-            self._refuse_trouble()
+            self._refuse_trouble(admitted)
             if time.monotonic() > deadline:
-                raise EngineError(self._nobody())
+                raise EngineError(self._nobody(there))
             # An adaptive cluster starts workers only if tasks are waiting.
             self._demand.show(1)
             time.sleep(_STEP_SECONDS)
 
     def present(self) -> set[str]:
-        """Return the addresses of the workers that accept tasks; empty for at most `timeout` seconds.
+        """Return the addresses of the workers that may be used; empty for at most `timeout` seconds.
 
         Raises
         ------
         EngineError
             There has been no worker for the length of the timeout.
         """
-        found = set(self._running())
+        there = self._running()
+        found = set(self.limit.admitted(there))
         now = time.monotonic()
         if found:
             self._alone_since = None
         elif self._alone_since is None:
             self._alone_since = now
         elif now - self._alone_since > self._timeout:
-            raise EngineError(self._nobody())
+            raise EngineError(self._nobody(there))
         return found
 
     @contextmanager
@@ -289,7 +311,7 @@ class WorkerRegistry:
                 )
 
     def _members(self, there: Mapping[str, Mapping[str, Any]]) -> dict[str, WorkerInfo]:
-        ready = {a: found for a, found in self._reports.items() if not found.trouble}
+        ready = {a: found for a, found in self._reports.items() if a in there and not found.trouble}
         neighbours = [found.host for found in ready.values()]
         workers = {}
         for address, found in ready.items():
@@ -308,8 +330,11 @@ class WorkerRegistry:
             )
         return workers
 
-    def _refuse_trouble(self) -> None:
-        for address, found in self._reports.items():
+    def _refuse_trouble(self, workers: Iterable[str]) -> None:
+        for address in workers:
+            found = self._reports.get(address)
+            if found is None:
+                continue
             if found.trouble and not found.process:
                 raise EngineError(found.trouble)
             if found.trouble:
@@ -319,7 +344,9 @@ class WorkerRegistry:
                     "shared disk), give the workers its credentials, or run locally with engine='local'."
                 )
 
-    def _nobody(self) -> str:
+    def _nobody(self, there: Mapping[str, Mapping[str, Any]]) -> str:
+        if there and not self.limit.admitted(there):
+            return f"After {self._timeout:g} s, {self.limit.unmatched(there)}"
         return (
             f"no Dask worker appeared within {self._timeout:g} s; start workers (`dask worker ADDRESS`), "
             "scale the cluster up, or run locally with engine='local'."

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from daskcluster.annotations import unannotated
 from daskcluster.engine.assignment import Assignment
 from daskcluster.engine.compat import SCATTER_ERRORS
 from daskcluster.engine.operations import Operation
@@ -37,6 +38,7 @@ class DistributedRows:
     Parameters
     ----------
     client : Client
+    registry : WorkerRegistry
     dataset : Dataset
     spans : sequence of (start, stop)
     travels : bool
@@ -49,12 +51,19 @@ class DistributedRows:
     """
 
     def __init__(
-        self, client: Client, dataset: Dataset, spans: Sequence[Range], *, travels: bool
+        self,
+        client: Client,
+        registry: WorkerRegistry,
+        dataset: Dataset,
+        spans: Sequence[Range],
+        *,
+        travels: bool,
     ) -> None:
         self.spans = spans
         self.name = uuid.uuid4().hex
         self.assignment = Assignment([stop - start for start, stop in spans])
         self._client = client
+        self._registry = registry
         self._dataset = dataset
         self._travels = travels
         self._rows: dict[int, Future] = {}
@@ -89,20 +98,22 @@ class DistributedRows:
         for index in indices:
             chunk = self._dataset.load(self.spans[index])
             parts.append((chunk.rows, chunk.weights, chunk.normalize))
-        futures = scattered(self._client, parts, workers=workers)
+        futures = scattered(self._client, self._registry, parts, workers=workers)
         self._rows.update(zip(indices, futures, strict=True))
 
 
-def scattered(client: Client, data: Any, *, workers: list[str] | None = None) -> Any:
+def scattered(
+    client: Client, registry: WorkerRegistry, data: Any, *, workers: list[str] | None = None
+) -> Any:
     """Scatter one copy, even if workers leave meanwhile; other workers fetch it on demand.
 
     ``broadcast`` is not used: Dask would retry forever to copy to a worker that died meanwhile.
     """
     for _ in range(_SCATTERS):
         try:
-            return client.scatter(data, workers=workers, hash=False)
+            return client.scatter(data, workers=workers or registry.allowed(), hash=False)
         except SCATTER_ERRORS:
-            workers = None  # any worker will do
+            workers = None  # any worker that may be used will do
             time.sleep(_PAUSE_SECONDS)
     raise EngineError(
         "data could not be sent to the workers because they keep leaving; use workers that stay until "
@@ -128,6 +139,10 @@ def is_visible_to(dataset: Dataset, workers: Mapping[str, WorkerInfo]) -> bool:
     if dataset.visibility is Visibility.HOST:
         # The disk may be shared: each worker finds out when it opens the dataset.
         return True
+    if getattr(dataset, "on_cluster", False):
+        return (
+            False  # a task that reads persisted rows would wait for threads that such tasks occupy
+        )
     return all(worker.process == process_token() for worker in workers.values())
 
 
@@ -283,7 +298,14 @@ class Totals:
         """
         if self._on_workers is None:
             return self._wait(future, [future])
-        return self._wait(self._client.submit(_without_value, future, pure=False), [future])
+        head = unannotated(
+            self._client.submit,
+            _without_value,
+            future,
+            workers=self._registry.allowed(),
+            pure=False,
+        )
+        return self._wait(head, [future])
 
     def add(self, result: TaskResult, future: Future) -> None:
         """Add the result of a task."""
@@ -307,10 +329,19 @@ class Totals:
         if self._on_workers is None:
             return self._value
         futures = self._on_workers
+        allowed = self._registry.allowed()
         while len(futures) > 1:
             groups = [futures[i : i + FAN_IN] for i in range(0, len(futures), FAN_IN)]
             futures = [
-                self._client.submit(_merged, self._operation, group, pure=False, retries=_RETRIES)
+                unannotated(
+                    self._client.submit,
+                    _merged,
+                    self._operation,
+                    group,
+                    workers=allowed,
+                    pure=False,
+                    retries=_RETRIES,
+                )
                 for group in groups
             ]
         return self._wait(futures[0], self._on_workers).value

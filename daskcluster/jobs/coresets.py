@@ -81,13 +81,13 @@ def build_coreset(
     >>> record.size, record.passes
     (100, 2)
     """
+    asked = dict(locals())
     inputs = {"source": source, "weights": weights}
-    arguments = {**inputs, "array": array, "size": size, "random_state": random_state}
     run = Run(
         "build_coreset",
         name,
         output=output,
-        arguments=arguments,
+        arguments=asked,
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,

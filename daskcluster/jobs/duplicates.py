@@ -82,6 +82,7 @@ def dedup(
     >>> record.n_kept, record.n_groups
     (99, 1)
     """
+    asked = dict(locals())
     if report is not None:
         _check_report(report, name, overwrite=overwrite)
     inputs, outputs = {"source": source}, {"output": output}
@@ -93,7 +94,7 @@ def dedup(
         "dedup",
         name,
         output=output,
-        arguments={**inputs, **outputs, **given, "array": array},
+        arguments=asked,
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,

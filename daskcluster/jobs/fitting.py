@@ -124,6 +124,7 @@ def fit(
     >>> record.inertia, record.stop_reason
     (1.0, 'converged')
     """
+    asked = dict(locals())
     given = {"n_clusters": n_clusters, **parameters}
     if random_state is not None:
         given["random_state"] = random_state
@@ -132,14 +133,11 @@ def fit(
     ALGORITHMS.check(algorithm, given)
     check_arguments(ALGORITHMS[algorithm], given)
     inputs = {"source": source, "weights": weights}
-    arguments = {**inputs, "array": array, "algorithm": algorithm, "labels": labels, **given}
-    arguments |= {} if scale is None else {"scale": scale}
-    arguments |= {} if missing == "error" else {"missing": missing}
     run = Run(
         "fit",
         name,
         output=model,
-        arguments=arguments,
+        arguments=asked,
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,

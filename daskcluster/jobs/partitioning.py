@@ -73,6 +73,7 @@ def partition(
     >>> record.n_rows, record.largest <= 1000
     (1000, True)
     """
+    asked = dict(locals())
     inputs, outputs = {"source": source}, {"output": output, "centroids": centroids}
     given: dict[str, Any] = {"target_size": target_size, "max_size": max_size, "spill": spill}
     given |= {"metric": metric, "random_state": random_state}
@@ -80,7 +81,7 @@ def partition(
         "partition",
         name,
         output=output,
-        arguments={**inputs, **outputs, **given, "array": array},
+        arguments=asked,
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,

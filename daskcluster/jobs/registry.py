@@ -6,13 +6,22 @@ the scheduler. A flag on the scheduler asks a job to stop.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from daskcluster.errors import JobNotFoundError, SchedulerUnreachableError
+from daskcluster.engine.compat import lock
+from daskcluster.errors import (
+    InvalidParameterError,
+    JobNotFoundError,
+    LeaseError,
+    SchedulerUnreachableError,
+)
+from daskcluster.jobs.arguments import PACE
+from daskcluster.storage.lease import what_differs
 
 if TYPE_CHECKING:
     from distributed import Client, Event
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
 _INDEX = "daskcluster-jobs"
 _RUNNING = ("submitted", "running")
 _GONE = ("erred", "forgotten")
+_SUBMIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,8 @@ class JobStatus:
         it died. Submit it again under its name: it resumes from its checkpoint.
     output : str
         The URL that the job writes.
+    arguments : dict or None
+        Arguments of the job as plain values, without those at their defaults.
     key : str
         Key of the job's Dask task.
     worker : str
@@ -63,6 +75,7 @@ class JobStatus:
     kind: str = ""
     state: str = "submitted"
     output: str = ""
+    arguments: dict[str, Any] | None = None
     key: str = ""
     worker: str = ""
     attempt: int = 1
@@ -128,6 +141,34 @@ class JobRegistry:
             self._flag(name).clear()
 
     # -- for clients ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def submitting(self, name: str) -> Iterator[None]:
+        """Let one client at a time submit a job of this name, so that each sees the other's.
+
+        Raises
+        ------
+        LeaseError
+            Another client has been submitting it for a minute.
+        """
+        mutex = lock(self._client, f"daskcluster-submit-{name}")
+        with _answered():
+            is_mine = mutex.acquire(timeout=_SUBMIT_SECONDS)
+        if not is_mine:
+            raise LeaseError(
+                f"another client has been submitting the job {name!r} for {_SUBMIT_SECONDS:g} s; look at "
+                "its status, and submit it again if it does not run."
+            )
+        try:
+            yield
+        finally:
+            with suppress(OSError, TimeoutError, RuntimeError):
+                mutex.release()
+
+    def has_task(self, key: str) -> bool:
+        """Return whether the scheduler has a task of this key."""
+        with _answered():
+            return self._task_state(key) not in ("forgotten", "unknown")
 
     def find(self, name: str) -> JobStatus | None:
         """Return the status of a job, or None if the job is unknown."""
@@ -237,9 +278,15 @@ class JobRegistry:
         for stamp, entry in entries:
             if entry.get("state") == "submitted":
                 facts = {"submitted": stamp}
-            facts |= {key: value for key, value in entry.items() if key in _FIELDS}
+            news = {key: value for key, value in entry.items() if key in _FIELDS}
+            if "arguments" in facts and news.get("key") and news["key"] == facts.get("key"):
+                # Relative paths mean what they meant where the job was submitted.
+                news.pop("arguments", None)
+            facts |= news
             facts["updated"] = stamp
         facts.setdefault("submitted", entries[0][0])
+        if facts.get("arguments") is not None:  # on its way, a list becomes a tuple
+            facts["arguments"] = json.loads(json.dumps(facts["arguments"]))
         found = JobStatus(**facts)
         if found.is_over or not found.key or self._task_state(found.key) not in _GONE:
             return found
@@ -252,6 +299,34 @@ class JobRegistry:
             raise
         except Exception:  # a scheduler without this package cannot tell
             return "unknown"
+
+
+def refuse_other(before: JobStatus, kind: str, arguments: Mapping[str, Any]) -> None:
+    """Raise if a job differs from the known one of its name, unless that one failed.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    if before.state == "failed":
+        return
+    if before.kind != kind:
+        what = f"it is the job {before.kind!r} and not {kind!r}"
+    elif before.arguments is None or _compared(before, arguments) == _compared(
+        before, before.arguments
+    ):
+        return
+    else:
+        what = what_differs(_compared(before, before.arguments), _compared(before, arguments))
+    raise InvalidParameterError(
+        f"the job {before.name!r} ({before.state}) has other arguments: {what}; give another name to start "
+        "a new job, or the same arguments to continue this one."
+    )
+
+
+def _compared(before: JobStatus, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that must be the same."""
+    return {n: v for n, v in arguments.items() if not (before.is_over and n in PACE)}
 
 
 def _state_of_task(key: str, dask_scheduler: Any = None) -> str:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
-from daskcluster.errors import DaskClusterError, JobCancelledError, LeaseError
+from daskcluster.errors import (
+    DaskClusterError,
+    InvalidParameterError,
+    JobCancelledError,
+    LeaseError,
+)
 from daskcluster.events import Callback
+from daskcluster.jobs.arguments import PACE, located, output_name, plain_arguments
 from daskcluster.jobs.monitor import JobCounters, JobMonitor
 from daskcluster.jobs.naming import check_name, name_of_key
 from daskcluster.jobs.outputs import check_outputs
@@ -102,10 +108,16 @@ class Run:
     output : str, optional
         URL of its main output; the state of the job is stored next to it.
     arguments : mapping
-        Arguments that the outputs depend on. A later run of the same name must have the same.
+        Arguments of the job's function by parameter, as `locals()` at its start has them. A later run of
+        the same name must have the same; see `daskcluster.jobs.arguments`.
     storage_options : mapping, optional
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
+
+    Raises
+    ------
+    InvalidParameterError
+        The scheduler knows the name as that of another job, or of one with other arguments.
 
     Attributes
     ----------
@@ -147,16 +159,30 @@ class Run:
         self._registry: JobRegistry | None = None
         self._earlier: Holder | None = None
         self._record: JobResult | None = None
+        self._is_refused = False
+        self._is_own = key is not None
         if self.name is None:
             return
+        self._arguments = located(plain_arguments(kind, arguments))
         if output is not None:
-            folder = folder_of(output, storage_options)
-            self._lease = Lease(folder, self.name, _plain(arguments))
+            self._lease = lease_of(kind, self.name, output, self._arguments, storage_options)
         self._registry = registry_of(engine)
-        if self._registry is not None and key is None:
-            self._registry.clear(self.name)
+        if self._registry is not None:
+            self._look_up(self._registry, key)
         self._monitor = JobMonitor(self.name, self._registry, self._lease)
         self.callbacks = (*self.callbacks, self._monitor)
+
+    def _look_up(self, registry: JobRegistry, key: str | None) -> None:
+        """Raise if the scheduler knows the name as that of another job."""
+        from daskcluster.jobs.registry import refuse_other
+
+        assert self.name is not None
+        before = registry.find(self.name)
+        if before is not None and (key is None or before.key != key):
+            refuse_other(before, self.kind, self._arguments)
+            self._is_own = False
+        if key is None:
+            registry.clear(self.name)
 
     # -- from the arguments to the record ---------------------------------------------------------------
 
@@ -169,7 +195,8 @@ class Run:
         """
         if self._lease is None:
             return None
-        self._earlier = self._lease.earlier()
+        with self._refusable():
+            self._earlier = self._lease.earlier()
         if self._earlier is None or self._earlier.state != "done" or not self._earlier.record:
             return None
         found = self._record = kind(**self._earlier.record)
@@ -214,11 +241,20 @@ class Run:
             Another job writes the output.
         """
         if self._lease is not None:
-            self._lease.take()
+            with self._refusable():
+                self._lease.take()
             self.is_resumed = self._lease.attempt > 1
         self._announce("running", attempt=self._lease.attempt if self._lease is not None else 1)
         if self._monitor is not None:
             self._monitor.look()
+
+    @contextmanager
+    def _refusable(self) -> Iterator[None]:
+        try:
+            yield
+        except (InvalidParameterError, LeaseError):
+            self._is_refused = True
+            raise
 
     def engine(self, engine: Any, dataset: Dataset) -> Engine:
         """Return the engine to use for work on `dataset`; see `drives`."""
@@ -313,6 +349,8 @@ class Run:
             error.__cause__ = error.__context__ = None
         if isinstance(error, LeaseError) and self._lease is not None and self._lease.is_held:
             return  # the run that took over reports for the job
+        if self._is_refused and not self._is_own:
+            return  # the scheduler's entry, if any, is that of the job that stays
         if error is not None and self._keeps and self._lease is not None:
             what, again = f"the job {self.name!r}", "the same call under the same name"
             tell_where(error, self._lease.folder, what, again)
@@ -328,9 +366,9 @@ class Run:
     def _announce(self, state: str, **facts: Any) -> None:
         if self._registry is None or self.name is None:
             return
-        place: dict[str, Any] = {"worker": worker_here()} if state == "running" else {}
-        if state == "running" and in_task():
-            place["key"] = task_key()
+        place: dict[str, Any] = {}
+        if state == "running":
+            place = {"worker": worker_here(), "key": task_key() or "", "arguments": self._arguments}
         self._registry.announce(
             self.name, kind=self.kind, output=self._output, state=state, **place, **facts
         )
@@ -346,18 +384,24 @@ def _described(error: BaseException) -> str:
     return text if known else f"{type(error).__name__}: {text}"
 
 
-_URLS = ("source", "model", "labels", "output", "posteriors")
+def lease_of(
+    job: str,
+    name: str,
+    output: Any,
+    arguments: Mapping[str, Any],
+    storage_options: Mapping[str, Any] | None,
+) -> Lease:
+    """Return the lease of a job on its main output, not taken yet.
 
-
-def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = {}
-    for name, value in arguments.items():
-        if name in _URLS and isinstance(value, str | os.PathLike):
-            plain[name] = locate(value).url  # the same from any working directory
-        elif value is None or isinstance(value, bool | int | float | str):
-            plain[name] = value
-        elif isinstance(value, os.PathLike):
-            plain[name] = os.fspath(value)
-        else:
-            plain[name] = f"<{type(value).__name__}>"
-    return plain
+    Parameters
+    ----------
+    job, name : str
+        Name of the job's function, and of the job.
+    output : str or path
+    arguments : mapping
+        See `daskcluster.jobs.arguments.located`.
+    storage_options : mapping, optional
+    """
+    apart = PACE | {output_name(job)}  # the lease is next to the output, wherever that has moved
+    kept = {n: value for n, value in arguments.items() if n not in apart}
+    return Lease(folder_of(output, storage_options), name, kept)

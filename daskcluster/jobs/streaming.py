@@ -81,16 +81,16 @@ def stream(
     >>> found.rows_seen, found.model_version
     (3000, 3000)
     """
+    asked = dict(locals())
     if every is not None and not every >= 0.0:
         raise InvalidParameterError(
             f"every={every!r} should be >= 0, in seconds, or None for once."
         )
-    # The state itself refuses arguments that differ from those of its last commit.
     run = Run(
         "stream",
         name,
         output=state,
-        arguments={},
+        arguments=asked,
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import dask
+
+from daskcluster.engine.compat import running_workers
 from daskcluster.engine.connect import check_versions
-from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.engine.worker_limit import NO_LIMITS, WorkerLimit, limits_of_caller
+from daskcluster.errors import (
+    DaskClusterError,
+    EngineError,
+    InvalidParameterError,
+    LeaseError,
+    WrongTypeError,
+)
+from daskcluster.jobs.arguments import given_to, located, output_of, plain_arguments
 from daskcluster.jobs.naming import check_name, new_name
-from daskcluster.jobs.registry import JobRegistry, JobStatus
+from daskcluster.jobs.registry import JobRegistry, JobStatus, refuse_other
 from daskcluster.storage.location import split_options
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 
-def call(job: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """Call a job by name; runs on a worker."""
-    return getattr(import_module("daskcluster.jobs"), job)(*arguments, **options)
+_STORE_SECONDS = 10.0
+
+
+def call(
+    job: str,
+    arguments: Sequence[Any],
+    options: Mapping[str, Any],
+    annotations: Mapping[str, Any] = {},
+) -> Any:
+    """Call a job by name, under annotations; runs on a worker."""
+    # A worker in a process keeps the annotations that held where it was started.
+    with dask.annotate(**{**NO_LIMITS, **annotations}):
+        return getattr(import_module("daskcluster.jobs"), job)(*arguments, **options)
 
 
 def submit(
@@ -44,9 +66,10 @@ def submit(
     *arguments, **options
         Arguments of the job. Credentials are refused: workers must have their own.
     name : str, optional
-        Name of the job, which identifies it with its arguments. Submitted again under its name, a running
-        job is not started twice, a failed one resumes, and a finished one returns its record if its output
-        holds it (a stream polls again, a score is computed again). Default: a new name.
+        Name of the job, which stands for its arguments. Submitted again under its name, a running job is
+        not started twice, a failed one resumes, and a finished one returns its record if its output holds
+        it (a stream polls again, a score is computed again). Other arguments are refused, unless the
+        earlier run failed. Default: a new name.
 
     Returns
     -------
@@ -57,14 +80,18 @@ def submit(
     Raises
     ------
     EngineError
-        The versions of client, scheduler and workers differ.
+        The versions of client, scheduler and workers differ, or no worker is one that annotations allow.
     InvalidParameterError
-        The name is invalid, or the storage options contain a credential.
-    SchedulerUnreachableError
+        The name is invalid or that of a job with other arguments, or URLs or storage options contain a
+        credential.
+    LeaseError
+        Another job writes the output.
+    SchedulerUnreachableError, WrongTypeError
 
     Notes
     -----
-    Cost: that of the job, and a few messages a second to the scheduler.
+    Cost: that of the job, and a few messages a second to the scheduler. Before it starts, a worker looks
+    at the state next to the output. Limits of workers by ``dask.annotate`` hold for the job and its passes.
 
     Examples
     --------
@@ -79,25 +106,79 @@ def submit(
     from distributed import fire_and_forget
 
     _check(job, options)
-    name = new_name(job.__name__) if name is None else check_name(name)
+    kind = job.__name__
+    name = new_name(kind) if name is None else check_name(name)
+    asked = plain_arguments(kind, given_to(job, arguments, options))
+    known = located(asked)
+    limits = limits_of_caller()
     check_versions(client)
     registry = JobRegistry(client)
-    before = registry.find(name)
-    if before is not None and not before.is_over:
-        key = before.key or name  # the scheduler has the task: return another future of it
-    else:
-        registry.clear(name)
-        # Some client may still hold a task of an earlier run; under the same key, Dask would return its old
-        # record.
-        key = name if before is None else new_name(name)
-        registry.announce(
-            name, kind=job.__name__, state="submitted", key=key, output=_output(options)
-        )
-    given = {**options, "name": name}
-    future = client.submit(call, job.__name__, arguments, given, key=key, pure=False)
-    fire_and_forget(future)
-    registry.until_known(key)
+    with registry.submitting(name):
+        before = registry.find(name)
+        if before is not None:
+            refuse_other(before, kind, known)
+        if before is not None and not before.is_over:
+            key = before.key or name  # the scheduler has the task: return another future of it
+        else:
+            _look_on_worker(client, kind, name, asked, options.get("storage_options"))
+            registry.clear(name)
+            # Some client may still hold a task of an earlier run, or one of its own; under the same key,
+            # Dask would return its result.
+            key = name if before is None and not registry.has_task(name) else new_name(name)
+            facts = {"kind": kind, "key": key, "output": output_of(kind, known)}
+            registry.announce(name, state="submitted", arguments=known, **facts)
+        given = {**options, "name": name}
+        future = client.submit(call, kind, arguments, given, limits, key=key, pure=False)
+        fire_and_forget(future)
+        registry.until_known(key)
     return future
+
+
+def _look_on_worker(
+    client: Client,
+    job: str,
+    name: str,
+    asked: Mapping[str, Any],
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    """Raise if no worker may run the job, or if the state next to its output is that of another one.
+
+    A worker looks, since it has the credentials and the folders of the job. If it cannot tell now, the job
+    itself will.
+    """
+    there, limit = running_workers(client), WorkerLimit.of_caller()
+    admitted = list(limit.admitted(there))
+    if there and not admitted:
+        raise EngineError(limit.unmatched(there))
+    if not admitted or not output_of(job, asked):
+        return
+    given = job, name, asked, storage_options
+    found = client.run(refusal_of_store, *given, workers=admitted[:1], on_error="return")
+    for refusal in found.values():
+        if isinstance(refusal, InvalidParameterError | LeaseError):
+            raise refusal
+
+
+async def refusal_of_store(*given: Any) -> DaskClusterError | None:
+    """Return the error with which the state in the store refuses a job; runs on a worker."""
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(_refusal, *given), _STORE_SECONDS)
+    except TimeoutError:
+        return None
+
+
+def _refusal(
+    job: str, name: str, asked: Mapping[str, Any], storage_options: Mapping[str, Any] | None
+) -> DaskClusterError | None:
+    from daskcluster.jobs.run import lease_of
+
+    try:
+        lease_of(job, name, output_of(job, asked), located(asked), storage_options).earlier()
+    except (InvalidParameterError, LeaseError) as error:
+        return error
+    except Exception:  # the job reports what is wrong with its store
+        return None
+    return None
 
 
 def status(client: Client, name: str) -> JobStatus:
@@ -176,7 +257,3 @@ def _check(job: Any, options: Mapping[str, Any]) -> None:
             f"storage_options {', '.join(withheld)} would be sent in plain text; leave them out and give "
             "the workers credentials of their own, through their environment or the cloud's files."
         )
-
-
-def _output(options: Mapping[str, Any]) -> str:
-    return str(options.get("model") or options.get("output") or options.get("state") or "")

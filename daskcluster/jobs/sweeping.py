@@ -85,14 +85,13 @@ def sweep(
     >>> record.best_k, len(record.candidates)
     (5, 11)
     """
+    asked = dict(locals())
     tried = {"k_min": k_min, "k_max": k_max, "ks": None if ks is None else [int(k) for k in ks]}
-    arguments = {"source": source, "weights": weights, "array": array, "random_state": random_state}
-    arguments |= {} if scale is None else {"scale": scale}
     run = Run(
         "sweep",
         name,
         output=output,
-        arguments={**arguments, **settings, **tried, "ks": str(tried["ks"])},
+        arguments=asked,
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,

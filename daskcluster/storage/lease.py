@@ -29,6 +29,7 @@ from daskcluster.storage.files import create_file, list_names, read_file, remove
 from daskcluster.storage.location import Location, locate
 
 _FORMAT = "daskcluster-lease"
+_VERSION = 2
 _LEASE = re.compile(r"(\d{8})\.json")
 _ATTEMPTS = 20
 
@@ -49,7 +50,7 @@ class Holder:
     name, token : str
         Name of the job, and a token of this run.
     arguments : dict
-        Arguments of the job.
+        Arguments of the job; of an older lease, those that the job has now, too.
     attempt : int
         Number of this run of the job, from 1.
     started : bool
@@ -60,6 +61,8 @@ class Holder:
         Result of a job that is done.
     since, host : str
         Start time and host, for display.
+    version : int
+        Of the form of the arguments.
     """
 
     number: int
@@ -72,6 +75,7 @@ class Holder:
     record: dict[str, Any] | None = None
     since: str = ""
     host: str = ""
+    version: int = _VERSION
 
 
 class Lease:
@@ -190,12 +194,15 @@ class Lease:
         if last.name != self.name:
             self._refuse_holder(last)
             return None
-        if last.arguments != self._arguments:
-            if last.state not in ("failed", "cancelled"):
+        mine = self._arguments
+        if last.version < _VERSION:  # which kept defaults too: what both have is compared
+            mine = {name: mine[name] for name in last.arguments}
+        if last.arguments != mine:
+            if last.state != "failed":
+                what = what_differs(last.arguments, mine)
                 raise InvalidParameterError(
-                    f"the job {self.name!r} was started with other arguments: "
-                    f"{differences(last.arguments, self._arguments)}; give the same ones to resume it, "
-                    "or another name to start a new one."
+                    f"the job {self.name!r} was started with other arguments: {what}; give the same ones "
+                    "to resume it, or another name to start a new one."
                 )
             return None
         return last
@@ -235,6 +242,11 @@ class Lease:
         lease = _parsed(read_file(self._place, _file(number)))
         if lease.pop("format", None) != _FORMAT:
             return None
+        lease.setdefault("version", 1)
+        if lease["version"] < _VERSION:
+            kept = lease["arguments"].items()
+            shared = {n: v for n, v in kept if n in self._arguments and not str(v).startswith("<")}
+            lease["arguments"] = shared
         marked = read_file(self._place, _file(number, "begun")) is not None
         ended = _parsed(read_file(self._place, _file(number, "ended")))
         lease["started"] = bool(lease.pop("begun", False)) or marked
@@ -243,6 +255,7 @@ class Lease:
     def _create(self, number: int, attempt: int, started: bool) -> bool:
         lease = {
             "format": _FORMAT,
+            "version": _VERSION,
             "name": self.name,
             "token": self._token,
             "arguments": self._arguments,
@@ -260,6 +273,23 @@ class Lease:
         for name in list_names(self._place):
             if re.match(r"\d{8}\.", name) and int(name[:8]) < self._number:
                 remove_file(self._place, name)
+
+
+class _Default:
+    def __repr__(self) -> str:
+        return "the default"
+
+
+def what_differs(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return as text which arguments of a job differ; those that are missing have their defaults.
+
+    Examples
+    --------
+    >>> what_differs({"n_clusters": 5, "tol": 0.0}, {"n_clusters": 6})
+    'n_clusters was 5 and is 6, tol was 0.0 and is the default'
+    """
+    left_out = dict.fromkeys([*before, *now], _Default())
+    return differences({**left_out, **before}, {**left_out, **now})
 
 
 def _file(number: int, what: str = "") -> str:

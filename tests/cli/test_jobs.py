@@ -131,6 +131,33 @@ def test_sweeps_and_scores_are_left_with_the_cluster(
     assert "davies bouldin" in run("jobs", "status", "cli-score", *scheduler).stdout
 
 
+def test_a_name_stands_for_its_arguments(
+    here: Path, run: Run, record: Read, scheduler: tuple[str, str]
+) -> None:
+    left = ("--model", "m", "--detach", "--name", "cli-once", *scheduler)
+    record("fit", "rows.npy", *FIT, *left)
+    done = record("jobs", "status", "cli-once", "--wait", *scheduler)
+    assert done["state"] == "done"
+    refused = {
+        "max_iter was the default and is 3": ("fit", "rows.npy", *FIT, "--max-iter", "3", *left),
+        "it is the job 'fit' and not 'predict'": (
+            "predict", "m", "rows.npy", "--output", "l", *left[2:],
+        ),
+    }  # fmt: skip
+    for said, command in refused.items():
+        again = run(*command)
+        assert again.exit_code == 1
+        assert said in " ".join(again.stderr.split())
+        assert "another name" in again.stderr
+    # The same command without --detach is refused as well.
+    direct = run("fit", "rows.npy", *FIT, "--tol", "0", *left[:2], *left[3:])
+    assert direct.exit_code == 1
+    assert record("jobs", "status", "cli-once", *scheduler) == done
+    assert not (here / "l").exists()
+    assert record("fit", "./rows.npy", *FIT, *left)["job"] == "cli-once"
+    assert record("jobs", "status", "cli-once", "--wait", *scheduler)["record"] == done["record"]
+
+
 def test_bad_usage(here: Path, run: Run, scheduler: tuple[str, str]) -> None:
     detached = run("fit", "rows.npy", *FIT, "--model", "m", "--detach")
     assert detached.exit_code == 2

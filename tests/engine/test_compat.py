@@ -86,6 +86,17 @@ def test_the_scheduler_says_which_of_our_tasks_are_with_a_worker(
     assert compat.processing_keys(client, {busy.key, waiting.key}) == set()
 
 
+def test_addresses_are_resolved_as_the_scheduler_does_it(client: Client) -> None:
+    for address in addresses(client):
+        assert (
+            compat.resolved(address) == compat.resolved(address.removeprefix("tcp://")) == address
+        )
+    assert compat.resolved("localhost") == "127.0.0.1"
+    assert compat.resolved("no such host") == "no such host"
+    info = next(iter(compat.running_workers(client).values()))
+    assert {"name", "host", "resources"} <= set(info)
+
+
 def test_workers_say_what_they_store(client: Client) -> None:
     """Of our own keys alone, with the size that an object reports, whoever put them there."""
     workers = addresses(client)

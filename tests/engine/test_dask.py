@@ -158,9 +158,9 @@ def test_parameters_of_many_tasks_are_broadcast(
 ) -> None:
     sent: list[int] = []
 
-    def scattered(client: Any, data: Any, **options: Any) -> Any:
+    def scattered(client: Any, registry: Any, data: Any, **options: Any) -> Any:
         sent.append(len(data))
-        return transfer.scattered(client, data, **options)
+        return transfer.scattered(client, registry, data, **options)
 
     monkeypatch.setattr("daskcluster.engine.pass_run.scattered", scattered)
     with engine.place(dataset) as placed:

@@ -64,6 +64,7 @@ def ended(client: Client, name: str) -> jobs.JobStatus:
     return jobs.wait(client, name, timeout=240)
 
 
+@pytest.mark.kills
 def test_the_client_may_leave(
     cluster: Cluster, source: str, endpoint: Any, s3: Any, expected: Any
 ) -> None:
@@ -90,6 +91,7 @@ def test_the_client_may_leave(
     assert list_names(folder_of(model, s3)) == ["jobs"]
 
 
+@pytest.mark.kills
 def test_two_jobs_at_once(
     client: Client, source: str, endpoint: Any, s3: Any, expected: Any
 ) -> None:
@@ -104,6 +106,7 @@ def test_two_jobs_at_once(
         assert found.centres.tobytes() == truth.centres.tobytes()
 
 
+@pytest.mark.kills
 def test_a_job_is_cancelled_and_continues(
     client: Client, source: str, endpoint: Any, s3: Any, expected: Any
 ) -> None:

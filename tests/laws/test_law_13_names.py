@@ -1,4 +1,4 @@
-"""Law 13: features are told by their names, whatever holds the rows."""
+"""Law 13: features are matched by their names, whatever holds the rows."""
 
 from __future__ import annotations
 

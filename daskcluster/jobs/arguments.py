@@ -1,0 +1,222 @@
+"""The arguments of a job as plain values, by which two runs of one name are compared."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, time, timedelta
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from daskcluster.errors import WrongTypeError
+from daskcluster.methods.catalogue import ALGORITHMS
+from daskcluster.parameters.shared import METHODS
+from daskcluster.storage.location import locate
+
+_APART = frozenset({
+    "name", "engine", "callbacks", "heard", "overwrite", "resume", "scratch", "storage_options",
+})  # fmt: skip
+"""Arguments that do not change what a job computes. Options of a store may hold credentials."""
+PACE = frozenset({"every", "settle"})
+"""Arguments that say how often a stream looks for rows: they may change from run to run."""
+_OUTPUTS = {"fit": "model", "stream": "state"}
+_URLS = frozenset({
+    "centroids", "checkpoint", "distances", "labels", "model", "output", "posteriors", "report", "rows",
+    "source", "state",
+})  # fmt: skip
+_MAYBE_URLS = frozenset({"how", "keep", "weights"})
+_LISTED = 64
+"""Most values of an array that are kept as they are."""
+_HASHED_BYTES = 64 * 1024**2
+_MOST_CHARACTERS = 1000
+_LARGEST_INT = 2**63 - 1
+_SHOWN_AS_THEY_ARE = slice | complex | bytes | date | time | timedelta
+
+
+def output_of(job: str, arguments: Mapping[str, Any]) -> str:
+    """Return the URL of the main output of a job; empty if there is none."""
+    return str(arguments.get(output_name(job)) or "")
+
+
+def output_name(job: str) -> str:
+    """Return the name of the argument that is the main output of a job."""
+    return _OUTPUTS.get(job, "output")
+
+
+def given_to(job: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """Return arguments and keyword arguments of a job by parameter, as `locals()` at its start has them.
+
+    Raises
+    ------
+    WrongTypeError
+        The job cannot be called with them.
+    """
+    try:
+        return inspect.signature(job).bind(*arguments, **options).arguments
+    except TypeError as error:
+        raise WrongTypeError(
+            f"jobs.{job.__name__} cannot be called with these arguments: {error}; see "
+            f"help(jobs.{job.__name__})."
+        ) from error
+
+
+def plain_arguments(job: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a job's result depends on, as plain values.
+
+    What equals its default is left out, so that it does not matter whether it was given.
+
+    Parameters
+    ----------
+    job : str
+        A name in `daskcluster.jobs`.
+    given : mapping
+        Arguments by parameter; see `given_to`.
+
+    Examples
+    --------
+    >>> plain_arguments("fit", {"source": "x.npy", "n_clusters": np.int64(5), "parameters": {"tol": 0.1}})
+    {'source': 'x.npy', 'n_clusters': 5, 'tol': 0.1}
+    >>> plain_arguments("score", {"model": "m", "source": "x.npy", "metrics": [], "engine": "local"})
+    {'model': 'm', 'source': 'x.npy'}
+    """
+    signature = inspect.signature(getattr(import_module("daskcluster.jobs"), job))
+    flat: dict[str, Any] = {}
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            flat |= given.get(name, {})
+        elif name in given:
+            flat[name] = given[name]
+    plain = {name: _plain(value) for name, value in flat.items() if name not in _APART}
+    passed_on = _further_defaults(job, flat)
+    defaults = {n: d for n, d in passed_on.items() if n not in signature.parameters}
+    defaults |= _defaults(signature)
+    return {n: v for n, v in plain.items() if not (n in defaults and _equals(v, defaults[n]))}
+
+
+def located(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain arguments with absolute paths, and digests instead of long values.
+
+    Raises
+    ------
+    InvalidParameterError
+        A URL is empty or contains a credential.
+
+    Examples
+    --------
+    >>> located({"source": "s3://bucket/rows.zarr/", "n_clusters": 5})
+    {'source': 's3://bucket/rows.zarr', 'n_clusters': 5}
+    """
+    return {name: _shortened(_located(name, value)) for name, value in arguments.items()}
+
+
+def _defaults(signature: inspect.Signature) -> dict[str, Any]:
+    parameters = signature.parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty}
+
+
+def _further_defaults(job: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults of what a job passes on."""
+    algorithm = str(given.get("algorithm", ""))
+    if job == "fit":
+        return _of_catalogue(ALGORITHMS, algorithm or next(iter(ALGORITHMS)))
+    if job == "sweep":
+        from daskcluster.jobs.selection import select_k
+
+        return _defaults(inspect.signature(select_k))
+    if job == "stream":
+        # Scikit-learn takes long to import.
+        from daskcluster.jobs.streaming import open_stream
+        from daskcluster.methods.streaming.streams import STREAMS
+
+        own = _defaults(inspect.signature(open_stream))
+        return {**_of_catalogue(STREAMS, algorithm or own["algorithm"]), **own}
+    return {}
+
+
+def _equals(value: Any, default: Any) -> bool:
+    return bool(value == _plain(default)) or (default is None and value in ({}, []))
+
+
+def _of_catalogue(catalogue: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
+    found = catalogue[algorithm].parameters if algorithm in catalogue else {}
+    return {name: parameter.default for name, parameter in found.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value) if abs(value) <= _LARGEST_INT else str(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(entry) for entry in value), key=repr)
+    if isinstance(value, _SHOWN_AS_THEY_ARE):
+        return repr(value)
+    return _of_object(value)
+
+
+def _of_object(value: Any) -> Any:
+    value = getattr(value, "cluster_centers_", getattr(value, "means_", value))
+    if type(value).__module__.partition(".")[0] in ("pandas", "polars"):
+        value = value.to_numpy() if hasattr(value, "to_numpy") else value
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist()) if value.size <= _LISTED else _of_array(value)
+    module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+    return f"<{module}.{name}>" if name else f"<{type(value).__name__}>"
+
+
+def _of_array(array: np.ndarray) -> str:
+    rows = np.ascontiguousarray(array[:: 1 + array.nbytes // _HASHED_BYTES])
+    content = repr(rows.tolist()).encode() if array.dtype == object else rows.tobytes()
+    return f"<array {array.shape} {array.dtype} {_digest(content)}>"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _located(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_located(name, entry) for entry in value]
+    if not (isinstance(value, str) and _is_url(name, value)):
+        return value
+    for link in value.split("::"):  # `locate` finds credentials in URLs that are no chains
+        locate(link or value)
+    return locate(value).url
+
+
+def _is_url(name: str, text: str) -> bool:
+    if text.startswith("<"):  # an object
+        return False
+    if "://" in text or name in _URLS:
+        return True
+    if name == "init":
+        return text not in METHODS
+    # A name of an array or of a column may have a slash.
+    is_path = text.startswith(("/", "./", "../", "~")) or text.lower().endswith((".npy", ".zarr"))
+    return name in _MAYBE_URLS and is_path
+
+
+def _shortened(value: Any) -> Any:
+    text = json.dumps(value, sort_keys=True)
+    if len(text) <= _MOST_CHARACTERS:
+        return value
+    kind = f"{len(value)} values" if isinstance(value, list) else type(value).__name__
+    return f"<{kind} {_digest(text.encode())}>"
