@@ -277,8 +277,9 @@ def test_frames_remember_their_columns():
     frame = pd.DataFrame(X, columns=list("abcd"))
     model = dc.KMeans(3, random_state=0).fit(frame)
     assert model.feature_names_in_.tolist() == list("abcd")
+    assert (model.predict(frame[list("bacd")]) == model.labels_).all()
     with pytest.raises(ValueError, match="feature names"):
-        model.predict(frame[list("bacd")])
+        model.predict(frame.rename(columns={"a": "e"}))
 
 
 def test_before_fit():
