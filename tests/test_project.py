@@ -114,11 +114,11 @@ def test_every_room_has_its_layer() -> None:
 
 
 def test_a_module_imports_only_what_stands_below_it() -> None:
+    rank = {room: level for level, (rooms, _) in enumerate(layers()) for room in rooms}
+    siblings = {room for rooms, apart in layers() if apart for room in rooms}
     for path in MODULES:
         if not room_of(name_of(path)):
             continue
-        rank = {room: level for level, (rooms, _) in enumerate(layers()) for room in rooms}
-        siblings = {room for rooms, apart in layers() if apart for room in rooms}
         own = room_of(name_of(path))
         for target in imports_of(path):
             room = room_of(target)

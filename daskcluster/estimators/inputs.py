@@ -91,7 +91,8 @@ def with_features_of(estimator: Any, X: Any) -> Any:
         return X
     if is_xarray(X):
         return select_features(X, names.tolist())
-    is_any_frame = hasattr(X, "columns") and hasattr(X, "dtypes") and not hasattr(X, "collect")
+    # Lazy frames of polars look up their columns at a price, and are opened with those that are expected.
+    is_any_frame = not hasattr(X, "collect") and hasattr(X, "columns") and hasattr(X, "dtypes")
     columns = list(X.columns) if is_any_frame else None
     if columns is None or columns == names.tolist() or has_list_column(X):
         return X

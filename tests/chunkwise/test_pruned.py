@@ -109,6 +109,7 @@ def test_the_nearest_two_are_the_same(form: str, scored: bool) -> None:
         assert np.array_equal(scores, known)
 
 
+@pytest.mark.kernels
 @no_tile
 def test_threads_share_one_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, centres = blobs()
@@ -245,6 +246,7 @@ def test_few_rows_in_all_do_not_repay_a_sample(expected: int) -> None:
     assert np.array_equal(labels, by_all(rows, centres)[0])
 
 
+@pytest.mark.kernels
 @no_tile
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_a_fixed_search_serves_other_centres(form: str, kind: type) -> None:

@@ -133,6 +133,7 @@ def test_a_killed_process_is_resumed(tmp_path: Path, record: Record) -> None:
 SEARCH = "daskcluster.methods.duplicates"
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize(
     "moment",
     [

@@ -92,6 +92,7 @@ def test_a_killed_process_is_resumed(tmp_path: Path, record: Record) -> None:
     assert not [path for path in state.rglob("*") if path.is_file()]
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize(
     "moment",

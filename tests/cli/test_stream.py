@@ -152,6 +152,7 @@ def test_a_live_table() -> None:
     assert "7" in text.getvalue()
 
 
+@pytest.mark.kills
 def test_a_loop_as_a_process(here: Path) -> None:
     pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
     put(here / "feed", 0)

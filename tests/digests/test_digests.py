@@ -16,6 +16,7 @@ from tests.digests.digest import REWRITE, committed, differences, digest_of, dig
 from tests.digests.fits import FITS
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("name", FITS)
 def test_the_committed_bits(name: str) -> None:
     found = {name: digests_of(FITS[name]())}

@@ -323,6 +323,7 @@ def test_a_bare_task_that_holds_a_resource_drives_all_workers(
     assert future.result(timeout=60).n_clusters == 3
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("annotations", [{}, GPU, {"workers": ["two"]}])
 @pytest.mark.parametrize("known", [True, False])
 def test_persisted_rows_are_read_by_few_threads(
@@ -400,6 +401,7 @@ def slow(folder: str) -> str:
     return folder
 
 
+@pytest.mark.kills
 def test_calls_are_sent_again_when_all_workers_that_match_have_left(
     changing: Cluster, tmp_path: Path
 ) -> None:

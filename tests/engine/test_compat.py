@@ -124,6 +124,7 @@ def test_workers_say_what_they_store(client: Client) -> None:
         }
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("is_retired", [False, True])
 def test_the_end_of_a_worker_is_an_event(tmp_path: Path, is_retired: bool) -> None:
     with (

@@ -142,6 +142,7 @@ def test_without_a_checkpoint_it_leaves_at_once(
     assert not any(path.name.startswith("m.zarr") for path in here.iterdir())
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize(("number", "code", "word"), STOPS)
 @pytest.mark.parametrize("name", ["predict", "coreset"])
 def test_other_commands_leave_nothing(

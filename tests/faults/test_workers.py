@@ -268,6 +268,7 @@ def test_an_adaptive_cluster_starts_from_nothing(dataset: Any, truth: int) -> No
         assert soon(lambda: not client.scheduler_info(n_workers=-1)["workers"])
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("start", [0, 3])
 def test_an_adaptive_cluster_has_the_workers_that_a_fit_can_use(
     start: int, dataset: Any, truth: int

@@ -85,7 +85,7 @@ def test_what_makes_a_difference(other: dict[str, Any]) -> None:
     assert msgpack.unpackb(msgpack.packb(found)) == json.loads(json.dumps(found)) == found
 
 
-def test_values_in_memory_are_told_apart_by_their_content() -> None:
+def test_values_in_memory_are_compared_by_their_content() -> None:
     rows = np.random.default_rng(0).random((1000, 3))
     frame = pd.DataFrame(rows, columns=list("abc")).assign(name="x")
     for one, two in ((rows, rows + 1), (frame, frame[::-1])):

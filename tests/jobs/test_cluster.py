@@ -128,6 +128,7 @@ def test_a_job_is_cancelled_and_continues(
     assert jobs.cancel(client, "stopped").state == "done"
 
 
+@pytest.mark.kills
 def test_the_worker_that_has_the_job_is_killed(
     cluster: Cluster, client: Client, source: str, endpoint: Any, s3: Any, expected: Any
 ) -> None:

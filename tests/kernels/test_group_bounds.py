@@ -39,6 +39,7 @@ def bounded(
     return labels, lower, np.stack(nearest, axis=1)
 
 
+@pytest.mark.kernels
 @with_dot
 @settings(max_examples=60, deadline=None)
 @given(
@@ -90,6 +91,7 @@ def test_bounds_are_close_where_rows_vary_along_the_axes(name: str, kind: type) 
         assert np.median(lower / nearest) > 0.9
 
 
+@pytest.mark.kernels
 @with_dot
 def test_the_own_group_is_bounded_without_the_own_centre() -> None:
     centres = spectrum(90, 16, 1, 0.9, np.float32)

@@ -228,6 +228,7 @@ def test_few_centres_are_left_by_8_bits() -> None:
     assert clipped[0] > counts[0]
 
 
+@pytest.mark.kernels
 @pytest.mark.skipif(MADD not in instructions(), reason="no instruction adds products in 16 bits")
 @pytest.mark.parametrize("d", [3, 40])
 def test_long_rows_are_given_up_where_sums_have_16_bits(d: int) -> None:
@@ -303,6 +304,7 @@ def test_good_axes_leave_few_centres() -> None:
     assert few[1] < 8 * len(rows) < many[1]
 
 
+@pytest.mark.kernels
 def test_the_canonical_score_decides_between_equal_centres() -> None:
     centres = np.repeat(spectrum(10, 50, 1, 0.9, np.float32), 3, axis=0)
     rows = spectrum(64, 50, 0, 0.9, np.float32)

@@ -162,6 +162,7 @@ def test_labels_and_sums_in_one_visit(kind: type, n: int, d: int, k: int) -> Non
         assert np.array_equal(again_counts, counts)
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("n", "d", "k"),

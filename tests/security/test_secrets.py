@@ -175,6 +175,7 @@ def failures(stored: str, options: dict[str, Any]) -> dict[str, Callable[[], Any
     }
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize(
     "name",
     ["absent", "no bucket", "unreachable", "no option", "in a URL", "signed", "exists",

@@ -66,6 +66,7 @@ def every(url: str) -> dict[str, Any]:
     return {"checkpoint": url, "checkpoint_every": 1}
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_that_died_after_any_commit_continues(tmp_path: Path, name: str) -> None:
     whole = made(name).fit(X, None, WEIGHTS)

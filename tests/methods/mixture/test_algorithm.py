@@ -58,7 +58,7 @@ def assert_same(a, b):
 # -- against the reference ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.kernels)])
 @pytest.mark.parametrize("rule", ["tile", "row", "alternate"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_iteration_matches_the_reference(kind, rule, dtype):

@@ -55,6 +55,7 @@ def same(one: Any, other: Any) -> None:
     ]
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("name", FITS)
 def test_a_mixture_killed_after_any_commit_resumes(tmp_path: Path, name: str) -> None:
     X, weights = case("weighted float32" if name == "spherical" else "float64")

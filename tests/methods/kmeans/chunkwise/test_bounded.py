@@ -45,6 +45,7 @@ PROBLEMS = [
 RECENT_BYTES = 8
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_wanted_chunks_give_what_the_whole_unit_gives(kind: str, name: str) -> None:
