@@ -87,6 +87,7 @@ def _evaluate(
     from daskcluster.reports.contents import MOST_EXAMPLES
 
     with place.open() as engine, console.watching() as callbacks:
-        dataset = open_source(data, engine=engine, callbacks=callbacks, **opening)
+        given = {**opening, "expected": model.feature_names}
+        dataset = open_source(data, engine=engine, callbacks=callbacks, **given)
         seen = examine(model, dataset, shown=MOST_EXAMPLES, engine=engine, callbacks=callbacks)
     return seen.clusters(f"Clusters in {data}", dataset.n_rows)

@@ -66,9 +66,9 @@ def _plain(rows: Any) -> Any:
 
 
 def usable_names(names: Any, n_features: int) -> tuple[str, ...] | None:
-    """Return the names of features; None unless each feature has one of its own."""
+    """Return the names of features; None unless each feature has one."""
     found = tuple(map(str, names))
-    return found if len(set(found)) == len(found) == n_features else None
+    return found if len(found) == n_features else None
 
 
 def stored_names(group: Any, array: str, n_features: int) -> tuple[str, ...] | None:
@@ -127,6 +127,11 @@ def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None
         raise MissingExtraError(
             f"annotating needs pandas; install it with: {install_command('anndata')}."
         ) from error
+    if np.ma.is_masked(labels):
+        raise InvalidDataError(
+            f"{int(np.ma.count_masked(labels))} labels are masked, and every cell needs one; fill them, "
+            "e.g. with numpy.ma.filled(labels, -1)."
+        )
     values = np.asarray(labels)
     if values.shape != (adata.n_obs,):
         raise InvalidDataError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +24,7 @@ from daskcluster.data.columns import (
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.weighted import array_weights
 from daskcluster.errors import InvalidDataError
+from daskcluster.storage.location import locate
 
 
 def has_nulls(table: Any, columns: RowColumns) -> np.ndarray:
@@ -205,6 +208,10 @@ def open_arrow(
         dataset.id_column = chosen.id_column
         dataset.own_ids = table.column(chosen.id_column).combine_chunks()
     dataset.feature_names = chosen.feature_names
+    if hasattr(given, "explain"):  # a lazy frame of polars
+        scans = re.findall(r"SCAN \[(.*?)\]", given.explain())
+        names = [name for scan in scans for name in scan.split(", ") if os.path.exists(name)]
+        dataset.read_from = tuple(map(locate, names))
     return dataset
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -47,8 +48,15 @@ def align(dataset: Dataset, n_features: int, names: Sequence[str] | None, model:
     """
     found = getattr(dataset, "feature_names", None)
     if names is not None and found is not None and tuple(found) != tuple(names):
+        counts, at = Counter(found), {name: number for number, name in enumerate(found)}
+        twice = next((name for name in names if counts[name] > 1), None)
+        if twice is not None:
+            raise InvalidDataError(
+                f"{counts[twice]} features of the rows are called {twice!r}, and {model} knows one; give "
+                "each a name of its own, e.g. with adata.var_names_make_unique()."
+            )
         if set(names) <= set(found) and isinstance(dataset, RowDataset):
-            chosen = _chosen(dataset, [found.index(name) for name in names])
+            chosen = _chosen(dataset, [at[name] for name in names])
             if chosen is not None:
                 return chosen
         raise names_differ(names, found)
@@ -58,6 +66,23 @@ def align(dataset: Dataset, n_features: int, names: Sequence[str] | None, model:
             "input; give it rows with the columns it was fitted on."
         )
     return dataset
+
+
+def columns_by_name(centres: Any, names: Sequence[str] | None, dataset: Dataset) -> Any:
+    """Return centres (k, d) of a model with their features in the order of other rows.
+
+    Raises
+    ------
+    InvalidDataError
+        Both have names of features, and they are not the same.
+    """
+    found = getattr(dataset, "feature_names", None)
+    if names is None or found is None or tuple(names) == tuple(found):
+        return centres
+    if sorted(names) != sorted(found):
+        raise names_differ(names, found)
+    at = {name: number for number, name in enumerate(names)}
+    return np.asarray(centres)[:, [at[name] for name in found]]
 
 
 def names_differ(fitted: Sequence[str], found: Collection[str]) -> InvalidDataError:

@@ -13,6 +13,7 @@ import numpy as np
 from daskcluster.data.array import ArrayDataset
 from daskcluster.data.dataset import RowDataset, refuse_replacing
 from daskcluster.data.grid_files import write_grid
+from daskcluster.data.masked import is_masked
 from daskcluster.data.missing import complete_rows
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.storage.location import locate
@@ -99,7 +100,7 @@ class Grid:
         -----
         Cost: no pass; memory for all values, twice.
         """
-        flat = np.asarray(values)
+        flat = _filled(values, fill)
         if flat.ndim not in (1, 2) or len(flat) != self.dataset.n_rows:
             raise InvalidDataError(
                 f"values of shape {flat.shape} should be of shape ({self.dataset.n_rows},): one for each "
@@ -165,11 +166,16 @@ class Grid:
         write_grid(
             url,
             self._cells,
-            {name: lambda start, stop: np.asarray(values[start:stop])},
+            {name: lambda start, stop: _filled(values[start:stop], fill)},
             fill=fill,
             overwrite=overwrite,
             storage_options=storage_options,
         )
+
+
+def _filled(values: Any, fill: Any) -> np.ndarray:
+    """Return values of rows as an array, with `fill` where they are masked."""
+    return np.asarray(np.ma.filled(values, fill) if is_masked(values) else values)
 
 
 def blank_cells(

@@ -21,10 +21,12 @@ from daskcluster.data.dataset import RowDataset, RowWeights
 from daskcluster.data.hdf5_files import SUFFIXES as HDF5
 from daskcluster.data.hdf5_files import open_hdf5
 from daskcluster.data.listing import find_row_files
+from daskcluster.data.masked import is_masked
 from daskcluster.data.nodes import metadata_digest, not_an_array, open_node, warn_of_missing_chunks
 from daskcluster.data.npy_files import open_npy_files
 from daskcluster.data.npz import is_sparse_npz
 from daskcluster.data.npz_files import open_npz_files
+from daskcluster.data.recipes import places_behind
 from daskcluster.data.sources import IN_PLACE, is_list_of_files, is_zarr, open_source
 from daskcluster.data.sparse_zarr import is_csr, open_csr
 from daskcluster.data.weighted import array_weights, stored_weights
@@ -97,6 +99,8 @@ def open_dataset(
     opened = open_source(
         source, array=array, storage_options=storage_options, flatten=flatten, columns=choice
     )
+    if is_masked(source) and isinstance(opened, RowDataset):
+        opened.read_from += tuple(places_behind(np.ma.getdata(source)))
     if weights is None or getattr(opened, "weights_column", None) is not None:
         return opened
     if opened.weights is not None:
@@ -107,7 +111,9 @@ def open_dataset(
         raise WrongTypeError(
             f"weights= cannot be added to a {type(opened).__name__}; give it weights of its own."
         )
-    return opened.with_weights(_open_weights(weights, opened, source, array, storage_options))
+    found = opened.with_weights(_open_weights(weights, opened, source, array, storage_options))
+    found.read_from += tuple(places_behind(weights))
+    return found
 
 
 def _open_weights(
@@ -269,6 +275,7 @@ def open_url(location: Location, *, array: str | None = None, flatten: bool = Fa
                 warn_of_missing_chunks(node[part], place.child(part))
         rows = open_csr(node, location, name)
         rows.feature_names = names(rows.n_features)
+        rows.read_from = () if rows.feature_names is None else (location.child("var"),)
         return rows
     if not hasattr(node, "chunks"):
         raise not_an_array(node, location, name)
@@ -278,6 +285,7 @@ def open_url(location: Location, *, array: str | None = None, flatten: bool = Fa
     warn_of_missing_chunks(node, place)
     rows = ZarrDataset(node, ZarrRecipe(location, name, metadata_digest(node)))
     rows.feature_names = names(rows.n_features)
+    rows.read_from = () if rows.feature_names is None else (location.child("var"),)
     return rows
 
 

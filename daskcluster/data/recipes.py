@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
 
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.errors import InvalidDataError, ReachError
+from daskcluster.errors import InvalidDataError, InvalidParameterError, ReachError
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import ProcessLocal, open_once
 from daskcluster.storage.zarr_stores import location_of
@@ -139,35 +142,57 @@ def places_behind(rows: Any) -> Iterator[Location]:
     ----------
     rows : dask array, dask DataFrame, ndarray or other array
     """
-    if hasattr(rows, "expr"):  # a dask DataFrame
-        for step in rows.expr.walk():
-            for path in np.ravel(getattr(step, "path", None) or []).tolist():
-                yield locate(path)
+    waiting: deque[Any] = deque()
+    if hasattr(rows, "expr") and hasattr(rows, "columns"):  # a dask DataFrame
+        waiting.extend(operand for step in rows.expr.walk() for operand in step.operands)
     elif hasattr(rows, "__dask_graph__"):
         for layer in getattr(rows.__dask_graph__(), "layers", {}).values():
-            indices = getattr(layer, "indices", None)
+            indices = getattr(layer, "indices", None)  # of a layer whose tasks are not made yet
             if indices is not None:
-                values = [value for value, index in indices if index is None]
+                waiting.extend(value for value, index in indices if index is None)
             else:
-                values = list(layer.values()) if len(layer) == 1 else []
-            for value in values:
-                yield from _place_of(value)
+                waiting.extend(islice(layer.values(), _MOST_LOOKED_AT))
     else:
-        yield from _place_of(rows)
+        waiting.append(rows)
+    for _ in range(_MOST_LOOKED_AT):
+        if not waiting:
+            return
+        value = waiting.popleft()
+        if isinstance(value, Mapping):
+            waiting.extend(value.values())
+        elif isinstance(value, list | tuple):
+            waiting.extend(value)
+        else:
+            with suppress(InvalidParameterError):  # no URL after all
+                yield from _places_of(value)
+            # What tasks, partial functions and the wrappers of dask, xarray and NumPy hold.
+            if type(value).__module__.partition(".")[0] != "pandas":
+                waiting.extend(getattr(value, name, None) for name in _HOLDS)
 
 
-def _place_of(value: Any) -> Iterator[Location]:
-    """Yield where an array object lies, under the wrappers of dask, xarray and NumPy."""
-    while value is not None:
-        module = type(value).__module__.partition(".")[0]
-        path = location_of(value) if module == "zarr" else getattr(value, "filename", None)
-        path = value.file.filename if module == "h5py" else path
-        if isinstance(path, Location):
-            yield path
-        elif isinstance(path, (str, os.PathLike)):
-            yield locate(path)
-        inner = (getattr(value, name, None) for name in ("array", "_array", "value", "base"))
-        value = next((each for each in inner if each is not None and each is not value), None)
+_HOLDS = ("args", "kwargs", "keywords", "array", "_array", "value", "base")
+_MOST_LOOKED_AT = 20_000
+
+
+def _places_of(value: Any) -> Iterator[Location]:
+    """Yield where an array, an open file or a path lies."""
+    module = type(value).__module__.partition(".")[0]
+    if isinstance(value, str | os.PathLike):
+        if "://" in str(value) or (len(str(value)) < _LONGEST_PATH and os.path.exists(value)):
+            yield locate(value)
+    elif module == "zarr" and hasattr(value, "store"):
+        place = location_of(value)
+        if place is not None:
+            yield place
+    elif module == "h5py":
+        yield locate(value.file.filename)
+    elif hasattr(value, "fs") and isinstance(getattr(value, "path", None), str):
+        yield locate(value.fs.unstrip_protocol(value.path))
+    elif isinstance(getattr(value, "filename", None), str | os.PathLike):
+        yield locate(value.filename)
+
+
+_LONGEST_PATH = 4096
 
 
 def for_metric(dataset: Dataset, metric: str) -> Dataset:

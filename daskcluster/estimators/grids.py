@@ -124,11 +124,13 @@ def open_grid(
     array([[ 0,  1],
            [ 0, -1]], dtype=int32)
     """
-    select = dict(select or {})
+    select, extra = dict(select or {}), list[Location]()
     passes = {"engine": engine, "callbacks": callbacks}
     if isinstance(source, (str, os.PathLike)) or type(source).__module__.startswith("zarr"):
         if not isinstance(array, (str, type(None))):
-            source = _variables(locate(source, storage_options), array)
+            home = locate(source, storage_options)
+            source = _variables(home, array)
+            extra = [home.child(str(name)) for name in source.coords]
         else:
             place = (
                 location_of(source) if hasattr(source, "store") else locate(source, storage_options)
@@ -175,7 +177,7 @@ def open_grid(
         grid = _lazy(values, axes, template, nodata, **passes)
     else:
         grid = grid_in_memory(values, axes, template, nodata)
-    return _naming(grid, names)
+    return _naming(grid, names, extra)
 
 
 def _may_lack_values(values: Any) -> bool:
@@ -183,10 +185,11 @@ def _may_lack_values(values: Any) -> bool:
     return values.dtype.kind not in "biu" or has_masks(values)
 
 
-def _naming(grid: Grid, names: tuple[str, ...] | None) -> Grid:
-    """Return a grid whose rows know the names of their features."""
+def _naming(grid: Grid, names: tuple[str, ...] | None, read_from: Sequence[Location] = ()) -> Grid:
+    """Return a grid whose rows know the names of their features, and what else was read."""
     rows: Any = grid.dataset
     rows.feature_names = names
+    rows.read_from = (*rows.read_from, *read_from)
     return grid
 
 
@@ -285,7 +288,8 @@ def _stored(
             coordinates[names[axis]].isel({names[axis]: list(positions[axis])}) for axis in axes
         )
         labels = names_along(*along)
-    return _naming(_masked(dataset, rows_shape, template, nodata, **passes), labels)
+    grid = _masked(dataset, rows_shape, template, nodata, **passes)
+    return _naming(grid, labels, [group.child(str(name)) for name in coordinates])
 
 
 def _masked(

@@ -133,10 +133,14 @@ class Labels(NDArrayOperatorsMixin):
                 self._array = results_of_rows(
                     placement, self._fn, self._params, np.int32, name="labels"
                 )
+        if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
+            raise ValueError(f"Labels are int32, and cannot be {np.dtype(dtype)} without a copy.")
         array = self._array if dtype is None else self._array.astype(dtype, copy=False)
         return array.copy() if copy else array
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if options.get("out") is not None:
+            raise TypeError("labels_ cannot be changed in place; change a copy: np.array(labels_).")
         plain = [np.asarray(each) if isinstance(each, Labels) else each for each in inputs]
         return getattr(ufunc, method)(*plain, **options)
 

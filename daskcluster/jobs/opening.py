@@ -46,11 +46,8 @@ def open_rows(
     **opening
         Further arguments of `open_dataset`.
     """
-    if expected and not grid:
-        chosen_columns = column_choice(opening.get("columns"))
-        opening["columns"] = replace(chosen_columns, expected=tuple(expected))
     passes: dict[str, Any] = {"callbacks": run.callbacks}
-    dataset = open_source(source, grid=grid, engine=engine, **passes, **opening)
+    dataset = open_source(source, grid=grid, engine=engine, expected=expected, **passes, **opening)
     refuse_replacing(dataset, **run.outputs)
     chosen = run.engine(engine, dataset)
     if missing != "error":
@@ -61,7 +58,12 @@ def open_rows(
 
 
 def open_source(
-    source: Any, *, grid: Mapping[str, Any] | None = None, missing: str = "error", **opening: Any
+    source: Any,
+    *,
+    grid: Mapping[str, Any] | None = None,
+    missing: str = "error",
+    expected: Sequence[str] | None = None,
+    **opening: Any,
 ) -> Dataset:
     """Return the rows of a source or of a grid; see `open_rows`. Missing values stay.
 
@@ -72,7 +74,8 @@ def open_source(
     """
     passes = {name: opening.pop(name) for name in ("engine", "callbacks") if name in opening}
     if not grid:
-        return open_dataset(source, **opening)
+        columns = replace(column_choice(opening.get("columns")), expected=tuple(expected or ()))
+        return open_dataset(source, **{**opening, "columns": columns})
     for name in ("weights", "columns", "flatten"):
         if opening.pop(name, None):
             raise InvalidParameterError(

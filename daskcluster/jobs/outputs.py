@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
 from daskcluster.data.label_files import is_file_output
 from daskcluster.data.sources import is_list_of_files
 from daskcluster.errors import InvalidParameterError
 from daskcluster.models.persist import check_free
-from daskcluster.storage.location import locate
+from daskcluster.storage.location import Location, locate
 from daskcluster.storage.staging import check_free as check_output_free
 
 _GROUPS = {"posteriors": ("group",)}
@@ -63,11 +64,7 @@ def check_outputs(
                     f"{name}={place.url!r} would replace the {other} {input_place.url!r}; write to "
                     "another URL."
                 )
-    if len({place.url for place in places.values()}) < len(places):
-        raise InvalidParameterError(
-            f"{' and '.join(places)} should be written to different URLs, both are "
-            f"{next(iter(places.values())).url!r}."
-        )
+    refuse_overlaps(places)
     for name, place in places.items():
         options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
         if name == "model":
@@ -77,3 +74,18 @@ def check_outputs(
         else:
             kind = ("file",) if is_file_output(place.url) else _GROUPS.get(name, kinds)
             check_output_free(place.url, kinds=kind, **options)
+
+
+def refuse_overlaps(outputs: Mapping[str, Location]) -> None:
+    """Raise if two outputs are the same place, or if one lies within the other.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    for (one, place), (two, other) in combinations(outputs.items(), 2):
+        if place.holds(other) or other.holds(place):
+            raise InvalidParameterError(
+                f"{one} and {two} should be written to different URLs, next to each other; they are "
+                f"{place.url!r} and {other.url!r}."
+            )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
+from daskcluster.jobs.outputs import refuse_overlaps
 from daskcluster.jobs.run import Run
 from daskcluster.storage.location import locate
 from daskcluster.typing import Visibility
@@ -212,6 +213,13 @@ def open_stream(
     given = {"n_clusters": n_clusters, "random_state": random_state, **parameters}
     learner = make_learner(algorithm, given)
     ours = tuple(url for url in (state, labels, distances) if url is not None)
+    written = {"labels": labels, "distances": distances}
+    places = {n: locate(url, storage_options) for n, url in written.items() if url is not None}
+    refuse_overlaps(places)
+    if labels is not None and places["labels"].holds(locate(state, storage_options)):
+        raise InvalidParameterError(
+            f"labels={labels!r} would hold the state {state!r}; write them to another URL."
+        )
     opened = open_source(
         source,
         array=array,

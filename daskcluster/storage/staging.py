@@ -338,6 +338,7 @@ def _check_remote(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> 
     """Return True if there is a readable output that may be replaced."""
     fs, path = target.filesystem()
     fs.invalidate_cache()
+    _refuse_part_of_model(target)
     kind = _kind_of({name: read_file(target, name) for name in METADATA})
     if kind is not None:
         _refuse(target, overwrite, kind in kinds)
@@ -350,6 +351,7 @@ def _check_remote(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> 
 
 def _check_local(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> None:
     path = target.url
+    _refuse_part_of_model(target)
     if not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path)):
         return
     if os.path.isfile(path):
@@ -362,6 +364,15 @@ def _check_local(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> N
             with open(file, "rb") as stream:
                 documents[name] = stream.read()
     _refuse(target, overwrite, _kind_of(documents) in kinds)
+
+
+def _refuse_part_of_model(target: Location) -> None:
+    folder = replace(target, url=target.url.rstrip("/").rpartition("/")[0])
+    if folder.url.strip("/") and MODEL_FORMAT.encode() in (read_file(folder, HEAD) or b""):
+        raise OutputExistsError(
+            f"The output {target.url!r} would lie in the saved model {folder.url!r}, and might replace a "
+            "part of it; write to another URL."
+        )
 
 
 def _refuse(target: Location, overwrite: bool, replaceable: bool) -> None:

@@ -127,6 +127,8 @@ def test_labels_of_stored_rows_are_used_like_an_array(stored: str) -> None:
     assert pd.crosstab(labels, expected).to_numpy().trace() == 3000
     with pytest.raises(TypeError):  # which knows no such arrays
         pl.DataFrame({"a": rows[:, 0]}).with_columns(k=labels)
+    with pytest.raises(TypeError, match="in place"):
+        labels += 1
     with pytest.raises(TypeError, match="unhashable"):
         hash(labels)
     with pytest.raises(ValueError, match="ambiguous"):

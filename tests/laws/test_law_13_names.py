@@ -154,6 +154,27 @@ def test_jobs_and_streams_compare_names(folder: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(np.sort(found.cluster_centers_[:, 1]), [0, 9], atol=0.5)
 
 
+def test_centres_of_a_model_are_compared_by_name(folder: Path, tmp_path: Path) -> None:
+    model = dc.KMeans(2, random_state=0).fit(FRAME)
+    model.save(str(tmp_path / "model"))
+    swapped, renamed = FRAMES["swapped"], FRAMES["renamed"]
+    for init in (model, str(tmp_path / "model")):
+        again = dc.KMeans(2, init=init, max_iter=0).fit(swapped)
+        assert np.isclose(again.inertia_, model.inertia_)
+        with pytest.raises(InvalidDataError, match="now missing:\n- y"):
+            dc.KMeans(2, init=init).fit(renamed)
+    for rows in (swapped, str(folder / "swapped.csv")):
+        assert np.isclose(dc.quantization_error(rows, model), model.inertia_)
+
+
+def test_a_name_of_two_features_is_none(folder: Path) -> None:
+    model = dc.KMeans(2, random_state=0).fit(FRAME)
+    rows = dc.open_dataset(X[:, [1, 0, 1]])
+    rows.feature_names = ("y", "x", "y")
+    with pytest.raises(InvalidDataError, match="2 features of the rows are called 'y'"):
+        model.predict(rows)
+
+
 def test_batches_and_coresets_compare_names(folder: Path) -> None:
     model = dc.MiniBatchKMeans(2, random_state=0)
     for rows in (FRAME, FRAMES["swapped"], str(folder / "swapped.csv")):

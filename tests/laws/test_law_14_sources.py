@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import xarray as xr
 import zarr
@@ -43,7 +46,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     FRAME[30:].to_parquet("many/1.parquet")
     os.symlink("many", "also")
     cells = {name: (("y", "x"), FRAME[name].to_numpy().reshape(6, 10)) for name in "ab"}
-    xr.Dataset(cells).to_zarr("grid.zarr", consolidated=False)
+    xr.Dataset(cells, {"y": np.arange(6.0)}).to_zarr("grid.zarr", consolidated=False)
     return tmp_path
 
 
@@ -97,6 +100,48 @@ def test_labels_never_replace_rows(place: Path, model: dc.KMeans) -> None:
     assert content(place) == before
 
 
+def test_rows_that_are_read_later_are_found(place: Path, model: dc.KMeans) -> None:
+    np.save("w.npy", np.ones(60))
+    da.to_npy_stack("stack", da.from_array(X, chunks=(20, 4)))
+    before = content(place)
+    weights = np.load("w.npy", mmap_mode="r")
+    masked = np.ma.masked_less(np.load("d.npy", mmap_mode="r"), 0.001, copy=False)
+    pairs: list[tuple[Any, str]] = [
+        (pl.scan_parquet("d.parquet"), "d.parquet"),
+        (pl.scan_csv("d.csv"), "d.csv"),
+        (dd.read_csv("d.csv"), "d.csv"),
+        (dd.read_parquet("d.parquet"), "d.parquet"),
+        (dd.from_map(pd.read_parquet, ["d.parquet"]), "d.parquet"),
+        (da.from_delayed(dask.delayed(np.load)("d.npy"), (60, 4), np.float32), "d.npy"),
+        (da.from_npy_stack("stack"), "stack/0.npy"),
+        (dc.open_dataset(masked, missing="drop"), "d.npy"),
+        (dc.open_dataset("r.zarr", weights=weights), "w.npy"),
+    ]
+    for rows, output in pairs:
+        with pytest.raises(InvalidParameterError, match="would replace"):
+            model.predict(rows, output=output, overwrite=True)
+    weighted = dc.KMeans(3, random_state=0).fit("r.zarr", sample_weight=weights)
+    with pytest.raises(InvalidParameterError, match="would replace"):
+        weighted.labels_.save("w.npy", overwrite=True)
+    assert content(place) == before
+
+
+def test_outputs_lie_apart_and_in_no_model(place: Path, model: dc.KMeans) -> None:
+    model.save("model")
+    before = content(place)
+    more: dict[str, Any] = {"n_clusters": 2, "overwrite": True}
+    for write in (
+        lambda: jobs.predict("model", "r.zarr", output="model/centres", overwrite=True),
+        lambda: dc.load_model("model").predict("r.zarr", output="model/centres", overwrite=True),
+        lambda: jobs.fit("r.zarr", model="both/model", labels="both", **more),
+        lambda: jobs.fit("r.zarr", model="link.zarr", labels="r.zarr", **more),
+        lambda: jobs.stream("many", n_clusters=2, state="state", labels="l", distances="./l"),
+    ):
+        with pytest.raises((InvalidParameterError, OutputExistsError)):
+            write()
+        assert content(place) == before
+
+
 def test_labels_go_next_to_rows(place: Path, model: dc.KMeans) -> None:
     labels = model.predict(X)
     for source, output in [
@@ -128,6 +173,7 @@ def test_no_other_output_replaces_rows(place: Path, model: dc.KMeans) -> None:
         lambda: cells.predict(grid.dataset, output="grid.zarr", overwrite=True),
         lambda: cells.predict(grid.dataset, output="grid.zarr/a", overwrite=True),
         lambda: cells.predict(lazy, output="grid.zarr", overwrite=True),
+        lambda: cells.predict(grid.dataset, output="grid.zarr/y", overwrite=True),
         lambda: grid.save(np.zeros(60, np.int32), "grid.zarr", overwrite=True),
         lambda: dc.near_duplicates("d.parquet", 0.99).save("d.parquet", overwrite=True),
         lambda: dc.near_duplicates("g.zarr/X", 0.99).save("g.zarr", overwrite=True),

@@ -8,6 +8,7 @@ import numpy as np
 
 from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.data_statistics import refuse_large
+from daskcluster.data.features import columns_by_name
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.memory import ONE_PASS
@@ -110,6 +111,8 @@ def relative_error(
 def _checked(centres: Any, dataset: Dataset, what: str) -> np.ndarray:
     """Return centres in the dtype in which rows are computed, or those of a fitted estimator."""
     given = getattr(centres, "cluster_centers_", getattr(centres, "means_", centres))
+    names = getattr(centres, "feature_names_in_", None)
+    given = columns_by_name(given, None if names is None else names.tolist(), dataset)
     wanted = np.ascontiguousarray(given, dtype=compute_dtype(dataset.dtype))
     if wanted.ndim != 2 or wanted.shape[1] != dataset.n_features:
         raise InvalidDataError(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.data_statistics import refuse_large
+from daskcluster.data.features import columns_by_name
 from daskcluster.data.masked import is_masked, without_mask
 from daskcluster.data.open import open_chunk
 from daskcluster.engine.local import LocalEngine
@@ -108,7 +109,7 @@ def initial_centres(
         random_state = np.random.RandomState(seed % 2**32)
         init = init(source, n_clusters, random_state=random_state)
     elif method == "model":
-        init = model_centres(init)
+        init = model_centres(init, dataset)
     centres = checked_centres(init, n_clusters, dataset, rows.dtype)
     return normalized_rows(centres) if rows.normalize else centres
 
@@ -159,14 +160,17 @@ def checked_centres(init: Any, n_clusters: int, dataset: Dataset, dtype: Any) ->
     return centres
 
 
-def model_centres(init: Any) -> np.ndarray:
-    """Return the centres (k, d) of a fitted estimator, or of the model saved at a URL."""
+def model_centres(init: Any, dataset: Dataset) -> np.ndarray:
+    """Return the centres (k, d) of a fitted estimator or a saved model, with the features of the rows."""
     if hasattr(init, "cluster_centers_"):
-        return np.asarray(init.cluster_centers_)
+        names = getattr(init, "feature_names_in_", None)
+        own = None if names is None else names.tolist()
+        return np.asarray(columns_by_name(init.cluster_centers_, own, dataset))
     try:
-        return load_document(init).centres_of_data
+        model = load_document(init)
     except (ModelFormatError, FileNotFoundError) as error:
         raise InvalidParameterError(
             f"init={init!r} should be one of {', '.join(shared.METHODS)}, an array of centres, a "
             f"callable, a fitted estimator, or the URL of a saved model, which it is not: {error}"
         ) from error
+    return np.asarray(columns_by_name(model.centres_of_data, model.feature_names, dataset))

@@ -281,6 +281,8 @@ class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
         k = len(self._means)
         q = min(int(self.truncation), k)
         if output is None:
+            # Cells that lack a value have no row of posteriors.
+            X = fit_dataset(self, X, None, reset=False) if is_xarray(X) else X
             return as_csr(self._map(X, posterior_rows, POSTERIOR, q), k)
         dataset = dense_dataset(self, X, None, reset=False)
         save_posteriors(
