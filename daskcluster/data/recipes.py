@@ -167,7 +167,8 @@ def places_behind(rows: Any) -> Iterator[Location]:
                 yield from _places_of(value)
             # What tasks, partial functions and the wrappers of dask, xarray and NumPy hold.
             if type(value).__module__.partition(".")[0] != "pandas":
-                waiting.extend(getattr(value, name, None) for name in _HOLDS)
+                inner = (getattr(value, name, None) for name in _HOLDS)
+                waiting.extend(each for each in inner if each is not None and each is not value)
 
 
 _HOLDS = ("args", "kwargs", "keywords", "array", "_array", "value", "base")

@@ -111,6 +111,7 @@ def test_rows_that_are_read_later_are_found(place: Path, model: dc.KMeans) -> No
         (pl.scan_csv("d.csv"), "d.csv"),
         (dd.read_csv("d.csv"), "d.csv"),
         (dd.read_parquet("d.parquet"), "d.parquet"),
+        (dd.read_parquet("d.parquet").values, "d.parquet"),
         (dd.from_map(pd.read_parquet, ["d.parquet"]), "d.parquet"),
         (da.from_delayed(dask.delayed(np.load)("d.npy"), (60, 4), np.float32), "d.npy"),
         (da.from_npy_stack("stack"), "stack/0.npy"),
