@@ -102,7 +102,12 @@ class _Stamped:
 
 
 class GivenFolder(_Stamped, UserProvidedCacheLocator):
-    """The folder in NUMBA_CACHE_DIR."""
+    """The folder in NUMBA_CACHE_DIR, where installations of the package anywhere share its kernels."""
+
+    def get_cache_path(self) -> str:
+        if not Path(self._py_file).is_relative_to(_PACKAGE):
+            return super().get_cache_path()
+        return os.path.join(_CONFIG.CACHE_DIR, f"{self._digest():012x}", GRANTED)
 
 
 class SourceFolder(_Stamped, InTreeCacheLocator):

@@ -156,6 +156,9 @@ def test_machines_that_run_other_code_share_no_kernel(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(jit._CONFIG, "CACHE_DIR", str(tmp_path))
+    own = Path(jit.__file__).with_name("tile.py")
+    place = Path(jit.GivenFolder(run, str(own)).get_cache_path())
+    assert len(place.relative_to(tmp_path).parts[0]) == 12  # a digest, and not where the package is
     places = set()
     for granted in ("", "+avx2,+fma", "+avx512f,+avx512vl,+avx512dq"):
         monkeypatch.setattr(jit, "GRANTED", granted)
