@@ -13,15 +13,15 @@ import numpy as np
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import MemoryDataset, scipy_rows
+from daskcluster.data.partitioned import DerivedDataset
 from daskcluster.data.recipes import reopen
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import write_sparse_scratch
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import InvalidDataError
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows
-from daskcluster.storage.location import Location
 from daskcluster.storage.process_local import open_once
-from daskcluster.typing import Dataset, Recipe, Visibility
+from daskcluster.typing import Dataset, Recipe
 
 _SHOWN = 5
 
@@ -103,7 +103,7 @@ def names_differ(fitted: Sequence[str], found: Collection[str]) -> InvalidDataEr
 
 
 def _chosen(dataset: RowDataset, order: list[int]) -> RowDataset | None:
-    """Return some features in another order; None of some of stored sparse rows: lengths would change."""
+    """Return features in another order; None where stored sparse rows would lose some."""
     names = dataset.feature_names or ()
     if isinstance(dataset, MemoryDataset):
         found: RowDataset = _in_memory(dataset, order)
@@ -164,31 +164,10 @@ def _scaling_of(dataset: RowDataset, order: list[int]) -> FeatureScaling | None:
     return replace(scaling, shift=scaling.shift[order], width=scaling.width[order], fill=fill)
 
 
-class _OfBase(RowDataset):
-    """Rows that are read from those of a base, not scaled: features `order` of it."""
+class _Chosen(DerivedDataset):
+    """Features `order` of the rows of a base, not scaled."""
 
-    base: RowDataset
     order: tuple[int, ...]
-
-    @property
-    def source(self) -> str:
-        return self.base.source
-
-    @property
-    def own_visibility(self) -> Visibility:
-        return self.base.own_visibility
-
-    def places(self) -> tuple[Location, ...]:
-        return self.base.places()
-
-    def _objects(self) -> tuple[Location, ...]:
-        return self.base.stored_at()
-
-    def may_change(self) -> Collection[str]:
-        return self.base.may_change()
-
-    def change_guard(self) -> Any:
-        return self.base.change_guard()
 
     def ids(self, start: int, stop: int) -> Any:
         return self.base.ids(start, stop)
@@ -203,7 +182,7 @@ class _OfBase(RowDataset):
         return (reopen, (self.recipe(),))
 
 
-class ChosenFeatures(_OfBase):
+class ChosenFeatures(_Chosen):
     """Some features of stored rows, in another order.
 
     Parameters
@@ -228,7 +207,7 @@ class ChosenFeatures(_OfBase):
         return write_scratch(self, folder)
 
 
-class ChosenSparseFeatures(_OfBase, SparseDataset):
+class ChosenSparseFeatures(_Chosen, SparseDataset):
     """All features of stored CSR rows, in another order.
 
     Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -13,13 +13,13 @@ import numpy as np
 from daskcluster.data.checks import is_bfloat16
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import MemoryDataset
+from daskcluster.data.partitioned import DerivedDataset
 from daskcluster.data.recipes import reopen
 from daskcluster.data.weighted import array_weights
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import InvalidDataError
-from daskcluster.storage.location import Location
 from daskcluster.storage.process_local import open_once
-from daskcluster.typing import Recipe, Visibility
+from daskcluster.typing import Recipe
 
 MISSING = ("error", "drop", "mean", "partial")
 
@@ -58,7 +58,7 @@ def complete_rows(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
     return complete
 
 
-class CompleteDataset(RowDataset):
+class CompleteDataset(DerivedDataset):
     """The rows of a dataset that lack no value, under new numbers.
 
     Which rows these are is found again in every chunk that is read, so that a recipe holds a number per
@@ -96,26 +96,6 @@ class CompleteDataset(RowDataset):
                 complete = np.concatenate([self._complete(chunk) for chunk in range(len(counts))])
             left = np.asarray(base.weights)[complete]
             self.own_weights = array_weights(left, len(left))
-
-    @property
-    def source(self) -> str:
-        return self.base.source
-
-    @property
-    def own_visibility(self) -> Visibility:
-        return self.base.own_visibility
-
-    def places(self) -> tuple[Location, ...]:
-        return self.base.places()
-
-    def _objects(self) -> tuple[Location, ...]:
-        return self.base.stored_at()
-
-    def may_change(self) -> Collection[str]:
-        return self.base.may_change()
-
-    def change_guard(self) -> Any:
-        return self.base.change_guard()
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         parts = [

@@ -13,6 +13,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import OnRead, RowDataset
 from daskcluster.data.partitions import MOST_BYTES
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
+from daskcluster.storage.change_guard import ChangeGuard
 from daskcluster.storage.location import Location
 from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Range, Recipe, Visibility
@@ -52,7 +53,33 @@ def partition_edges(dataset: RowDataset, n_partitions: int | None) -> np.ndarray
     return np.unique(np.where(edges - below < above - edges, below, above))
 
 
-class PartitionedDataset(RowDataset):
+class DerivedDataset(RowDataset):
+    """Base of rows that are read from those of another dataset, where that one is stored."""
+
+    base: RowDataset
+
+    @property
+    def source(self) -> str:
+        return self.base.source
+
+    @property
+    def own_visibility(self) -> Visibility:
+        return self.base.own_visibility
+
+    def places(self) -> tuple[Location, ...]:
+        return self.base.places()
+
+    def _objects(self) -> tuple[Location, ...]:
+        return self.base.stored_at()
+
+    def may_change(self) -> Collection[str]:
+        return self.base.may_change()
+
+    def change_guard(self) -> ChangeGuard | None:
+        return self.base.change_guard()
+
+
+class PartitionedDataset(DerivedDataset):
     """The rows of a dataset, in partitions that are read as a whole and never cut.
 
     Parameters
@@ -80,10 +107,6 @@ class PartitionedDataset(RowDataset):
         return PartitionedDataset(self.base.normalized(), self._edges)
 
     @property
-    def source(self) -> str:
-        return self.base.source
-
-    @property
     def chunk_sizes(self) -> tuple[int, ...]:
         """Rows of every storage chunk of the base."""
         return self.base.chunk_sizes
@@ -108,10 +131,6 @@ class PartitionedDataset(RowDataset):
         return self.base.weights
 
     @property
-    def own_visibility(self) -> Visibility:
-        return self.base.own_visibility
-
-    @property
     def visibility(self) -> Visibility:
         return self.base.visibility
 
@@ -120,15 +139,6 @@ class PartitionedDataset(RowDataset):
 
     def recipe(self) -> Recipe:
         return self.own_recipe()
-
-    def places(self) -> tuple[Location, ...]:
-        return self.base.places()
-
-    def _objects(self) -> tuple[Location, ...]:
-        return self.base.stored_at()
-
-    def may_change(self) -> Collection[str]:
-        return self.base.may_change()
 
     def to_scratch(self, folder: str) -> PartitionedDataset:
         """Write the base to Zarr in `folder`, and return the same partitions of that."""

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -260,19 +260,15 @@ def check_free(
         _check_remote(target, overwrite, kinds)
 
 
-def refuse_sources(
-    outputs: Mapping[str, Location], sources: Iterable[Location], what: str = "source"
-) -> None:
+def refuse_sources(outputs: Mapping[str, Location], sources: Collection[Location]) -> None:
     """Raise if writing an output would replace what it is made from, or write into it.
 
     Parameters
     ----------
     outputs : mapping of str to Location
         By the names of the arguments that gave them.
-    sources : iterable of Location
+    sources : collection of Location
         Arrays and files that are read; see `daskcluster.data.dataset.RowDataset.stored_at`.
-    what : str
-        What a message calls a source.
 
     Raises
     ------
@@ -289,7 +285,7 @@ def refuse_sources(
                 real = output.resolved() if output.is_local else output.url
                 also = f" (that is {real!r})" if real != output.url else ""
                 raise InvalidParameterError(
-                    f"{name}={output.url!r}{also} would replace the {what} {source.url!r}, from which it "
+                    f"{name}={output.url!r}{also} would replace the source {source.url!r}, from which it "
                     "is made; write to another URL."
                 )
 
