@@ -75,12 +75,15 @@ class Chunk:
         Row weights; None stands for ones.
     normalize : bool
         `blocks` scale every row to Euclidean length one (cosine metric); a zero row stays zero.
+    lengths : ndarray of shape (n,), float64, or None
+        The lengths of rows that are scaled in pass after pass; `blocks` fill in those that are 0.
     """
 
     rows: Any
     start: int = 0
     weights: np.ndarray | None = None
     normalize: bool = False
+    lengths: np.ndarray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -95,7 +98,8 @@ class Chunk:
         if first == 0 and last >= self.n_rows:
             return self
         weights = None if self.weights is None else self.weights[first:last]
-        return Chunk(self.rows[first:last], self.start + first, weights, self.normalize)
+        lengths = None if self.lengths is None else self.lengths[first:last]
+        return Chunk(self.rows[first:last], self.start + first, weights, self.normalize, lengths)
 
     def owned(self) -> Chunk:
         """Return the chunk with rows that keep no larger buffer alive than their own."""
@@ -123,12 +127,15 @@ class Chunk:
         if not self.normalize and self.rows.dtype == dtype and self.rows.flags.c_contiguous:
             yield self
             return
+        if self.normalize:
+            from daskcluster.kernels.unit_length import scaled_to_unit_length
         step = max(1, BLOCK_BYTES // max(1, dtype.itemsize * self.rows.shape[1]))
         for first in range(0, self.n_rows, step):
-            rows = widened(self.rows[first : first + step], dtype)
-            yield self._block(
-                first, first + step, _normalized_rows(rows) if self.normalize else rows
-            )
+            piece = self.slice(first, first + step)
+            rows = widened(piece.rows, dtype)
+            if self.normalize:
+                rows = scaled_to_unit_length(rows, piece.lengths)
+            yield replace(piece, rows=rows, normalize=False, lengths=None)
 
     def _block(self, first: int, last: int, rows: Rows) -> Chunk:
         return replace(self.slice(first, last), rows=rows, normalize=False)
@@ -179,17 +186,3 @@ def widened(rows: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
         if found.min() > -_NO_HALF and found.max() < _NO_HALF:
             return np.ascontiguousarray(found, dtype)
     return np.ascontiguousarray(rows, dtype=dtype)
-
-
-def _normalized_rows(rows: np.ndarray) -> np.ndarray:
-    # Row by row in float64, so that the result does not depend on where blocks are cut, and squares
-    # before sums: what does both at once may round once, as `einsum` does on ARM.
-    wide = rows.astype(np.float64, copy=False)
-    with np.errstate(over="ignore"):
-        length = np.sqrt((wide * wide).sum(axis=1))
-    if np.isinf(length).any():  # squares overflow, but a direction needs no length
-        far, wide = np.isinf(length) & np.isfinite(wide).all(axis=1), wide.copy()
-        wide[far] /= np.abs(wide[far]).max(axis=1, keepdims=True)
-        length[far] = np.sqrt((wide[far] * wide[far]).sum(axis=1))
-    length[length == 0.0] = 1.0
-    return (wide / length[:, None]).astype(rows.dtype)

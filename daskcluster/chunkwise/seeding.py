@@ -38,15 +38,15 @@ class PotentialParams:
 
 @dataclass
 class Potentials:
-    """Potential of every candidate by chunk, from which prefix sums over rows follow.
+    """Potential of every candidate by block, from which prefix sums over rows follow.
 
     Attributes
     ----------
     parts : dict
-        First row of a chunk -> masses (t,), exact on one grid.
+        First row of a chunk -> first rows (c,) and masses (c, t) of its blocks, exact on one grid.
     """
 
-    parts: dict[int, np.ndarray] = field(default_factory=dict)
+    parts: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def combine(self, other: Potentials) -> Potentials:
         self.parts.update(other.parts)
@@ -54,8 +54,8 @@ class Potentials:
 
     def ordered(self) -> tuple[np.ndarray, np.ndarray]:
         """Return first rows (c,) in order, and masses (c, t)."""
-        starts = sorted(self.parts)
-        return np.array(starts, np.int64), np.array([self.parts[start] for start in starts])
+        starts, masses = zip(*(self.parts[start] for start in sorted(self.parts)), strict=True)
+        return np.concatenate(starts), np.concatenate(masses)
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,16 @@ def _rebuild_nearest(chunk: Chunk, prepared: _PreparedStep, mind2: np.ndarray) -
 def _potential_chunk(
     chunk: Chunk, prepared: _PreparedStep, into: Potentials, mind2: np.ndarray
 ) -> None:
-    high, low = np.zeros((2, len(prepared.candidates)))
+    starts, masses = [], []
     grid = SumGrid(prepared.params.shift, prepared.params.shift)  # the low part is not used
     for block in chunk.cache_blocks():
         part = mind2[block.start - chunk.start : block.stop - chunk.start]
+        high, low = np.zeros((2, len(prepared.candidates)))
         prepared.centres.lower(block.rows, -1, part)
         prepared.candidates.potentials(block.rows, part, block.weights, grid, high, low)
-    into.parts[chunk.start] = high
+        starts.append(block.start)
+        masses.append(high)
+    into.parts[chunk.start] = np.array(starts, np.int64), np.array(masses)
 
 
 POTENTIALS = StatefulReduction(
@@ -113,27 +116,30 @@ POTENTIALS = StatefulReduction(
 
 @dataclass(frozen=True)
 class Pick:
-    """Finds the row at which the prefix sum of masses from row `start` on exceeds each target.
+    """Finds the rows at which prefix sums of masses over blocks exceed targets.
 
     Called with a work item's chunk, and the next step's prepared parameters and state.
+
+    Attributes
+    ----------
+    blocks : tuple of (start, stop, target)
+        Rows of a block of the work item, and the sum from its first row on to exceed.
     """
 
-    start: int
-    stop: int
-    targets: tuple[float, ...]
+    blocks: tuple[tuple[int, int, float], ...]
 
     def __call__(
         self, chunk: Chunk, prepared: _PreparedStep, mind2: np.ndarray
     ) -> list[tuple[int, np.ndarray]]:
-        part = chunk.slice(self.start - chunk.start, self.stop - chunk.start)
-        masses = mind2[self.start - chunk.start : self.stop - chunk.start].copy()
-        rows = part.computed()
-        prepared.centres.lower(rows, -1, masses)
-        shift = prepared.params.shift
-        found = [cumulative_pick(masses, part.weights, shift, target) for target in self.targets]
-        return [
-            (self.start + index, dense_rows(rows[index : index + 1])[0].copy()) for index in found
-        ]
+        found = []
+        for start, stop, target in self.blocks:
+            part = chunk.slice(start - chunk.start, stop - chunk.start)
+            masses = mind2[start - chunk.start : stop - chunk.start].copy()
+            rows = part.computed()
+            prepared.centres.lower(rows, -1, masses)
+            index = cumulative_pick(masses, part.weights, prepared.params.shift, target)
+            found.append((start + index, dense_rows(rows[index : index + 1])[0].copy()))
+        return found
 
 
 # -- k-means|| ----------------------------------------------------------------------------------------

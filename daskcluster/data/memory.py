@@ -27,6 +27,8 @@ class MemoryDataset(RowDataset):
     _recipe: HeldRecipe
     unfilled: Self | None = None
     """The rows without the values of clusters, which change from round to round of a fit."""
+    row_lengths: np.ndarray | None = None
+    """Lengths of dense rows for the cosine metric, 0 where they are not known yet."""
 
     @property
     @abstractmethod
@@ -53,6 +55,19 @@ class MemoryDataset(RowDataset):
         twin.feature_names, twin.weights_column = self.feature_names, self.weights_column
         twin.grid, twin.read_from = self.grid, self.stored_at()
         return twin
+
+    def normalized(self) -> RowDataset:
+        """Return the same rows for the cosine metric; their lengths are found in the first pass."""
+        twin: Any = super().normalized()
+        if not isinstance(self.held, SparseRows):
+            twin.row_lengths = np.zeros(self.n_rows)
+        return twin
+
+    def read(self, span: Range) -> Chunk:
+        """Return a view of the rows of a range."""
+        chunk = super().read(span)
+        lengths = self.row_lengths
+        return chunk if lengths is None else replace(chunk, lengths=lengths[slice(*span)])
 
     def with_scaling(self, scaling: FeatureScaling) -> Self:
         """Return a scaled copy of the rows: they are read in every pass, and scaled once."""

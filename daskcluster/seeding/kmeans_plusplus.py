@@ -84,6 +84,7 @@ class _Masses:
     lost : float
         Bound on the total rounding error of all masses.
     starts : ndarray of shape (c,), int64
+        First rows of blocks.
     parts : ndarray of shape (c, t)
         Potential of every candidate over the rows from each start to the next.
     """
@@ -124,15 +125,18 @@ def _draw(
     params = PotentialParams(centres, centres[:0], found.shift)
     stops = np.append(starts[1:], rows.placement.dataset.n_rows)
     targets = key.generator().random(trials) * edges[-1]
-    item_numbers = np.searchsorted(edges, targets, side="right").clip(
-        0, np.flatnonzero(masses > 0.0)[-1]
-    )
+    blocks = np.searchsorted(edges, targets, side="right").clip(0, np.flatnonzero(masses > 0.0)[-1])
+    inside = targets - (edges[blocks] - masses[blocks])
+    items = np.array([rows.placement.item_of(int(start)) for start in starts[blocks]])
     picked: dict[int, tuple[int, np.ndarray]] = {}
-    for item in np.unique(item_numbers):
-        which = np.flatnonzero(item_numbers == item)
-        before = edges[item] - masses[item]
-        inside = tuple(float(target) for target in targets[which] - before)
-        pick = Pick(int(starts[item]), int(stops[item]), inside)
-        picks = rows.placement.state_of(POTENTIALS, params, int(starts[item]), pick)
+    for item in np.unique(items):
+        which = np.flatnonzero(items == item)
+        pick = Pick(
+            tuple(
+                (int(starts[b]), int(stops[b]), float(inside[i]))
+                for i, b in zip(which, blocks[which], strict=True)
+            )
+        )
+        picks = rows.placement.state_of(POTENTIALS, params, pick.blocks[0][0], pick)
         picked.update(zip(which.tolist(), picks, strict=True))
     return [picked[trial] for trial in range(trials)]

@@ -15,6 +15,7 @@ from daskcluster.data.open import open_chunk
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError, ModelFormatError
+from daskcluster.events import Notice, publish
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.models.persist import load_document
 from daskcluster.parameters import shared
@@ -28,6 +29,8 @@ from daskcluster.typing import Dataset
 GIVEN = ("array", "model")
 """Methods that draw nothing: a second start would be the first again."""
 _REFINEMENTS = 30
+_LONG_REDUCTION = 1 << 31
+"""Products above which a reduction of candidates, which takes seconds then, is announced."""
 _RANDOM_RESTARTS = 10
 
 
@@ -126,6 +129,9 @@ def candidate_reducer(
     """Return the reduction of k-means|| candidates: weighted k-means++, then Lloyd, in memory."""
 
     def reduce_candidates(candidates: Rows, weights: np.ndarray, n_clusters: int) -> np.ndarray:
+        if n_clusters * candidates.shape[0] * candidates.shape[1] > _LONG_REDUCTION:
+            text = f"Reducing {candidates.shape[0]:,} candidates of k-means|| to {n_clusters:,} centres"
+            publish(rows.placement.callbacks, Notice(text))
         dataset = open_chunk(rows.chunk(candidates, weights))
         with LocalEngine().place(dataset) as placement:
             few = ScaledPlacement(placement)
