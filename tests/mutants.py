@@ -3,7 +3,7 @@
 A seed chooses functions of the package by their qualified names, and in each one mutation: another
 operator, a number off by one, a branch never taken, two arguments swapped. Each mutant runs the tests of
 its folder and the laws, in a worktree and an environment of their own, up to the first failure or the
-limit. A mutant that no test fails on survives; one that runs out of time is told apart and counts as such.
+limit. A mutant that no test fails on survives; one that runs out of time counts as out of time.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def worktree(revision: str, place: Path) -> Path:
     return place
 
 
-def judged(mutant: Mutant, tree: Path, failing: list[str], limit: float) -> str:
+def evaluated(mutant: Mutant, tree: Path, failing: list[str], limit: float) -> str:
     """Return the line of the table: what became of the mutant, after how long, by which test."""
     path = tree / mutant.path
     source = path.read_bytes()
@@ -212,17 +212,17 @@ def main(arguments: list[str]) -> None:
             failing = re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
             _say(f"without a mutant: {shlex.join(failing) or 'no test fails'}")
 
-            def judge(mutant: Mutant) -> str:
+            def evaluate(mutant: Mutant) -> str:
                 place = free.get()
                 try:
-                    line = judged(mutant, place, failing, options.limit)
+                    line = evaluated(mutant, place, failing, options.limit)
                 finally:
                     free.put(place)
                 _say(line)
                 return line
 
             with ThreadPoolExecutor(options.jobs) as pool:
-                lines = list(pool.map(judge, mutants))
+                lines = list(pool.map(evaluate, mutants))
             killed = sum(line.startswith("killed") for line in lines)
             _say(f"{killed} of {len(lines)} mutants were killed: {killed / len(lines):.0%}")
         finally:

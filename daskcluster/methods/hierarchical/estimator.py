@@ -26,10 +26,10 @@ class HierarchicalKMeans(KMeansEstimator):
     """K-means with very many clusters, found cell by cell, and clusters of clusters.
 
     Rows are divided into about sqrt(k) cells by k-means of a coreset. Each cell gets clusters in
-    proportion to its weight, its rows are clustered by weighted k-means on their own, and at last all
-    centres are moved together by a few iterations of Lloyd's algorithm over all rows. Labels are exact:
-    the nearest of all k centres. The result is the same to the bit on any engine, for any chunking and
-    any number of workers.
+    proportion to the square root of its cost, its rows are clustered by weighted k-means on their own, and
+    at last all centres are moved together by a few iterations of Lloyd's algorithm over all rows. Labels
+    are exact: the nearest of all k centres. The result is the same to the bit on any engine, for any
+    chunking and any number of workers.
 
     With several levels, the centres are clustered again, and their centres again. `resample_rounds` spreads
     the centres of each level evenly over the data.
@@ -39,7 +39,8 @@ class HierarchicalKMeans(KMeansEstimator):
     n_clusters : int >= 1
     n_coarse : int >= 1 or "auto"
         Cells, at most `n_clusters`. ``"auto"``: the square root of `n_clusters`, which balances the work of
-        both stages.
+        both stages, and one cell for up to 64 MB of rows where an iteration over all of them takes some
+        hundredths of a second.
     n_levels : int >= 1
         Levels of clusters: those of each level are clusters of the centres below, and a tenth as many, or
         the `n_levels`-th root of `n_clusters` where that is less: 5000, 500, 50; or 64, 16, 4.
@@ -59,7 +60,8 @@ class HierarchicalKMeans(KMeansEstimator):
     refine_iter : int >= 0
         Iterations of the refinement.
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}
-        Of the cells, and within each. ``"auto"``: k-means++ for the cells, AFK-MC2 within.
+        How the cells and the clusters within each are seeded. ``"auto"``: k-means++, and AFK-MC2 within
+        cells that get more than 64 clusters.
     max_iter : int >= 0
         Iterations at most, of the cells and within each.
     tol : float >= 0
@@ -118,18 +120,18 @@ class HierarchicalKMeans(KMeansEstimator):
     Levels above the first take no pass: they cluster at most k centres in this process.
 
     Two-level clustering for large vocabularies: Nister and Stewenius, "Scalable Recognition with a
-    Vocabulary Tree" (CVPR 2006), with equal branching. What differs: quotas in proportion to weight by
-    Webster's method, at least one and at most the different rows of the cell; the refinement; full
-    search for labels. Levels and resampling: Vo et al., "Automatic Data Curation for Self-Supervised
-    Learning: A Clustering-Based Approach" (2024), algorithm 1. What differs: every k-means of a level is
-    that of this class, and draws are seeded by round.
+    Vocabulary Tree" (CVPR 2006), with equal branching. What differs: quotas in proportion to the square
+    root of the cost by Webster's method, at least one and at most the different rows of the cell; the
+    refinement; full search for labels. Levels and resampling: Vo et al., "Automatic Data Curation for
+    Self-Supervised Learning: A Clustering-Based Approach" (2024), algorithm 1. What differs: every k-means
+    of a level is that of this class, and draws are seeded by round.
 
     Examples
     --------
     >>> import numpy as np
     >>> import daskcluster as dc
     >>> X = np.random.default_rng(0).normal(size=(5000, 2)).astype(np.float32)
-    >>> model = dc.HierarchicalKMeans(400, random_state=0).fit(X)
+    >>> model = dc.HierarchicalKMeans(400, n_coarse=20, random_state=0).fit(X)
     >>> len(model.quotas_), int(model.quotas_.sum()), model.n_iter_
     (20, 400, 2)
     >>> bool((model.labels_ == model.predict(X)).all()), model.balance().empty

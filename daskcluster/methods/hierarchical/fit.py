@@ -32,7 +32,6 @@ from daskcluster.events import (
 from daskcluster.methods.coreset.algorithm import lightweight_coreset
 from daskcluster.methods.hierarchical.cells import cell_groups, n_groups
 from daskcluster.methods.hierarchical.levels import (
-    cells_of_points,
     nearest_rows,
     resample_rounds,
     resample_size,
@@ -40,7 +39,6 @@ from daskcluster.methods.hierarchical.levels import (
 )
 from daskcluster.methods.hierarchical.projection import (
     FEW_REFINEMENTS,
-    cell_method,
     coarse_cells,
     coarse_sample,
     hierarchical_footprint,
@@ -48,15 +46,16 @@ from daskcluster.methods.hierarchical.projection import (
 from daskcluster.methods.hierarchical.state import HierarchicalState
 from daskcluster.methods.hierarchical.within_cells import (
     CellParameters,
+    cell_method,
     counter,
     find_quotas,
     fit_cells,
     fit_centres,
+    quota_shares,
 )
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
-from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.models.balance import Balance
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
@@ -89,7 +88,7 @@ class HierarchicalFit(Fit):
     def run(self) -> KMeansRun:
         """Return the run of all centres; its ``n_iter`` counts iterations of the refinement."""
         estimator = self.estimator
-        self.method = cell_method(self.init)
+        self.method = cell_method(self.init, self._mean_quota)
         refinements = int(estimator.refine_iter) if estimator.refine else 0
         self.started("hierarchical", max_iter=refinements)
         footprint = hierarchical_footprint(self.dataset, estimator.get_params(deep=False))
@@ -126,8 +125,8 @@ class HierarchicalFit(Fit):
 
     def _divide(self, rows: ScaledPlacement, labels: np.ndarray | None) -> HierarchicalState:
         """Return cells and their quotas; `labels` become the cells of all rows."""
-        n_coarse, seed = coarse_cells(self.estimator.n_coarse, self.n_clusters), self.seed
-        parameters = self._parameters(method_for(self.init, in_memory=True), rows.dtype)
+        n_coarse, seed = self._n_coarse, self.seed
+        parameters = self._parameters(rows.dtype)
         size = coarse_sample(self.dataset.n_rows, n_coarse)
         few = lightweight_coreset(rows, size, Key(seed, "coarse coreset").derived_seed())
         coarse = fit_centres(
@@ -139,20 +138,29 @@ class HierarchicalFit(Fit):
         )
         found = score_rows(rows, coarse, labels)
         weights = found.cluster_weights(weighted=self.dataset.weights is not None)
-        quotas = find_quotas(weights, found.sizes, self.n_clusters, counter(rows, coarse, labels))
+        shares = quota_shares(weights, found.costs.sum(axis=0))
+        quotas = find_quotas(shares, found.sizes, self.n_clusters, counter(rows, coarse, labels))
         state = HierarchicalState(coarse, found.sizes, quotas)
         self._keep(state, rows, now=True)
         publish(self.callbacks, _division(state))
         return state
 
-    def _parameters(self, init: str, dtype: Any) -> CellParameters:
+    @property
+    def _n_coarse(self) -> int:
+        return coarse_cells(self.estimator.n_coarse, self.n_clusters, self.dataset)
+
+    @property
+    def _mean_quota(self) -> int:
+        return self.n_clusters // self._n_coarse
+
+    def _parameters(self, dtype: Any) -> CellParameters:
         """Return the parameters of the fits, without cells."""
         estimator, none = self.estimator, np.empty(0, np.int64)
         return CellParameters(
             np.empty((0, self.dataset.n_features), dtype),
             none,
             none,
-            init,
+            self.init,
             int(estimator.chain_length),
             int(estimator.max_iter),
             float(estimator.tol),
@@ -161,7 +169,7 @@ class HierarchicalFit(Fit):
 
     def _cells_of(self, state: HierarchicalState) -> CellParameters:
         """Return the cells, with the parameters of the fits in them."""
-        parameters = self._parameters(self.method, state.coarse.dtype)
+        parameters = self._parameters(state.coarse.dtype)
         return replace(parameters, coarse=state.coarse, sizes=state.sizes, quotas=state.quotas)
 
     def _fit_cells(
@@ -314,7 +322,7 @@ class HierarchicalFit(Fit):
         """Fit points in memory, as one level without checkpoints."""
         given = self.estimator.get_params(deep=False)
         given |= {"n_levels": 1, "level_sizes": None, "checkpoint": None, "max_time": None}
-        given |= {"n_coarse": cells_of_points(n_clusters, points), "resample_rounds": rounds}
+        given |= {"n_coarse": "auto", "resample_rounds": rounds}
         given |= {"n_clusters": n_clusters, "random_state": key.derived_seed()}
         twin = type(self.estimator)(**given)
         return HierarchicalFit(twin, None, open_chunk(points), home_engine(self.engine), ()).run()

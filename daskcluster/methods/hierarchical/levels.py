@@ -31,8 +31,6 @@ PASSES_OF_A_ROUND = 2
 _FACTOR = 10.0
 """Clusters of a level for each of the next one; less where there are few."""
 _LEAST_SIZE, _MOST_SIZE = 2, 20
-_ONE_CELL = 1 << 30
-"""Multiplications of an iteration up to which points are not divided into cells: some 10 ms."""
 
 
 def sizes_above(
@@ -87,12 +85,6 @@ def _whole_numbers(values: str | Sequence[int]) -> list[int]:
             f"level_sizes={values!r} should be whole numbers, such as [500, 20] or '500,20'."
         )
     return found
-
-
-def cells_of_points(n_clusters: int, points: Chunk) -> int | str:
-    """Return ``n_coarse`` for points in memory: one cell, which is plain k-means, if that is cheap."""
-    work = n_clusters * points.n_rows * points.rows.shape[1]
-    return 1 if work <= _ONE_CELL else "auto"
 
 
 def resample_rounds(parameters: Mapping[str, Any], *, first: bool = True) -> int:

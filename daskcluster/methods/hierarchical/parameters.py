@@ -12,7 +12,7 @@ HIERARCHICAL = (
         "n_coarse",
         int,
         "auto",
-        "Number of coarse cells. auto: the square root of the number of clusters.",
+        "Number of coarse cells. auto: the square root of the number of clusters, or one for few rows.",
         word="auto",
         ge=1,
     ),

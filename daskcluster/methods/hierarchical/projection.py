@@ -19,7 +19,7 @@ from daskcluster.methods.hierarchical.levels import (
     resample_rounds,
     resample_size,
 )
-from daskcluster.methods.kmeans.initial import method_for
+from daskcluster.methods.hierarchical.within_cells import cell_method
 from daskcluster.methods.kmeans.projection import bounds_bytes, fit_footprint, pass_flop, travel
 from daskcluster.typing import Dataset
 
@@ -28,6 +28,8 @@ FEW_REFINEMENTS = 5
 it, they give back in later ones."""
 _SAMPLE_ROWS, _SAMPLE_LEAST = 256, 10_000
 """Rows of the coreset that cells are found on: for each cell, and altogether at least."""
+_ONE_CELL, _ONE_CELL_BYTES = 1 << 30, 64 << 20
+"""Multiplications of an iteration, and bytes of rows, up to which rows are not divided: some 10 ms."""
 _HASH_BYTES = 16
 _MEMORY_SHARE = 4
 _MEASURING_PASSES = 2
@@ -41,12 +43,13 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     """
     k = int(parameters["n_clusters"])
     check_enough_rows(dataset, k)
-    method = cell_method(parameters["init"])
+    n_coarse = coarse_cells(parameters["n_coarse"], k, dataset)
+    method = cell_method(parameters["init"], k // n_coarse)
     size = dataset.bytes_of((0, dataset.n_rows))
     gathering = 1 if dataset.in_memory else n_groups(size)
     seeding = CORESET_PASSES + _MEASURING_PASSES + gathering
     refinements = int(parameters["refine_iter"]) if parameters["refine"] else 0
-    budget, n_coarse = parameters["bounds_memory"], coarse_cells(parameters["n_coarse"], k)
+    budget = parameters["bounds_memory"]
     return Plan(
         seeding=method,
         passes_seeding=seeding,
@@ -61,30 +64,16 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
-def cell_method(init: str) -> str:
-    """Return the seeding method within a cell.
+def coarse_cells(n_coarse: int | str, n_clusters: int, dataset: Dataset) -> int:
+    """Return the number of cells, by default the square root of the number of clusters.
 
-    AFK-MC2 by default: greedy k-means++ takes six times as long where a cell has hundreds of
-    clusters, for a quarter of a percent of its inertia, which the refinement levels.
-
-    Examples
-    --------
-    >>> cell_method("auto"), cell_method("random")
-    ('afk-mc2', 'random')
+    Where an iteration over all rows is cheap, one cell is the default, which is plain k-means.
     """
-    return "afk-mc2" if init == "auto" else method_for(init, in_memory=True)
-
-
-def coarse_cells(n_coarse: int | str, n_clusters: int) -> int:
-    """Return the number of cells: by default the square root of the number of clusters.
-
-    Examples
-    --------
-    >>> coarse_cells("auto", 100_000), coarse_cells("auto", 1), coarse_cells(40, 8)
-    (316, 1, 8)
-    """
-    wanted = round(math.sqrt(n_clusters)) if n_coarse == "auto" else int(n_coarse)
-    return max(1, min(wanted, n_clusters))
+    if n_coarse != "auto":
+        return max(1, min(int(n_coarse), n_clusters))
+    work = n_clusters * dataset.n_rows * dataset.n_features
+    is_small = dataset.bytes_of((0, dataset.n_rows)) <= _ONE_CELL_BYTES
+    return 1 if work <= _ONE_CELL and is_small else round(math.sqrt(n_clusters))
 
 
 def coarse_sample(n_rows: int, n_coarse: int) -> int:
@@ -97,7 +86,7 @@ def hierarchical_footprint(dataset: Dataset, parameters: Mapping[str, Any]) -> F
     k, n_coarse = int(parameters["n_clusters"]), parameters["n_coarse"]
     found = fit_footprint(dataset, k, "cells", int(parameters["chain_length"]))
     size = dataset.bytes_of((0, dataset.n_rows))
-    cells = coarse_cells(n_coarse, k)
+    cells = coarse_cells(n_coarse, k, dataset)
     drawn = coreset_footprint(dataset, coarse_sample(dataset.n_rows, cells)).thread_bytes
     # Rows in memory are gathered in more groups, each by its own thread.
     gathered = size // _MEMORY_SHARE if dataset.in_memory else min(size, group_bytes(size))

@@ -17,10 +17,12 @@ from daskcluster import events
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.hierarchical.cells import cell_groups
 from daskcluster.methods.hierarchical.projection import plan_fit
-from daskcluster.methods.hierarchical.within_cells import apportion
+from daskcluster.methods.hierarchical.within_cells import apportion, quota_shares
 from daskcluster.models.balance import Balance
 from tests.data.test_sparse_zarr import put
 from tests.laws.data import CASES, case
+
+pytestmark = pytest.mark.usefixtures("divided")
 
 REASON = "rows and weights draw different numbers; see test_weights_are_copies_in_expectation"
 EXPECTED_FAILURES = {
@@ -62,9 +64,8 @@ def test_every_cell_gets_its_share():
     assert (len(model.coarse_centers_), model.quotas_.sum(), model.n_iter_) == (9, 90, 0)
     coarse = dc.KMeans(9, init=model.coarse_centers_, max_iter=0).fit(X)
     assert np.array_equal(coarse.cluster_sizes_, model.coarse_sizes_)
-    assert np.array_equal(
-        model.quotas_, apportion(coarse.cluster_weights_, 90, model.coarse_sizes_)
-    )
+    shares = quota_shares(coarse.cluster_weights_, coarse.cluster_costs_)
+    assert np.array_equal(model.quotas_, apportion(shares, 90, model.coarse_sizes_))
     # The centres of a cell are means of rows of that cell.
     first, last = model.quotas_[:2].sum(), model.quotas_[:3].sum()
     own = X[coarse.labels_ == 2].astype(np.float64)
@@ -170,12 +171,29 @@ def test_weights_are_copies_in_expectation():
     assert model.cluster_weights_.sum() == pytest.approx(w.sum())
     heavy = np.where(X[:, 0] > 0, 9.0, 1.0)
     model = dc.HierarchicalKMeans(200, random_state=0, refine=False).fit(X, sample_weight=heavy)
-    labels = dc.KMeans(14, init=model.coarse_centers_, max_iter=0).fit(X).labels_
-    weights = np.bincount(labels, weights=heavy, minlength=14)
-    assert np.array_equal(model.quotas_, apportion(weights, 200, model.coarse_sizes_))
+    cells = dc.KMeans(14, init=model.coarse_centers_, max_iter=0).fit(X, sample_weight=heavy)
+    shares = quota_shares(cells.cluster_weights_, cells.cluster_costs_)
+    assert np.array_equal(model.quotas_, apportion(shares, 200, model.coarse_sizes_))
     plain = dc.HierarchicalKMeans(200, random_state=0, refine=False).fit(X)
     right, before = ((m.cluster_centers_[:, 0] > 0).mean() for m in (model, plain))
-    assert right > before + 0.15
+    assert right > before + 0.08
+
+
+def test_few_rows_are_one_cell_and_costly_cells_get_more_clusters(monkeypatch):
+    """As in "unbalance": three large clusters that cost little, and five small ones far apart."""
+    monkeypatch.undo()
+    rng = np.random.default_rng(0)
+    near = rng.normal(size=(6000, 2)) + 8.0 * rng.integers(0, 3, (6000, 1))
+    far = 3.0 * rng.normal(size=(500, 2)) + [500.0, 0.0] + 60.0 * rng.integers(0, 5, (500, 1))
+    rows = np.concatenate([near, far])
+    best = min(dc.KMeans(20, random_state=seed).fit(rows).inertia_ for seed in range(5))
+    one = dc.HierarchicalKMeans(20, random_state=0).fit(rows)
+    assert len(one.quotas_) == 1
+    assert one.seeding_ == "k-means++"
+    assert one.inertia_ < 1.15 * best
+    for seed in range(3):
+        cells = dc.HierarchicalKMeans(20, n_coarse=4, random_state=seed).fit(rows)
+        assert cells.inertia_ < 1.3 * best
 
 
 def test_passes_are_what_is_promised(tmp_path):

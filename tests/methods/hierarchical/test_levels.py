@@ -29,6 +29,8 @@ def uneven(n: int = 4000, k: int = 30, d: int = 4, seed: int = 0) -> tuple[np.nd
     return (centres[labels] + rng.normal(size=(n, d))).astype(np.float32), labels
 
 
+pytestmark = pytest.mark.usefixtures("divided")
+
 X, TRUE = uneven()
 LEVELS = {"level_sizes": [12, 3], "resample_rounds": 2, "random_state": 3}
 

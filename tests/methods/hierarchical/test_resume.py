@@ -17,6 +17,8 @@ from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.estimators.interruption import killed, same
 from tests.laws.data import case
 
+pytestmark = pytest.mark.usefixtures("divided")
+
 N, K = 900, 60
 X, WEIGHTS = case("weighted float32", N)
 

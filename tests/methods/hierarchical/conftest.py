@@ -1,0 +1,13 @@
+"""Rows so few that one cell would hold them all are divided, as larger ones are."""
+
+from __future__ import annotations
+
+import pytest
+
+from daskcluster.methods.hierarchical import projection
+
+
+@pytest.fixture
+def divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``n_coarse="auto"`` be the square root of the number of clusters."""
+    monkeypatch.setattr(projection, "_ONE_CELL", 0)
