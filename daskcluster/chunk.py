@@ -101,6 +101,11 @@ class Chunk:
         lengths = None if self.lengths is None else self.lengths[first:last]
         return Chunk(self.rows[first:last], self.start + first, weights, self.normalize, lengths)
 
+    def choose(self, places: np.ndarray) -> Chunk:
+        """Return a copy of the rows at some places, without weights."""
+        lengths = None if self.lengths is None else self.lengths[places]
+        return Chunk(self.rows[places], 0, None, self.normalize, lengths)
+
     def owned(self) -> Chunk:
         """Return the chunk with rows that keep no larger buffer alive than their own."""
         rows = owned_rows(self.rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,7 @@ def gathered(
         part = slice(first, first + step)
         yield Gathered(
             which[part],
-            replace(chunk, rows=rows[at[part]], weights=None).computed(),
+            chunk.choose(at[part]).computed(),
             np.arange(len(which[part])),
             None if weights is None else weights[part],
             chunk.start,
