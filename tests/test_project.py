@@ -43,6 +43,7 @@ WITH_SKLEARN = (
 )  # fmt: skip
 WITH_SEEDING = (
     "seeding", "methods.kmeans.projection", "methods.kmeans.functions", "methods.kmeans.initial",
+    "methods.coreset.start",
     "methods.kernel.minibatch.fit", "methods.duplicates.search",
     "methods.partition.partitioning",
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.bound_costs import every_so_many
 from daskcluster.chunkwise.pruned import (
     LEVELLED_ROWS,
@@ -319,3 +320,20 @@ class PreparedCentres:
             sparse_distance.potentials_sparse(*csr(rows), panels, mind2, weights, grid, high, low)
         else:
             sampling.potentials(rows, self.array, mind2, weights, grid, high, low)
+
+
+def nearest_with_distances(chunk: Chunk, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the label (n,), int32, and the squared distance (n,), float64, of every row."""
+    prepared, n_rows = PreparedCentres(centres), chunk.n_rows
+    labels, distances = np.empty(n_rows, np.int32), np.empty(n_rows)
+    for block in chunk.blocks():
+        place = slice(block.start - chunk.start, block.stop - chunk.start)
+        prepared.nearest(block.rows, labels[place])
+        prepared.sqdist_to_assigned(block.rows, labels[place], distances[place])
+    return labels, distances
+
+
+def normalized_rows(centres: np.ndarray) -> np.ndarray:
+    """Return `centres` scaled to length one; a zero row stays zero."""
+    length = np.sqrt((centres.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+    return (centres / np.where(length > 0.0, length, 1.0)).astype(centres.dtype)

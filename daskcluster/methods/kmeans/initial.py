@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.chunkwise.centres import normalized_rows
 from daskcluster.chunkwise.data_statistics import refuse_large
 from daskcluster.data.features import columns_by_name
 from daskcluster.data.masked import is_masked, without_mask
@@ -37,6 +38,11 @@ _RANDOM_RESTARTS = 10
 def is_method(init: Any) -> bool:
     """Return True if `init` is the name of a seeding method (and not a URL of a model)."""
     return isinstance(init, str) and init in shared.METHODS
+
+
+def is_auto(init: Any) -> bool:
+    """Return True if the fit chooses how to seed; `init` may be an array."""
+    return isinstance(init, str) and init == "auto"
 
 
 def method_for(init: Any, *, in_memory: bool) -> str:
@@ -115,12 +121,6 @@ def initial_centres(
         init = model_centres(init, dataset)
     centres = checked_centres(init, n_clusters, dataset, rows.dtype)
     return normalized_rows(centres) if rows.normalize else centres
-
-
-def normalized_rows(centres: np.ndarray) -> np.ndarray:
-    """Return `centres` scaled to length one; a zero row stays zero."""
-    length = np.sqrt((centres.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
-    return (centres / np.where(length > 0.0, length, 1.0)).astype(centres.dtype)
 
 
 def candidate_reducer(

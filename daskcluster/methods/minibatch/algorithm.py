@@ -17,51 +17,68 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.data_statistics import RANGES, refuse_rows
 from daskcluster.elementary import log1p
 from daskcluster.events import StopReason
 from daskcluster.methods.minibatch.batches import Batches
 from daskcluster.methods.minibatch.chunkwise.batch import Batch, MovingCentres, StepOutcome
 from daskcluster.methods.minibatch.journal import Journal
+from daskcluster.methods.minibatch.swaps import LabelledLeaf, swap_remembered
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import dense_rows
 
 _ROWS_A_CENTRE = 10
 _MOST_OF_A_BATCH = 0.5
+_BATCHES = 16
+_FORGETTING, _UNUSUAL = 0.1, 2.0
 
 
 @dataclass
 class Reassignment:
-    """Sets centres with v_j < ratio * max v to rows of the current batch.
+    """Moves centres that are worth less than another place.
 
-    Checked in steps in which a cluster has received no row at all, and whenever 10 k more rows have been
-    seen. At most half of a batch become centres; they are drawn without replacement in proportion to
-    their weights. Each then counts as having seen as much as the least of the others, so that it is not
-    drawn again at once.
+    Without a ratio, a local search on the rows of the batch, which stand for all rows seen so far, moves a
+    centre only if that lowers their cost. It begins whenever 16 batches and 10 k rows have passed, and in
+    steps whose rows cost twice as much as usual.
+
+    With a ratio, centres with v_j < ratio * max v are set to rows of the batch. Checked in steps in which
+    a cluster has received no row at all, and whenever 10 k more rows have been seen. At most half of a
+    batch become centres; they are drawn without replacement in proportion to their weights. Each then
+    counts as having seen as much as the least of the others, so that it is not drawn again at once.
 
     Parameters
     ----------
-    ratio : float
+    ratio : float or None
         0 turns it off.
     seed : int
     least_rows : int
-        Rows that must have been seen before the first check. Until batches from pools have drawn from all
-        rows, a centre that saw none may be one whose rows are still to come.
+        Rows that must have been seen before a ratio is first checked. Until batches from pools have drawn
+        from all rows, a centre that saw none may be one whose rows are still to come.
     """
 
-    ratio: float
+    ratio: float | None
     seed: int
     least_rows: int = 0
     _n_rows: int = 0
     _n_seen: int = 0
+    _usual_cost: float = 0.0
 
-    def __call__(self, step: int, batch: Batch, state: MovingCentres) -> int:
-        """Reassign centres after step number `step` if it is time; return how many."""
-        if self.ratio <= 0.0:
+    def __call__(self, step: int, batch: Batch, state: MovingCentres, cost: float) -> int:
+        """Reassign centres after a step whose rows cost `cost`, if it is time; return how many."""
+        if self.ratio is not None and self.ratio <= 0.0:
             return 0
         self._n_rows += len(batch)
         self._n_seen += len(batch)
+        usual, cost = self._usual_cost, cost / len(batch)
+        self._usual_cost = usual + _FORGETTING * (cost - usual) if usual else cost
+        if self.ratio is None:
+            least = max(_ROWS_A_CENTRE * len(state.seen), _BATCHES * len(batch))
+            if self._n_rows < least and not cost > _UNUSUAL * usual > 0.0:
+                return 0
+            self._n_rows = 0
+            return self._swap(step, batch, state)
         if self._n_seen < self.least_rows:
             return 0
         seen = state.seen
@@ -79,6 +96,18 @@ class Reassignment:
         rows = replace(batch, listed=batch.listed[drawn]).ready(state.centres.dtype)
         state.put(low, dense_rows(rows.rows[rows.listed]), kept.min() if len(kept) else 0.0)
         return len(low)
+
+    def _swap(self, step: int, batch: Batch, state: MovingCentres) -> int:
+        ready = batch.ready(state.centres.dtype)
+        rows = ready.rows[ready.listed]
+        chunk = Chunk(rows, 0, batch.listed_weights(), batch.normalize)
+        before, seed = state.exact.copy(), Key(self.seed, "swaps", step).derived_seed()
+        leaf = LabelledLeaf.of(chunk, state.centres)
+        costs = swap_remembered(state, leaf, state.costs, seed, low=0.0)
+        if costs is None:
+            return 0
+        state.costs[:] = costs
+        return int((before != state.exact).any(axis=1).sum())
 
 
 def draw_positions(batch: Batch, m: int, key: Key) -> np.ndarray:
@@ -246,7 +275,7 @@ def minibatch(
             if is_suspect(outcome.cost, state.centres.dtype):
                 _refuse_bad(batch, batches)
             step += 1
-            n_reassigned = reassignment(step, batch, state)
+            n_reassigned = reassignment(step, batch, state, outcome.cost)
             stalled = improvement.ends(outcome.cost / len(batch))
             journal.add(len(batch), n_reassigned)
             reason = stopping.reason(step, outcome, stalled=stalled, seconds=journal.seconds)

@@ -17,7 +17,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.methods.minibatch.chunkwise.batch import Batch
 from daskcluster.methods.minibatch.kernels.batch import shuffle_next
-from daskcluster.methods.minibatch.pool import Pools, Segment
+from daskcluster.methods.minibatch.pool import LEAST_GROUPS, Pools, Segment
 from daskcluster.methods.nested.gathered import GatheredBatches, NestedOrder
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import join_rows
@@ -112,7 +112,7 @@ class Batches:
         self.bytes_read = self.passes = 0
         self.notice = ""
         self.is_pooled = not fits(dataset, room_bytes)
-        self._seed = seed
+        self._seed, self._is_wide = seed, False
         self._last: list[tuple[Segment, np.ndarray]] = []
         position = skipped * self.batch_size
         if not self.is_pooled:
@@ -122,6 +122,7 @@ class Batches:
             wanted = max(8 * self.batch_size, least_rows)
             pools = Pools.plan(dataset, seed, wanted, room_bytes, on_read=self._count)
             self.notice = pools.notice(replacement=replacement)
+            self._is_wide = pools.per_pool >= LEAST_GROUPS
             place, gone = pools.find(position)
             self._segments = pools.read(place)
         self._drawn = self._next_segment()
@@ -173,6 +174,16 @@ class Batches:
     def rows_of_last(self) -> np.ndarray:
         """Return the rows of the dataset in the last batch or sample, int64 (b,)."""
         return np.concatenate([segment.rows_of(listed) for segment, listed in self._last])
+
+    @property
+    def is_representative(self) -> bool:
+        """True if the rows now in memory come from all over the dataset."""
+        return not self.is_pooled or self._is_wide
+
+    def held(self) -> tuple[Chunk, Callable[[int], int]]:
+        """Return the rows now in memory, and a function from their places to rows of the dataset."""
+        segment = self._drawn.segment
+        return Chunk(segment.rows, 0, segment.weights, self.dataset.normalize), segment.row_of
 
     def sample(self, m: int, key: Key, *, uniform: bool = False) -> Batch:
         """Return `m` distinct rows (or all there are) at random, of those that batches come from first.

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunkwise.data_statistics import refuse_rows
 from daskcluster.engine.engine import Engine, Traffic
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidDataError
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
+from daskcluster.methods.coreset.start import SAMPLE_ROWS, SampledStart, sampled_start
 from daskcluster.methods.kmeans.base import KMeansRun, measure_run
-from daskcluster.methods.kmeans.initial import GIVEN, method_for, warn_of_one_start
+from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for, warn_of_one_start
 from daskcluster.methods.minibatch.algorithm import (
     Improvement,
     MiniBatchStopping,
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from daskcluster.methods.minibatch.estimator import MiniBatchKMeans
 
 _RANDOM_INITS = 3
+SINGLE_ROWS_RATIO = 0.01
+"""Steps of single rows know no costs of clusters, so centres are reassigned as in scikit-learn."""
 
 
 @dataclass
@@ -59,6 +64,11 @@ class Seeding:
     n_rows: int
 
     @property
+    def by_sensitivity(self) -> bool:
+        """True if the method is not given: the sample is then drawn so that far rows are in it."""
+        return is_auto(self.estimator.init)
+
+    @property
     def method(self) -> str:
         return method_for(self.estimator.init, in_memory=True)
 
@@ -73,11 +83,11 @@ class Seeding:
 
     @property
     def sample_rows(self) -> int:
-        """Rows that the seeding samples: three batches, at least 3 k, unless `init_size` says so."""
+        """Rows that the seeding samples: 6 or 3 batches, at least 3 k, unless `init_size` says so."""
         estimator = self.estimator
         size, k = estimator.init_size, estimator.n_clusters
         if size is None:
-            size = 3 * estimator.batch_size
+            size = SAMPLE_ROWS if self.by_sensitivity else 3 * estimator.batch_size
             return min(max(size, 3 * k), self.n_rows)
         if size < k:
             warnings.warn(
@@ -200,6 +210,7 @@ class MiniBatchFit(Fit):
                     step=step,
                     exact=state.exact,
                     seen=state.seen,
+                    costs=state.costs,
                     journal=journal.state(batches.bytes_read),
                     reason=reason,
                 )
@@ -236,7 +247,52 @@ class MiniBatchFit(Fit):
 
     def _start(self, batches: Batches) -> MiniBatchState:
         """Choose the first centres."""
-        estimator, began = self.estimator, time.perf_counter()
+        estimator, began, ratio = self.estimator, time.perf_counter(), self._ratio
+        if self.seeding.by_sensitivity and batches.is_representative:
+            found = self._sampled(batches)
+            first, threshold = (
+                MovingCentres.start(found.centres),
+                estimator.tol * found.mean_variance,
+            )
+            first.seen[:], first.costs[:] = found.weights, found.costs
+            if not batches.is_pooled and ratio is None:
+                ratio = 0.0  # the sample is from all rows: no batch knows better
+        else:
+            first, threshold = self._uniform(batches)
+        seconds = time.perf_counter() - began
+        publish(self.callbacks, SeedingEnded(self.method, batches.passes, seconds))
+        return MiniBatchState(
+            0,
+            first.exact,
+            first.seen,
+            first.costs,
+            threshold,
+            Reassignment(ratio, self.seed, self._first_pass(batches)),
+            Improvement.over(self.batch_size, self.dataset.n_rows, self.patience),
+        )
+
+    @property
+    def _ratio(self) -> float | None:
+        given = self.estimator.reassignment_ratio
+        if given != "auto":
+            return float(given)
+        return SINGLE_ROWS_RATIO if self.is_sequential else None
+
+    def _sampled(self, batches: Batches) -> SampledStart:
+        """Return a start from a sample by sensitivity of the rows in memory."""
+        chunk, row_of = batches.held()
+        try:
+            with placed(chunk) as rows:
+                return sampled_start(
+                    rows, self.n_clusters, self.sample_rows, self.seed, self.restarts
+                )
+        except InvalidDataError:
+            refuse_rows(chunk.rows, row_of, " of those seen so far")
+            raise
+
+    def _uniform(self, batches: Batches) -> tuple[MovingCentres, float]:
+        """Return centres chosen from a uniform sample, and the movement that `tol` allows."""
+        estimator = self.estimator
         size = self.sample_rows
         needed = self.method not in GIVEN or estimator.tol > 0
         sample = batches.sample(size if needed else 1, Key(self.seed, "sample"), uniform=needed)
@@ -247,17 +303,7 @@ class MiniBatchFit(Fit):
             chunk = Chunk(sample.rows[sample.listed], normalize=sample.normalize)
             with placed(chunk) as few:
                 threshold = estimator.tol * few.known().mean_variance
-        seconds = time.perf_counter() - began
-        publish(self.callbacks, SeedingEnded(self.method, batches.passes, seconds))
-        first = MovingCentres.start(centres)
-        return MiniBatchState(
-            0,
-            first.exact,
-            first.seen,
-            threshold,
-            Reassignment(estimator.reassignment_ratio, self.seed, self._first_pass(batches)),
-            Improvement.over(self.batch_size, self.dataset.n_rows, self.patience),
-        )
+        return MovingCentres.start(centres), threshold
 
     # -- checkpoints ----------------------------------------------------------------------------------
 

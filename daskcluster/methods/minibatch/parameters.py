@@ -40,9 +40,10 @@ MINI_BATCH = (
     Parameter(
         "reassignment_ratio",
         float,
-        0.01,
+        "auto",
         "Reassign centres that receive less than this share of the rows of the most frequent one; "
-        "0 never does.",
+        "0 never does. auto: move a centre only where that lowers the cost of the rows seen so far.",
+        word="auto",
         ge=0,
     ),
     shared.TOL.varied(

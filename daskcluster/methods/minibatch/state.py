@@ -22,7 +22,7 @@ class MiniBatchState:
     step : int
         Steps made.
     exact : ndarray of shape (k, d), float64
-    seen : ndarray of shape (k,), float64
+    seen, costs : ndarray of shape (k,), float64
         As of `daskcluster.methods.minibatch.chunkwise.batch.MovingCentres`.
     threshold : float
         Movement that `tol` allows; it comes from the sample of the seeding.
@@ -37,6 +37,7 @@ class MiniBatchState:
     step: int
     exact: np.ndarray
     seen: np.ndarray
+    costs: np.ndarray
     threshold: float
     reassignment: Reassignment
     improvement: Improvement
@@ -46,8 +47,10 @@ class MiniBatchState:
     @staticmethod
     def shapes(n_clusters: int, n_features: int) -> Shapes:
         """Return the shapes of the arrays."""
-        return {"exact": (n_clusters, n_features), "seen": (n_clusters,)}
+        each = (n_clusters,)
+        return {"exact": (n_clusters, n_features), "seen": each, "costs": each}
 
     def centres(self, dtype: np.dtype) -> MovingCentres:
         """Return the centres, rounded to the dtype that rows are computed in."""
-        return MovingCentres(self.exact.copy(), self.exact.astype(dtype), self.seen.copy())
+        rounded = self.exact.astype(dtype)
+        return MovingCentres(self.exact.copy(), rounded, self.seen.copy(), self.costs.copy())

@@ -136,6 +136,13 @@ class NestedBatches:
         placed = 0 if self._placed is None else self._placed.traffic.bytes_read
         return self._bytes_gathered + self._bytes_before + placed + self._whole.traffic.bytes_read
 
+    @property
+    def held(self) -> RowDataset | None:
+        """All rows that this process has by now; None if batches stay where they are stored."""
+        if self._dataset.in_memory:
+            return self._dataset
+        return None if self._gathered is None else self._gathered.batch(self._gathered.n_gathered)
+
     def double(self, *, standing: bool = False) -> np.ndarray | None:
         """Double the batch, up to all rows; the previous batch is freed."""
         self.close()

@@ -23,7 +23,9 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     ----------
     n_clusters : int >= 1
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
-        As of `KMeans`, but centres are chosen from the first batch; ``"auto"`` is k-means++ there.
+        As of `KMeans`, but centres are chosen from the first batch. ``"auto"`` draws a sample of all rows
+        in memory, far rows more often, and refines the centres of k-means++ on it. Of stored rows, those
+        of all batches that are gathered in one pass serve.
     batch_size : int >= 1
         Rows of the first batch. With all rows or more, this is ``KMeans(algorithm="lloyd")``, to the bit.
     rho : float >= 0

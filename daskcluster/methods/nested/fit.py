@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Placement, Traffic
+from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.stopping import is_final
+from daskcluster.events import SeedingEnded, publish
+from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
 from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.fit import SeededFit
+from daskcluster.methods.kmeans.initial import is_auto, method_for
 from daskcluster.methods.kmeans.projection import fit_footprint
 from daskcluster.methods.nested.algorithm import NestedState, nested
 from daskcluster.methods.nested.batches import HOME_BYTES, NestedBatches
@@ -70,10 +77,23 @@ class NestedFit(SeededFit):
         if resumed is not None:
             self.recall(batches.rows)
             return resumed
-        centres = self.seeded(batches.rows, Key(self.seed, "restart"))  # as KMeans has it
+        centres = self._first_centres(batches)
         first = NestedState(0, False, centres, centres if self.estimator.seeds_vote else None)
         self._keep(first, batches, whole)
         return first
+
+    def _first_centres(self, batches: NestedBatches) -> np.ndarray:
+        """Return centres of a sample of all rows in memory: rare rows may not be in the first batch."""
+        key, held = Key(self.seed, "restart"), batches.held
+        if not is_auto(self.init) or held is None or batches.is_whole:
+            return self.seeded(batches.rows, key)  # as KMeans has it
+        began, size = time.perf_counter(), max(SAMPLE_ROWS, 3 * self.n_clusters)
+        with home_engine(self.engine).place(held) as placement:
+            rows = ScaledPlacement(placement)
+            start = sampled_start(rows, self.n_clusters, size, key.derived_seed())
+        self.method = method_for(self.init, in_memory=True)
+        publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
+        return start.centres
 
     def _rounds(
         self, batches: NestedBatches, begin: NestedState, whole: Placement, stack: ExitStack

@@ -9,7 +9,8 @@ from daskcluster.parameters.parameter import Parameter
 NESTED = (
     shared.N_CLUSTERS,
     shared.INIT.varied(
-        help="How to choose the initial centres from the first batch. auto: k-means++. "
+        help="How to choose the initial centres from the first batch. auto: k-means++ of a sample of all "
+        "rows in memory. "
         "The URL of a saved model is a warm start."
     ),
     Parameter("batch_size", int, 5000, "Rows of the first batch.", ge=1),

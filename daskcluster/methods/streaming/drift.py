@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.centres import nearest_with_distances
 from daskcluster.storage.document import read_count, read_number
 
 MEMORY = 8
@@ -48,17 +48,6 @@ def measure_fit(rows: Chunk, centres: np.ndarray) -> LeafFit:
     total = float(weights.sum())
     counts = np.bincount(labels, weights, minlength=len(centres))
     return LeafFit(float((distances * weights).sum()) / total if total > 0.0 else 0.0, counts)
-
-
-def nearest_with_distances(chunk: Chunk, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the label (n,), int32, and the squared distance (n,), float64, of every row."""
-    prepared, n_rows = PreparedCentres(centres), chunk.n_rows
-    labels, distances = np.empty(n_rows, np.int32), np.empty(n_rows)
-    for block in chunk.blocks():
-        place = slice(block.start - chunk.start, block.stop - chunk.start)
-        prepared.nearest(block.rows, labels[place])
-        prepared.sqdist_to_assigned(block.rows, labels[place], distances[place])
-    return labels, distances
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ seldom in random order, so the rows of a leaf are shuffled first, with a random 
 rows of the open leaf are kept.
 
 Difference from the paper: after each leaf, a local search moves single centres
-(`daskcluster.methods.streaming.local_search`). It replaces the random reassignment of
+(`daskcluster.methods.minibatch.swaps`). It replaces the random reassignment of
 `daskcluster.methods.minibatch.algorithm`, which ignores how much a move lowers the cost.
 """
 
@@ -24,8 +24,8 @@ from daskcluster.events import Callback, StopReason, publish
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.methods.minibatch.sample import centres_of_sample
+from daskcluster.methods.minibatch.swaps import LabelledLeaf, swap_remembered
 from daskcluster.methods.streaming.fold import StreamFold
-from daskcluster.methods.streaming.local_search import LabelledLeaf, swap_remembered
 from daskcluster.methods.streaming.refit import StreamCentres, births_after
 from daskcluster.methods.streaming.tree.node import Node
 from daskcluster.methods.streaming.tree.tree import Carried
@@ -92,7 +92,7 @@ class MiniBatchSteps:
     n_init : int or "auto"
     batch_size : int
     learning_rate : str
-    reassignment_ratio : float
+    reassignment_ratio : float or "auto"
     chain_length : int
     seed : int
     """
@@ -102,7 +102,7 @@ class MiniBatchSteps:
     n_init: Any
     batch_size: int
     learning_rate: str
-    reassignment_ratio: float
+    reassignment_ratio: float | str
     chain_length: int
     seed: int
 
@@ -135,7 +135,9 @@ class MiniBatchSteps:
             state, n_steps = self._initial(rows, n_rows), 0
         else:
             exact, dtype = before.exact.copy(), before.centres.dtype
-            state = MovingCentres(exact, exact.astype(dtype), before.weights.copy())
+            state = MovingCentres(
+                exact, exact.astype(dtype), before.weights.copy(), before.costs.copy()
+            )
             n_steps = before.n_iter
         stepper = MiniBatchStepper(state, self.learning_rate, default_threads())
         with stepper.threads():
@@ -175,8 +177,9 @@ class MiniBatchSteps:
         if before is not None:
             costs += before.costs
             weight += before.weight
-        low = self.reassignment_ratio
-        if low > 0.0:
+        given = self.reassignment_ratio
+        low = 0.0 if given == "auto" else float(given)
+        if given != 0.0:
             seed = Key(self.seed, "swaps of a leaf", n_rows).derived_seed()
             after = swap_remembered(state, leaf, costs, seed, low=low)
             if after is not None:

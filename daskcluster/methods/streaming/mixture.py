@@ -15,13 +15,12 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.centres import PreparedCentres, nearest_with_distances
 from daskcluster.data.open import open_chunk
 from daskcluster.methods.mixture.chunkwise.rows import MixtureRowParams, label_by_density
 from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 from daskcluster.methods.mixture.model import stored_variances
 from daskcluster.methods.mixture.rows import gaussians_for
-from daskcluster.methods.streaming.drift import nearest_with_distances
 from daskcluster.methods.streaming.refit import StreamCentres, births_after, matched
 from daskcluster.randomness import Key
 

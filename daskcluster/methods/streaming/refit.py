@@ -9,12 +9,12 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import nearest_with_distances, normalized_rows
 from daskcluster.data.open import open_chunk
 from daskcluster.engine.local import InlineEngine, LocalEngine
 from daskcluster.methods.kmeans.estimator import KMeans
-from daskcluster.methods.kmeans.initial import is_method, method_for, normalized_rows
-from daskcluster.methods.streaming.drift import nearest_with_distances
-from daskcluster.methods.streaming.local_search import LEAST_GAIN, swap_centres
+from daskcluster.methods.kmeans.initial import is_method, method_for
+from daskcluster.methods.kmeans.local_search import LEAST_GAIN, swap_centres
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import dense_rows
 

@@ -106,7 +106,7 @@ def estimator(one: Problem, program: Program, seed: int, threads: int) -> Any:
         return dc.KernelKMeans(one.k, **one.parameters, **engine, max_iter=program.steps)
     both = {"batch_size": program.batch, "learning_rate": program.rate, **engine}
     if program.kind == PLAIN:
-        return dc.MiniBatchKMeans(one.k, **both, max_iter=0)
+        return dc.MiniBatchKMeans(one.k, **both, init="k-means++", max_iter=0)
     tau = program.tau or None
     return dc.MiniBatchKernelKMeans(
         one.k, **one.parameters, **both, max_iter=program.steps, truncation=tau

@@ -59,7 +59,7 @@ def state(seen):
 def reassigned(seen, ratio=0.1, batch=None, *, step=1, rows_so_far=0):
     centres = state(seen)
     rule = Reassignment(ratio, seed=0, _n_rows=rows_so_far)
-    count = rule(step, batch or Batch(X, np.arange(40)), centres)
+    count = rule(step, batch or Batch(X, np.arange(40)), centres, 0.0)
     return centres, count
 
 
@@ -111,6 +111,23 @@ def test_reassignment_depends_on_the_step_not_on_the_kind_of_rows():
     batch = Batch(X, np.arange(40), normalize=True)
     unit = reassigned([9, 0], batch=batch)[0].centres[1]
     np.testing.assert_allclose(np.linalg.norm(unit), 1.0, rtol=1e-6)
+
+
+def test_without_a_ratio_centres_move_only_where_that_lowers_the_cost():
+    rng = np.random.default_rng(0)
+    known = np.array([[0.0, 0.0], [1.0, 0.0], [50.0, 0.0]])
+    moving = MovingCentres.start(known)
+    moving.seen[:], moving.costs[:] = [3000, 3000, 5], [3000, 3000, 5]
+    rule = Reassignment(None, seed=0)
+    usual = known[rng.integers(0, 2, 256)] + rng.normal(size=(256, 2))
+    for step in range(1, 40):  # a centre with five rows is worth more than a second one in a cloud
+        rows = usual + 0.1 * rng.normal(size=usual.shape)
+        assert rule(step, Batch(rows, np.arange(256)), moving, 512.0) == 0
+    late = np.concatenate([usual[:192], rng.normal([0.0, 400.0], size=(64, 2))])
+    moving.costs[0] += 64 * 400.0**2
+    assert rule(40, Batch(late, np.arange(256)), moving, 64 * 400.0**2) > 0
+    assert np.abs(moving.centres - [0.0, 400.0]).sum(axis=1).min() < 2.0
+    assert np.abs(moving.centres - [50.0, 0.0]).sum(axis=1).min() == 0.0
 
 
 def journalled(steps, callbacks=(), validate=None):

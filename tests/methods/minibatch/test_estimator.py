@@ -214,6 +214,39 @@ def test_sparse_rows_give_the_result_of_dense_ones(tmp_path):
     assert np.array_equal(csr.labels_, dense.labels_)
 
 
+@pytest.fixture(scope="module")
+def far_rows():
+    """Rows of which one in a thousand are far away, in four groups, and carry nearly all of the cost."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20_000, 4)) + 10.0 * rng.integers(0, 3, (20_000, 1))
+    rows[rng.permutation(20_000)[:20]] += 1e5 * rng.normal(size=(4, 4)).repeat(5, axis=0)
+    best = min(dc.KMeans(7, random_state=seed).fit(rows).inertia_ for seed in range(5))
+    return rows.astype(np.float32), best
+
+
+@pytest.mark.parametrize("kind", [dc.MiniBatchKMeans, dc.NestedMiniBatchKMeans])
+@pytest.mark.parametrize("where", ["memory", "pools"])
+def test_rare_far_rows_get_centres(far_rows, kind, where, tmp_path, monkeypatch):
+    rows, best = far_rows
+    source = rows
+    if where == "pools":
+        source = str(tmp_path / "rows.zarr")
+        zarr.create_array(source, data=rows, chunks=(100, 4))
+        monkeypatch.setattr("daskcluster.methods.minibatch.fit.ROOM_BYTES", rows.nbytes - 1)
+    costs = [kind(7, random_state=seed).fit(source).inertia_ for seed in range(3)]
+    assert np.median(costs) < 1.3 * best
+
+
+def test_a_cluster_that_comes_late_gets_a_centre():
+    rng = np.random.default_rng(0)
+    model = dc.MiniBatchKMeans(3, random_state=0)
+    for step in range(60):
+        rows = rng.normal(size=(200, 2)) + 20.0 * rng.integers(0, 2, (200, 1))
+        rows[:40] += [0.0, 300.0] if step > 30 else 0.0
+        model.partial_fit(rows)
+    assert (model.cluster_centers_[:, 1] > 250).any()
+
+
 def test_scaled_weights_change_only_the_inertia():
     rows, weights = case("weighted float64")
     fits = [

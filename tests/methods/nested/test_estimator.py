@@ -425,7 +425,7 @@ def test_the_unit_of_weights_does_not_matter():
 @pytest.mark.parametrize("seeds_vote", [False, True])
 def test_equal_weights_are_no_weights(seeds_vote):
     X = blobs(2000)
-    one = fit(X, rho=10.0, seeds_vote=seeds_vote)
+    one = fit(X, rho=10.0, seeds_vote=seeds_vote, init="k-means++")
     other = fit(
         X, rho=10.0, seeds_vote=seeds_vote, sample_weight=np.full(2000, 0.25), init="k-means++"
     )

@@ -8,7 +8,7 @@ from scipy import sparse
 
 import daskcluster as dc
 from daskcluster.chunk import Chunk
-from daskcluster.methods.streaming.local_search import swap_centres
+from daskcluster.methods.kmeans.local_search import swap_centres
 from daskcluster.sparse_rows import SparseRows
 
 

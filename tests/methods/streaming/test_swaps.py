@@ -9,7 +9,7 @@ import pytest
 
 from daskcluster.chunk import Chunk
 from daskcluster.methods.minibatch.chunkwise.batch import MovingCentres
-from daskcluster.methods.streaming.local_search import LabelledLeaf, swap_remembered
+from daskcluster.methods.minibatch.swaps import LabelledLeaf, swap_remembered
 from daskcluster.sparse_rows import SparseRows
 
 MIDDLES = 20.0 * np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
@@ -21,7 +21,9 @@ def cloud(middle: Any, n: int, seed: int) -> np.ndarray:
 
 def state_of(seen: Any, centres: np.ndarray = MIDDLES, dtype: Any = np.float64) -> MovingCentres:
     exact = centres.astype(np.float64)
-    return MovingCentres(exact.copy(), exact.astype(dtype), np.array(seen, np.float64))
+    return MovingCentres(
+        exact.copy(), exact.astype(dtype), np.array(seen, np.float64), np.zeros(len(exact))
+    )
 
 
 def swapped(

@@ -95,23 +95,26 @@ class MovingCentres:
         `exact` in the rows' dtype; rows are assigned to these.
     seen : ndarray of shape (k,), float64
         v_j, the weight of all rows that a cluster has had so far.
+    costs : ndarray of shape (k,), float64
+        Their weighted squared distances to the centre as it was when they came.
     """
 
     exact: np.ndarray
     centres: np.ndarray
     seen: np.ndarray
+    costs: np.ndarray
 
     @classmethod
     def start(cls, centres: np.ndarray) -> MovingCentres:
         """Return centres to start from, of which nothing has been seen."""
         centres = np.array(centres, order="C")
-        return cls(centres.astype(np.float64), centres, np.zeros(len(centres)))
+        return cls(centres.astype(np.float64), centres, *np.zeros((2, len(centres))))
 
     def put(self, clusters: np.ndarray, rows: np.ndarray, seen: float) -> None:
         """Set some centres to given rows."""
         self.centres[clusters] = rows
         self.exact[clusters] = self.centres[clusters]
-        self.seen[clusters] = seen
+        self.seen[clusters], self.costs[clusters] = seen, 0.0
 
 
 @dataclass
@@ -188,6 +191,7 @@ class MiniBatchStepper:
         k = len(self._costs)
         middle = int(np.searchsorted(self._starts, half))
         self._run(move, (0, min(middle, k)), (min(middle, k), k), self._work(batch))
+        self.state.costs += self._costs
         return StepOutcome(float(self._costs.sum()), weight, float(self._shifts.sum()))
 
     def _work(self, batch: Batch) -> float:
