@@ -33,7 +33,7 @@ def held_sources() -> list[Any]:
 
 
 @pytest.mark.parametrize("source", held_sources())
-def test_what_one_process_holds_is_found_again_there(source: Any) -> None:
+def test_recipes_of_rows_in_memory_open_in_the_same_process(source: Any) -> None:
     dataset = open_dataset(source)
     again = pickle.loads(pickle.dumps(dataset.recipe())).open()
     assert type(again) is type(dataset)
@@ -43,7 +43,9 @@ def test_what_one_process_holds_is_found_again_there(source: Any) -> None:
 
 
 @pytest.mark.parametrize("source", held_sources())
-def test_what_one_process_holds_is_refused_in_another(source: Any, tmp_path: Path) -> None:
+def test_recipes_of_rows_in_memory_are_refused_in_another_process(
+    source: Any, tmp_path: Path
+) -> None:
     file = tmp_path / "recipe"
     file.write_bytes(pickle.dumps(open_dataset(source).recipe()))
     script = (
@@ -59,7 +61,7 @@ def test_what_one_process_holds_is_refused_in_another(source: Any, tmp_path: Pat
     assert "belongs to another process and cannot be read here; write it to Zarr" in done.stdout
 
 
-def test_what_was_stored_anew_is_another_dataset(tmp_path: Path) -> None:
+def test_a_rewritten_array_is_another_dataset(tmp_path: Path) -> None:
     url = str(tmp_path / "x.zarr")
     zarr.create_array(url, data=ROWS, chunks=(2, 2))
     recipe = open_dataset(url).recipe()
