@@ -57,19 +57,6 @@ def test_in_pieces_to_the_same_bits(stored: str, record: Record) -> None:
     assert np.array_equal(zarr.open_array("k")[:], zarr.open_array("l")[:])
 
 
-@pytest.mark.parametrize("algorithm", ["lloyd", "vc-gmm", "mini-batch"])
-def test_any_algorithm_opens_a_coreset(stored: str, record: Record, algorithm: str) -> None:
-    record("coreset", stored, "--size", "300", *SEED, "--output", "few.zarr")
-    flags = ("--coreset-size", "100") if algorithm == "vc-gmm" else ()
-    flags = ("--algorithm", algorithm, "--n-clusters", "4", *flags, *SEED)
-    fitted = record("fit", "few.zarr", *flags, "--model", "m")
-    assert fitted["n_rows"] == 300
-    few = dc.open_dataset("few.zarr")
-    assert few.weights is not None
-    if algorithm == "lloyd":
-        assert load_document("m").weights.sum() == pytest.approx(np.asarray(few.weights).sum())
-
-
 def test_progress_names_the_stages(stored: str, run: Run) -> None:
     flags = ("--algorithm", "vc-gmm", "--coreset-size", "400", *LEARN, "--progress")
     lines = run("fit", stored, *flags, "--model", "m").stderr.splitlines()
