@@ -40,13 +40,6 @@ def test_from_rows_to_a_sample(here: Path, fitted: Any, record: Record, rows: An
     assert again["n_rows"] == 300
 
 
-def test_three_workers_write_the_same_file(here: Path, fitted: Any, record: Record) -> None:
-    record(*SAMPLE, "--output", "one.csv")
-    record(*SAMPLE, "--output", "three.csv", "--workers", "3")
-    assert Path("one.csv").read_bytes() == Path("three.csv").read_bytes()
-    assert Path("one.csv").read_text().startswith('"row","cluster","weight"\n')
-
-
 def test_rows_are_chosen_by_distance_or_by_a_score(
     here: Path, fitted: Any, record: Record, rows: Any
 ) -> None:

@@ -63,12 +63,9 @@ def test_blocks_that_all_end_up_empty(rows: np.ndarray) -> None:
 
 def test_the_current_client_is_not_asked(rows: np.ndarray, client: Any) -> None:
     array = da.from_array(rows, chunks=(2000, 7)).map_blocks(
-        lambda block: np.full(
-            block.shape, threading.get_native_id() * 0 + dask.config.get("here", 1)
-        ),
-        dtype=np.float64,
+        lambda block: np.full(block.shape, dask.config.get("here", 1.0)), dtype=np.float64
     )
-    with dask.config.set(here=2):  # the workers do not know of it
+    with client.as_current(), dask.config.set(here=2):  # the workers do not know of it
         assert open_dataset(array).to_numpy().min() == 2
 
 
