@@ -1,34 +1,36 @@
-"""Rows that were written with their weights are opened with them; whole or absent."""
+"""Rows that were written with their weights are opened with them or alone; whole or absent."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from daskcluster.data.open import open_dataset
-from daskcluster.data.weighted_store import write_weighted
-
-ROWS = np.arange(12.0, dtype=np.float32).reshape(4, 3)
-WEIGHTS = np.array([1.0, 0.5, 2.0, 8.0])
+import daskcluster as dc
 
 
-def write(url, rows=ROWS, **options):
-    write_weighted(str(url), rows, WEIGHTS, np.arange(4), facts={"note": "x"}, **options)
+@pytest.fixture
+def drawn() -> dc.LightweightCoreset:
+    rows = np.random.default_rng(0).lognormal(size=(50, 3))
+    return dc.LightweightCoreset(9, random_state=0).fit(rows)
 
 
-def test_rows_alone_by_name(tmp_path):
-    write(tmp_path / "rows")
-    whole = open_dataset(str(tmp_path / "rows"))
-    assert np.sum(whole.weights) == WEIGHTS.sum()
-    assert np.max(whole.weights) == WEIGHTS.max()
-    assert open_dataset(str(tmp_path / "rows"), array="X").weights is None
+def test_rows_alone_by_name(drawn: dc.LightweightCoreset, tmp_path: Path) -> None:
+    drawn.save(str(tmp_path / "rows"))
+    whole = dc.open_dataset(str(tmp_path / "rows"))
+    assert np.sum(whole.weights) == np.sum(drawn.coreset_.weights)
+    assert np.max(whole.weights) == np.max(drawn.coreset_.weights)
+    assert dc.open_dataset(str(tmp_path / "rows"), array="X").weights is None
 
 
-def test_whole_or_absent(tmp_path, monkeypatch):
-    def fail(*arguments):
+def test_whole_or_absent(
+    drawn: dc.LightweightCoreset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
         raise RuntimeError("disk full")
 
     monkeypatch.setattr("daskcluster.data.weighted_store.group_document", fail)
     with pytest.raises(RuntimeError, match="disk full"):
-        write(tmp_path / "rows")
+        drawn.save(str(tmp_path / "rows"))
     assert list(tmp_path.iterdir()) == []

@@ -302,6 +302,14 @@ def test_numbers_and_rows(tmp_path: Path, model: Any) -> None:
     write_sample(found, str(tmp_path / "n.npy"), overwrite=True)
 
 
+def test_only_chunks_with_sampled_rows_are_read_again(tmp_path: Path, model: Any) -> None:
+    zarr.create_array(str(tmp_path / "rows.zarr"), data=X, chunks=(10, X.shape[1]))
+    found = dc.balanced_sample(model, str(tmp_path / "rows.zarr"), size=40, random_state=0)
+    other = np.setdiff1d(np.arange(300), found.rows // 10)[0]
+    (tmp_path / "rows.zarr" / "c" / str(other) / "0").write_bytes(b"no chunk")
+    assert np.array_equal(found.take(), X[found.rows])
+
+
 def test_sparse_rows_stay_sparse(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rows = rng.integers(1, 5, (900, 20)) * (rng.random((900, 20)) < 0.2)
