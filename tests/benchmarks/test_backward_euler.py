@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from tests.benchmarks import backward_euler, euler_plots
-from tests.benchmarks.backward_euler import CELLS, EXAMINED, Cell, objectives, table_of
-from tests.benchmarks.euler_sets import EulerSet, load
+from tests.benchmarks import backward_euler
+from tests.benchmarks.backward_euler import CELLS, objectives, table_of
+from tests.benchmarks.euler_sets import load
 from tests.benchmarks.harness.settings import Settings
 
 
@@ -33,32 +32,3 @@ def test_on_iris_the_start_does_not_matter(tmp_path):
     em, euler = ([float(value) for value in row[4:7]] for row in table.rows)
     assert em[1] > 0.45
     assert euler[1] < 0.275
-
-
-def test_cells_have_names_of_their_own():
-    for cells in (*CELLS.values(), *EXAMINED.values()):
-        assert len({cell.name for cell in cells}) == len(cells)
-    assert Cell(8, "SBE", 1000, 150, 10).name == "k8-SBE-1000-150-10"
-
-
-def test_stand_ins_take_the_place_of_missing_pictures(tmp_path):
-    asked = settings(tmp_path)
-    rows = load("mnist", asked)
-    assert rows.rows.shape == (2400, 784)
-    assert "generated" in rows.source
-    digits = load("digits", asked)
-    assert digits.rows.shape == (2400, 784)
-    assert abs(digits.rows[:300].std(axis=0).mean() - 0.2) < 0.01
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_plots_are_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
-    random = np.random.default_rng(0)
-    data = EulerSet("small", "made", random.normal(size=(200, 3)).astype(np.float32))
-    asked = settings(tmp_path)
-    euler_plots.histograms("small", {"EM 5": np.array([1.0, 2.0]), "SBE 3": np.ones(2)}, asked)
-    euler_plots.jumps(data, Cell(3, "SBE", 50, 25, 2), asked)
-    table, _ = euler_plots.two_dimensions(asked)
-    assert table.rows[-1][-1] == "20 of 20"
-    assert len(list((tmp_path / "images").glob("*.svg"))) == 3

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from tests.benchmarks.__main__ import main
-from tests.benchmarks.harness.machine import machine
+from tests.benchmarks.__main__ import BENCHMARKS, main
 from tests.benchmarks.harness.page import write_section
 from tests.benchmarks.harness.parts import Table
 from tests.benchmarks.harness.race import race
-from tests.benchmarks.harness.rows import mixture
 
 
 def test_race_rotates_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,29 +48,9 @@ def test_section_is_replaced_and_others_stay(tmp_path) -> None:
     assert text.index(r"new \1") < text.index("stays")
 
 
-def test_mixture_is_seeded() -> None:
-    rows = mixture(100, 3, 2)
-    assert rows.shape == (100, 3)
-    assert rows.dtype == np.float32
-    assert (rows == mixture(100, 3, 2)).all()
-
-
-def test_machine_names_cpu_and_versions() -> None:
-    text = "\n".join(machine())
-    assert "Machine: " in text
-    assert "daskcluster " in text
-
-
 @pytest.mark.benchmark
 @pytest.mark.parametrize(
-    "name",
-    [
-        "bounds-ooc",
-        "nested-digits",
-        "figure2",
-        "figure3",
-        "table1",
-    ],
+    "name", [*BENCHMARKS, "figure2", "figure3", "table1", "kernel", "vc-gmm-discarded", "vrkm"]
 )
 def test_quick_benchmark_runs(name: str, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "benchmarks.md"

@@ -13,17 +13,6 @@ from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.hierarchical_fit import FitFigures
 
 
-@pytest.mark.slow
-def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hierarchical, "QUICK", (5_000, 8, 200))
-    times, balance = hierarchical.run(Settings(quick=True, scratch=tmp_path))
-    assert [row[0] for row in times.rows] == list(hierarchical.RUNS.values())
-    memory, stored = times.rows[0], times.rows[1]
-    assert memory[-1] == stored[-1]  # the same bits
-    assert balance.rows[0][1:] == balance.rows[1][1:]
-    assert not list(tmp_path.iterdir())
-
-
 def test_an_interrupted_one_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hierarchical, "QUICK", (60, 2, 5))
     made: list[str] = []

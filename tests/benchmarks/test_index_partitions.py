@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from tests.benchmarks import index_partitions
-from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.index_partitions_run import nearest_rows, recalls_at
 
 
@@ -30,12 +26,3 @@ def test_recall_is_that_of_searches() -> None:
             looked = np.isin(partitions, order[query, :probes]).any(axis=1)
             exact = np.square(rows - queries[query]).sum(axis=1).argsort(kind="stable")[:10]
             assert recall == pytest.approx(looked[exact].mean())
-
-
-@pytest.mark.slow
-def test_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_partitions, "QUICK", (6_000, 16))
-    sizes, recalls = index_partitions.run(Settings(quick=True, scratch=tmp_path))
-    assert [row[0] for row in sizes.rows][:2] == ["`partition`", "`partition`, `spill=1`"]
-    assert float(recalls.rows[0][-1]) > float(recalls.rows[0][1]) > 0
-    assert not list(tmp_path.iterdir())

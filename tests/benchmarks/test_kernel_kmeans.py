@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.benchmarks import bench_kernel_rows, kernel_kmeans
+from tests.benchmarks import kernel_kmeans
 from tests.benchmarks.harness.parts import Figure, Table
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.kernel_kmeans import problems, programs
@@ -35,7 +35,7 @@ def test_a_small_set_has_all_cells_and_a_large_one_those_of_figure_1() -> None:
     ]  # fmt: skip
 
 
-def test_sets_run_and_what_is_finished_is_kept(
+def test_finished_sets_are_not_fitted_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(problems, "QUICK_ROWS", 300)
@@ -75,18 +75,3 @@ def test_plain_mini_batches_make_the_same_number_of_steps(rate: str) -> None:
     assert found.steps == model.n_steps_ == 30
     assert found.ari == dc.metrics.adjusted_rand_index(y, np.asarray(model.labels_))
     assert programs.fitted(one, replace(program, steps=27), 5, 1).steps == 27
-
-
-def test_an_unknown_set_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected one of pendigits"):
-        kernel_kmeans.run(Settings(sets=("letters",)))
-
-
-@pytest.mark.slow
-def test_stores_are_labelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_kernel_rows, "QUICK_ROWS", (4_000, 30_000))
-    steps, _, stores = bench_kernel_rows.run(Settings(quick=True, scratch=tmp_path))
-    assert [row[0] for row in steps.rows] == ["4,000", "30,000"]
-    assert [row[0] for row in stores.rows] == ["4,000", "30,000"]
-    assert all(row[-1] > 0.6 for row in stores.rows)
-    assert not list(tmp_path.iterdir())

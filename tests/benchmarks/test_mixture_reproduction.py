@@ -15,9 +15,7 @@ from daskcluster.events import IterationEnded, StopFit
 from tests.benchmarks import vc_gmm
 from tests.benchmarks.__main__ import main
 from tests.benchmarks.harness.rows import mixture
-from tests.benchmarks.harness.settings import Settings
-from tests.benchmarks.vc_gmm import discarded, programs, sweeps, tables
-from tests.benchmarks.vc_gmm.cells import Cells
+from tests.benchmarks.vc_gmm import programs, sweeps, tables
 from tests.benchmarks.vc_gmm.outcomes import (
     FreeEnergyRule,
     Outcome,
@@ -26,8 +24,7 @@ from tests.benchmarks.vc_gmm.outcomes import (
     kmeans_free_energy,
     relative_error,
 )
-from tests.benchmarks.vc_gmm.problems import PROBLEMS, Problem
-from tests.benchmarks.vc_gmm.published import TABLE_1
+from tests.benchmarks.vc_gmm.problems import Problem
 from tests.benchmarks.vc_gmm.tables import Compared, times
 
 K = 6
@@ -88,18 +85,6 @@ def test_counts_and_errors():
     assert (found.seconds, found.processor, found.distances, found.share) == (2.0, 2.0, 100.0, 0.0)
 
 
-def test_names_tell_settings_apart():
-    problems = [problem.scaled(Settings()) for problem in PROBLEMS.values()]
-    for problem in problems:
-        settings = {*sweeps.all_sweeps(problem)}
-        names = [setting.name for setting in settings]
-        assert len(set(names)) == len(settings) > 0
-        assert settings.issuperset(sweeps.most_wanted(problem))
-        # Files are found by name and a dash: no name may begin another that continues with one.
-        assert not any(a != b and a.startswith(f"{b}-") for a in names for b in names)
-    assert {problem.stands_for for problem in problems} >= set(TABLE_1)
-
-
 # -- programs -----------------------------------------------------------------------------------------
 
 
@@ -115,7 +100,7 @@ def test_names_tell_settings_apart():
     ],
     ids=lambda value: value.program if isinstance(value, Setting) else "",
 )
-def test_programs_say_what_they_took(
+def test_programs_report_seconds_and_distances(
     rows: np.ndarray, setting: Setting, seeding: float, iteration: float | None
 ):
     found = programs.fit(rows, setting, 0, 1)
@@ -146,35 +131,7 @@ def test_coreset_apart_gives_the_same_mixture(rows: np.ndarray):
     assert (apart.centres == whole.means_).all()
 
 
-def test_kmeans_ends_by_its_free_energy(rows: np.ndarray):
-    loose, strict = (
-        programs.fit(rows, Setting("k-means++", K, tol=tol), 1, 1) for tol in (1e-2, 0.0)
-    )
-    assert 2 <= loose.n_iter < strict.n_iter
-    assert strict.free_energy is not None
-    assert loose.free_energy is not None
-    assert strict.free_energy >= loose.free_energy
-
-
 # -- what is kept and shown ---------------------------------------------------------------------------
-
-
-def test_cells_are_made_once(
-    small: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-):
-    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
-    cells = Cells(small, Settings(scratch=tmp_path, threads=1))
-    settings = [sweeps.base(small, "k-means++"), sweeps.base(small, "LWCS")]
-    cells.make(settings, 2)
-    first = cells.outcomes(settings[1])
-    assert len(first) == 2
-    assert all(one.nmi is not None and 0.5 < one.nmi <= 1.0 for one in first)
-    assert [one.nmi is None for one in cells.outcomes(settings[0])] == [True, False]
-    assert "k-means++_C6-1" in capsys.readouterr().err
-    cells.make(settings, 2)
-    assert capsys.readouterr().err == ""
-    assert cells.outcomes(settings[1]) == first
-    assert Cells(small, Settings(scratch=tmp_path, threads=2)).outcomes(settings[0]) == []
 
 
 class _Kept:
@@ -203,42 +160,7 @@ def test_table_stands_next_to_the_paper(small: Problem):
     assert table.notes[-1] == "Not run yet: mnist."
 
 
-def test_quick_problems_are_small_and_need_no_files():
-    options = Settings(quick=True)
-    sweeping = {
-        "chain",
-        "coreset",
-        "truncation",
-        "tolerance",
-        "greedy",
-        "rows",
-        "warm-up",
-        "clusters",
-    }
-    assert set(PROBLEMS["cod_rna"].sweeps) == sweeping - {"clusters"}
-    for problem in (one.scaled(options) for one in PROBLEMS.values()):
-        assert problem.source(None).startswith("generated")
-        assert set(problem.sweeps) <= sweeping
-        assert problem.rows <= 200_000
-        assert K < problem.k < problem.coreset < problem.rows
-    rows, evaluated = PROBLEMS["mnist"].scaled(options).load(None)
-    assert (len(rows), len(evaluated), rows.dtype) == (2400, 400, np.float32)
-    rows, evaluated = PROBLEMS["tiny-like"].scaled(options).load(None)
-    assert (len(rows), len(evaluated)) == (200_000, 40_000)
-
-
-def test_digits_are_noisy_and_bytes_are_logarithms(tmp_path: Path):
-    levels = np.full((70_000, 1), 7, np.uint8)
-    np.savez(tmp_path / "mnist.npz", X=levels)
-    rows, evaluated = PROBLEMS["mnist"].load(tmp_path)
-    assert (len(rows), len(evaluated)) == (60_000, 10_000)
-    assert 7.0 <= rows.min() < rows.max() <= 8.0
-    np.savez(tmp_path / "kddcup99_10pct.npz", X=np.array([[0.0, math.e - 1.0]], np.float32))
-    rows, _ = PROBLEMS["kddcup99_10pct"].load(tmp_path)
-    assert rows.tolist() == [[0.0, pytest.approx(1.0)]]
-
-
-def test_it_runs_small_resumes_and_shows_what_is_kept(
+def test_a_small_run_resumes_and_shows_saved_fits(
     small: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
     monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
@@ -274,25 +196,3 @@ def test_it_runs_small_resumes_and_shows_what_is_kept(
     assert len(kept["cod_rna"]["k-means++_C6"]["error"]) == 2
     assert "LWCS" in (tmp_path / "images" / "vc-gmm.svg").read_text()
     assert list((tmp_path / "scratch").iterdir()) == []
-
-
-def test_components_left_are_counted_next_to_fits_that_keep_all(
-    small: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
-    # Copies of few rows, so that most components have none.
-    copies = np.repeat(mixture(5, 4, K, spread=4.0), 300, axis=0)
-    few = replace(small, rows=1500, k=20, make=lambda data, problem: (copies, copies + 0.1))
-    monkeypatch.setattr(discarded, "PROBLEMS", dict.fromkeys(discarded.SETS, few))
-    options = Settings(seeds=2, sets=("cod_rna",), scratch=tmp_path, threads=1)
-    (table,) = discarded.run(options)
-    assert [row[:4] for row in table.rows] == [
-        ["cod_rna", program, 2, 20] for program in ("var-GMM-S", "vc-GMM")
-    ]
-    assert all(1 <= float(row[4]) < 20 for row in table.rows)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_unknown_set_is_named(tmp_path: Path):
-    with pytest.raises(ValueError, match="--sets wine should be some of cod_rna,"):
-        vc_gmm.run(Settings(sets=("wine",), scratch=tmp_path))

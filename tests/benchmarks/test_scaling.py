@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
-import pytest
-
-from tests.benchmarks import scaling
 from tests.benchmarks.harness.parts import Table
-from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.scaling import projections, tables
 from tests.benchmarks.scaling.model.rates import REFERENCE
-from tests.benchmarks.scaling.problems import PROBLEMS, small
-from tests.network import network_of, why_not
 
 RECORD = {
     "problem": "kernel", "shape": "10, 2, 3", "workers": 2, "bandwidth": 1e8, "measured": 2.0,
@@ -49,32 +40,3 @@ def test_errors_of_predictions_are_stated() -> None:
         assert [row[5] for row in found.rows] == ["0.50", "1.10"]
         assert "median 30 %, largest 50 %" in found.notes[-1]
         assert "not measured" in make([]).markdown()
-
-
-@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
-def test_hosts_are_made_and_removed() -> None:
-    try:
-        with network_of(["alpha", "beta"]) as network:
-            assert network.address("beta").endswith(".3")
-            network.limit(1e7)
-            assert network.within()[-1].format(name="alpha") == network.within("alpha")[-1]
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no network namespace can be made here: {error}")
-
-
-def test_small_problems_are_of_the_same_kind() -> None:
-    for problem in PROBLEMS:
-        assert (small(problem).name, small(problem).kept) == (problem.name, problem.kept)
-        assert small(problem).n < problem.n
-
-
-@pytest.mark.slow
-def test_the_whole_benchmark_runs(tmp_path: Path) -> None:
-    settings = Settings(quick=True, scratch=tmp_path, images=tmp_path / "images", keep=True)
-    found = scaling.run(settings)
-    titles = [part.title for part in found if isinstance(part, Table)]
-    assert len(titles) >= 4
-    assert (tmp_path / "results" / "scaling.json").exists()
-    assert (tmp_path / "images" / "scaling.svg").exists()
-    parts = scaling.run(Settings(quick=True, scratch=tmp_path, sets=("none",)))
-    assert len([part for part in parts if isinstance(part, Table)]) == len(titles)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +26,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_all_parts_run_and_what_is_finished_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finished_parts_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib", reason="plots need matplotlib")
     settings = Settings(
         quick=True, scratch=tmp_path / "scratch", images=tmp_path / "images", repeats=1, keep=True
@@ -49,14 +46,3 @@ def test_all_parts_run_and_what_is_finished_is_kept(
     again = bench_stream.run(replace(settings, keep=False))
     assert [each.markdown() for each in again] == [each.markdown() for each in found]
     assert not list((tmp_path / "scratch").iterdir())
-
-
-def test_growth_is_measured_at_its_stops(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_growth, "PORTION", 2_000)
-    stream_growth.grow((1, 3), 1_000, 1)
-    found = stream_growth.Growth(**json.loads(capsys.readouterr().out))
-    assert found.rows == [2_000, 6_000]
-    assert min(found.micro) > 0
-    assert min(found.summary) > 50

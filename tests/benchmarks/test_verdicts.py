@@ -15,7 +15,7 @@ TABLES = dict(tables())
 
 
 @pytest.mark.parametrize("section", TABLES)
-def test_the_page_says_what_the_results_say(section: str) -> None:
+def test_verdicts_on_the_page_follow_from_the_results(section: str) -> None:
     begin, end = (
         PAGE.index(f"<!-- benchmark: {section} -->"),
         PAGE.index(f"<!-- end: {section} -->"),

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import zarr
 
 import daskcluster as dc
@@ -16,24 +15,17 @@ Record = Callable[..., dict[str, Any]]
 FIT = ("fit", "rows.npy", "--n-clusters", "6", "--random-state", "0", "--model", "m")
 
 
-@pytest.mark.parametrize(
-    ("given", "passes"),
-    [
-        (("--max-iter", "9"), 13),
-        (("--max-iter", "9", "--warmup-steps", "2"), 15),
-        (("--max-iter", "9", "--init", "random"), 11),
-        (("--max-iter", "9", "--truncation", "6"), 13),
-        (("--max-iter", "9", "--covariance-type", "full"), 13),
-    ],
-)
-def test_no_fit_makes_more_passes_than_a_dry_run_says(
-    here: Path, record: Record, given: tuple[str, ...], passes: int
-) -> None:
-    fit = (*FIT, "--algorithm", "var-gmm", *given)
-    projected = record(*fit, "--dry-run")
-    assert projected["passes_at_most"] == passes
-    assert projected["memory"]["state"] == 2000 * (24 if "--truncation" in given else 20)
-    assert record(*fit)["passes"] <= passes
+def test_no_fit_makes_more_passes_than_a_dry_run_says(here: Path, record: Record) -> None:
+    for given, passes in (
+        (("--warmup-steps", "2"), 15),
+        (("--init", "random"), 11),
+        (("--truncation", "6"), 13),
+    ):
+        fit = (*FIT, "--algorithm", "var-gmm", "--max-iter", "9", "--overwrite", *given)
+        projected = record(*fit, "--dry-run")
+        assert projected["passes_at_most"] == passes
+        assert projected["memory"]["state"] == 2000 * (24 if "--truncation" in given else 20)
+        assert record(*fit)["passes"] <= passes
 
 
 def test_with_a_coreset_there_are_two_passes(here: Path, record: Record) -> None:

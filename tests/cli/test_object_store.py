@@ -11,9 +11,7 @@ import pytest
 import zarr
 from click.testing import Result
 
-from daskcluster.errors import OutputExistsError
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import check_free, is_model, load_document, save_model
+from daskcluster.models.persist import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 
 
@@ -50,15 +48,3 @@ def test_from_bucket_to_bucket(
     assert record(*fit, "--overwrite")["inertia"] == fitted["inertia"]
     wrong = run("fit", source, "--n-clusters", "6", "--model", source, "--overwrite", *options)
     assert "would replace the source" in wrong.stderr
-
-
-def test_a_model_in_a_bucket(s3: dict[str, Any]) -> None:  # noqa: F811
-    url = "s3://rows/models/m"
-    model = KMeansModel(np.eye(3, 2), np.ones(3), n_rows=3)
-    assert not is_model(url, storage_options=s3)
-    save_model(model, url, storage_options=s3)
-    assert is_model(url, storage_options=s3)
-    with pytest.raises(OutputExistsError, match="exists already"):
-        check_free(url, storage_options=s3)
-    save_model(KMeansModel(np.eye(2), np.ones(2)), url, overwrite=True, storage_options=s3)
-    assert load_document(url, s3).n_clusters == 2

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import zarr
 
 from daskcluster.models.persist import load_document
 from tests.cli.conftest import start
@@ -116,22 +115,6 @@ def test_a_conversion_that_is_stopped_leaves_nothing(here: Path) -> None:
     assert sorted(os.listdir(here)) == ["long.csv", "rows.npy"]
 
 
-def test_help_imports_nothing_heavy() -> None:
-    script = """
-import sys
-from daskcluster.cli.main import main
-try:
-    main(["--help"])
-finally:
-    print(*sys.modules, file=sys.stderr)
-"""
-    ended = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True
-    )
-    heavy = {"numpy", "numba", "scipy", "sklearn", "zarr", "fsspec", "dask", "distributed", "rich"}
-    assert not heavy & set(ended.stderr.split())
-
-
 @pytest.mark.slow
 def test_the_demo_on_a_cluster(here: Path) -> None:
     code, out, err = finish("demo", "--quick", "--json", timeout=300)
@@ -182,52 +165,6 @@ def test_a_killed_fit_resumes_to_the_same_bits(
     assert model.facts() == whole.facts()
     code, _, err = finish(*fit, "--resume", "--model", "other.zarr")
     assert (code, "--resume needs --checkpoint" in err) == (2, True)
-
-
-@pytest.mark.slow
-def test_a_killed_coreset_resumes_to_the_same_rows(here: Path, record: Any) -> None:
-    np.save("noise.npy", np.random.default_rng(0).random((3_000_000, 12), dtype=np.float32))
-    draw = ("coreset", "noise.npy", "--size", "5000", "--random-state", "0")
-    kept = (*draw, "--checkpoint", "kept", "--resume", "--output", "few.zarr")
-    record(*draw, "--output", "whole.zarr")
-    process = start(*kept)
-    wait_until(lambda: newest("kept") >= 1, process)
-    process.kill()
-    process.communicate()
-    assert not Path("few.zarr").exists()
-    assert record(*kept)["passes"] == 2
-    few, whole = (zarr.open_group(f"{name}.zarr", mode="r") for name in ("few", "whole"))
-    for name in ("X", "weights", "indices"):
-        assert np.array_equal(few[name][:], whole[name][:])
-    code, _, err = finish(*draw, "--resume", "--output", "other.zarr")
-    assert (code, "--resume needs --checkpoint" in err) == (2, True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("asked", [False, True])
-def test_labels_of_a_killed_process_are_not_computed_again(
-    here: Path, record: Any, asked: bool
-) -> None:
-    rows = np.random.default_rng(0).random((300_000, 16), dtype=np.float32)
-    zarr.create_array("noise.zarr", data=rows, chunks=(3000, 16))
-    fit = ("fit", "noise.zarr", "--n-clusters", "800", "--init", "random", "--max-iter", "0")
-    record(*fit, "--model", "m.zarr")
-    predict = ("predict", "m.zarr", "noise.zarr", "--threads", "1")
-    record(*predict, "--output", "whole.zarr")
-    process = start(*predict, "--output", "labels.zarr", *(["--resume"] if asked else []))
-    wait_until(lambda: len(glob.glob("labels.zarr.partial-*/c/*")) >= 3, process)
-    process.kill()
-    process.communicate()
-    assert not Path("labels.zarr").exists()
-    finished = glob.glob("labels.zarr.partial-*/c/[0-9]*[0-9]")
-    written = {os.path.basename(path): os.stat(path).st_mtime_ns for path in finished}
-    found = record(*predict, "--output", "labels.zarr", "--resume")
-    assert found["bytes_read"] < rows.nbytes
-    again = {name: os.stat(f"labels.zarr/c/{name}").st_mtime_ns for name in written}
-    assert sum(again[name] == written[name] for name in written) >= len(written) - 1
-    labels, whole = (zarr.open_array(f"{name}.zarr", mode="r")[:] for name in ("labels", "whole"))
-    assert np.array_equal(labels, whole)
-    assert not glob.glob("*.partial-*")
 
 
 def wait_until(is_so: Any, process: Any) -> None:

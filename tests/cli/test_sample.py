@@ -40,38 +40,15 @@ def test_from_rows_to_a_sample(here: Path, fitted: Any, record: Record, rows: An
     assert again["n_rows"] == 300
 
 
-def test_rows_as_parquet(here: Path, fitted: Any, run: Run, record: Record, rows: Any) -> None:
-    found = record(*SAMPLE, "--output", "ids.npy", "--rows", "few.parquet", "--weighted")
-    assert found["rows"] == "few.parquet"
-    record("convert", "few.parquet", "few.zarr", "--columns", "X")
-    chosen = np.load("ids.npy")
-    assert np.array_equal(dc.open_dataset("few.zarr").to_numpy(), rows[chosen])
-    more = ("--columns", "X", "--weights", "weight", "--id-column", "row")
-    again = record("fit", "few.parquet", *more, "--n-clusters", "6", "--model", "n")
-    assert again["n_rows"] == 300
-    refused = run(*SAMPLE, "--output", "other.npy", "--rows", "few.csv")
-    assert refused.exit_code == 1
-    assert "rows='few.csv' should end in .parquet or .pq, or in .zarr" in refused.stderr
-    assert not Path("other.npy").exists()
-
-
-def test_three_workers_write_the_same_file(here: Path, fitted: Any, record: Record) -> None:
-    record(*SAMPLE, "--output", "one.csv")
-    record(*SAMPLE, "--output", "three.csv", "--workers", "3")
-    assert Path("one.csv").read_bytes() == Path("three.csv").read_bytes()
-    assert Path("one.csv").read_text().startswith('"row","cluster","weight"\n')
-
-
-@pytest.mark.parametrize("how", ["nearest", "farthest", "scores.npy"])
-def test_other_rows_of_the_clusters(
-    here: Path, fitted: Any, record: Record, rows: Any, how: str
+def test_rows_are_chosen_by_distance_or_by_a_score(
+    here: Path, fitted: Any, record: Record, rows: Any
 ) -> None:
-    scores = np.arange(2000.0)
-    np.save("scores.npy", scores)
-    assert record(*SAMPLE, "--how", how, "--output", "ids.npy")["how"] == how
-    given = scores if how == "scores.npy" else how
-    expected = dc.balanced_sample(fitted, rows, size=300, how=given, random_state=4)
-    assert np.array_equal(np.load("ids.npy"), expected.rows)
+    np.save("scores.npy", np.arange(2000.0))
+    for how, given in (("nearest", "nearest"), ("scores.npy", np.arange(2000.0))):
+        done = record(*SAMPLE, "--how", how, "--output", "ids.npy", "--overwrite")
+        assert done["how"] == how
+        expected = dc.balanced_sample(fitted, rows, size=300, how=given, random_state=4)
+        assert np.array_equal(np.load("ids.npy"), expected.rows)
 
 
 def test_labels_of_a_level(here: Path, fitted: Any, run: Run, record: Record, rows: Any) -> None:
@@ -83,7 +60,7 @@ def test_labels_of_a_level(here: Path, fitted: Any, run: Run, record: Record, ro
     assert "gives labels alone" in refused.stderr
 
 
-def test_what_is_refused(here: Path, fitted: Any, run: Run) -> None:
+def test_invalid_samples_are_refused(here: Path, fitted: Any, run: Run) -> None:
     assert run(*SAMPLE).exit_code == 2
     assert run(*SAMPLE, "--output", "a.npy", "--weighted").exit_code == 2
     assert "would replace the source" in run(*SAMPLE, "--output", "rows.npy").stderr
@@ -108,7 +85,7 @@ def test_dry_run_writes_nothing(here: Path, fitted: Any, run: Run, record: Recor
     assert sorted(here.iterdir()) == before
 
 
-def test_what_people_see(here: Path, fitted: Any, run: Run) -> None:
+def test_the_table_names_rows_and_levels(here: Path, fitted: Any, run: Run) -> None:
     shown = run(*SAMPLE, "--output", "ids.csv").stdout
     assert "300 of 2,000 x 4" in shown
     assert "60 in 12 in 3 clusters" in shown

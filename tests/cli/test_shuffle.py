@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +13,12 @@ import zarr
 from click.testing import Result
 
 import daskcluster as dc
-from tests.cli.conftest import start
 
 Run = Callable[..., Result]
 Record = Callable[..., dict[str, Any]]
 
 
-def test_it_is_the_function(here: Path, record: Record, rows: np.ndarray) -> None:
+def test_the_command_equals_the_function(here: Path, record: Record, rows: np.ndarray) -> None:
     done = record(
         "shuffle", "rows.npy", "o.zarr", "--random-state", "7", "--with-index", "i.zarr",
         "--chunk-rows", "100", "--shard-rows", "400",
@@ -37,7 +33,7 @@ def test_it_is_the_function(here: Path, record: Record, rows: np.ndarray) -> Non
     np.testing.assert_array_equal(zarr.open_array("again.zarr", mode="r")[:], array[:])
 
 
-def test_weighted_rows_and_what_is_there(
+def test_weighted_rows_are_listed_by_info(
     here: Path, run: Run, record: Record, rows: np.ndarray
 ) -> None:
     weights = np.arange(2000.0)
@@ -62,7 +58,7 @@ def test_weighted_rows_and_what_is_there(
     assert fitted["n_rows"] == 2000
 
 
-def test_a_dry_run_says_what_it_takes_and_does_nothing(
+def test_a_dry_run_prints_the_cost_and_writes_nothing(
     here: Path, run: Run, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daskcluster.data.shuffle_plan._SORT_BYTES", 10**6)  # too much for memory
@@ -85,9 +81,8 @@ def test_a_dry_run_says_what_it_takes_and_does_nothing(
     assert run(*arguments, "--overwrite").exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
+def test_failures_leave_nothing(here: Path, run: Run) -> None:
+    for arguments, code, message in (
         (("rows.npy",), 2, "Missing argument 'OUTPUT'"),
         (("rows.npy", "o.zarr", "--random-state", "-1"), 2, "-1 is not in the range x>=0"),
         (("rows.npy", "o.zarr", "--memory-limit", "lots"), 2, "is not a size"),
@@ -98,17 +93,12 @@ def test_a_dry_run_says_what_it_takes_and_does_nothing(
         (("absent", "o.zarr"), 1, "absent"),
         (("rows.npy", "other.npy", "--overwrite"), 1, "written as Zarr, a folder"),
         (("rows.npy", "rows.npy", "--overwrite"), 1, "would replace the source"),
-    ],
-    ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
-)
-def test_failures(
-    here: Path, run: Run, arguments: tuple[str, ...], code: int, message: str
-) -> None:
-    result = run("shuffle", *arguments)
-    assert result.exit_code == code, result.output
-    assert message in " ".join(result.stderr.split())
-    assert result.stdout == ""
-    assert os.listdir(here) == ["rows.npy"]
+    ):
+        result = run("shuffle", *arguments)
+        assert result.exit_code == code, result.output
+        assert message in " ".join(result.stderr.split())
+        assert result.stdout == ""
+        assert os.listdir(here) == ["rows.npy"]
 
 
 def test_other_folders_are_not_replaced(here: Path, run: Run) -> None:
@@ -118,26 +108,3 @@ def test_other_folders_are_not_replaced(here: Path, run: Run) -> None:
     assert result.exit_code == 1
     assert "is not of a kind that" in " ".join(result.stderr.split())
     assert (here / "folder" / "notes").read_text() == "mine"
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_shuffle_that_is_stopped_leaves_nothing(
-    here: Path, number: signal.Signals, code: int
-) -> None:
-    np.save("long.npy", np.random.default_rng(0).random((6_000_000, 8), np.float32))
-    process = start(
-        "shuffle", "long.npy", "o.zarr", "--memory-limit", "320MiB", "--with-index", "i.zarr"
-    )
-    while not any(name.startswith("i.zarr") for name in os.listdir(here)):
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(number)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == code, err
-    assert "Traceback" not in err
-    assert sorted(os.listdir(here)) == ["long.npy", "rows.npy"]
-
-
-def test_the_last_line_is_one_object(here: Path, run: Run) -> None:
-    result = run("shuffle", "rows.npy", "o.zarr", "--json", "--progress")
-    assert json.loads(result.stdout)["url"] == str(here / "o.zarr")

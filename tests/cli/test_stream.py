@@ -17,11 +17,10 @@ import zarr
 from click.testing import Result
 
 import daskcluster as dc
-from daskcluster.cli.main import main
 from tests.cli.conftest import start
 from tests.data.conftest import s3  # noqa: F401  (a fixture)
 from tests.jobs.conftest import soon
-from tests.methods.streaming.service.feeds import bits, open_loop, portion, put
+from tests.methods.streaming.service.feeds import bits, open_loop, put
 
 Run = Callable[..., Result]
 STREAM = ("stream", "feed", "--state", "state", "--n-clusters", "4", "--coreset-size", "120")
@@ -66,28 +65,7 @@ def test_other_algorithms(here: Path, run: Run) -> None:
         assert word in shown
 
 
-@pytest.mark.parametrize(("kind", "count"), [("full", 4), ("tied", 1)])
-def test_covariance_matrices(here: Path, run: Run, kind: str, count: int) -> None:
-    words = (
-        "stream",
-        "feed",
-        "--n-clusters",
-        "4",
-        "--algorithm",
-        "vc-gmm",
-        "--coreset-size",
-        "120",
-    )
-    for number in range(2):
-        put(here / "feed", number)
-        found = last(run(*words, "--covariance-type", kind, "--state", "mixture"))
-    d = dc.load_model(found["model"]).means_.shape[1]
-    matrices = dc.load_model(found["model"]).covariances_.reshape(count, d, d)
-    assert found["rows_seen"] == 1400
-    assert np.linalg.eigvalsh(matrices).min() > 0.0
-
-
-def test_what_is_odd_is_said_on_stderr(here: Path, run: Run) -> None:
+def test_findings_are_printed_on_stderr(here: Path, run: Run) -> None:
     put(here / "feed", 0)
     put(here / "feed", 1)
     (here / "feed" / "part-0001.zarr" / "c" / "0" / "0").unlink()
@@ -109,18 +87,6 @@ def test_nothing_to_read_is_said_once(here: Path, run: Run) -> None:
     assert empty.stderr.count("Nothing to read at 'feed' yet; check the folder") == 1
     put(here / "feed", 0)
     assert "Nothing to read" not in run(*STREAM, "--once").stderr
-
-
-def test_embeddings_in_parquet(here: Path, run: Run) -> None:
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    pq = pytest.importorskip("pyarrow.parquet")
-    (here / "feed").mkdir()
-    for number in range(2):
-        rows = portion(number)
-        table = pa.table({"id": [f"{number}-{i}" for i in range(len(rows))], "emb": list(rows)})
-        pq.write_table(table, here / "feed" / f"part-{number}.parquet")
-    found = last(run("stream", "feed/*.parquet", *STREAM[2:], "--once"))
-    assert (found["rows_seen"], found["objects"]) == (1400, 2)
 
 
 def test_status(here: Path, run: Run) -> None:
@@ -191,42 +157,3 @@ def health(metrics: str) -> int:
             return int(found.status)
     except urllib.error.HTTPError as error:
         return error.code
-
-
-def test_a_bucket(here: Path, s3: dict[str, Any]) -> None:  # noqa: F811
-    from daskcluster import jobs
-
-    options = {"n_clusters": 4, "coreset_size": 120, "storage_options": s3}
-    urls = {"state": "s3://rows/stream/state", "labels": "s3://rows/stream/labels"}
-    for number in range(4):
-        url = f"s3://rows/stream/feed/part-{number:04d}.zarr"
-        array = zarr.create_array(
-            url, shape=(700, 3), chunks=(300, 3), dtype="f4", storage_options=s3
-        )
-        if number == 2:
-            cycle = jobs.stream("s3://rows/stream/feed", **urls, **options)
-            assert [finding.oddity for finding in cycle.findings] == ["unsettled"]
-        array[:] = portion(number)
-        if number:
-            cycle = jobs.stream("s3://rows/stream/feed", **urls, **options)
-            assert cycle.rows_seen == 700 * (number + 1)
-            assert cycle.findings == ()
-    state = dict(urls, state="s3://rows/stream/other")
-    whole = jobs.stream("s3://rows/stream/feed", **state, **options)
-    one, two = (dc.load_model(each.model, storage_options=s3) for each in (cycle, whole))
-    assert one.cluster_centers_.tobytes() == two.cluster_centers_.tobytes()
-    labels = zarr.open_array("s3://rows/stream/labels/part-0003.zarr", mode="r", storage_options=s3)
-    assert labels[:].min() >= 0
-    import s3fs
-
-    fs = s3fs.S3FileSystem(**s3)
-    fs.copy("rows/stream/feed/part-0001.zarr", "rows/stream/feed/again.zarr", recursive=True)
-    cycle = jobs.stream("s3://rows/stream/feed", **urls, **options)
-    assert [finding.oddity for finding in cycle.findings] == ["duplicate"]
-
-
-def test_help_names_the_sections(run: Run) -> None:
-    shown = run("stream", "--help").stdout
-    for word in ("--half-life", "--every", "--settle", "--labels", "Clustering", "Loop"):
-        assert word in shown
-    assert "stream-status" in main.list_commands(None)  # type: ignore[arg-type]

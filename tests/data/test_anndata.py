@@ -52,7 +52,7 @@ def test_rows_in_and_labels_out(make):
     assert adata.uns["clusters"] == {"n_clusters": 3}
 
 
-def test_what_is_not_there():
+def test_missing_arrays_are_refused():
     adata = AnnData(None, {"X_pca": rows()})
     with pytest.raises(FileNotFoundError, match="has no X"):
         dc.open_dataset(adata)

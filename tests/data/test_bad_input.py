@@ -83,7 +83,7 @@ def test_shape_in_every_container(shape: tuple[int, ...], tmp_path: Any) -> None
 
 
 @pytest.mark.parametrize("source", [None, {"a": 1}, object(), len, b"x"])
-def test_what_holds_no_rows(source: Any) -> None:
+def test_objects_without_rows_are_refused(source: Any) -> None:
     with pytest.raises(WrongTypeError, match=r"holds no rows|no table of numbers") as caught:
         open_dataset(source)
     assert isinstance(caught.value, TypeError)
@@ -204,15 +204,6 @@ def test_no_permission(store: str) -> None:
         os.chmod(store, 0o700)
 
 
-def test_no_permission_is_explained() -> None:
-    from daskcluster.storage.location import explain, locate
-
-    error = explain(PermissionError(13, "denied"), locate("/data/x.zarr"))
-    assert isinstance(error, DatasetNotFoundError)
-    assert "No permission to reach the dataset at '/data/x.zarr'" in str(error)
-    assert "owner and mode" in str(error)
-
-
 def test_frame_with_text_names_the_columns() -> None:
     pd = pytest.importorskip("pandas", reason="pandas is not installed")
     frame = pd.DataFrame({"a": [1.0], "name": ["x"], "when": pd.to_datetime(["2020-01-01"])})
@@ -226,7 +217,7 @@ def test_frame_with_text_names_the_columns() -> None:
         open_dataset(dd.from_pandas(frame, npartitions=1)["a"])
 
 
-def test_dask_blocks_that_are_not_what_they_say() -> None:
+def test_dask_blocks_of_other_shapes_are_refused() -> None:
     import dask.array as da
 
     array = da.from_array(np.ones((10, 2)), chunks=5).map_blocks(
@@ -234,18 +225,6 @@ def test_dask_blocks_that_are_not_what_they_say() -> None:
     )
     with pytest.raises(InvalidDataError, match=r"Block 0 .* shape=\(3, 2\) where .* says \(5, 2\)"):
         open_dataset(array).to_numpy()
-
-
-@pytest.mark.parametrize(
-    ("url", "extra"),
-    [("gs://b/x.zarr", "gcs"), ("abfs://b/x.zarr", "azure"), ("s3://b/x.zarr", "s3")],
-)
-def test_missing_cloud_client_names_the_extra(url: str, extra: str) -> None:
-    from daskcluster.storage.location import explain, locate
-
-    error = explain(ImportError("no client"), locate(url))
-    assert isinstance(error, MissingExtraError)
-    assert install_command(extra) in str(error)
 
 
 def test_unknown_scheme_and_empty_url() -> None:
@@ -287,15 +266,19 @@ def test_storage_options_without_a_url() -> None:
         open_dataset(np.ones((3, 2)), storage_options={"anon": True})
 
 
-def test_a_bucket_that_does_not_exist_is_no_missing_output() -> None:
-    location = Location("s3://nowhere/rows.zarr")
-    message = str(explain(FileNotFoundError("NoSuchBucket"), location, "output"))
-    assert "Create the bucket" in message
-    assert "Create the bucket" not in str(explain(FileNotFoundError("rows"), location))
-
-
-def test_credentials_are_asked_for_where_they_are_taken_from() -> None:
-    message = str(explain(PermissionError("Forbidden"), Location("s3://bucket/rows.zarr")))
-    assert "Credentials come from AWS_ACCESS_KEY_ID" in message
-    assert "AWS_ENDPOINT_URL" in message
-    assert "storage_options" not in message
+def test_errors_of_stores_say_what_to_do() -> None:
+    cases: list[tuple[Exception, str, str, type[Exception], str]] = [
+        (PermissionError(13, "denied"), "/x", "dataset", DatasetNotFoundError, "owner and mode"),
+        (PermissionError("no"), "s3://b/x", "dataset", DatasetNotFoundError, "AWS_ENDPOINT_URL"),
+        (FileNotFoundError("no"), "s3://b/x", "output", Exception, "Create the bucket"),
+        *(
+            (ImportError("no"), f"{scheme}://b/x", "dataset", MissingExtraError, extra)
+            for scheme, extra in (("gs", "gcs"), ("abfs", "azure"), ("s3", "s3"))
+        ),
+    ]
+    for error, url, what, kind, text in cases:
+        found = explain(error, Location(url), what)
+        assert isinstance(found, kind), url
+        expected = install_command(text) if kind is MissingExtraError else text
+        assert expected in str(found), url
+    assert "Create the bucket" not in str(explain(FileNotFoundError("no"), Location("s3://b/x")))

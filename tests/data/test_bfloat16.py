@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 
 import daskcluster as dc
 
@@ -38,12 +37,8 @@ def test_missing_values() -> None:
     assert np.isfinite(filled.to_numpy().astype(np.float32)).all()
 
 
-def test_a_cluster_of_processes() -> None:
+def test_a_cluster_of_processes(client: Any) -> None:
     expected = dc.KMeans(4, random_state=0, init="k-means||").fit(WIDE)
-    with (
-        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        fitted = dc.KMeans(4, random_state=0, init="k-means||", engine=client).fit(ROWS)
-        assert np.array_equal(np.asarray(fitted.labels_), expected.labels_)
+    fitted = dc.KMeans(4, random_state=0, init="k-means||", engine=client).fit(ROWS)
+    assert np.array_equal(np.asarray(fitted.labels_), expected.labels_)
     assert np.array_equal(fitted.cluster_centers_, expected.cluster_centers_)

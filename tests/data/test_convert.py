@@ -85,23 +85,6 @@ def test_weights_go_next_to_the_rows(
     assert np.array_equal(np.asarray(dataset.weights), rows[:, 2] if is_text else WEIGHTS)
 
 
-def test_parquet_types(tmp_path: Any) -> None:
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    import pandas as pd
-
-    frame = pd.DataFrame({"a": np.array([1, 2], np.int8), "b": pd.array([1, None], dtype="Int16")})
-    frame.to_parquet(tmp_path / "x.parquet")
-    with pytest.raises(InvalidDataError, match=r"'b' is null in row 1 of"):
-        convert(tmp_path / "x.parquet", tmp_path / "o.zarr")
-    convert(tmp_path / "x.parquet", tmp_path / "o.zarr", columns={"nulls": "drop"})
-    dataset = open_dataset(tmp_path / "o.zarr")
-    assert dataset.dtype == np.float32
-    assert np.array_equal(dataset.to_numpy(), [[1, 1]])
-    frame.assign(name=["x", "y"]).to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(InvalidDataError, match=r"'name' \(.*string\).*--columns"):
-        convert(tmp_path / "t.parquet", tmp_path / "t.zarr")
-
-
 def test_chunks_shards_and_dtype(rows: np.ndarray, tmp_path: Any) -> None:
     record = convert(rows, tmp_path / "o.zarr", chunk_rows=100, shard_rows=1000, dtype="float64")
     array = zarr.open_array(tmp_path / "o.zarr", mode="r")
@@ -164,6 +147,8 @@ def test_bad_text_leaves_nothing(content: str, match: str, tmp_path: Any) -> Non
 
 def test_bad_requests(rows: np.ndarray, tmp_path: Any) -> None:
     npz, csv = written("x.npz", rows, tmp_path), written("named.csv", rows, tmp_path)
+    (tmp_path / "n.csv").write_text("1,2\n3,-4\n")
+    (tmp_path / "b.npz").write_bytes(b"no zip")
     before = sorted(os.listdir(tmp_path))
     cases: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
         (tmp_path / "none.csv", {}, DatasetNotFoundError, r"There is no file at '.*none.csv'"),
@@ -175,6 +160,8 @@ def test_bad_requests(rows: np.ndarray, tmp_path: Any) -> None:
         ),
         (npz, {"array": "y"}, InvalidDataError, r"Expected 2D array, got 1D array"),
         (csv, {"array": "X"}, InvalidParameterError, r"a .csv file holds one table"),
+        (tmp_path / "n.csv", {"weights": 1}, InvalidParameterError, r"Negative values .* of row 1"),
+        (tmp_path / "b.npz", {}, InvalidDataError, r"is no readable .npz file"),
         (csv, {"weights": "z"}, InvalidParameterError, r"no column 'z' .*columns: a, b, c"),
         (
             csv,
@@ -201,19 +188,6 @@ def test_bad_requests(rows: np.ndarray, tmp_path: Any) -> None:
         with pytest.raises(kind, match=match):
             convert(source, tmp_path / "o.zarr", **options)
         assert sorted(os.listdir(tmp_path)) == before, options
-
-
-def test_negative_weight_in_a_file_leaves_nothing(tmp_path: Any) -> None:
-    (tmp_path / "x.csv").write_text("1,2\n3,-4\n")
-    with pytest.raises(InvalidParameterError, match=r"Negative values .*weight -4.0 of row 1"):
-        convert(tmp_path / "x.csv", tmp_path / "o.zarr", weights=1)
-    assert os.listdir(tmp_path) == ["x.csv"]
-
-
-def test_damaged_archive(tmp_path: Any) -> None:
-    (tmp_path / "x.npz").write_bytes(b"no zip")
-    with pytest.raises(InvalidDataError, match=r"is no readable .npz file"):
-        convert(tmp_path / "x.npz", tmp_path / "o.zarr")
 
 
 def test_several_matrices_need_a_name(tmp_path: Any) -> None:

@@ -47,7 +47,7 @@ def test_weights_and_another_dtype(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(dataset.weights), np.arange(3000.0))
 
 
-def test_what_cannot_be_converted_leaves_nothing(tmp_path: Path) -> None:
+def test_a_refused_conversion_leaves_nothing(tmp_path: Path) -> None:
     matrix = make(300, 40, dtype=np.float64)
     matrix.data[matrix.indptr[77]] = 1e300
     column = matrix.indices[matrix.indptr[77]]

@@ -88,7 +88,7 @@ def test_nulls(tmp_path: Path) -> None:
     assert left.ids(498, 500).to_pylist() == ["doc 498", "doc 500"]
 
 
-def test_what_is_wrong(tmp_path: Path) -> None:
+def test_invalid_files_are_refused_by_name(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", 0, 300)
     (tmp_path / "b.csv").write_text("name,x,z,y,w\nq,1,2,3,4\n")
     with pytest.raises(InvalidDataError, match=r"b.csv' has the columns name, x, z, y, w, where"):
@@ -123,7 +123,6 @@ EXPECTED = np.array([[i, 1 - i % 2, 1 - i % 2] for i in range(900)], float)
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz"])
 def test_booleans_are_zero_and_one(ending: str, tmp_path: Path) -> None:
-    pq = pytest.importorskip("pyarrow.parquet")
     content = BOOLEANS.replace(",", "\t") if ending == "tsv" else BOOLEANS
     raw = gzip.compress(content.encode()) if ending == "csv.gz" else content.encode()
     (tmp_path / f"x.{ending}").write_bytes(raw)
@@ -132,22 +131,6 @@ def test_booleans_are_zero_and_one(ending: str, tmp_path: Path) -> None:
     assert np.array_equal(pickle.loads(pickle.dumps(rows)).to_numpy(), EXPECTED)
     weighted: Any = dc.open_dataset(tmp_path / f"x.{ending}", columns="n", weights="up")
     assert np.array_equal(np.asarray(weighted.weights), EXPECTED[:, 1])
-    columns = {"n": EXPECTED[:, 0], "up": EXPECTED[:, 1] > 0, "left": EXPECTED[:, 2] > 0}
-    pq.write_table(pytest.importorskip("pyarrow").table(columns), tmp_path / "x.parquet")
-    stored: Any = dc.open_dataset(tmp_path / "x.parquet")
-    assert np.array_equal(stored.to_numpy(), EXPECTED)
-    model = dc.KMeans(2, init=EXPECTED[:2]).fit(rows)
-    assert np.array_equal(
-        model.cluster_centers_, dc.KMeans(2, init=EXPECTED[:2]).fit(EXPECTED).cluster_centers_
-    )
-
-
-def test_booleans_that_are_missing(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("a,b\n1,True\n2,\n3,False\n")
-    with pytest.raises(InvalidDataError, match=r"Column 'b' is null in row 1 of .*x.csv"):
-        dc.open_dataset(tmp_path / "x.csv").to_numpy()  # type: ignore[attr-defined]
-    left: Any = dc.open_dataset(tmp_path / "x.csv", nulls="drop")
-    assert left.to_numpy().tolist() == [[1, 1], [3, 0]]
 
 
 @pytest.mark.parametrize(

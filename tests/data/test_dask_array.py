@@ -13,7 +13,6 @@ from scipy import sparse
 from sklearn.base import clone
 
 import daskcluster as dc
-from daskcluster.data.dask_array import rows_of
 from daskcluster.data.open import open_dataset
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.errors import InvalidDataError, InvalidParameterError
@@ -64,32 +63,10 @@ def test_blocks_that_all_end_up_empty(rows: np.ndarray) -> None:
 
 def test_the_current_client_is_not_asked(rows: np.ndarray, client: Any) -> None:
     array = da.from_array(rows, chunks=(2000, 7)).map_blocks(
-        lambda block: np.full(
-            block.shape, threading.get_native_id() * 0 + dask.config.get("here", 1)
-        ),
-        dtype=np.float64,
+        lambda block: np.full(block.shape, dask.config.get("here", 1.0)), dtype=np.float64
     )
-    with dask.config.set(here=2):  # the workers do not know of it
+    with client.as_current(), dask.config.set(here=2):  # the workers do not know of it
         assert open_dataset(array).to_numpy().min() == 2
-
-
-def test_blocks_persisted_on_a_cluster(rows: np.ndarray, client: Any) -> None:
-    array = da.from_array(rows, chunks=(1000, 7)).persist()
-    for source in (array, array + 0, array[array[:, 0] > 0]):
-        assert np.array_equal(open_dataset(source).to_numpy(), rows)
-
-
-def test_rows_of_computes_nothing(rows: np.ndarray) -> None:
-    import dask.dataframe as dd
-    import pandas as pd
-
-    array = rows_of(da.from_array(rows, chunks=(1000, 2)))
-    assert array.numblocks == (6, 1)
-    frame = dd.from_pandas(pd.DataFrame(rows), npartitions=3)
-    assert np.isnan(rows_of(frame).shape[0])
-    mixed = dd.from_pandas(pd.DataFrame({"a": [1, 2], "b": [0.5, 1]}), npartitions=1)
-    assert rows_of(mixed).dtype == np.float64
-    assert np.array_equal(open_dataset(mixed).to_numpy(), [[1, 0.5], [2, 1]])
 
 
 # -- sparse blocks --------------------------------------------------------------------------------
@@ -124,7 +101,7 @@ def test_blocks_cut_along_columns_and_lengths_that_are_not_known() -> None:
     assert np.array_equal(open_dataset(unknown).to_numpy(), dense)
 
 
-def test_sparse_blocks_that_nobody_has_announced_are_explained() -> None:
+def test_sparse_blocks_with_dense_metadata_are_refused() -> None:
     dense, array = sparse_blocks("csr_array")
     silent = array.map_blocks(lambda block: block, dtype=dense.dtype, meta=np.empty((0, 0), "f4"))
     with pytest.raises(InvalidDataError, match=r"meta=scipy\.sparse\.csr_array"):
@@ -220,10 +197,7 @@ def unknown(rows: np.ndarray, empty: bool = True) -> tuple[Any, np.ndarray]:
         dc.KMeans(3, random_state=0),
         dc.KMeans(3, metric="cosine", random_state=0),
         dc.MiniBatchKMeans(3, random_state=0),
-        dc.NestedMiniBatchKMeans(3, random_state=0),
         dc.HierarchicalKMeans(3, random_state=0),
-        dc.VarianceReducedKMeans(3, random_state=0),
-        dc.BackwardEulerKMeans(3, random_state=0),
         dc.CoresetKMeans(3, random_state=0),
         dc.StreamingKMeans(3, random_state=0),
         dc.KernelKMeans(3, random_state=0),
@@ -278,14 +252,6 @@ def test_lengths_of_any_axis_that_are_not_known(rows: np.ndarray) -> None:
     grid = dc.open_grid(some)
     assert grid.shape == expected.shape[:2]
     assert np.array_equal(grid.dataset.to_numpy(), expected.reshape(-1, 7))  # type: ignore[attr-defined]
-
-
-def test_sparse_blocks_of_lengths_that_are_not_known() -> None:
-    dense, array = sparse_blocks("csr_array")
-    some = array.map_blocks(lambda block: block, chunks=((np.nan,) * 4, (11,)), meta=array._meta)
-    model = dc.KMeans(3, init=dense[:3]).fit(some)
-    assert model.labels_.chunks == ((300, 0, 450, 150),)
-    assert np.array_equal(model.labels_.compute(), model.predict(dense))
 
 
 def test_a_frame_as_an_array(rows: np.ndarray) -> None:

@@ -9,7 +9,6 @@ import pytest
 import zarr
 
 from daskcluster.data.generate import Mixture, generate
-from daskcluster.data.info import describe
 from daskcluster.data.open import open_dataset
 from daskcluster.errors import InvalidParameterError
 
@@ -26,7 +25,7 @@ def test_rows_do_not_depend_on_chunks_or_threads(dtype: str, tmp_path: Any) -> N
     assert all(np.array_equal(array, arrays[0]) for array in arrays)
 
 
-def test_rows_are_what_they_are_said_to_be(tmp_path: Any) -> None:
+def test_rows_follow_the_mixture(tmp_path: Any) -> None:
     mixture = generate(
         tmp_path / "x.zarr",
         n_rows=50_000,
@@ -53,16 +52,3 @@ def test_bad_requests_leave_nothing(tmp_path: Any) -> None:
         with pytest.raises(InvalidParameterError, match=next(iter(bad))):
             generate(tmp_path / "x.zarr", **{**good, **bad})  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_describe(tmp_path: Any) -> None:
-    import json
-
-    generate(tmp_path / "x.zarr", n_rows=5000, n_features=4, n_clusters=3, chunk_rows=2000)
-    facts = describe(open_dataset(tmp_path / "x.zarr"))
-    json.dumps(facts)
-    assert facts["bytes"] == 80_000
-    assert 0 < facts["bytes_stored"] < 100_000
-    assert (facts["chunks"], facts["array_chunks"], facts["partitions"]) == (3, [2000, 4], 1)
-    assert (facts["reach"], facts["codecs"], facts["shards"]) == ("host", ["BloscCodec"], None)
-    assert describe(open_dataset(np.zeros((3, 2))))["in_memory"]

@@ -31,7 +31,7 @@ def test_rows_do_not_depend_on_threads(tmp_path: Path, dtype: str) -> None:
     assert np.array_equal(again.toarray(), one[8000:9000].toarray())
 
 
-def test_rows_are_what_they_are_said_to_be() -> None:
+def test_rows_follow_the_mixture() -> None:
     mixture = SparseMixture(**SHAPE)
     rows = mixture.rows(0, 20_000)
     lengths = np.sqrt(np.add.reduceat(rows.data.astype(float) ** 2, rows.indptr[:-1]))

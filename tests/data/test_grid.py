@@ -9,7 +9,6 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from distributed import Client, LocalCluster
 from sklearn.metrics import adjusted_rand_score
 
 import daskcluster as dc
@@ -50,56 +49,6 @@ def test_cells_without_data(dtype):
     assert np.isnan(grid.unflatten(np.ones(106), fill=np.nan)[3, 4])
 
 
-def test_nan_is_no_data():
-    values = raster()
-    values[0, 0, 1] = np.nan
-    grid = dc.open_grid(values)
-    labels = dc.KMeans(2, random_state=0).fit_predict(grid.dataset)
-    assert (np.asarray(grid.unflatten(np.asarray(labels))) == -1).sum() == 1
-
-
-def test_features_on_any_axis():
-    values = raster()
-    one = dc.open_grid(np.moveaxis(values, -1, 0), features=0)
-    assert one.shape == (12, 9)
-    assert np.array_equal(one.dataset.to_numpy(), values.reshape(-1, 3))
-    volume = dc.open_grid(np.zeros((2, 3, 4, 5)))
-    assert (volume.shape, volume.dataset.n_rows) == ((2, 3, 4), 24)
-
-
-def test_xarray_keeps_its_coordinates():
-    xr = pytest.importorskip("xarray", reason="xarray is not installed")
-    values = raster()
-    values[1, 2, 0] = -9999
-    source = xr.DataArray(
-        np.moveaxis(values, -1, 0),
-        dims=("band", "y", "x"),
-        coords={"y": np.arange(12) * 10.0, "x": np.arange(9) - 4.0, "band": ["r", "g", "b"]},
-    )
-    grid = dc.open_grid(source, features="band", nodata=-9999)
-    found = grid.unflatten(np.arange(107, dtype=np.int32))
-    assert found.dims == ("y", "x")
-    assert found.sel(y=10.0, x=-2.0).item() == -1
-    assert found.sel(y=110.0, x=4.0).item() == 106
-    assert "band" not in found.coords
-    with pytest.raises(
-        ValueError, match="features='time' should be one of the dimensions band, y, x"
-    ):
-        dc.open_grid(source, features="time")
-
-
-def test_a_stored_grid_is_read_by_the_fit(tmp_path):
-    values = raster(y=40)
-    stored = zarr.create_array(tmp_path / "r", data=values, chunks=(7, 9, 3))
-    for source in (str(tmp_path / "r"), stored):
-        grid = dc.open_grid(source)
-        assert (grid.shape, grid.dataset.in_memory) == ((40, 9), False)
-        model = dc.KMeans(2, random_state=0).fit(grid.dataset)
-        assert np.array_equal(
-            grid.unflatten(model.labels_).ravel(), model.predict(values.reshape(-1, 3))
-        )
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.int16])
 def test_a_stored_grid_with_cells_without_data(tmp_path, dtype):
     values = raster(y=40).astype(dtype)
@@ -126,7 +75,7 @@ def test_a_stored_grid_with_cells_without_data(tmp_path, dtype):
         dc.open_grid(str(tmp_path / "none"), nodata=-99)
 
 
-@pytest.mark.parametrize("features", [0, 1, (3, 0), (0, 1)])
+@pytest.mark.parametrize("features", [1, (3, 0)])
 @pytest.mark.parametrize("kind", ["numpy", "zarr", "dask"])
 def test_features_on_any_axes_of_any_array(tmp_path, features, kind):
     values = np.random.default_rng(1).integers(0, 99, (4, 13, 11, 3)).astype(np.uint8)
@@ -185,7 +134,7 @@ def test_codes_are_decoded_as_they_are_read(tmp_path, kind):
         dc.open_grid(source, features=0, dequantize=3.0)
 
 
-def test_a_land_cover_map(tmp_path):
+def test_a_land_cover_map(tmp_path, client):
     """A (time, y, x, band) int8 raster with nodata, on a cluster of processes, and back to xarray."""
     xr = pytest.importorskip("xarray", reason="xarray is not installed")
     rng = np.random.default_rng(3)
@@ -250,24 +199,14 @@ def test_a_land_cover_map(tmp_path):
     of_dask = dc.open_grid(lazy, features=("time", "band"), nodata=-128)
     assert not of_dask.dataset.in_memory
     assert np.array_equal(of_dask.dataset.to_numpy(), expected[known])
-    with (
-        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        spread = dc.open_grid(
-            url,
-            array="reflectance",
-            features=("time", "band"),
-            nodata=-128,
-            select=part,
-            engine=client,
-        )
-        other = dc.KMeans(3, random_state=0, engine=client).fit(spread.dataset)
-        assert np.array_equal(other.cluster_centers_, fitted.cluster_centers_)
-        assert np.array_equal(np.asarray(other.labels_), labels)
+    more = {"features": ("time", "band"), "nodata": -128, "select": part}
+    spread = dc.open_grid(url, array="reflectance", engine=client, **more)
+    other = dc.KMeans(3, random_state=0, engine=client).fit(spread.dataset)
+    assert np.array_equal(other.cluster_centers_, fitted.cluster_centers_)
+    assert np.array_equal(np.asarray(other.labels_), labels)
 
 
-def test_what_cannot_be_selected(tmp_path):
+def test_invalid_selections_are_refused(tmp_path):
     xr = pytest.importorskip("xarray", reason="xarray is not installed")
     raster = xr.DataArray(
         np.zeros((3, 6, 5), np.float32), dims=("band", "y", "x"), coords={"y": np.arange(6) * 2.0}
@@ -301,7 +240,7 @@ def test_several_arrays_of_a_group(tmp_path):
         dc.open_grid(str(tmp_path / "r"), array=["blue"])
 
 
-def test_what_is_no_grid():
+def test_invalid_grids_are_refused():
     with pytest.raises(ValueError, match="no cell of the grid"):
         dc.open_grid(np.full((2, 2, 2), np.nan))
     with pytest.raises(ValueError, match=r"a grid of shape \(3,\)"):
@@ -364,8 +303,8 @@ def scene(where):
 
 
 @pytest.mark.parametrize("where", ["attrs", "encoding"])
-@pytest.mark.parametrize("kind", ["memory", "lazy", "variables"])
-def test_a_map_of_labels_is_no_map_of_its_source(tmp_path, kind, where):
+@pytest.mark.parametrize("kind", ["lazy", "variables"])
+def test_labels_take_neither_units_nor_packing_from_the_grid(tmp_path, kind, where):
     xr = pytest.importorskip("xarray", reason="xarray is not installed")
     source = scene(where)
     if kind == "variables":
@@ -419,9 +358,7 @@ def test_the_reference_system_of_a_stored_grid_is_a_coordinate(tmp_path):
         assert found.crs.attrs["crs_wkt"] == "EPSG:32632"
 
 
-@pytest.mark.parametrize(
-    "name", ["lc.tif", "lc.TIFF", "lc.nc", "lc.nc4", "a.b.geotiff", "lc.vrt", "lc.img", "lc.jp2"]
-)
+@pytest.mark.parametrize("name", ["lc.TIFF", "lc.nc4", "a.b.geotiff"])
 def test_a_map_is_written_as_zarr(tmp_path, name):
     values = raster()
     grid = dc.open_grid(values)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 from scipy import sparse
 
 import daskcluster as dc
@@ -73,7 +72,7 @@ def test_csr_rows(tmp_path: Path) -> None:
         dc.open_dataset(write_h5ad(tmp_path / "columns.h5ad", rows.tocsc()))
 
 
-def test_csr_rows_of_several_files(tmp_path: Path) -> None:
+def test_csr_rows_of_several_files(tmp_path: Path, client: Any) -> None:
     rows = sparse.random(900, 40, 0.1, format="csr", dtype=np.float32, random_state=0)
     folder = tmp_path / "cells"
     folder.mkdir()
@@ -83,13 +82,9 @@ def test_csr_rows_of_several_files(tmp_path: Path) -> None:
     assert np.array_equal(dataset.to_numpy(), rows.toarray())
     start = rows[:4].toarray()
     expected = dc.KMeans(4, init=start).fit(rows)
-    with (
-        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        fitted = dc.KMeans(4, init=start, engine=client).fit(dataset)
-        assert np.array_equal(fitted.cluster_centers_, expected.cluster_centers_)
-        assert np.array_equal(np.asarray(fitted.labels_), expected.labels_)
+    fitted = dc.KMeans(4, init=start, engine=client).fit(dataset)
+    assert np.array_equal(fitted.cluster_centers_, expected.cluster_centers_)
+    assert np.array_equal(np.asarray(fitted.labels_), expected.labels_)
     write_h5ad(folder / "part-2.h5ad", rows[:299])
     with pytest.raises(InvalidDataError, match=r"part-2.h5ad' was written anew while its rows"):
         dc.KMeans(4, init=start).fit(dataset)
@@ -112,7 +107,7 @@ def test_several_files_and_a_bucket(s3: dict[str, Any], tmp_path: Path) -> None:
         dc.open_dataset(tmp_path)
 
 
-def test_what_is_wrong_with_a_file(tmp_path: Path) -> None:
+def test_invalid_files_are_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "two.h5", "w") as file:
         file["a"], file["b"] = ROWS, ROWS
     with pytest.raises(InvalidDataError, match=r"several arrays.*a \(900 x 5 float32\), b"):

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 
 import daskcluster as dc
 from daskcluster.errors import DatasetNotFoundError, InvalidParameterError
@@ -56,18 +55,13 @@ def test_a_version_does_not_change(url: str) -> None:
     )
 
 
-def test_a_cluster_of_processes(url: str) -> None:
-    expected = dc.KMeans(3, init=ROWS[:3]).fit(ROWS)
-    with (
-        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        dataset = dc.open_dataset(url, columns="emb")
-        fitted = dc.KMeans(3, init=ROWS[:3], engine=client).fit(dataset)
-        assert np.array_equal(np.asarray(fitted.labels_), expected.labels_)
+def test_a_cluster_of_processes(url: str, client: Any) -> None:
+    dataset = dc.open_dataset(url, columns="emb")
+    fitted = dc.KMeans(3, init=ROWS[:3], engine=client).fit(dataset)
+    assert np.array_equal(fitted.labels_, dc.KMeans(3, init=ROWS[:3]).fit(ROWS).labels_)
 
 
-def test_what_is_wrong(url: str, tmp_path: Path) -> None:
+def test_missing_datasets_and_columns_are_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(DatasetNotFoundError, match=r"There is no Lance dataset at .*none.lance"):
         dc.open_dataset(str(tmp_path / "none.lance"))
     with pytest.raises(InvalidParameterError, match=r"There is no column 'q' in .*rows.lance"):

@@ -73,7 +73,7 @@ def test_fits_are_those_of_the_rows_that_are_left(url: str, tmp_path: Path) -> N
         dc.KMeans(5, init=start).fit(url)
 
 
-def test_what_cannot_be_mended(url: str) -> None:
+def test_columns_and_rows_without_any_value_are_refused(url: str) -> None:
     empty = GAPPY.copy()
     empty[:, 1] = np.nan
     with pytest.raises(InvalidDataError, match=r"None of the 3000 rows is complete"):
@@ -122,12 +122,6 @@ def test_means_and_a_scale_go_to_scikit_learn_and_back(url: str) -> None:
     assert np.mean(pipeline.predict(GAPPY) == labels) > 0.999
     assert np.mean(np.asarray(dc.from_sklearn(pipeline).predict(GAPPY)) == labels) > 0.999
     assert "filled in" in repr(dc.open_dataset(url, missing="mean"))
-
-
-def test_recipes_do_not_grow_with_rows(url: str) -> None:
-    rows: Any = dc.open_dataset(url, missing="drop")
-    assert len(pickle.dumps(rows.recipe())) < 2000
-    assert rows.visibility == dc.open_dataset(url).visibility
 
 
 def test_rows_that_are_written_anew_are_refused(url: str) -> None:

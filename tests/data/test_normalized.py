@@ -1,9 +1,7 @@
-"""Normalized datasets: chunks whose blocks have rows of length one, wherever the rows are."""
+"""Fits by the cosine metric: rows of any source count as directions, and stay as they are."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,98 +12,43 @@ import zarr
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster.chunk import Chunk
-from daskcluster.data.partitioned import PartitionedDataset
-from daskcluster.data.recipes import for_metric
-from daskcluster.methods.nested.gathered import NestedOrder
-from daskcluster.methods.nested.stored import NestedBatchDataset
-from daskcluster.sparse_rows import dense_rows, join_rows
 
 ROWS = np.random.default_rng(0).integers(-9, 9, (60, 3)).astype(np.float32)
-WEIGHTS = np.arange(1.0, 61.0)
 
 
-def _zarr(folder: Path) -> Any:
-    zarr.create_array(folder / "rows", data=ROWS, chunks=(8, 3))
-    return dc.open_dataset(str(folder / "rows"))
+@pytest.fixture
+def sources(tmp_path: Path) -> dict[str, Any]:
+    """Return the same rows in every container."""
+    zarr.create_array(tmp_path / "rows", data=ROWS, chunks=(8, 3))
+    np.save(tmp_path / "rows.npy", ROWS)
+    return {
+        "array": ROWS,
+        "sparse": sparse.csr_array(ROWS),
+        "zarr": str(tmp_path / "rows"),
+        "mapped": str(tmp_path / "rows.npy"),
+        "dask": da.from_array(ROWS, chunks=(20, 3)),
+    }
 
 
-def _mapped(folder: Path) -> Any:
-    np.save(folder / "rows.npy", ROWS)
-    return dc.open_dataset(str(folder / "rows.npy"))
+def fit(rows: Any) -> dc.KMeans:
+    return dc.KMeans(4, metric="cosine", init="random", n_init=1, random_state=0).fit(rows)
 
 
-SOURCES: dict[str, Callable[[Path], Any]] = {
-    "array": lambda folder: dc.open_dataset(ROWS),
-    "weighted": lambda folder: dc.open_dataset(ROWS, weights=WEIGHTS),
-    "sparse": lambda folder: dc.open_dataset(sparse.csr_array(ROWS)),
-    "zarr": _zarr,
-    "mapped": _mapped,
-    "dask": lambda folder: dc.open_dataset(da.from_array(ROWS, chunks=(20, 3))),
-    "partitioned": lambda folder: PartitionedDataset(_zarr(folder), np.array([0, 24, 60])),
-    "nested": lambda folder: NestedBatchDataset(_zarr(folder), NestedOrder(60, None), 5, 50),
-}
+def test_rows_count_as_directions_and_stay_as_they_are(sources: dict[str, Any]) -> None:
+    lengths = np.sqrt((ROWS.astype(float) ** 2).sum(axis=1, keepdims=True))
+    expected = fit(ROWS / np.maximum(lengths, 1e-9))
+    for name, source in sources.items():
+        dataset: Any = dc.open_dataset(source)
+        found = fit(dataset)
+        assert np.array_equal(np.asarray(found.labels_), expected.labels_), name
+        assert np.allclose(found.cluster_centers_, expected.cluster_centers_, atol=1e-6), name
+        assert np.array_equal(dataset.to_numpy(), ROWS), name
+        weighted = fit(dc.open_dataset(source, weights=np.full(60, 2.0)))
+        assert weighted.inertia_ == pytest.approx(2 * found.inertia_), name
 
 
-def computed(dataset: Any) -> np.ndarray:
-    chunks = list(dataset.chunks(dataset.partitions))
-    assert all(chunk.normalize for chunk in chunks)
-    return dense_rows(join_rows([chunk.computed() for chunk in chunks]))
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_blocks_have_length_one_and_rows_stay_as_they_are(name: str, tmp_path: Path) -> None:
-    dataset = SOURCES[name](tmp_path)
-    normalized = dataset.normalized()
-    assert normalized.normalize
-    assert not dataset.normalize
-    rows = dataset.to_numpy()
-    expected = Chunk(rows, normalize=True).computed()
-    assert np.allclose(np.linalg.norm(expected, axis=1)[rows.any(axis=1)], 1.0)
-    assert np.array_equal(computed(normalized), expected)
-    loaded = normalized.load((3, 9))
-    assert np.array_equal(dense_rows(loaded.computed()), expected[3:9])
-    assert np.array_equal(dense_rows(loaded.slice(1, 4).computed()), expected[4:7])
-    assert np.array_equal(normalized.to_numpy(), rows)
-    assert np.array_equal(normalized.take(np.array([4, 2])), rows[[4, 2]])
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_recipes_carry_it(name: str, tmp_path: Path) -> None:
-    dataset = SOURCES[name](tmp_path)
-    normalized = dataset.normalized()
-    recipe = normalized.recipe()
-    if name != "weighted":  # recipes of weights are all different
-        assert recipe == dataset.normalized().recipe() != dataset.recipe()
-    opened = pickle.loads(pickle.dumps(recipe)).open()
-    assert np.array_equal(computed(opened), computed(normalized))
-    assert not dataset.recipe().open().normalize
-
-
-@pytest.mark.parametrize("name", ["array", "weighted", "sparse", "zarr", "mapped"])
-def test_pickles_carry_it(name: str, tmp_path: Path) -> None:
-    normalized = SOURCES[name](tmp_path).normalized()
-    again = pickle.loads(pickle.dumps(normalized))
-    assert np.array_equal(computed(again), computed(normalized))
-
-
-@pytest.mark.parametrize("name", ["array", "sparse", "zarr"])
-def test_features_are_scaled_before_rows_are(name: str, tmp_path: Path) -> None:
-    dataset = SOURCES[name](tmp_path)
-    scaled = dc.open_dataset(dataset, scale="standard")
-    expected = Chunk(scaled.to_numpy(), normalize=True).computed()
-    for each in (scaled.normalized(), dataset.normalized().with_scaling(scaled.scaling)):
-        assert np.allclose(computed(each), expected, rtol=1e-14)
-
-
-def test_of_two_metrics_one_normalizes() -> None:
-    dataset = dc.open_dataset(ROWS)
-    assert for_metric(dataset, "euclidean") is dataset
-    assert for_metric(dataset, "cosine").normalize
-    assert "normalized" in repr(dataset.normalized())
-
-
-def test_blocks_of_blocks_are_not_normalized_again() -> None:
-    block = next(iter(Chunk(ROWS, normalize=True).blocks()))
-    assert not block.normalize
-    assert next(iter(block.blocks())) is block
+def test_features_are_scaled_before_rows_are(sources: dict[str, Any]) -> None:
+    for name, source in sources.items():
+        scaled: Any = dc.open_dataset(source, scale="standard")
+        expected = fit(scaled.to_numpy())
+        assert np.array_equal(np.asarray(fit(scaled).labels_), expected.labels_), name

@@ -47,7 +47,7 @@ def test_a_matrix_in_fortran_order(tmp_path: Path) -> None:
     assert np.array_equal(dc.open_dataset(tmp_path / "x.npz").to_numpy(), ROWS)
 
 
-def test_what_is_wrong_with_a_file(tmp_path: Path) -> None:
+def test_invalid_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(b"PK nonsense")
     with pytest.raises(InvalidDataError, match=r"is no readable .npz file"):
         dc.open_dataset(tmp_path / "x.npz")

@@ -132,7 +132,9 @@ def test_rows_are_the_same_by_every_way_of_reading(
     assert np.array_equal(loaded.rows, rows[1000:2000])
 
 
-def test_partitions_tile_the_rows_in_whole_chunks(opened: tuple[Dataset, Visibility]) -> None:
+def test_partitions_are_whole_chunks_that_cover_all_rows(
+    opened: tuple[Dataset, Visibility],
+) -> None:
     dataset, _ = opened
     parts = dataset.partitions
     assert parts[0][0] == 0
@@ -272,7 +274,7 @@ def test_scratch_makes_process_data_readable_for_all(
     assert np.array_equal(np.asarray(scratch.weights), weights)
 
 
-def test_scratch_leaves_alone_what_others_can_read(rows: np.ndarray, tmp_path: Any) -> None:
+def test_stored_rows_need_no_scratch_copy(rows: np.ndarray, tmp_path: Any) -> None:
     dataset: Any = open_dataset(path_of(rows, tmp_path))
     assert dataset.to_scratch(str(tmp_path / "scratch")) is dataset
     assert not (tmp_path / "scratch").exists()

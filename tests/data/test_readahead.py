@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -32,50 +31,6 @@ def size(job: int) -> int:
     return 10
 
 
-@pytest.mark.parametrize("n_threads", [1, 4])
-def test_results_come_in_order(n_threads: int) -> None:
-    def read(job: int) -> int:
-        time.sleep(0.001 * (job % 3))
-        return job
-
-    assert list(read_ahead(range(30), read, size, n_threads=n_threads)) == list(range(30))
-    assert readers() == []
-
-
-@pytest.mark.parametrize(("window", "ahead"), [(40, 4), (1, 2)])
-def test_jobs_are_drawn_lazily_within_the_window(window: int, ahead: int) -> None:
-    drawn: list[int] = []
-    where: list[str] = []
-
-    def jobs() -> Iterator[int]:
-        for job in range(100):
-            drawn.append(job)
-            where.append(threading.current_thread().name)
-            yield job
-
-    stream = read_ahead(jobs(), lambda job: job, size, window_bytes=window)
-    assert next(stream) == 0
-    assert len(drawn) == ahead
-    assert next(stream) == 1
-    assert len(drawn) == ahead + 1
-    stream.close()
-    assert set(where) == {threading.current_thread().name}
-
-
-def test_reading_runs_ahead_of_the_consumer() -> None:
-    second = threading.Event()
-
-    def read(job: int) -> int:
-        if job == 1:
-            second.set()
-        return job
-
-    stream = read_ahead(range(3), read, size)
-    next(stream)
-    assert second.wait(5), "the second block was not read while the first was in use"
-    stream.close()
-
-
 def test_errors_arrive_in_their_turn() -> None:
     def read(job: int) -> int:
         if job == 2:
@@ -86,16 +41,6 @@ def test_errors_arrive_in_their_turn() -> None:
     assert [next(stream), next(stream)] == [0, 1]
     with pytest.raises(OSError, match=r"disk on fire"):
         next(stream)
-    assert readers() == []
-
-
-def test_error_of_the_ranges_reaches_the_caller() -> None:
-    def jobs() -> Iterator[int]:
-        yield 0
-        raise RuntimeError("queue closed")
-
-    with pytest.raises(RuntimeError, match=r"queue closed"):
-        list(read_ahead(jobs(), lambda job: job, size))
     assert readers() == []
 
 
@@ -168,40 +113,3 @@ def test_consumers_share_the_window_of_the_process(n_threads: int, shared: int) 
         with closing(blocks(both)) as second:
             assert in_flight(second, both) == in_flight(first, alone) == shared
         assert in_flight(first, alone) == 7
-
-
-def test_the_window_opens_block_by_block() -> None:
-    drawn: list[int] = []
-    with closing(read_ahead(noted(drawn), lambda job: job, lambda _: 1)) as stream:  # type: ignore[type-var]
-        assert [(next(stream), len(drawn)) for _ in range(4)] == [(0, 2), (1, 4), (2, 6), (3, 8)]
-
-
-@pytest.mark.parametrize(("n_threads", "at_once"), [(2, 3), (4, 8)])
-def test_readers_without_latency_take_turns(n_threads: int, at_once: int) -> None:
-    """Two consumers have three readers at work, as each holds a block in two forms; of buckets, all."""
-    started, go = threading.Semaphore(0), threading.Event()
-    most, at_work, lock = 0, 0, threading.Lock()
-
-    def read(job: int) -> int:
-        nonlocal most, at_work
-        with lock:
-            at_work += 1
-            most = max(most, at_work)
-        started.release()
-        assert go.wait(30)
-        with lock:
-            at_work -= 1
-        return job
-
-    def consume() -> None:
-        assert list(read_ahead(range(40), read, size, n_threads=n_threads)) == list(range(40))
-
-    consumers = [threading.Thread(target=consume) for _ in range(2)]
-    for consumer in consumers:
-        consumer.start()
-    for _ in range(at_once):
-        assert started.acquire(timeout=30)
-    go.set()
-    for consumer in consumers:
-        consumer.join()
-    assert most == at_once

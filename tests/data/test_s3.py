@@ -14,18 +14,9 @@ import zarr
 
 from daskcluster.data.convert import convert
 from daskcluster.data.open import open_dataset
-from daskcluster.data.sink import ZarrSink
-from daskcluster.errors import DatasetNotFoundError, OutputExistsError
+from daskcluster.errors import DatasetNotFoundError
 from daskcluster.typing import Visibility
 from tests.data.conftest import KEY_ID, SECRET
-
-
-def listing(options: dict[str, Any], path: str) -> list[str]:
-    import s3fs
-
-    fs = s3fs.S3FileSystem(**options)
-    fs.invalidate_cache()
-    return [name.removeprefix(f"{path}/") for name in fs.find(path)]
 
 
 @pytest.fixture(scope="module")
@@ -85,37 +76,3 @@ def test_missing_things_are_named(stored: str, s3: dict[str, Any]) -> None:
     for url in ("s3://rows/none.zarr", "s3://no-such-bucket/x.zarr"):
         with pytest.raises(DatasetNotFoundError, match=f"no Zarr array at '{url}'"):
             open_dataset(url, storage_options=s3)
-
-
-def test_output_appears_whole_or_not_at_all(stored: str, s3: dict[str, Any]) -> None:
-    url = "s3://rows/labels.zarr"
-    create = {"n_rows": 10, "chunk_rows": 4, "storage_options": s3}
-    sink = ZarrSink.create(url, **create)
-    assert SECRET.encode() not in pickle.dumps(sink)
-    sink.write(0, np.arange(4))
-    with pytest.raises(DatasetNotFoundError, match=r"is half-written"):
-        open_dataset(url, storage_options=s3)
-    # The writer is gone; another one starts over.
-    with ZarrSink.create(url, **create).transaction() as sink:
-        for start in (8, 0, 4):
-            sink.write(start, np.arange(start, min(start + 4, 10)))
-    assert zarr.open_array(url, mode="r", storage_options=s3)[:].tolist() == list(range(10))
-    assert sorted(listing(s3, "rows/labels.zarr")) == ["c/0", "c/1", "c/2", "zarr.json"]
-    with pytest.raises(OutputExistsError, match=r"exists already; pass overwrite=True"):
-        ZarrSink.create(url, **create)
-    again = ZarrSink.create(url, overwrite=True, **create)
-    with pytest.raises(OSError, match=r"lost"), again.transaction():
-        raise OSError("lost")
-    assert listing(s3, "rows/labels.zarr") == []
-
-
-def test_what_is_not_zarr_is_never_overwritten(stored: str, s3: dict[str, Any]) -> None:
-    import s3fs
-
-    s3fs.S3FileSystem(**s3).pipe_file("rows/mine/notes.txt", b"mine")
-    for overwrite in (False, True):
-        with pytest.raises(OutputExistsError):
-            ZarrSink.create(
-                "s3://rows/mine", n_rows=4, chunk_rows=4, overwrite=overwrite, storage_options=s3
-            )
-    assert listing(s3, "rows/mine") == ["notes.txt"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -62,25 +61,6 @@ def test_chunks_are_read_once(
 def test_rows_in_memory_are_not_read() -> None:
     dataset = open_dataset(ROWS)
     assert dataset.sharing(RANGES) is dataset
-
-
-def test_who_comes_second_waits() -> None:
-    started, go_on, asked = threading.Event(), threading.Event(), list[tuple[int, int]]()
-
-    def read(span: tuple[int, int]) -> Chunk:
-        asked.append(span)
-        started.set()
-        assert go_on.wait(30)
-        return Chunk(ROWS[slice(*span)], span[0])
-
-    shared = SharedReads(np.array([0, 100]), [(0, 40), (40, 100)])
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(shared.read, (40, 100), read)
-        assert started.wait(30)
-        second = pool.submit(shared.read, (0, 40), read)
-        go_on.set()
-        assert (first.result().start, second.result().start) == (40, 0)
-    assert asked == [(0, 100)]
 
 
 def test_an_error_is_that_of_all_and_is_not_kept() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 import zarr
 
-import daskcluster as dc
 from daskcluster.data import shuffle_passes
 from daskcluster.data.generate import generate
 from daskcluster.data.open import open_dataset
@@ -76,15 +74,6 @@ def test_the_seed_is_reported_and_gives_the_same_order_again(
     with pytest.raises(WrongTypeError, match=r"random_state='x' should be"):
         shuffle(rows, tmp_path / "e.zarr", random_state="x")
     assert not (tmp_path / "e.zarr").exists()
-
-
-def test_chunks_and_shards(rows: np.ndarray, tmp_path: Path) -> None:
-    done = shuffle(rows, tmp_path / "o.zarr", chunk_rows=100, shard_rows=1000)
-    array = zarr.open_array(tmp_path / "o.zarr", mode="r")
-    assert (array.chunks, array.shards) == ((100, 7), (1000, 7))
-    assert (done.chunk_rows, done.shard_rows) == (100, 1000)
-    assert array.nchunks_initialized == 60  # all inner chunks of six shards
-    assert np.array_equal(array[:], rows[order_of(5003, done.random_state)])
 
 
 def test_rasters_on_request(tmp_path: Path) -> None:
@@ -167,7 +156,7 @@ def test_nothing_is_replaced_unless_asked(rows: np.ndarray, tmp_path: Path) -> N
         (5, "shuffle (write)"),
     ],
 )
-def test_an_error_half_way_leaves_what_was_there(
+def test_an_error_half_way_keeps_the_previous_output(
     n_buckets: int, phase: str, rows: np.ndarray, tmp_path: Path
 ) -> None:
     source = str(tmp_path / "x.zarr")
@@ -192,40 +181,6 @@ def test_an_error_half_way_leaves_what_was_there(
         shuffle_passes.run_shuffle(dataset, plan, Key(SEED, "shuffle"), outputs, [fail])
     assert sorted(os.listdir(tmp_path)) == ["o.zarr", "x.zarr"]
     assert np.array_equal(open_dataset(out).to_numpy(), rows[order_of(5003, 1)])
-
-
-KILLED = """
-import os, signal, sys
-import daskcluster as dc
-from daskcluster.data import shuffle_plan
-from daskcluster.events import PassProgress, PassStarted
-shuffle_plan._SORT_BYTES = 10**6  # through buckets
-shuffle_plan.READ_BYTES = 10**4
-names = []
-def kill(event):
-    if isinstance(event, PassStarted):
-        names.append(event.name)
-    if isinstance(event, PassProgress) and names[-1] == sys.argv[3]:
-        os.kill(os.getpid(), signal.SIGKILL)
-dc.shuffle(
-    sys.argv[1], sys.argv[2], memory_limit=400 * 2**20, chunk_rows=50, callbacks=[kill],
-    with_index=sys.argv[2] + ".index",
-)
-"""
-
-
-@pytest.mark.parametrize("phase", ["shuffle (scatter)", "shuffle (write)"])
-def test_killed_half_way_there_is_no_output(phase: str, rows: np.ndarray, tmp_path: Path) -> None:
-    source, out = str(tmp_path / "x.npy"), str(tmp_path / "o.zarr")
-    np.save(source, rows)
-    done = subprocess.run([sys.executable, "-c", KILLED, source, out, phase], capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    for url in (out, f"{out}.index"):
-        assert not os.path.exists(url)
-    left = sorted(name.partition("partial-")[0] for name in os.listdir(tmp_path))
-    assert left == ["o.zarr.", "o.zarr.index.", "x.npy"]  # and no scratch files
-    shuffle(source, out, random_state=SEED)  # what is left is in nobody's way
-    assert np.array_equal(open_dataset(out).to_numpy(), rows[order_of(5003)])
 
 
 def test_a_store_without_rename(tmp_path: Path, rows: np.ndarray) -> None:
@@ -263,10 +218,6 @@ def test_s3_to_s3(
     with pytest.raises(DatasetNotFoundError):
         open_dataset("s3://rows/shuffle/none.zarr", storage_options=s3)
     assert os.listdir(tmp_path) == []
-
-
-def test_the_public_name() -> None:
-    assert dc.shuffle is shuffle
 
 
 MEASURED = """

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
-import subprocess
-import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,8 +12,8 @@ import pytest
 import zarr
 
 from daskcluster.data.open import open_dataset
-from daskcluster.data.sink import ArraySink, ZarrSink
-from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, OutputExistsError
+from daskcluster.data.sink import ZarrSink
+from daskcluster.errors import InvalidParameterError, OutputExistsError
 
 
 def make(url: Any, **options: Any) -> ZarrSink:
@@ -42,13 +38,6 @@ def is_absent(url: str) -> bool:
     except (FileNotFoundError, zarr.errors.NodeNotFoundError):
         return True
     return False
-
-
-def test_array_sink() -> None:
-    sink = ArraySink(np.zeros(5, np.int32))
-    sink.write(2, np.array([7, 8]))
-    assert sink.array.tolist() == [0, 0, 7, 8, 0]
-    assert sink.block_rows == 1
 
 
 def test_labels_are_one_dimensional_int32_at_the_root(url: str) -> None:
@@ -105,7 +94,7 @@ def test_a_failed_overwrite_keeps_the_old_local_output(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "group"])
-def test_what_is_no_array_is_never_overwritten(kind: str, tmp_path: Any) -> None:
+def test_only_arrays_are_overwritten(kind: str, tmp_path: Any) -> None:
     path = tmp_path / "mine"
     if kind == "folder":
         path.mkdir()
@@ -157,41 +146,3 @@ def test_many_threads_and_a_pickled_sink(tmp_path: Any) -> None:
         list(pool.map(write, range(0, 1000, 10)))
     sink.commit()
     assert np.array_equal(zarr.open_array(path, mode="r")[:], np.arange(1000))
-
-
-def test_a_write_from_another_process(tmp_path: Any) -> None:
-    sink = make(tmp_path / "x.zarr")
-    code = "import pickle, sys, numpy; pickle.loads(sys.stdin.buffer.read()).write(4, numpy.arange(4, 8))"
-    subprocess.run([sys.executable, "-c", code], input=pickle.dumps(sink), check=True)
-    sink.write(0, np.arange(4))
-    sink.write(8, np.arange(8, 10))
-    sink.commit()
-    assert zarr.open_array(str(tmp_path / "x.zarr"), mode="r")[:].tolist() == list(range(10))
-
-
-def test_a_killed_writer_leaves_nothing_readable(tmp_path: Any) -> None:
-    code = textwrap.dedent(
-        """
-        import sys, time
-        import numpy as np
-        from daskcluster.data.sink import ZarrSink
-        sink = ZarrSink.create(sys.argv[1], n_rows=10, chunk_rows=4)
-        with sink.transaction():
-            sink.write(0, np.arange(4))
-            print("half", flush=True)
-            time.sleep(60)
-        """
-    )
-    path = str(tmp_path / "x.zarr")
-    writer = subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE)
-    assert writer.stdout is not None
-    assert writer.stdout.readline() == b"half\n"
-    writer.send_signal(signal.SIGKILL)
-    writer.wait()
-    writer.stdout.close()
-    assert not os.path.exists(path)
-    with pytest.raises(DatasetNotFoundError):
-        open_dataset(path)
-    with make(path).transaction() as sink:
-        fill(sink)
-    assert zarr.open_array(path, mode="r").shape == (10,)

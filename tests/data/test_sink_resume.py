@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ def test_another_writer_continues(place: Any, asked: bool) -> None:
         (True, ZeroDivisionError, False),  # and would come again
     ],
 )
-def test_what_ends_it_from_outside_says_that_it_continues(
+def test_an_interrupted_write_names_resume(
     place: Any, resume: bool, error: type[BaseException], message: bool
 ) -> None:
     def fail() -> None:
@@ -85,7 +84,7 @@ def test_what_ends_it_from_outside_says_that_it_continues(
     assert getattr(caught.value, "__notes__", []) == ([note] if message else [])
 
 
-def test_what_is_finished_outlives_an_error(place: Any) -> None:
+def test_finished_blocks_are_kept_after_an_error(place: Any) -> None:
     def fail(*blocks: tuple[int, int]) -> None:
         with make(place, resume=True).transaction() as sink:
             fill(sink, *blocks)
@@ -97,7 +96,7 @@ def test_what_is_finished_outlives_an_error(place: Any) -> None:
     assert left_to_do(make(place, resume=True)) == [BLOCKS[1]]
 
 
-def test_other_outputs_begin_anew(place: Any) -> None:
+def test_a_partial_output_of_other_rows_is_not_resumed(place: Any) -> None:
     fill(make(place), *BLOCKS[:2])
     assert left_to_do(make(place, mark="f" * 16, resume=True)) == list(BLOCKS)
     assert left_to_do(make(place, mark="", resume=True)) == list(BLOCKS)
@@ -136,7 +135,7 @@ def test_the_writer_that_got_farthest_is_taken(tmp_path: Path) -> None:
     assert left_to_do(make(place, resume=True)) == [BLOCKS[2]]
 
 
-def test_a_writer_whose_blocks_were_taken_over_publishes_nothing(tmp_path: Path) -> None:
+def test_a_writer_whose_blocks_were_taken_over_commits_nothing(tmp_path: Path) -> None:
     place = str(tmp_path / "l.zarr"), None
     first = make(place)
     fill(first, *BLOCKS[:2])
@@ -147,13 +146,6 @@ def test_a_writer_whose_blocks_were_taken_over_publishes_nothing(tmp_path: Path)
     fill(second, BLOCKS[2])
     second.commit()
     assert read(place) == list(range(10))
-
-
-def test_workers_are_not_reported_what_is_finished(place: Any) -> None:
-    fill(make(place), *BLOCKS[:2])
-    sink = make(place, resume=True)
-    assert sink.finished == {0, 1}
-    assert pickle.loads(pickle.dumps(sink)).finished == frozenset()
 
 
 def test_a_block_of_a_group_is_finished_when_all_arrays_have_it(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from scipy import sparse
 import daskcluster as dc
 from daskcluster.chunk import Chunk
 from daskcluster.data.open import open_dataset
-from daskcluster.data.partitions import group_by_bytes, spans_by_bytes
-from daskcluster.errors import InvalidDataError, InvalidParameterError, ReachError
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.sparse_rows import dense_rows, join_rows
 
 
@@ -70,18 +69,6 @@ def test_weights_ride_along() -> None:
     assert np.array_equal(again.weights, weights)
 
 
-def test_recipes_do_not_carry_rows() -> None:
-    dataset = open_dataset(make())
-    recipe = pickle.loads(pickle.dumps(dataset.recipe()))
-    assert recipe.open().rows is dataset.rows
-    lost = pickle.dumps(dataset.recipe())
-    del dataset, recipe
-    with pytest.raises(
-        ReachError, match=r"sparse matrix of shape \(5000, 300\) belongs to another process"
-    ):
-        pickle.loads(lost).open()
-
-
 def test_disordered_rows_are_sorted_and_duplicates_added() -> None:
     data = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0], np.float32)
     indices, indptr = np.array([3, 1, 3, 0, 2, 2]), np.array([0, 3, 3, 6])
@@ -117,7 +104,7 @@ def broken(**parts: Any) -> Any:
         (sparse.coo_array([1.0, 2.0]), r"Expected 2D array, got 1D array"),
     ],
 )
-def test_what_is_no_csr_matrix_is_refused(matrix: Any, text: str) -> None:
+def test_invalid_csr_matrices_are_refused(matrix: Any, text: str) -> None:
     with pytest.raises(InvalidDataError, match=text):
         open_dataset(matrix)
 
@@ -141,14 +128,6 @@ def test_rows_that_are_not_finite_are_named(value: float, init: str) -> None:
             method(matrix)
 
 
-def test_all_sparse_rows_equal() -> None:
-    matrix = sparse.csr_array(np.tile([0.0, 3.0, 0.1, 0.0], (50, 1)))
-    for init in ("random", "k-means++", "k-means||"):
-        with pytest.warns(UserWarning, match="distinct clusters"):
-            model = dc.KMeans(3, init=init, n_init=1, random_state=0).fit(matrix)
-        assert model.inertia_ == 0.0
-
-
 def test_functions_take_sparse_rows() -> None:
     matrix = make(800, 50)
     centres, indices = dc.kmeans_plusplus(matrix, 4, random_state=0)
@@ -160,27 +139,10 @@ def test_functions_take_sparse_rows() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["elkan", "yinyang"])
-def test_other_algorithms_say_what_takes_their_place(algorithm: str) -> None:
+def test_algorithms_for_dense_rows_name_their_replacement(algorithm: str) -> None:
     heard: list[Any] = []
     plain = dc.KMeans(3, random_state=0, algorithm="lloyd").fit(make(100))
     model = dc.KMeans(3, random_state=0, algorithm=algorithm, callbacks=[heard.append])
     assert model.fit(make(100)).inertia_ == plain.inertia_
     text = f"algorithm={algorithm!r} is for dense rows; hamerly takes its place"
     assert any(text in getattr(event, "text", "") for event in heard)
-
-
-def test_partitions_of_rows_that_differ() -> None:
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(0, 3000, 20_000) ** 2 // 100
-    ends = np.concatenate([[0], np.cumsum(sizes)])
-    edges = np.arange(20_001)
-    parts = group_by_bytes(edges, ends)
-    assert [start for start, _ in parts[1:]] == [stop for _, stop in parts[:-1]]
-    assert (parts[0][0], parts[-1][1]) == (0, 20_000)
-    assert min(stop - start for start, stop in parts) >= 1024
-    assert max(ends[stop] - ends[start] for start, stop in parts) <= 64 << 20
-    spans = spans_by_bytes((5, 19_000), edges, ends)
-    assert (spans[0][0], spans[-1][1]) == (5, 19_000)
-    assert max(ends[stop] - ends[start] for start, stop in spans) <= 8 << 20
-    huge = group_by_bytes(np.arange(4), np.array([0, 100, 200, 300]) << 20)
-    assert huge == ((0, 1), (1, 2), (2, 3))

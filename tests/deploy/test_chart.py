@@ -143,16 +143,15 @@ def test_a_batch_run_has_scheduler_and_name() -> None:
     assert {port["port"] for port in service["spec"]["ports"]} == {8786, 8787}
 
 
-@pytest.mark.parametrize("command", ["predict", "score", "sweep", "coreset", "stream"])
-def test_all_that_runs_on_the_cluster_has_scheduler_and_name(command: str) -> None:
-    for part in ("job", "cronJob"):
-        container = container_of({part: {"enabled": True, "args": [command, "s3://a/b"]}})
-        arguments = container["args"]
-        assert arguments[-2:] == ["--name", "$(JOB_NAME)"]
-        assert arguments[arguments.index("--scheduler") + 1] == "$(DASK_SCHEDULER_ADDRESS)"
-    own = [command, "--name", "mine", "--scheduler", "tcp://a:1"]
-    (pod,) = pods([by_kind(render({"job": {"enabled": True, "args": own}}), "Job")])
-    assert pod["containers"][0]["args"] == own
+def test_every_command_of_the_cluster_has_scheduler_and_name() -> None:
+    for command in ("predict", "score", "sweep", "coreset", "stream"):
+        for part in ("job", "cronJob"):
+            container = container_of({part: {"enabled": True, "args": [command, "s3://a/b"]}})
+            arguments = container["args"]
+            assert arguments[-2:] == ["--name", "$(JOB_NAME)"]
+            assert arguments[arguments.index("--scheduler") + 1] == "$(DASK_SCHEDULER_ADDRESS)"
+    own = ["stream", "--name", "mine", "--scheduler", "tcp://a:1"]
+    assert container_of({"job": {"enabled": True, "args": own}})["args"] == own
 
 
 def container_of(values: dict[str, Any]) -> dict[str, Any]:
@@ -214,27 +213,16 @@ def metadata_of_pods(node: Any) -> list[dict[str, Any]]:
     return [*own, *(found for each in node.values() for found in metadata_of_pods(each))]
 
 
-def test_notes_name_what_there_is() -> None:
+def test_notes_name_the_services_and_jobs() -> None:
     def notes(values: dict[str, Any]) -> str:
         (text,) = (t for file, t in rendered_files(values).items() if file.endswith("NOTES.txt"))
         return text
 
-    plain = notes({"job": JOB})
-    for words in (
-        "tcp://clusters-daskcluster-scheduler:8786 in namespace analysis, with 2 workers",
-        "service/clusters-daskcluster-scheduler 8786 8787",
-        "jobs status first --scheduler tcp://localhost:8786\n",
-        "--follow job/clusters-daskcluster-1\n",
-    ):
-        assert words in plain
-    assert "tls://localhost:8786 --tls-ca ca.crt --tls-cert tls.crt --tls-key tls.key" in notes(
-        {"tls": TLS}
-    )
+    assert "service/clusters-daskcluster-scheduler 8786 8787" in notes({"job": JOB})
+    assert "tls://localhost:8786 --tls-ca ca.crt" in notes({"tls": TLS})
     assert "job/" not in notes({})
     # The cluster of a job goes with it: there is nothing to forward.
-    alone = notes({"mode": "operator", "job": JOB})
-    assert "--follow pod/clusters-daskcluster-1-runner" in alone
-    assert "port-forward" not in alone
+    assert "port-forward" not in notes({"mode": "operator", "job": JOB})
 
 
 def test_selectors_find_their_pods() -> None:
@@ -329,9 +317,3 @@ def test_every_value_is_in_the_schema_and_documented() -> None:
         return found
 
     assert names(schema) - {"global"} == described
-
-
-def test_a_value_without_a_comment_is_refused() -> None:
-    document = load_script("helm/document.py")
-    with pytest.raises(ValueError, match=r"worker\.replicas has no comment"):
-        list(document.described("worker:\n  replicas: 2\n"))

@@ -20,9 +20,10 @@ from daskcluster.models.persist import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 from tests.deploy.chart import ROOT, Container, pods, render
 from tests.deploy.operated import operated
-from tests.deploy.programs import Processes, free_port, is_healthy, programs
+from tests.deploy.programs import Processes, is_healthy, programs
 from tests.jobs.conftest import soon
 from tests.security.certificates import make_files
+from tests.servers.processes import free_port
 
 ENTRYPOINT = str(ROOT / "deploy" / "docker" / "entrypoint.sh")
 

@@ -24,15 +24,16 @@ from daskcluster.data.convert import convert
 from daskcluster.models.persist import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 from tests.deploy.chart import ROOT
-from tests.deploy.programs import Processes, free_port, is_healthy
+from tests.deploy.programs import Processes, is_healthy
 from tests.jobs.conftest import soon
+from tests.servers.processes import free_port
 
 DOCKER = ROOT / "deploy" / "docker"
 SCRIPTS = sorted(DOCKER.glob("*.sh"))
 
 
 MOST_MEGABYTES = 700
-"""Of the root file system with the extra s3: 674 when this was written. deploy/README.md says of what."""
+"""The root file system with the extra s3 had 674 when this was written; see deploy/README.md."""
 
 
 def program(name: str) -> str | None:

@@ -40,7 +40,7 @@ def parts(manifests: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize(
     "values", [ALONE, TOGETHER, {"mode": "operator"}], ids=["alone", "together", "bare"]
 )
-def test_what_it_makes_is_valid(values: dict[str, Any]) -> None:
+def test_the_objects_of_the_operator_are_valid(values: dict[str, Any]) -> None:
     validator = pytest.importorskip(
         "kubernetes_validate", reason="kubernetes-validate is not installed"
     )
@@ -52,7 +52,7 @@ def test_what_it_makes_is_valid(values: dict[str, Any]) -> None:
     assert len([m for m in made if m["kind"] == "Service"]) == n_clusters
 
 
-def test_everything_finds_its_scheduler() -> None:
+def test_every_pod_has_the_address_of_its_scheduler() -> None:
     rendered = render(TOGETHER)
     made = operated(rendered)
     services = {m["metadata"]["name"] for m in made if m["kind"] == "Service"}
@@ -79,7 +79,7 @@ def addresses(pod: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("values", [ALONE, TOGETHER], ids=["alone", "together"])
-def test_policies_and_monitors_find_what_it_makes(values: dict[str, Any]) -> None:
+def test_policies_and_monitors_select_the_pods_of_the_operator(values: dict[str, Any]) -> None:
     rendered = render(values)
     made = operated(rendered)
     every = templates(made)

@@ -18,7 +18,8 @@ from daskcluster.models.persist import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 from tests.deploy import standins
 from tests.deploy.chart import render
-from tests.deploy.programs import free_port, programs
+from tests.deploy.programs import programs
+from tests.servers.processes import free_port
 from tests.test_docs import LINK, Block, blocks_of, run_console
 
 ROOT = Path(__file__).resolve().parents[2]

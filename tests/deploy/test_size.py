@@ -53,7 +53,7 @@ def dry(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any
 
 
 @pytest.mark.slow
-def test_the_engine_admits_what_was_said(dry: Callable[..., dict[str, Any]]) -> None:
+def test_the_engine_admits_the_computed_sizes(dry: Callable[..., dict[str, Any]]) -> None:
     found = dry("--memory-limit", "100GiB")
     for name, each in size.sizes(found).items():
         again = dry("--memory-limit", str(4 * each))
@@ -83,7 +83,7 @@ def test_values_for_the_chart(
     assert made["worker"]["resources"]["limits"]["memory"].endswith("Mi")
 
 
-def test_what_cannot_be_sized_is_said() -> None:
+def test_projections_without_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="cannot say beforehand"):
         size.sizes({"planned": False})
     with pytest.raises(ValueError, match="--workers"):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,11 @@ def reached(client: Client, name: str, iteration: int) -> jobs.JobStatus:
 class Cluster:
     """A scheduler and workers, each a process of its own."""
 
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+    def __init__(
+        self, folder: Path, environment: dict[str, str], arguments: Sequence[str] = ()
+    ) -> None:
         self._file = folder / "scheduler.json"
+        self._arguments = arguments
         self._log = (folder / "log").open("w")
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         self._environment = {**os.environ, **environment, "PYTHONPATH": path}
@@ -58,12 +62,16 @@ class Cluster:
     def _start(self, role: str, *arguments: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-m", "dask", role, "--scheduler-file", str(self._file),
-             "--no-dashboard", *arguments],
+             "--no-dashboard", *self._arguments, *arguments],
             env=self._environment, cwd=ROOT, stdout=self._log, stderr=self._log,
         )  # fmt: skip
 
     def add_worker(self) -> None:
         self._processes.append(self._start("worker", "--no-nanny", "--nthreads", "1"))
+
+    @property
+    def address(self) -> str:
+        return str(json.loads(self._file.read_text())["address"])
 
     def kill_scheduler(self) -> None:
         self._processes[0].kill()

@@ -16,12 +16,11 @@ from scipy import sparse
 
 import daskcluster as dc
 from daskcluster import events, jobs
-from daskcluster.data import partitions
 from daskcluster.errors import InvalidDataError, InvalidParameterError, OutputExistsError
 from daskcluster.jobs import balanced_sample as sampling
-from daskcluster.jobs import sample_outputs
 from daskcluster.jobs.sample_outputs import write_sample
 from daskcluster.models.levels import quotas_of_levels, sizes_of_levels
+from tests.clusters import default_scheduler_kept
 from tests.methods.hierarchical.test_levels import uneven
 
 X, TRUE = uneven(3000)
@@ -36,13 +35,18 @@ def model() -> Any:
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Any]:
-    """Yield a client of three processes."""
-    from distributed import Client, LocalCluster
+    """Yield a client of three workers, which are threads of this process."""
+    from distributed import Client
 
-    options = {"processes": True, "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
     with (
-        LocalCluster(n_workers=3, threads_per_worker=1, **options) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        default_scheduler_kept(),
+        Client(
+            n_workers=3,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address=None,
+            set_as_default=False,
+        ) as client,
     ):
         yield client
 
@@ -66,7 +70,7 @@ def by_hand(model: Any, rows: np.ndarray, size: int, how: str, seed: int) -> np.
 
 
 @pytest.mark.parametrize("how", ["random", "nearest", "farthest", "score"])
-@pytest.mark.parametrize("size", [1, 37, 900, 3000])
+@pytest.mark.parametrize("size", [37, 900])
 def test_rows_are_those_by_hand(model: Any, how: str, size: int) -> None:
     given = SCORES if how == "score" else how
     found = dc.balanced_sample(model, X, size=size, how=given, random_state=7)
@@ -98,20 +102,6 @@ def test_same_rows_anywhere(tmp_path: Path, model: Any, three: Any, how: str) ->
     assert all(rows == found[0] for rows in found)
     other = dc.balanced_sample(model, X, size=500, how=given, random_state=4)
     assert (other.rows.tolist() == found[0]) is False
-
-
-def test_a_row_keeps_its_number(model: Any) -> None:
-    """More rows at the end change no draw, but those that the new quotas ask for."""
-    first = dc.balanced_sample(model, X[:2000], size=300, random_state=3)
-    more = dc.balanced_sample(model, X, size=300, random_state=3)
-    keys = sampling.Key(3, "balanced sample").uniforms(0, 3000)
-    for cluster in range(40):
-        for sample in (first, more):
-            own = np.flatnonzero(model.labels_[: sample.dataset.n_rows] == cluster)
-            drawn = sample.rows[sample.clusters == cluster]
-            left = np.setdiff1d(own, drawn)
-            if len(drawn) and len(left):
-                assert keys[drawn].max() < keys[left].min()
 
 
 def test_two_passes(model: Any, tmp_path: Path) -> None:
@@ -210,7 +200,9 @@ def test_rows_without_weight_are_not_drawn(model: Any) -> None:
         ({"random_state": -1}, InvalidParameterError, "random_state"),
     ],
 )
-def test_what_is_refused(model: Any, given: dict[str, Any], error: type, text: str) -> None:
+def test_invalid_arguments_are_refused(
+    model: Any, given: dict[str, Any], error: type, text: str
+) -> None:
     with pytest.raises(error, match=text):
         dc.balanced_sample(model, X, **{"size": 10, **given})
 
@@ -252,7 +244,7 @@ def test_ids_of_a_table(tmp_path: Path, model: Any) -> None:
     assert pickle.loads(pickle.dumps(record)) == record
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2"])
+@pytest.mark.parametrize("dtype", ["f2", "i2"])
 def test_rows_as_parquet(tmp_path: Path, model: Any, dtype: str) -> None:
     rows = (10.0 * X).astype(dtype)
     found = dc.balanced_sample(model, rows, size=250, random_state=1)
@@ -286,22 +278,6 @@ def test_parquet_has_the_names_of_the_features(tmp_path: Path, model: Any) -> No
     assert np.array_equal(np.stack([read[name].to_numpy() for name in names], axis=1), found.take())
 
 
-def test_parquet_is_written_by_groups_of_rows(
-    tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sample_outputs, "_BLOCK_BYTES", 100 * X.itemsize * X.shape[1])
-    monkeypatch.setattr(partitions, "LEAST_ROWS", 10)
-    monkeypatch.setattr(partitions, "LEAST_BYTES", 1)
-    found = dc.balanced_sample(model, X, size=1050, random_state=1)
-    url = str(tmp_path / "few.parquet")
-    write_sample(found, str(tmp_path / "n.npy"), rows=url)
-    file = pq.ParquetFile(url)
-    sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-    assert len(sizes) > 5
-    assert max(sizes) == 100
-    assert np.array_equal(np.array(file.read()["X"].to_pylist(), X.dtype), X[found.rows])
-
-
 def test_sparse_rows_are_not_written_as_parquet(tmp_path: Path, model: Any) -> None:
     found = dc.balanced_sample(model, sparse.csr_array(np.float64(X)), size=50, random_state=1)
     with pytest.raises(InvalidDataError, match=r"sparse.*\.zarr"):
@@ -326,6 +302,14 @@ def test_numbers_and_rows(tmp_path: Path, model: Any) -> None:
     write_sample(found, str(tmp_path / "n.npy"), overwrite=True)
 
 
+def test_only_chunks_with_sampled_rows_are_read_again(tmp_path: Path, model: Any) -> None:
+    zarr.create_array(str(tmp_path / "rows.zarr"), data=X, chunks=(10, X.shape[1]))
+    found = dc.balanced_sample(model, str(tmp_path / "rows.zarr"), size=40, random_state=0)
+    other = np.setdiff1d(np.arange(300), found.rows // 10)[0]
+    (tmp_path / "rows.zarr" / "c" / str(other) / "0").write_bytes(b"no chunk")
+    assert np.array_equal(found.take(), X[found.rows])
+
+
 def test_sparse_rows_stay_sparse(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rows = rng.integers(1, 5, (900, 20)) * (rng.random((900, 20)) < 0.2)
@@ -347,23 +331,3 @@ def test_numbers_are_those_of_the_source(tmp_path: Path, model: Any) -> None:
     given = {"size": 100, "missing": "drop", "random_state": 0}
     jobs.sample(str(tmp_path / "m"), str(tmp_path / "rows.npy"), output=output, **given)
     assert not (np.load(output) % 3 == 0).any()
-
-
-def test_a_named_job_returns_its_record_again(tmp_path: Path, model: Any) -> None:
-    model.save(str(tmp_path / "m"))
-    np.save(tmp_path / "rows.npy", X)
-    urls = {"model": str(tmp_path / "m"), "source": str(tmp_path / "rows.npy")}
-    given = {**urls, "output": str(tmp_path / "n.npy"), "size": 10, "name": "draw"}
-    first = jobs.sample(**given, random_state=0)
-    assert jobs.sample(**given, random_state=0) == first
-
-
-def test_on_a_cluster_by_name(tmp_path: Path, model: Any, three: Any) -> None:
-    model.save(str(tmp_path / "m"))
-    url = str(tmp_path / "rows.zarr")
-    zarr.create_array(url, data=X, chunks=(300, X.shape[1]))
-    output = str(tmp_path / "n.zarr")
-    given = {"size": 100, "random_state": 0, "output": output}
-    record = jobs.submit(three, jobs.sample, str(tmp_path / "m"), url, **given).result(timeout=120)
-    expected = dc.balanced_sample(model, X, size=100, random_state=0).rows
-    assert np.array_equal(zarr.open_array(record.output, mode="r")[:], expected)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import zarr
 from distributed import Client
 
-from daskcluster import jobs, select_k
+from daskcluster import jobs
 from daskcluster.errors import (
     EngineError,
     InvalidParameterError,
@@ -20,9 +19,8 @@ from daskcluster.errors import (
     WrongTypeError,
 )
 from daskcluster.models.persist import is_model, load_document
-from daskcluster.storage.files import list_names, read_file
+from daskcluster.storage.files import list_names
 from daskcluster.storage.lease import folder_of
-from daskcluster.storage.location import locate
 from tests.data.conftest import SECRET
 from tests.jobs.conftest import Cluster, kill_worker, reached, soon
 from tests.methods.streaming.service.feeds import OPTIONS, portion, put
@@ -178,21 +176,6 @@ def test_predict_score_and_coresets_are_jobs(
 
 
 @pytest.mark.slow
-def test_a_sweep_leaves_its_table_in_the_bucket(
-    client: Client, source: str, endpoint: Any, s3: Any, noise: np.ndarray
-) -> None:
-    settings = {"ks": [2, 4, 8], "n_seeds": 1, "coreset_size": 500, "random_state": 0}
-    url = "s3://rows/jobs/table.json"
-    future = jobs.submit(
-        client, jobs.sweep, source, output=url, storage_options=endpoint, **settings
-    )
-    record = future.result(timeout=200)
-    assert record.candidates == select_k(noise, engine="local", **settings).table()
-    content = read_file(locate("s3://rows/jobs", s3), "table.json")
-    assert json.loads(content or b"") == record.as_dict()
-
-
-@pytest.mark.slow
 def test_a_stream_continues_where_its_worker_was_killed(
     cluster: Cluster, client: Client, endpoint: Any, s3: Any, tmp_path: Path
 ) -> None:
@@ -229,7 +212,9 @@ def test_a_stream_continues_where_its_worker_was_killed(
     client.wait_for_workers(2, timeout=200)
 
 
-def test_what_goes_wrong_is_reported(client: Client, source: str, endpoint: Any) -> None:
+def test_a_failed_job_reports_its_error_and_may_be_corrected(
+    client: Client, source: str, endpoint: Any
+) -> None:
     options = {"storage_options": endpoint, "n_clusters": 3, "model": "s3://rows/jobs/wrong"}
     future = jobs.submit(client, jobs.fit, "s3://rows/nothing.zarr", name="wrong", **options)
     found = ended(client, "wrong")

@@ -17,8 +17,7 @@ from distributed import Client, LocalCluster
 from daskcluster import jobs
 from daskcluster.errors import InvalidParameterError, LeaseError
 from daskcluster.events import Event
-from daskcluster.jobs.arguments import located, plain_arguments
-from daskcluster.jobs.registry import JobRegistry, JobStatus, refuse_other
+from daskcluster.jobs.registry import JobRegistry
 from daskcluster.storage.lease import Lease, folder_of
 from tests.clusters import default_scheduler_kept
 from tests.jobs.conftest import reached
@@ -144,17 +143,6 @@ def test_a_job_that_was_cancelled_keeps_its_checkpoint(
     jobs.wait(local, name, timeout=60)
 
 
-def test_a_job_that_failed_may_be_mended(
-    local: Client, rows: str, name: str, tmp_path: Path
-) -> None:
-    given = {"model": str(tmp_path / "m"), "name": name, **FIT}
-    with pytest.raises(FileNotFoundError):
-        jobs.submit(local, jobs.fit, str(tmp_path / "absent"), **given).result()
-    assert jobs.status(local, name).state == "failed"
-    assert jobs.submit(local, jobs.fit, rows, **given).result().n_rows == 20_000
-    assert jobs.status(local, name).state == "done"
-
-
 def test_jobs_without_state_in_a_store(local: Client, rows: str, name: str, tmp_path: Path) -> None:
     model = jobs.fit(rows, model=str(tmp_path / "m"), **FIT).model
     record = jobs.submit(local, jobs.score, model, rows, name=name).result()
@@ -173,7 +161,7 @@ def test_jobs_without_state_in_a_store(local: Client, rows: str, name: str, tmp_
 # -- while it runs ---------------------------------------------------------------------------------------
 
 
-def test_a_running_job_swallows_no_other(
+def test_a_running_job_is_not_joined_by_another(
     local: Client, rows: str, name: str, tmp_path: Path
 ) -> None:
     given = {"model": str(tmp_path / "m"), "name": name, **LONG}
@@ -344,22 +332,6 @@ def test_paths_are_those_of_the_client(local: Client, name: str) -> None:
     )
     assert registry.status(name).arguments == {"source": "/shell/rows"}
     assert registry.status(name).state == "running"
-
-
-@pytest.mark.parametrize("state", ["submitted", "running", "done", "cancelled", "lost", "failed"])
-def test_states_in_which_other_arguments_are_refused(state: str) -> None:
-    asked = located(plain_arguments("score", {"model": "/m", "source": "/r"}))
-    before = JobStatus("a", kind="score", state=state, arguments=asked)
-    refuse_other(before, "score", dict(asked))
-    refuse_other(JobStatus("a", kind="score", state=state), "score", asked)
-    other = {**asked, "source": "/s"}
-    if state == "failed":
-        refuse_other(before, "score", other)
-        return
-    with pytest.raises(InvalidParameterError, match=f"'a' .{state}. .*source was '/r' and is '/s'"):
-        refuse_other(before, "score", other)
-    with pytest.raises(InvalidParameterError, match="'score' and not 'fit'"):
-        refuse_other(before, "fit", asked)
 
 
 def test_a_call_in_this_process_is_known_with_its_arguments(

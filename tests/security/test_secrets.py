@@ -76,7 +76,7 @@ def of_scheduler(dask_scheduler: Any) -> list[str]:
     return [*tasks, *kept, repr(dask_scheduler.get_events())]
 
 
-def test_a_fit_on_a_cluster_tells_nobody(
+def test_a_fit_on_a_cluster_shows_no_secret(
     cluster: Any,
     stored: str,
     options: dict[str, Any],
@@ -181,7 +181,7 @@ def failures(stored: str, options: dict[str, Any]) -> dict[str, Callable[[], Any
     ["absent", "no bucket", "unreachable", "no option", "in a URL", "signed", "exists",
      "no such engine", "no extra"],
 )  # fmt: skip
-def test_errors_tell_nobody(name: str, stored: str, options: dict[str, Any]) -> None:
+def test_errors_show_no_secret(name: str, stored: str, options: dict[str, Any]) -> None:
     with pytest.raises(DaskClusterError) as caught:
         failures(stored, options)[name]()
     message = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
@@ -190,7 +190,7 @@ def test_errors_tell_nobody(name: str, stored: str, options: dict[str, Any]) -> 
     assert TOKEN not in message
 
 
-def test_the_command_line_tells_nobody(
+def test_the_command_line_shows_no_secret(
     cluster: Any,
     stored: str,
     options: dict[str, Any],

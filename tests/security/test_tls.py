@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +19,10 @@ from daskcluster.engine.tls import client_security
 from daskcluster.errors import InvalidParameterError, SchedulerUnreachableError
 from daskcluster.models.persist import load_document
 from tests.cli.conftest import record, rows, run  # noqa: F401  (fixtures)
+from tests.jobs.conftest import Cluster
 
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 from tests.security.certificates import Files, make_files, private_bytes
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -40,43 +35,13 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return make_files(tmp_path_factory.mktemp("strangers"), "another authority")
 
 
-def start(program: str, *arguments: str) -> subprocess.Popen[bytes]:
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    return subprocess.Popen(
-        [sys.executable, "-m", "dask", program, *arguments],
-        env={**os.environ, "PYTHONPATH": path},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
 @pytest.fixture(scope="module")
 def scheduler(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield the address of a scheduler with one worker."""
-    folder = tmp_path_factory.mktemp("cluster")
-    contact = folder / "scheduler.json"
-    common = ("--host", "127.0.0.1", "--protocol", "tls", *files.of_dask())
-    pages = ("--port", "0", "--dashboard-address", "127.0.0.1:0")
-    started = [start("scheduler", "--scheduler-file", str(contact), *pages, *common)]
-    try:
-        address = address_in(contact)
-        alone = ("--nthreads", "1", "--no-nanny", "--no-dashboard")
-        place = ("--local-directory", str(folder))
-        started.append(start("worker", address, *alone, *place, *common))
-        yield address
-    finally:
-        for process in reversed(started):
-            process.kill()
-            process.wait()
-
-
-def address_in(contact: Path) -> str:
-    for _ in range(300):
-        if contact.exists() and contact.read_text():
-            address: str = json.loads(contact.read_text())["address"]
-            return address
-        time.sleep(0.1)
-    pytest.fail("the scheduler did not start")
+    tls = ("--protocol", "tls", *files.of_dask())
+    with closing(Cluster(tmp_path_factory.mktemp("cluster"), {}, tls)) as cluster:
+        cluster.add_worker()
+        yield cluster.address
 
 
 @pytest.fixture
@@ -88,7 +53,7 @@ def stored(tmp_path: Path, rows: np.ndarray, record: Callable[..., Any]) -> str:
     return str(tmp_path / "rows.zarr")
 
 
-def test_the_command_line_meets_a_scheduler_over_tls(
+def test_the_command_line_uses_a_scheduler_over_tls(
     scheduler: str,
     files: Files,
     stored: str,
@@ -147,7 +112,7 @@ def test_plain_text_is_not_answered(scheduler: str) -> None:
         connect(scheduler.replace("tls://", "tcp://"), 3)
 
 
-def test_certificates_are_never_wasted_on_plain_text(files: Files) -> None:
+def test_certificates_for_a_plain_address_are_refused(files: Files) -> None:
     security = client_security(files.ca, files.cert, files.key)
     with pytest.raises(InvalidParameterError, match=r"is not encrypted, .* 'tls://127.0.0.1:1'"):
         connect("tcp://127.0.0.1:1", 5, security=security)

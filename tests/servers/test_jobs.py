@@ -7,15 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import zarr
 
 from daskcluster import jobs
 from daskcluster.data.convert import convert
-from daskcluster.errors import LeaseError
 from daskcluster.models.persist import is_model, load_document
 from daskcluster.storage.lease import Lease, folder_of
-from tests.jobs.conftest import Cluster, kill_worker, reached, soon
-from tests.methods.streaming.service.feeds import OPTIONS, portion
+from tests.jobs.conftest import Cluster, kill_worker, reached
 from tests.servers.conftest import Server
 from tests.storage.leases import is_lost, take_at_once
 
@@ -77,34 +74,7 @@ def test_a_session_of_jobs(server: Server, cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_is_followed_until_it_is_cancelled(server: Server, cluster: Cluster) -> None:
-    feed, options = f"{server.url}/jobs/feed", dict(server.options)
-
-    def arrive(number: int) -> None:
-        url = f"{feed}/part-{number:04d}.zarr"
-        zarr.create_array(url, data=portion(number), chunks=(300, 3), storage_options=options)
-
-    def seen(rows: int) -> Any:
-        found = jobs.status(client, "followed")
-        assert not found.is_over, found
-        return found.rows_seen == rows
-
-    message = {"state": f"{server.url}/jobs/state", "storage_options": options, **OPTIONS}
-    arrive(0)
-    with cluster.client() as client:
-        jobs.submit(client, jobs.stream, feed, name="followed", every=0.2, **message)
-        soon(lambda: seen(700))
-        arrive(1)
-        soon(lambda: seen(1400))
-        with pytest.raises(LeaseError, match="is being written by the job 'followed'"):
-            jobs.stream(feed, name="another", **message)
-        jobs.cancel(client, "followed")
-        assert jobs.wait(client, "followed", timeout=200).state == "cancelled"
-    assert jobs.stream(feed, name="another", **message).new_rows == 0
-
-
-@pytest.mark.slow
-def test_of_many_jobs_that_begin_at_once_one_has_the_output(server: Server) -> None:
+def test_one_of_many_jobs_that_begin_at_once_gets_the_output(server: Server) -> None:
     folder = folder_of(f"{server.url}/jobs/wanted", server.options)
     held, _ = take_at_once(folder, 5)
     last = [lease for lease in held if not is_lost(lease)]

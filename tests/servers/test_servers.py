@@ -53,14 +53,6 @@ def names(server: Server, path: str) -> set[str]:
     return set(found)
 
 
-@pytest.mark.parametrize("name", ["plain", "sharded"])
-def test_rows_come_back(stored: Server, rows: np.ndarray, name: str) -> None:
-    dataset = dc.open_dataset(f"{stored.url}/{name}.zarr", storage_options=dict(stored.options))
-    assert np.array_equal(dataset.to_numpy(), rows)
-    wanted = np.array([19_999, 3, 7000])
-    assert np.array_equal(dataset.take(wanted), rows[wanted])
-
-
 def test_the_versions_of_objects_are_known(stored: Server) -> None:
     found = objects_at(locate(f"{stored.url}/plain.zarr", stored.options))
     assert found is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 import zarr
 
-import daskcluster as dc
 from daskcluster.storage.location import locate
 from tests.benchmarks.harness.race import say
 from tests.methods.streaming.service.feeds import bits, open_loop, portion
@@ -91,7 +89,7 @@ def findings(cycle: Any) -> dict[str, str]:
 
 @tagged
 @some
-def test_what_arrives_oddly(bucket: Bucket, algorithm: str) -> None:
+def test_late_broken_and_duplicate_objects(bucket: Bucket, algorithm: str) -> None:
     good = {f"{number}.zarr": portion(number) for number in range(6)}
     loop = bucket.loop("state", algorithm=algorithm)
     bucket.put("0.zarr", good["0.zarr"])
@@ -184,30 +182,3 @@ def test_killed(bucket: Bucket, algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", ["streaming", "mini-batch", "vc-gmm"])
 def test_killed_fifty_times(bucket: Bucket, algorithm: str) -> None:
     say(f"{algorithm}: {killed(bucket, 50, 120, algorithm=algorithm)}")
-
-
-@real
-@pytest.mark.slow
-@pytest.mark.timeout(2 * PATIENCE)
-def test_a_thousand_small_objects_in_a_flat_memory(bucket: Bucket) -> None:
-    import psutil
-
-    more = {"n_clusters": 10, "coreset_size": "auto", "half_life": 200_000}
-    loop, process, sizes, spent = bucket.loop("state", **more), psutil.Process(), [], 0.0
-    for number in range(1000):
-        rows = np.tile(portion(number, 2500), (4, 2))
-        bucket.put(f"{number:04d}.zarr", rows, chunks=(0, 1, 2))
-        if number % 10 == 9:
-            began = time.perf_counter()
-            loop.cycle()
-            spent += time.perf_counter() - began
-            sizes.append(process.memory_info().rss)
-    say(f"{loop.state.rows_seen:,} rows in 100 cycles of {spent:.0f} s; bytes {sizes[::10]}")
-    assert loop.state.rows_seen == 10_000_000
-    assert max(sizes[50:]) < 1.1 * max(sizes[25:50])
-    began = time.perf_counter()
-    whole = bucket.loop("whole", **more)
-    whole.cycle()
-    say(f"all at once in {time.perf_counter() - began:.0f} s")
-    assert bits(whole) == bits(loop)
-    assert dc.load_model(whole.cycle().model, storage_options=bucket.options).rows_seen_ == 10**7

@@ -85,27 +85,10 @@ def test_differences_go_both_ways() -> None:
     assert found == "a was 1 and is None, e was None and is 5"
 
 
-def test_facts_of_another_kind_do_not_pass(place: Location) -> None:
-    """A folder that was moved keeps what it is of."""
-    one, other = CheckpointFolder(place, {"k": 3}), CheckpointFolder(place, {"k": 4})
-    one.commit(state(1))
-    fs, path = locate(one.url, place.storage_options()).filesystem()
-    _, there = locate(other.url, place.storage_options()).filesystem()
-    commit = _commits(locate(one.url, place.storage_options()))[0][1]
-    for file in ("zarr.json", "values/zarr.json", "values/c/0"):
-        fs.makedirs(f"{there}/{commit}/values/c", exist_ok=True)
-        fs.pipe_file(f"{there}/{commit}/{file}", fs.cat_file(f"{path}/{commit}/{file}"))
-    with (
-        pytest.warns(RuntimeWarning, match="Skipping a checkpoint"),
-        pytest.raises(CheckpointError),
-    ):
-        _: Any = other.latest()
-
-
 @pytest.mark.parametrize(
     "error", [EngineError, ConnectionResetError, MemoryError, KeyboardInterrupt]
 )
-def test_what_ends_a_fit_from_outside_says_where_its_state_is(error: Any, tmp_path: Path) -> None:
+def test_an_interrupted_fit_names_its_checkpoint(error: Any, tmp_path: Path) -> None:
     place = locate(str(tmp_path))
     for committed in (False, True):
         if committed:
@@ -120,7 +103,7 @@ def test_what_ends_a_fit_from_outside_says_where_its_state_is(error: Any, tmp_pa
 
 
 @pytest.mark.parametrize("error", [CheckpointError, OutputExistsError, InvalidDataError])
-def test_what_a_repetition_would_meet_again_says_nothing_of_it(error: Any, tmp_path: Path) -> None:
+def test_errors_that_would_come_again_do_not_suggest_resume(error: Any, tmp_path: Path) -> None:
     CheckpointFolder(tmp_path, {"k": 1}).commit(Document("lloyd", {}, {"centres": np.eye(2)}))
     with pytest.raises(error) as caught, noting_stored_state(locate(str(tmp_path))):
         raise error("no")

@@ -119,14 +119,14 @@ def test_a_job_that_is_done_has_its_record(folder: Location) -> None:
         Lease(folder, "a", {"n": 3}).earlier()
 
 
-def test_of_many_that_begin_at_once_one_has_it(folder: Location) -> None:
+def test_one_of_many_jobs_that_begin_at_once_gets_the_lease(folder: Location) -> None:
     # A store that looks first and writes then (an emulator) lets two through: one of them stays.
     held, _ = take_at_once(folder, 6)
     assert len([lease for lease in held if not is_lost(lease)]) == 1
     assert len(held) == 1 or folder.scheme == "s3"
 
 
-def test_who_comes_right_after_the_look_is_not_followed(
+def test_a_job_that_begins_between_look_and_creation_keeps_the_lease(
     folder: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     came: list[Lease] = []

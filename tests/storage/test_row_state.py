@@ -45,16 +45,7 @@ def test_rows_are_found_again_however_they_were_cut(place: Location) -> None:
         files.check(100)
 
 
-def test_rows_may_be_written_twice_and_cut_differently(tmp_path: Path) -> None:
-    files = written(locate(str(tmp_path / "state")), (0, 40, 100))
-    for start, stop in ((0, 20), (30, 60), (50, 55), (0, 40)):
-        files.write(start, SETS[start:stop])
-    files.check(100)
-    assert np.array_equal(files.read(35, 58), SETS[35:58])
-    assert np.array_equal(files.read(52, 100), SETS[52:])
-
-
-def test_what_is_missing_is_reported(tmp_path: Path) -> None:
+def test_missing_rows_are_reported(tmp_path: Path) -> None:
     files = StateFiles(locate(str(tmp_path / "state")), 3)
     files.write(0, SETS[:40])
     files.write(50, SETS[50:])
@@ -78,7 +69,7 @@ def test_damage_is_reported(tmp_path: Path, harm: str) -> None:
             read()
 
 
-def test_a_disk_that_takes_nothing() -> None:
+def test_a_disk_that_cannot_be_written_to() -> None:
     nowhere = locate("/dev/null/nowhere")
     assert not StateFiles(nowhere, 3).write(0, SETS)
     with pytest.raises(OSError, match="nowhere"):

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from daskcluster.data.sink import ZarrSink
-from daskcluster.storage import stale
 
 WRITER = """
 import os, sys
@@ -103,7 +102,7 @@ def test_nothing_is_removed_before_there_is_a_whole_output(writer: Any, target: 
     assert folders(target) == ["l.zarr"]
 
 
-def test_who_takes_over_from_a_writer_that_lives_hears_of_it(writer: Any, target: str) -> None:
+def test_taking_over_from_a_writer_that_lives_warns(writer: Any, target: str) -> None:
     assert len(folders(target)) == 1
     with pytest.warns(RuntimeWarning, match=r"Another process still writes .*l\.zarr"):
         write(target, mark=MARK, resume=True)
@@ -118,23 +117,7 @@ def test_an_output_that_was_moved_away_goes_too(target: str) -> None:
     assert folders(target) == ["l.zarr"]
 
 
-def test_whose_a_folder_is(tmp_path: Path) -> None:
-    folder, before = str(tmp_path / "a"), dict(stale._claimed)
-    assert stale.claim(folder) is None
-    os.mkdir(folder)
-    assert stale.claim(folder) is True
-    assert stale.claim(folder) is False
-    os.rename(folder, f"{folder}2")
-    assert stale.claim(f"{folder}2") is False
-    stale.release(f"{folder}2")
-    stale.release(f"{folder}2")
-    assert stale.claim(f"{folder}2") is True
-    stale.remove(f"{folder}2")
-    assert stale._claimed == before
-    assert os.listdir(tmp_path) == []
-
-
-def test_where_nobody_can_say_nothing_is_removed(
+def test_without_file_locks_nothing_is_removed(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unsupported(*_: Any) -> None:

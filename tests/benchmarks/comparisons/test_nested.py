@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
-
-import numpy as np
-import pytest
 
 from tests.benchmarks.comparisons import nested
-from tests.benchmarks.harness.energy import Rows, Run
-from tests.benchmarks.harness.rows import MNIST, mixture
+from tests.benchmarks.harness.energy import Run
+from tests.benchmarks.harness.rows import MNIST
 from tests.benchmarks.harness.settings import Settings
 
 SETTINGS = Settings(threads=1, seeds=2, quick=True)
@@ -51,29 +47,3 @@ def test_targets_are_read_from_mnist_alone():
     assert [reading.text for reading in readings] == [">= 25.0", "3.00"]
     assert all(reading.met for reading in readings)
     assert [target.read(records("generated")) for target in nested.TARGETS] == [None, None]
-
-
-def test_a_seed_is_measured(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tests.benchmarks.harness.race.REST", 0.0)
-    monkeypatch.setattr(nested, "QUICK_STEPS", 10)
-    rows = mixture(2200, 4, 3, spread=8.0)
-    blobs = Rows("small", "generated", rows[:2000], rows[2000:], batch=100, k=6)
-    found = {
-        cell.name: cell.measure() for cell in nested.cells_of("small", lambda: blobs, 99, SETTINGS)
-    }
-    assert list(found) == ["small, seed 0", "small, seed 1"]
-    one = found["small, seed 0"]
-    assert one["shape"] == "2,000 + 200, 4, 6"
-    assert one["runs"][nested.PEER]["iterations"][-1] == 10
-    assert len({run["energies"][0] for run in one["runs"].values()}) == 1
-    assert nested.show(found, SETTINGS)[0].rows[0][0] == "small"
-
-
-def test_mnist_is_split_as_it_comes(tmp_path: Path):
-    X = np.zeros((70_000, 784), np.uint8)
-    X[60_000:] = 255
-    np.savez(tmp_path / "mnist.npz", X=X)
-    found = nested.mnist_rows(Settings(quick=True, data=tmp_path))
-    assert (found.source, found.n, found.validation.shape) == (MNIST, 2400, (400, 784))
-    assert found.rows.max() == 0
-    assert found.validation.min() == found.validation.max() == 1

@@ -21,13 +21,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 WORDS = ("compare", "--quick", "--repeats", "1", "--threads", "1", "--output", "out")
 
 
-def test_all_comparisons_are_listed(run: Callable[..., Result]) -> None:
-    result = run("compare", "--list")
-    assert result.exit_code == 0
-    assert "lloyd: ten Lloyd iterations on rows in memory: `KMeans` against" in result.stdout
-    assert "pipeline: " in result.stdout
-
-
 def test_cells_are_chosen_measured_and_kept(
     here: Path, small: None, run: Callable[..., Result]
 ) -> None:
@@ -47,23 +40,17 @@ def test_cells_are_chosen_measured_and_kept(
     assert "measured  0 cells" in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
+def test_bad_usage(here: Path, run: Callable[..., Result]) -> None:
+    for words, text in (
         (("--only", "loyd"), "comparison 'loyd' should be one of assign, wide, lloyd"),
         (
             ("--only", "predict/9,999"),
-            "no cell of predict contains '9,999'; its cells are: 100,000, 128",
+            "no cell of predict contains '9,999'; its cells are: 100,000",
         ),
         (("--peer", "mine"), "peer 'mine' should be NAME=MODULE:FUNCTION"),
         (("--data", "nowhere"), "nowhere"),
-        (("--repeats", "0"), "--repeats"),
-    ],
-)
-def test_bad_usage(
-    here: Path, run: Callable[..., Result], words: tuple[str, ...], text: str
-) -> None:
-    result = run("compare", *words)
-    assert result.exit_code == 2
-    assert text in " ".join(result.stderr.split())
-    assert not Path("daskcluster-compare").exists()
+    ):
+        result = run("compare", *words)
+        assert result.exit_code == 2
+        assert text in " ".join(result.stderr.split())
+        assert not Path("daskcluster-compare").exists()

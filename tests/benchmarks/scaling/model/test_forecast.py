@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from daskcluster.engine import transfer as wire
-from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.plan import Stage, Travel
 from tests.benchmarks.scaling.model.cluster import Cluster
 from tests.benchmarks.scaling.model.forecast import (
-    TERMS,
     FitForecast,
     count_tasks,
     forecast,
@@ -69,70 +66,6 @@ def test_every_term_by_hand() -> None:
     assert found.seconds == pytest.approx(1.0 + control / 2 + nearby)
 
 
-WIDE = 10**6
-CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "kernel": ({"products": 1e14}, {}),
-    "decode": ({"decoded": 1e12}, {}),
-    "store": ({"fetched": 1e12}, {"store_bandwidth": 1e7}),
-    "broadcast": ({"travel": Travel(sent=10**9)}, {"bandwidth": 1e8}),
-    "reduction": ({"travel": Travel(returned=10**7)}, {"bandwidth": 1e7}),
-    "client": ({"partitions": WIDE}, {"workers": 2000}),
-    "scheduler": ({"partitions": WIDE, "handles": WIDE}, {}),
-    "latency": ({}, {"latency": 1.0}),
-}
-
-
-def test_the_cases_are_all_terms() -> None:
-    assert set(CASES) == set(TERMS)
-
-
-@pytest.mark.parametrize("term", TERMS)
-def test_each_term_can_be_what_holds_a_pass_up(term: str) -> None:
-    work, cluster = CASES[term]
-    found = forecast(replace(PASS, **work), Cluster(**{"workers": 4, **cluster}), RATES)
-    assert found.bottleneck == term
-    assert found.seconds >= found.terms[term] * (0.5 if term in ("client", "scheduler") else 1.0)
-
-
-def test_totals_of_many_tasks_are_added_up_on_workers() -> None:
-    size = wire.TREE_BYTES // 60
-    work = replace(PASS, partitions=10**5, travel=Travel(returned=size))
-    few, many = (
-        forecast(work, Cluster(workers, bandwidth=1e9), RATES).terms["reduction"]
-        for workers in (10, 1000)
-    )
-    assert many < 2 * few  # and not a hundred times as much
-
-
-def test_parameters_of_many_tasks_are_broadcast() -> None:
-    size = wire.INLINE_BYTES // 2
-    work = replace(PASS, partitions=10**5, travel=Travel(sent=size))
-    few, many = (
-        forecast(work, Cluster(workers, bandwidth=1e9), RATES).terms["broadcast"]
-        for workers in (2, 1000)
-    )
-    assert many < 10 * few
-
-
-def test_workers_without_a_core_of_their_own_do_not_help() -> None:
-    work = replace(PASS, products=1e12)
-    two, eight = (forecast(work, Cluster(w, cores=2, one_host=True), RATES) for w in (2, 8))
-    assert two.seconds <= eight.seconds < 1.05 * two.seconds
-    assert two.seconds >= 10 / 2
-
-
-def test_cores_that_are_all_busy_are_slower() -> None:
-    work, shared = replace(PASS, products=1e12), replace(RATES, together=1.5)
-    for cluster, factor in (
-        (Cluster(1, cores=2, one_host=True), 1.0),
-        (Cluster(2, cores=2, one_host=True), 1.5),
-        (Cluster(50), 1.5),
-        (Cluster(0, 1, cores=2, one_host=True), 1.0),
-    ):
-        kernel = [forecast(work, cluster, rates).terms["kernel"] for rates in (RATES, shared)]
-        assert kernel[1] == pytest.approx(factor * kernel[0])
-
-
 def test_partitions_are_not_cut() -> None:
     work = replace(PASS, products=1e12, partitions=10)
     seconds = {w: forecast(work, Cluster(w), RATES).terms["kernel"] for w in (5, 8, 10, 100)}
@@ -175,18 +108,3 @@ def test_a_fit_is_its_passes_and_the_work_on_few_rows() -> None:
     )
     assert found.bottleneck == "kernel"
     assert FitForecast(found.first, found.later, found.labels, 9.0, 10.0).bottleneck == "driver"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"workers": -1}, "workers=-1 should be >= 0"),
-        ({"threads": 0}, "threads=0 should be >= 1"),
-        ({"cores": 0}, "cores=0 should be >= 1"),
-        ({"bandwidth": 0.0}, "bandwidth=0.0 should be > 0"),
-        ({"latency": -1.0}, "latency=-1.0 should be >= 0"),
-    ],
-)
-def test_no_such_cluster(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidParameterError, match=message):
-        Cluster(**{"workers": 1, **wrong})
