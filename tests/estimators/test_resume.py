@@ -21,7 +21,7 @@ from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.estimators.interruption import Killed, die_after, killed, same
 from tests.laws.data import case
 
-N = 1500
+N = 1000
 BATCHES = {"batch_size": 170, "max_iter": 4, "max_no_improvement": None}
 EULER = {"batch_size": 60, "max_iter": 6, "inner_iter": 3}
 NESTED = {"batch_size": 100, "max_iter": 40}
