@@ -73,7 +73,7 @@ def good_values(parameter: Parameter) -> list[Any]:
     return found
 
 
-def test_estimators_refuse_what_is_not_declared() -> None:
+def test_estimators_refuse_values_that_are_not_declared() -> None:
     for estimator, parameter in plain_parameters():
         for value in bad_values(parameter):
             text = "nothing"
@@ -87,7 +87,7 @@ def test_estimators_refuse_what_is_not_declared() -> None:
             )
 
 
-def test_what_is_declared_is_allowed() -> None:
+def test_declared_values_are_allowed() -> None:
     for estimator, parameter in plain_parameters():
         for value in good_values(parameter):
             check_value(estimator.__name__, parameter, value)
