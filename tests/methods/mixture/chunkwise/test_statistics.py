@@ -44,9 +44,3 @@ def test_pair_sums_of_threads_merge_when_pickled():
         added_up(none.combine(three).combine(pickle.loads(pickle.dumps(two.combine(one))))) == whole
     )
     assert added_up(pickle.loads(pickle.dumps(sums_of()))) == {}
-
-
-def test_capacity_is_reserved_before_pairs_are_added():
-    assert len(PairSums.with_room(5000).table) >= 7500
-    many = sums_of(*((key, 1, 1) for key in range(5000)))
-    assert many.most_used == len(many.listed()) == 5000
