@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 
 import daskcluster as dc
-from daskcluster import errors, events
+from daskcluster import errors
 
 X = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
 
@@ -100,14 +100,6 @@ def test_stop_reasons():
     assert dc.KMeans(8, init=start, tol=0).fit(X).stop_reason_ == "converged"
     assert dc.KMeans(8, init=start, tol=0.5).fit(X).stop_reason_ == "tolerance"
     assert dc.KMeans(8, init=start, max_iter=2, tol=0).fit(X).stop_reason_ == "max_iter"
-    assert dc.KMeans(8, init=start, max_time=1e-9, tol=0).fit(X).stop_reason_ == "max_time"
-
-    def stop(event):
-        if isinstance(event, events.IterationEnded) and event.iteration == 3:
-            raise events.StopFit
-
-    model = dc.KMeans(8, init=start, tol=0, callbacks=[stop]).fit(X)
-    assert (model.stop_reason_, model.n_iter_) == ("callback", 3)
 
 
 def test_history_falls_to_the_inertia():

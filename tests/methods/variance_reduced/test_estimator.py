@@ -13,7 +13,7 @@ import daskcluster as dc
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
-from daskcluster.events import EpochEnded, Notice, StopFit
+from daskcluster.events import Notice
 from daskcluster.methods.variance_reduced.step_rule import Secant, StepRule
 from daskcluster.randomness import Key
 from tests.laws.data import CASES, case
@@ -190,13 +190,6 @@ def test_stop_reasons():
     done = fit(X, max_iter=300)
     assert done.stop_reason_ == "converged"
     np.testing.assert_array_equal(done.labels_, done.predict(X))
-
-    def stop(event):
-        if isinstance(event, EpochEnded) and event.iteration == 2:
-            raise StopFit
-
-    assert fit(X, callbacks=[stop]).n_iter_ == 2
-    assert fit(X, max_time=1e-9).stop_reason_ == "max_time"
 
 
 def test_epochs_that_double():
