@@ -91,3 +91,11 @@ def test_rows_in_memory_are_one_leg() -> None:
     kept: list[Segment] = []
     measured(dc.LocalEngine(2), lognormal(5000), Segments(kept.append))
     assert not kept
+
+
+def test_only_the_same_pass_continues() -> None:
+    started = Segment(2, 4, 16, 3, "total")
+    segments = Segments(lambda segment: None, started)
+    assert segments.begin(16, 1) == Segment(1, 4, 16)
+    assert segments.begin(16, 2) == started
+    assert Segments(lambda segment: None, started).begin(17, 1).done == 0

@@ -93,8 +93,9 @@ def test_one_reduction_has_state_at_a_time(
 ) -> None:
     with engine.place(dataset) as placed:
         for calls in range(2):
-            for reduction in (r.STATE, replace(r.STATE, name="other")):
-                total = placed.map_state(reduction, {"calls": calls})
+            wanted = [[(0, len(integers))]] * (calls + 1)
+            for reduction, params in ((r.STATE, {"calls": calls}), (r.CACHED, {"wanted": wanted})):
+                total = placed.map_state(reduction, params)
                 assert total[1] == (calls + 1) * int(integers.sum())
 
 

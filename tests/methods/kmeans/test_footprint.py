@@ -57,6 +57,26 @@ def test_drawn_rows_are_counted(method, kind, monkeypatch):
     assert fit_footprint(dataset, K, method, M).process_bytes == projected
 
 
+def test_every_process_holds_them():
+    dataset, needed = open_dataset(rows("dense")), Footprint(100, 0, 1000)
+    plans = [
+        project(dataset, needed, limit=10**12, n_threads=4, n_processes=n).working for n in (1, 3)
+    ]
+    assert plans == [1400, 3400]
+
+
+def test_rows_ahead_are_there_between_passes():
+    def working(footprint, limit=10**12, **counts):
+        dataset = open_dataset(rows("dense"))
+        return project(dataset, footprint, limit=limit, n_threads=4, **counts).working
+
+    assert working(Footprint(100, ahead_bytes=300)) == 400
+    assert working(Footprint(100, ahead_bytes=3000)) == 3000
+    assert working(Footprint(100, ahead_bytes=300, home_bytes=7)) == 407
+    elsewhere = Footprint(100, ahead_bytes=3000, home_bytes=7).of_workers()
+    assert working(elsewhere, n_processes=2) == 400
+
+
 def test_fewer_rows_are_read_ahead_where_the_limit_leaves_less(tmp_path):
     url = str(tmp_path / "rows.zarr")
     zarr.create_array(url, data=rows("dense"), chunks=(1000, 12))
