@@ -196,6 +196,12 @@ def test_events_are_those_of_one_fit():
     assert notice.text.startswith("5 cells of ")
 
 
+def test_a_time_limit_leaves_the_refinement_out():
+    model = dc.HierarchicalKMeans(30, random_state=0, max_time=1e-9).fit(X)
+    assert model.n_iter_ == 0
+    assert np.array_equal(model.labels_, model.predict(X))
+
+
 def test_bad_parameters():
     for options, text in (
         ({"n_coarse": 9}, "n_coarse=9 should be <= n_clusters=8"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from daskcluster import events
@@ -103,6 +105,16 @@ def journalled(steps, callbacks=(), validate=None):
             if journal.due(step) or step == steps:
                 asked |= journal.tell(step, StepOutcome(float(step), 30.0, 0.5), None, 1000 * step)
     return journal, asked
+
+
+def test_validation_is_recorded_and_its_time_is_not():
+    def validate(centres):
+        time.sleep(0.1)
+        return 7.0
+
+    journal, _ = journalled(3, validate=validate)
+    assert [record["validation"] for record in journal.records] == [7.0] * 3
+    assert sum(record["seconds"] for record in journal.records) < 0.1
 
 
 def test_callbacks_get_passes_and_may_stop():
