@@ -188,7 +188,7 @@ def test_commands_are_understood(page: Path) -> None:
             pytest.fail(f"{page}: {line}: {error.format_message()}")
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_have_targets() -> None:
     for page in PAGES:
         targets = LINK.findall(page.read_text(encoding="utf-8"))
         assert [target for target in targets if not (page.parent / target).exists()] == [], page

@@ -71,7 +71,7 @@ def test_small_blocks_that_are_freed_together_go_back_to_the_system() -> None:
     assert handed_back(1 << 25) >= 14  # every thread has such a heap
 
 
-def test_what_the_environment_says_of_them_stays() -> None:
+def test_settings_of_the_environment_are_kept() -> None:
     assert handed_back(1 << 20, MALLOC_TRIM_THRESHOLD_=str(1 << 28)) < 2
 
 

@@ -37,7 +37,7 @@ def test_a_second_signal_does_not_wait() -> None:
             signal.raise_signal(signal.SIGTERM)
 
 
-def test_nor_does_anything_wait_for_long() -> None:
+def test_a_signal_that_nobody_asks_for_is_delivered_after_a_while() -> None:
     # The main thread sleeps in a lock, as it does while others compute.
     with deferred({signal.SIGTERM: Came}, seconds=0.05):
         signal.raise_signal(signal.SIGTERM)
@@ -45,14 +45,14 @@ def test_nor_does_anything_wait_for_long() -> None:
             threading.Event().wait(60)
 
 
-def test_nothing_comes_after_the_block() -> None:
+def test_no_signal_is_delivered_after_the_block() -> None:
     with deferred({signal.SIGTERM: Came}, seconds=0.05):
         signal.raise_signal(signal.SIGTERM)
     time.sleep(0.1)
     assert not pending()
 
 
-def test_other_threads_hear_nothing() -> None:
+def test_signals_are_delivered_to_the_main_thread_only() -> None:
     heard: list[bool] = []
 
     def work() -> None:

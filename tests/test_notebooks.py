@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_a_notebook_is_stripped(path: Path) -> None:
-    document = json.loads(path.read_text(encoding="utf-8"))
-    cells = document["cells"]
-    code = [cell for cell in cells if cell["cell_type"] == "code"]
-    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
-    ids = [cell["id"] for cell in cells]
-    assert len(set(ids)) == len(ids)
-    assert cells[0]["cell_type"] == "markdown"
-    assert "".join(cells[0]["source"]).startswith("# ")
-    assert set(document["metadata"]) <= {"kernelspec", "language_info"}
+def test_notebooks_are_kept_without_outputs_and_have_titles() -> None:
+    for path in NOTEBOOKS:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        cells = document["cells"]
+        code = [cell for cell in cells if cell["cell_type"] == "code"]
+        assert all(not each["outputs"] and each["execution_count"] is None for each in code), path
+        assert len({cell["id"] for cell in cells}) == len(cells), path
+        assert cells[0]["cell_type"] == "markdown", path
+        assert "".join(cells[0]["source"]).startswith("# "), path
+        assert set(document["metadata"]) <= {"kernelspec", "language_info"}, path
 
 
 def test_all_are_listed() -> None:
@@ -30,6 +27,6 @@ def test_all_are_listed() -> None:
     assert len(NOTEBOOKS) >= 9
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS[1:], ids=lambda path: path.name)
-def test_a_notebook_has_a_short_form(path: Path) -> None:
-    assert "DASKCLUSTER_NOTEBOOKS" in path.read_text(encoding="utf-8")
+def test_notebooks_but_the_first_have_a_short_form() -> None:
+    for path in NOTEBOOKS[1:]:
+        assert "DASKCLUSTER_NOTEBOOKS" in path.read_text(encoding="utf-8"), path

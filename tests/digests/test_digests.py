@@ -39,17 +39,6 @@ def test_a_digest_tells_bits_and_shapes_and_dtypes_apart() -> None:
         digest_of(None)
 
 
-def test_differences_name_the_fit_and_what_differs() -> None:
-    expected = {"one": {"a": "1", "b": "2"}, "two": {"a": "3"}, "three": {}}
-    found = {"one": {"a": "1", "b": "9"}, "two": {"a": "3", "c": "4"}, "new": {"a": "5"}}
-    unlike = differences(found, expected)
-    assert unlike == {"one": ["b"], "two": ["c"], "new": ["a"]}
-    reported = message(unlike, 3, "avx2")
-    assert "3 of 3 fits on the avx2 tile" in reported
-    assert "  one: b\n" in reported
-    assert REWRITE in reported
-
-
 def test_plain_is_without_what_only_newer_cpus_have() -> None:
     reported = (
         "from numpy._core import _multiarray_umath as core\n"

@@ -15,10 +15,6 @@ from daskcluster.engine.memory import admit
 CHUNK = Chunk(np.ones((4, 2), np.float32), 8)
 
 
-def test_a_handle_reports_what_it_will_hold_from_the_start() -> None:
-    assert sys.getsizeof(CachedPartition(10_000_000)) > 10_000_000
-
-
 def test_a_copy_elsewhere_is_empty_and_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     held = CachedPartition(100)
     held.keep_rows([CHUNK])
@@ -36,7 +32,7 @@ def test_a_copy_elsewhere_is_empty_and_keeps_nothing(monkeypatch: pytest.MonkeyP
     assert sys.getsizeof(copy) < 1000
 
 
-def test_what_was_spilled_is_empty_and_filled_again() -> None:
+def test_spilled_partitions_are_empty_and_can_be_filled_again() -> None:
     held = CachedPartition(10_000_000)
     held.keep_rows([CHUNK])
     held.keep_state("state", 3, np.ones(4))
@@ -66,16 +62,6 @@ def test_nothing_is_held_while_another_driver_admits(
     cache.close()
 
 
-def test_state_is_taken_out_once_and_belongs_to_a_name() -> None:
-    held = CachedPartition(100)
-    state = np.ones(4)
-    held.keep_state("state", 3, state)
-    assert held.peek_state("state") == (3, state)
-    assert held.peek_state("other") == (-1, None)
-    assert held.pop_state("state") == (3, state)
-    assert held.pop_state("state") == (-1, None)
-
-
 def test_rows_that_are_views_are_copied_and_others_are_not() -> None:
     buffer = np.arange(100.0).reshape(50, 2)
     held = CachedPartition(100)
@@ -86,7 +72,7 @@ def test_rows_that_are_views_are_copied_and_others_are_not() -> None:
     assert second is CHUNK
 
 
-def test_admission_is_first_come_first_kept() -> None:
+def test_partitions_are_admitted_in_their_order() -> None:
     assert admit({0: 50, 1: 60, 2: 50, 3: 1}, room=100) == {0: 50, 2: 50}
     assert admit({0: 50}, room=-10) == {}
     assert admit({0: 0}, room=10) == {}

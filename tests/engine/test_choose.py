@@ -24,11 +24,6 @@ def current(client: Client) -> Iterator[Client]:
         yield client
 
 
-def test_an_engine_is_itself(client: Client, dataset: Any) -> None:
-    for engine in (LocalEngine(1), DaskEngine(client)):
-        assert choose_engine(engine, dataset) is engine
-
-
 def test_a_client_an_address_and_local(client: Client, dataset: Any) -> None:
     by_client = choose_engine(client, dataset)
     assert isinstance(by_client, DaskEngine)
@@ -45,16 +40,9 @@ def test_a_client_an_address_and_local(client: Client, dataset: Any) -> None:
     assert isinstance(choose_engine("local", dataset), LocalEngine)
 
 
-def test_what_is_none_of_these(dataset: Any) -> None:
+def test_other_values_are_refused(dataset: Any) -> None:
     with pytest.raises(WrongTypeError, match=r"engine=42 should be None, 'local', the address"):
         choose_engine(42, dataset)
-
-
-def test_none_is_local_without_a_current_client(
-    dataset: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("daskcluster.engine.connect.current_client", lambda: None)
-    assert isinstance(choose_engine(None, dataset), LocalEngine)
 
 
 def test_none_is_the_current_client_where_it_can_read(current: Client, dataset: Any) -> None:

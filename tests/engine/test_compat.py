@@ -98,7 +98,7 @@ def test_addresses_are_resolved_as_the_scheduler_does_it(client: Client) -> None
 
 
 def test_workers_say_what_they_store(client: Client) -> None:
-    """Of our own keys alone, with the size that an object reports, whoever put them there."""
+    """They name our own keys alone, with the size that an object reports."""
     workers = addresses(client)
     home = workers[0]
     with Client(client.scheduler.address, set_as_default=False) as other:
@@ -117,7 +117,7 @@ def test_workers_say_what_they_store(client: Client) -> None:
     )
     assert compat.stored_bytes(client, [], PREFIX) == {}
     with dask.config.set(
-        {"distributed.comm.timeouts.connect": "2s"}
+        {"distributed.comm.timeouts.connect": "300ms"}
     ):  # the scheduler is in this process
         assert compat.stored_bytes(client, ["tcp://127.0.0.1:1"], PREFIX) == {
             "tcp://127.0.0.1:1": {}

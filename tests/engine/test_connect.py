@@ -26,33 +26,27 @@ def silent_port() -> Iterator[int]:
 
 
 def test_a_scheduler_that_is_not_there_fails_within_the_timeout() -> None:
-    began = time.monotonic()
-    with pytest.raises(
-        SchedulerUnreachableError,
-        match=r"no Dask scheduler answered at tcp://127.0.0.1:1 within 1 s .* check the address",
-    ):
-        connect.connect("tcp://127.0.0.1:1", timeout=1)
-    assert time.monotonic() - began < connect.TIMEOUT
-
-
-def test_a_client_that_found_no_scheduler_is_collected_at_once() -> None:
-    """Later it would close itself wherever memory is collected, which could be where Dask holds a lock."""
+    """The client is collected at once: later it might close itself where Dask holds a lock."""
 
     def clients() -> int:
         return sum(type(each) is Client for each in gc.get_objects())
 
     gc.collect()
-    before = clients()
+    before, began = clients(), time.monotonic()
     gc.disable()
     try:
-        with pytest.raises(SchedulerUnreachableError):
+        with pytest.raises(
+            SchedulerUnreachableError,
+            match=r"no Dask scheduler answered at tcp://127.0.0.1:1 within 1 s .* check the address",
+        ):
             connect.connect("tcp://127.0.0.1:1", timeout=1)
+        assert time.monotonic() - began < connect.TIMEOUT
         assert clients() == before
     finally:
         gc.enable()
 
 
-def test_a_port_that_says_nothing_fails_within_the_timeout(silent_port: int) -> None:
+def test_a_port_that_never_answers_fails_within_the_timeout(silent_port: int) -> None:
     began = time.monotonic()
     with pytest.raises(
         SchedulerUnreachableError, match=r"no Dask scheduler answers there|Timed out"
@@ -61,14 +55,9 @@ def test_a_port_that_says_nothing_fails_within_the_timeout(silent_port: int) -> 
     assert time.monotonic() - began < connect.TIMEOUT
 
 
-def test_what_is_no_address_is_said_so() -> None:
+def test_malformed_addresses_are_refused() -> None:
     with pytest.raises(InvalidParameterError, match=r"'no address' should be an address such as"):
         connect.connect("no address")
-
-
-def test_a_scheduler_that_is_there_answers(client: Client) -> None:
-    with connect.connect(client.scheduler.address, timeout=30) as second:
-        assert second.scheduler.address == client.scheduler.address
 
 
 def test_a_client_that_comes_too_late_is_closed(
@@ -96,7 +85,7 @@ def test_a_client_that_comes_too_late_is_closed(
 
 
 @pytest.mark.parametrize(("failures", "answers"), [(2, True), (3, False)])
-def test_a_greeting_that_does_not_come_alone_is_waited_for_again(
+def test_a_failed_handshake_is_repeated_twice(
     client: Client, monkeypatch: pytest.MonkeyPatch, failures: int, answers: bool
 ) -> None:
     def crowded(*args: Any, **kwargs: Any) -> Client:
@@ -166,13 +155,9 @@ class Reports:
         return self.report
 
 
-@pytest.mark.parametrize(
-    "other",
-    [{}, {"python": "3.11.9.final.0"}, {"numpy": "2.4.0"}, {"daskcluster": None}],
-    ids=["same", "python patch", "numpy patch", "checkout"],
-)
-def test_versions_that_go_together(other: dict[str, str | None]) -> None:
-    connect.check_versions(Reports(**other))  # type: ignore[arg-type]
+def test_versions_that_go_together() -> None:
+    for other in ({}, {"python": "3.11.9.final.0"}, {"numpy": "2.4.0"}, {"daskcluster": None}):
+        connect.check_versions(Reports(**other))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -192,11 +177,6 @@ def test_versions_that_do_not(other: dict[str, str | None], text: str) -> None:
 
 def test_versions_of_a_real_cluster(client: Client) -> None:
     connect.check_versions(client)
-
-
-def test_outside_a_task() -> None:
-    assert not connect.in_task()
-    assert not connect.seceded()
 
 
 def whereabouts() -> tuple[bool, bool, bool]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +30,6 @@ from daskcluster.errors import (
     InvalidDataError,
     MemoryLimitError,
     ReachError,
-    SchedulerUnreachableError,
     WrongTypeError,
 )
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, WorkersPrepare
@@ -85,7 +83,7 @@ def test_state_that_was_never_made_is_rebuilt_for_a_look(engine: DaskEngine, dat
         assert total == 2 * int(dataset.to_numpy()[:4000].sum())
 
 
-def test_handles_that_were_made_away_from_home_are_made_again(
+def test_handles_that_were_made_on_another_worker_are_made_again(
     engine: DaskEngine, client: Client, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers, submit, calls = list(client.scheduler_info()["workers"]), client.map, []
@@ -108,20 +106,20 @@ def test_handles_that_were_made_away_from_home_are_made_again(
     assert len(calls) == 2 * len(workers)
 
 
-def test_weights_come_along(engine: DaskEngine, stored: Path, integers: np.ndarray) -> None:
+def test_weights_are_read_with_their_rows(
+    engine: DaskEngine, stored: Path, integers: np.ndarray
+) -> None:
     weights = np.arange(len(integers)) % 3
     for rows in (integers, str(stored)):
         with engine.place(open_dataset(rows, weights=weights)) as placed:
             assert placed.reduce(r.SUM, {"factor": 1})[2] == weights.sum()
 
 
-@pytest.mark.parametrize("kind", ["array", "float64", "memory", "dask"])
+@pytest.mark.parametrize("kind", ["float64", "memory", "dask"])
 def test_rows_that_only_this_process_can_read(
     engine: DaskEngine, integers: np.ndarray, kind: str
 ) -> None:
-    source: Any = integers
-    if kind == "float64":
-        source = integers.astype(np.float64)
+    source: Any = integers.astype(np.float64)
     if kind == "memory":
         source = "memory://tests-engine/rows.zarr"
         array = zarr.create_array(
@@ -143,14 +141,6 @@ def test_rows_that_only_this_process_can_read(
 
 
 # -- what travels ----------------------------------------------------------------------------------
-
-
-def test_large_parameters_are_broadcast(engine: DaskEngine, dataset: Any) -> None:
-    ballast = np.random.default_rng(0).random(400_000)
-    with engine.place(dataset) as placed:
-        expected = placed.reduce(r.SUM, {"factor": 2})
-        got = placed.reduce(r.SUM, {"factor": 2, "ballast": ballast})
-    assert np.array_equal(got, expected)
 
 
 def test_parameters_of_many_tasks_are_broadcast(
@@ -211,7 +201,7 @@ def test_no_secret_is_in_a_task(stored: Path) -> None:
 # -- rows out --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chunk_rows", [4_000, 8_000, 7_001, 100_000])
+@pytest.mark.parametrize("chunk_rows", [8_000, 7_001, 100_000])
 def test_rows_are_written_in_whole_output_chunks(
     engine: DaskEngine, dataset: Any, integers: np.ndarray, tmp_path: Path, chunk_rows: int
 ) -> None:
@@ -252,7 +242,9 @@ def test_rows_in_memory_are_cut_for_the_output(
 # -- accounting ------------------------------------------------------------------------------------
 
 
-def test_events_come_in_the_drivers_thread_and_add_up(engine: DaskEngine, dataset: Any) -> None:
+def test_events_are_sent_in_the_thread_of_the_driver_and_add_up(
+    engine: DaskEngine, dataset: Any
+) -> None:
     seen: list[tuple[Event, int]] = []
     with engine.place(
         dataset, callbacks=[lambda event: seen.append((event, threading.get_ident()))]
@@ -286,7 +278,7 @@ def test_rows_that_fit_are_read_once_and_freed_at_the_end(
     assert eventually(lambda: held(client) == 0)
 
 
-def test_what_is_held_goes_with_its_client(client: Client, dataset: Any) -> None:
+def test_rows_on_workers_are_freed_with_their_client(client: Client, dataset: Any) -> None:
     with Client(client.scheduler.address, set_as_default=False) as other:
         placed = DaskEngine(other).place(dataset)
         placed.reduce(r.SUM, {"factor": 1})
@@ -306,7 +298,7 @@ def test_state_stays_where_it_is(
     assert len(rebuilt) < 3 * 25
 
 
-def test_what_does_not_fit_is_read_again_and_rebuilt(
+def test_rows_and_state_that_do_not_fit_are_read_again_and_rebuilt(
     client: Client, stored: Path, integers: np.ndarray
 ) -> None:
     dataset = open_dataset(str(stored))
@@ -422,14 +414,9 @@ def test_a_store_that_hiccups_is_tried_again(
     assert (tmp_path / "failed").exists()
 
 
-def test_what_is_no_client_is_refused() -> None:
+def test_engines_need_a_client() -> None:
     with pytest.raises(WrongTypeError, match=r"synchronous distributed\.Client"):
         DaskEngine(3)  # type: ignore[arg-type]
-
-
-def test_an_unreachable_scheduler_is_an_error_of_the_engine() -> None:
-    with pytest.raises(SchedulerUnreachableError, match="within 1 s"):
-        DaskEngine("tcp://127.0.0.1:1", timeout=1)
 
 
 # -- engine ----------------------------------------------------------------------------------------
@@ -511,12 +498,7 @@ def test_nothing_is_left_in_the_scheduler(client: Client, engine: DaskEngine, da
     before = keys()
     with engine.place(dataset) as placed:
         for _ in range(3):
-            placed.reduce(r.SUM, {"factor": 1, "ballast": np.ones(300_000)})
+            total = placed.reduce(r.SUM, {"factor": 1, "ballast": np.ones(300_000)})
+        assert total[0] == dataset.n_rows
         assert eventually(lambda: all(key.startswith(PREFIX) for key in keys()))
     assert eventually(lambda: not keys())
-
-
-def test_handles_travel_empty() -> None:
-    from daskcluster.engine.cache import CachedPartition
-
-    assert len(pickle.dumps(CachedPartition(10**9))) < 100

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from distributed import Client
 
-from daskcluster.engine.demand import Demand, useful_threads
+from daskcluster.engine.demand import Demand
 
 
 def has_target(client: Client, least: int, most: int) -> bool:
@@ -27,13 +26,3 @@ def test_the_scheduler_sees_the_demand_until_it_is_closed(client: Client) -> Non
         demand.show(6 * each)  # it never shrinks
         assert has_target(client, 16, 16)
     assert has_target(client, 0, 2)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "partitions", "threads"),
-    [(0.01, 100, 1), (1.0, 100, 4), (1.0, 3, 3), (1e6, 10**6, 400)],
-)
-def test_a_thread_is_worth_a_quarter_of_a_second(
-    seconds: float, partitions: int, threads: int
-) -> None:
-    assert useful_threads(seconds, partitions) == threads

@@ -14,14 +14,11 @@ from distributed import Client
 from numpy.testing import assert_array_equal
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import BASELINE_BYTES
-from daskcluster.engine.operations import StateFold, state_slice
-from daskcluster.engine.work_items import CacheSlot, WorkItem, wanted_ranges
 from daskcluster.events import PassProgress
 from tests.engine import reductions as r
 
@@ -109,7 +106,7 @@ def covered(placed: Placement, step: int, spans: Spans) -> int:
 
 
 @pytest.mark.parametrize("name", ["plain", "sharded", "mapped"])
-def test_what_is_read_is_what_is_wanted(
+def test_chunks_are_read_if_they_have_a_wanted_row(
     place: Callable[..., Placement],
     sources: dict[str, tuple[str, int]],
     integers: np.ndarray,
@@ -131,21 +128,6 @@ def test_what_is_read_is_what_is_wanted(
             done = [event.rows for event in events if isinstance(event, PassProgress)]
             assert sum(done) == 100_000
     assert covered(placed, step, SOME) < 10_000
-
-
-def test_a_reduce_gives_the_same(
-    place: Callable[..., Placement], sources: dict[str, tuple[str, int]]
-) -> None:
-    calls: list[Spans] = [ALL, SOME, SOME]
-    full = Reduction(name="full", zero=r.zero, chunk=_add_all, combine=r.combine)
-    with place(open_dataset(sources["sharded"][0])) as placed:
-        for i in range(1, 4):
-            got = placed.map_state(r.CACHED, {"wanted": calls[:i]})
-        assert_array_equal(got[:2], placed.reduce(full, {"wanted": calls})[:2])
-
-
-def _add_all(chunk: Chunk, prepared: Any, total: np.ndarray) -> None:
-    total += (chunk.n_rows, int(r.row_values(chunk, 2, prepared).sum()), 0)
 
 
 def test_weights_are_read_with_their_rows(
@@ -198,7 +180,7 @@ def test_a_unit_that_is_to_stay_in_memory_is_read_whole(
         assert all(kept.rows() is not None for kept in placed._slots)
 
 
-def test_a_pass_that_fails_half_way_leaves_no_valid_state_of_what_it_had_taken_up(
+def test_a_pass_that_fails_half_way_leaves_no_valid_state_of_its_units(
     place: Callable[..., Placement],
     sources: dict[str, tuple[str, int]],
     integers: np.ndarray,
@@ -229,67 +211,3 @@ def test_a_mask_that_does_not_fit_is_refused(
 
 def _short_mask(prepared: Any, total: Any, state: Any) -> np.ndarray:
     return np.zeros(3, bool)
-
-
-# -- the pieces --------------------------------------------------------------------------------------
-
-
-def test_ranges_are_whole_parts_merged_where_they_meet() -> None:
-    edges = np.array([100, 110, 125, 130, 150])
-    mask = np.zeros(50, bool)
-    assert wanted_ranges(edges, mask) == []
-    mask[[9, 10, 49]] = True
-    assert wanted_ranges(edges, mask) == [(100, 125), (130, 150)]
-    assert wanted_ranges(edges, ~mask) == [(100, 150)]
-
-
-def test_slices_of_state_are_views() -> None:
-    array = np.zeros(6)
-    pair = (np.zeros(6), np.zeros((6, 2)))
-    cache = r.fresh_cache(6, None)
-    state_slice(array, 2, 4)[:] = 1
-    state_slice(pair, 2, 4)[1][:] = 1
-    state_slice(cache, 2, 4).values[:] = 1
-    for values in (array, pair[1][:, 0], cache.values):
-        assert values.tolist() == [0, 0, 1, 1, 0, 0]
-    assert pair[0].sum() == 0
-
-
-@pytest.fixture
-def visited() -> tuple[StateFold, WorkItem, np.ndarray]:
-    """Return a fold at its second call, and a unit of two storage chunks with valid state."""
-    cache = r.fresh_cache(8, None)
-    cache.marks[:] = np.arange(8)
-    kept = CacheSlot()
-    kept.keep_state("cached", 1, cache)
-    prepared = {"wanted": [[(0, 8)], [(0, 1), (7, 8)]]}
-    return (
-        StateFold(r.CACHED, 1, prepared, r.zero(None)),
-        WorkItem((0, 8), state=kept),
-        np.array([0, 3, 5, 8]),
-    )
-
-
-def test_state_is_stamped_with_the_last_wanted_chunk(
-    visited: tuple[StateFold, WorkItem, np.ndarray],
-) -> None:
-    fold, item, edges = visited
-    assert item.state is not None
-    assert fold.wanted(item, edges) == [(0, 3), (5, 8)]
-    assert item.state.peek_state("cached") == (-1, None)
-    fold.add(item, Chunk(np.ones((3, 2)), 0), False)
-    assert item.state.peek_state("cached") == (-1, None)
-    fold.add(item, Chunk(np.ones((3, 2)), 5), True)
-    stamp, cache = item.state.peek_state("cached")
-    assert stamp == 2
-    assert cache.values.tolist() == [4, 2, 2, 0, 0, 2, 2, 4]
-
-
-def test_a_unit_of_which_nothing_is_wanted_is_stamped_at_once(
-    visited: tuple[StateFold, WorkItem, np.ndarray],
-) -> None:
-    fold, item, edges = visited
-    assert item.state is not None
-    fold._prepared["wanted"][-1] = []
-    assert fold.wanted(item, edges) == []
-    assert item.state.peek_state("cached")[0] == 2

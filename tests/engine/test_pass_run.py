@@ -126,7 +126,7 @@ def test_outcomes_that_arrive_together_are_fetched_together() -> None:
     assert sorted(cluster.settled) == [0, 1, 2]
 
 
-def test_of_outcomes_that_arrive_together_one_may_be_lost() -> None:
+def test_one_of_several_outcomes_may_be_lost() -> None:
     calls = []
 
     def once(task: Task) -> tuple[str, Any]:
@@ -146,7 +146,7 @@ def test_of_outcomes_that_arrive_together_one_may_be_lost() -> None:
 
 
 @pytest.mark.parametrize("status", ["cancelled", "lost"])
-def test_what_was_lost_is_sent_again_and_nothing_else(status: str) -> None:
+def test_only_lost_tasks_are_sent_again(status: str) -> None:
     lost = []
 
     def once(task: Task) -> tuple[str, Any]:
@@ -163,7 +163,7 @@ def test_what_was_lost_is_sent_again_and_nothing_else(status: str) -> None:
     assert [task.indices for task in cluster.sent].count((0, 1, 2)) == 1
 
 
-def test_what_waits_for_a_worker_that_has_gone_is_sent_to_another(
+def test_tasks_of_a_worker_that_has_left_are_sent_to_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("daskcluster.engine.pass_run.POLL_SECONDS", 0.01)
@@ -177,7 +177,9 @@ def test_what_waits_for_a_worker_that_has_gone_is_sent_to_another(
     assert len(cluster.cancelled) == 2
 
 
-def test_what_no_lane_will_take_is_sent_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tails_of_a_worker_that_has_left_are_sent_last_where_state_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("daskcluster.engine.pass_run.POLL_SECONDS", 0.01)
     cluster = FakeCluster(lambda task: ("pending", None) if task.slot == A else fine(task))
     cluster.settle(TaskQueue({A: (0, 1, 2), B: (4, 5, 6)}, {A: (3,), B: (7,)}, stay=True))
@@ -187,7 +189,7 @@ def test_what_no_lane_will_take_is_sent_in_the_end(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("becomes", ["lost", "cancelled", "pending"])
-def test_an_outcome_that_is_gone_when_fetched_is_sent_again(
+def test_a_task_whose_outcome_is_lost_before_it_is_fetched_is_sent_again(
     becomes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As well if Dask says that the task runs again, and it waits for a worker that has gone."""
@@ -206,7 +208,7 @@ def test_an_outcome_that_is_gone_when_fetched_is_sent_again(
     assert sorted(cluster.settled) == list(range(8))
 
 
-def test_an_outcome_that_is_gone_when_fetched_and_comes_back_is_not_sent_again() -> None:
+def test_an_outcome_that_can_be_fetched_at_the_second_try_is_not_sent_again() -> None:
     def fetch(future: Any) -> TaskResult:
         if future.key not in lost:
             lost.add(future.key)
@@ -221,13 +223,13 @@ def test_an_outcome_that_is_gone_when_fetched_and_comes_back_is_not_sent_again()
     assert len(cluster.sent) == len(lost) == 4
 
 
-def test_sending_again_has_an_end() -> None:
+def test_a_task_is_sent_eight_times_at_most() -> None:
     cluster = FakeCluster(lambda task: ("cancelled", None))
     with pytest.raises(EngineError, match="rows 0 to 29 were sent to workers 8 times and lost"):
         cluster.settle(two_slots())
 
 
-def test_a_list_that_kills_is_taken_apart_after_all_others_and_the_rows_named() -> None:
+def test_a_task_that_kills_workers_is_divided_last_and_its_rows_are_named() -> None:
     def deadly(task: Task) -> tuple[str, Any]:
         return ("error", KILLED) if 5 in task.indices else fine(task)
 
@@ -255,7 +257,7 @@ def deadly_cluster(ends: bool) -> FakeCluster:
     return cluster
 
 
-def test_what_is_lost_with_its_worker_every_time_is_taken_apart_and_the_rows_named() -> None:
+def test_a_task_that_is_lost_with_every_worker_is_divided_and_its_rows_are_named() -> None:
     cluster = deadly_cluster(ends=True)
     with pytest.raises(
         EngineError, match=r"rows 50 to 59 kill every worker .* even when nothing else runs"
@@ -266,7 +268,7 @@ def test_what_is_lost_with_its_worker_every_time_is_taken_apart_and_the_rows_nam
     assert [task.indices for task in cluster.sent if task.alone] == [(4,), (5,), (5,), (5,)]
 
 
-def test_if_nobody_comes_any_more_the_rows_that_were_worked_on_are_named(
+def test_without_workers_the_error_names_the_rows_that_were_in_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("daskcluster.engine.pass_run.POLL_SECONDS", 0.01)
@@ -315,7 +317,7 @@ def test_errors_of_dask_are_passed_on() -> None:
         cluster.settle(two_slots())
 
 
-def test_lanes_without_a_head_start_with_a_tail() -> None:
+def test_slots_without_a_first_task_start_with_one_of_the_last() -> None:
     cluster = FakeCluster(fine)
     cluster.settle(TaskQueue({A: (0,), B: ()}, {A: (1, 2, 3)}))
     assert sorted(cluster.settled) == [0, 1, 2, 3]
@@ -337,9 +339,3 @@ def test_a_worker_that_joins_within_a_pass_gets_tasks(
     cluster.settle(queue)
     assert sorted(cluster.settled) == list(range(8))
     assert {task.slot for task in cluster.sent} == ({A} if stay else {A, B})
-
-
-def test_no_partition_at_all() -> None:
-    cluster = FakeCluster(fine)
-    cluster.settle(TaskQueue({A: ()}, {}))
-    assert cluster.sent == []

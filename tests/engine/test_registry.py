@@ -42,24 +42,24 @@ def fail(watched: WorkerRegistry, error: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", [CancelledError("held"), OSError("closed"), KeyError("key")])
-def test_of_a_lost_scheduler_one_error_is_raised(error: Exception) -> None:
+def test_a_lost_scheduler_is_always_the_same_error(error: Exception) -> None:
     for states in (("closed",), ("connecting",)):
         with pytest.raises(SchedulerUnreachableError, match=r"5:8786 no longer answers") as e:
             fail(registry(*states), error)
         assert e.value.__context__ is error
 
 
-def test_the_client_may_hear_of_it_a_moment_later() -> None:
+def test_the_client_may_notice_the_loss_a_moment_later() -> None:
     with pytest.raises(SchedulerUnreachableError, match="no longer answers"):
         fail(registry("running", "running", "closed"), CancelledError())
 
 
-def test_what_was_under_way_is_lost_also_if_the_scheduler_comes_back() -> None:
+def test_a_scheduler_that_comes_back_is_an_error_too() -> None:
     with pytest.raises(SchedulerUnreachableError, match="was lost for a while"):
         fail(registry("connecting", "connecting", "running"), CancelledError())
 
 
-def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daskcluster.engine.registry._NOTICE_SECONDS", 0.0)
     for error in (CancelledError(), OSError("the disk is full"), KeyError("key")):
         with pytest.raises(type(error)):
@@ -68,7 +68,7 @@ def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> Non
         fail(registry("closed"), InvalidDataError("NaN in row 3"))
 
 
-def test_labels_that_are_read_after_the_client_is_closed_say_so() -> None:
+def test_labels_cannot_be_read_after_the_client_is_closed() -> None:
     with LocalCluster(1, processes=False, dashboard_address=":0") as cluster:
         with Client(cluster) as client:
             rows = GeneratedDataset(Mixture(n_features=2, n_clusters=2), 50)

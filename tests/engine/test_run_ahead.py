@@ -28,7 +28,7 @@ def test_results_come_in_order(engine):
     assert list(engine.run_ahead([])) == []
 
 
-def test_an_error_comes_in_its_turn(engine):
+def test_an_error_is_raised_in_the_order_of_the_calls(engine):
     found = engine.run_ahead([partial(divmod, 9, i) for i in (3, 2, 0, 1)])
     assert [next(found), next(found)] == [(3, 0), (4, 1)]
     with pytest.raises(ZeroDivisionError):
@@ -67,7 +67,7 @@ def test_calls_run_while_a_result_is_looked_at():
     assert len(started) == 2 + AHEAD * 2
 
 
-def test_one_thread_makes_what_is_asked_for():
+def test_one_thread_makes_a_call_only_when_its_result_is_needed():
     started = []
     found = LocalEngine(1).run_ahead([partial(started.append, i) for i in range(5)])
     next(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +98,4 @@ def test_only_the_same_pass_continues() -> None:
     segments = Segments(lambda segment: None, started)
     assert segments.begin(16, 1) == Segment(1, 4, 16)
     assert segments.begin(16, 2) == started
-    assert segments.begin(16, 1) == Segment(3, 4, 16)
-    other = Segments(lambda segment: None, replace(started, number=1))
-    assert other.begin(17, 1).done == 0
-
-
-def test_legs_leave_something_to_do_for_every_thread() -> None:
-    segments = Segments(lambda segment: None)
-    assert [segments.begin(n, 2).n_segments for n in (1, 15, 16, 100, 10_000)] == [1, 1, 2, 12, 32]
-    segment = Segment(1, 12, 100)
-    work_items = [item for done in range(12) for item in replace(segment, done=done).work_items(1)]
-    assert sorted(work_items) == list(range(100))
+    assert Segments(lambda segment: None, started).begin(17, 1).done == 0

@@ -56,29 +56,20 @@ def test_state_outlasts_passes_of_other_verbs(
     assert rebuilt(tmp_path, 1) == rebuilt(tmp_path, 2) == 0
 
 
-def test_state_given_up_goes_back_to_the_system_where_rows_may_take_its_place(
+def test_freed_memory_goes_back_to_the_system_before_state_is_made_and_after_it_is_dropped(
     dataset: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     given: list[bool] = []
     monkeypatch.setattr("daskcluster.engine.local.give_back_memory", lambda: given.append(True))
+    # Only where rows that are read may need it.
     for rows, times in ((dataset.to_numpy(), 0), (dataset, 1)):
-        with LocalEngine(2).place(open_dataset(rows)) as placed:
-            placed.map_state(r.NOTED, {"calls": 0, "folder": str(tmp_path)})
-            given.clear()
-            placed.drop_state("noted")
-        assert len(given) == times
-
-
-def test_what_was_freed_before_goes_back_to_the_system_where_state_begins(
-    dataset: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    given: list[bool] = []
-    monkeypatch.setattr("daskcluster.engine.local.give_back_memory", lambda: given.append(True))
-    for rows, times in ((dataset.to_numpy(), 0), (dataset, 1)):
+        given.clear()
         with LocalEngine(2).place(open_dataset(rows)) as placed:
             for calls in range(3):
                 placed.map_state(r.NOTED, {"calls": calls, "folder": str(tmp_path)})
             assert len(given) == times
+            placed.drop_state("noted")
+            assert len(given) == 2 * times
 
 
 def test_dropped_state_starts_anew(
@@ -102,8 +93,9 @@ def test_one_reduction_has_state_at_a_time(
 ) -> None:
     with engine.place(dataset) as placed:
         for calls in range(2):
-            for reduction in (r.STATE, replace(r.STATE, name="other")):
-                total = placed.map_state(reduction, {"calls": calls})
+            wanted = [[(0, len(integers))]] * (calls + 1)
+            for reduction, params in ((r.STATE, {"calls": calls}), (r.CACHED, {"wanted": wanted})):
+                total = placed.map_state(reduction, params)
                 assert total[1] == (calls + 1) * int(integers.sum())
 
 
@@ -128,7 +120,7 @@ def test_room_on_threads_is_half_the_limit_less_the_baseline(
         assert placed.state_room() == 0
 
 
-def test_room_on_workers_counts_what_others_hold_and_not_what_gives_way(
+def test_room_on_workers_counts_the_rows_of_other_placements_only(
     client: Client, dataset: Any
 ) -> None:
     engine = DaskEngine(client)

@@ -47,15 +47,6 @@ def test_fits_next_to_one_another_prepare_their_parameters_once_a_pass() -> None
     assert PREPARED == ["a 0", "b 0", "c 0", "a 1", "b 1", "c 1"]
 
 
-@pytest.mark.usefixtures("slots")
-def test_few_parameters_stay_prepared() -> None:
-    for fit in range(50):
-        unpack(str(fit), "0")
-    unpack("49", "1")
-    assert len(worker._prepared) == worker._FITS_KEPT
-    assert worker._prepared["49"].name == "1"
-
-
 def test_no_two_processes_have_the_same_token() -> None:
     words = [sys.executable, "-c", "from daskcluster.host import process_token as t; print(t())"]
     other = subprocess.run(words, capture_output=True, text=True, check=True).stdout

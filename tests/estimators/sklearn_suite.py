@@ -35,13 +35,9 @@ EXPECTED_FAILURES = {
     "test_minibatch_declared_convergence": "asserts the text that scikit-learn prints",
     "test_sample_weight_init": "calls a private method of scikit-learn; see tests/laws and tests/seeding",
     "test_sample_weight_zero": "calls a private method of scikit-learn; see tests/laws",
-    "centroids__one_chunk[KMeans-random-default]": "n_init='auto' is 1 for rows that are not in memory",
     "centroids__uneven[KMeans-random-default]": "n_init='auto' is 1 for rows that are not in memory",
-    "centroids__single_rows[KMeans-random-default]": "n_init='auto' is 1 for rows that are not in memory",
     "[KMeans-<lambda>-default]": "n_init='auto' is 1 for a callable, whose centres need not be random",
-    "test_n_init_auto__one_chunk": "n_init='auto' is 1 for rows that are not in memory",
     "test_n_init_auto__uneven": "n_init='auto' is 1 for rows that are not in memory",
-    "test_n_init_auto__single_rows": "n_init='auto' is 1 for rows that are not in memory",
 }
 
 
@@ -73,7 +69,7 @@ def load(chunks):
 
 
 def chunked(chunks):
-    """Return KMeans whose fit sees the rows as a dask array of `chunks`; None leaves them alone."""
+    """Return KMeans that is given its rows as a dask array of `chunks`; None leaves them as they are."""
     if chunks is None:
         return dc.KMeans
 
@@ -88,8 +84,6 @@ def chunked(chunks):
             import dask.array as da
 
             rows = da.from_array(X, chunks=(chunks(len(X)), -1))
-            if 0 in chunks(len(X)):
-                rows = da.concatenate([rows, rows[:0]])
             super().fit(rows, y, sample_weight)
             self.labels_ = np.asarray(self.labels_)
             return self
@@ -112,14 +106,5 @@ def uneven(n):
     return tuple(np.diff(cuts).tolist())
 
 
-def single(n):
-    """One row a chunk (the last chunk takes what is beyond a hundred)."""
-    return (1,) * min(n, 100) + ((n - 100,) if n > 100 else ())
-
-
-CHUNKINGS = {
-    "numpy": None,
-    "one_chunk": lambda n: (n,),
-    "uneven": uneven,
-    "single_rows": single,
-}
+CHUNKINGS = {"numpy": None, "uneven": uneven}
+"""Other numbers of chunks give the same bits: see tests/laws."""

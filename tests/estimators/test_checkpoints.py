@@ -16,11 +16,8 @@ from daskcluster.errors import CheckpointError, InvalidParameterError
 from daskcluster.estimators import checkpoints
 from daskcluster.events import IterationEnded, Notice, SeedingEnded
 from daskcluster.storage.checkpoint import CheckpointFolder
+from tests.estimators.interruption import Killed, same
 from tests.laws.data import CASES, case
-
-
-class Killed(BaseException):
-    """Nobody catches it."""
 
 
 def killer(after: int) -> Any:
@@ -38,14 +35,6 @@ def rows(seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).lognormal(size=(3000, 5)).astype(np.float32)
 
 
-def same(one: dc.KMeans, other: dc.KMeans) -> None:
-    assert np.array_equal(one.cluster_centers_, other.cluster_centers_)
-    assert np.array_equal(one.labels_, other.labels_)
-    assert one.inertia_ == other.inertia_
-    assert (one.n_iter_, one.stop_reason_) == (other.n_iter_, other.stop_reason_)
-    assert [r["inertia"] for r in one.history_] == [r["inertia"] for r in other.history_]
-
-
 SETTINGS = {
     "k-means++": {},
     "given centres": {"init": rows(9)[:20]},
@@ -56,7 +45,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("after", [1, 4, 11])
+@pytest.mark.parametrize("after", [1, 11])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_killed_fit_continues_to_the_same_bits(tmp_path: Path, name: str, after: int) -> None:
     X = rows()
@@ -100,9 +89,9 @@ def test_commits_follow_the_seeding_and_every_ten_iterations(
     assert moments_of_commits(monkeypatch, tmp_path) == [0, 10, 20, 25]
 
 
-def test_half_a_minute_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checkpoints.EVERY_SECONDS == 30.0
-
+def test_long_iterations_are_committed_sooner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Clock:
         now = 0.0
 
@@ -128,7 +117,7 @@ def test_a_fit_that_has_ended_is_there_at_once(tmp_path: Path) -> None:
     assert again.passes_ <= first.passes_ + 1
 
 
-def test_more_iterations_go_on_where_fewer_ended(tmp_path: Path) -> None:
+def test_a_fit_continues_with_a_higher_limit_of_iterations(tmp_path: Path) -> None:
     X = rows()
     kept = {"random_state": 0, "tol": 0.0, "checkpoint": str(tmp_path), "checkpoint_every": 1}
     dc.KMeans(6, max_iter=4, **kept).fit(X)
@@ -138,7 +127,7 @@ def test_more_iterations_go_on_where_fewer_ended(tmp_path: Path) -> None:
     )
 
 
-def test_without_commits_the_fit_begins_and_says_so(tmp_path: Path) -> None:
+def test_without_commits_the_fit_starts_anew_with_a_notice(tmp_path: Path) -> None:
     heard: list[Any] = []
     model = dc.KMeans(6, random_state=0, checkpoint=str(tmp_path), callbacks=(heard.append,))
     same(model.fit(rows(), resume=True), dc.KMeans(6, random_state=0).fit(rows()))
@@ -177,7 +166,7 @@ def test_a_damaged_commit_falls_back_to_the_one_before(tmp_path: Path) -> None:
     same(resumed, dc.KMeans(6, random_state=0, tol=0.0).fit(X))
 
 
-def test_nothing_but_damage_is_an_error(tmp_path: Path) -> None:
+def test_damaged_commits_alone_are_an_error(tmp_path: Path) -> None:
     kept = {"random_state": 0, "checkpoint": str(tmp_path)}
     dc.KMeans(6, **kept).fit(rows())
     for head in tmp_path.glob("*/*/zarr.json"):

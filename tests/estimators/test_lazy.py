@@ -7,7 +7,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 
 import daskcluster as dc
 
@@ -77,7 +76,7 @@ def test_labels_of_a_frame_become_its_column(scale: str | None, tmp_path: Any) -
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
-def test_labels_are_what_the_rows_are(estimator: Any) -> None:
+def test_labels_have_the_type_of_the_rows(estimator: Any) -> None:
     frame, rows = frames("real")
     frame = frame.map_partitions(lambda part: part.set_index(part.index * 7))
     labels = estimator.fit(frame).labels_
@@ -93,12 +92,9 @@ def test_labels_are_what_the_rows_are(estimator: Any) -> None:
     assert np.array_equal(found.compute(), estimator.predict(rows))
 
 
-def test_labels_of_a_fit_on_a_cluster_are_written_as_a_column(tmp_path: Any) -> None:
+def test_labels_of_a_fit_on_a_cluster_are_written_as_a_column(client: Any, tmp_path: Any) -> None:
     frame, rows = frames("single")
-    with (
-        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster),
-    ):
+    with client.as_current():
         frame = frame.assign(name=frame["a"].astype(str)).persist()
         model = dc.KMeans(3, random_state=0).fit(frame[["a", "b"]])
         frame.assign(label=model.labels_).to_parquet(str(tmp_path / "labelled"))

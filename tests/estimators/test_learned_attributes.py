@@ -48,7 +48,7 @@ def test_nothing_is_there_before_a_fit() -> None:
 
 
 @pytest.mark.parametrize("taken", [pickle.dumps, copy.deepcopy])
-def test_copies_of_a_scaled_fit_label_alike(taken: Any) -> None:
+def test_copies_of_a_scaled_fit_have_its_centres(taken: Any) -> None:
     model = dc.KMeans(3, random_state=0).fit(dc.open_dataset(X, scale="standard"))
     twin = taken(model)
     twin = pickle.loads(twin) if isinstance(twin, bytes) else twin

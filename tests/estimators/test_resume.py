@@ -21,7 +21,7 @@ from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.estimators.interruption import Killed, die_after, killed, same
 from tests.laws.data import case
 
-N = 1500
+N = 1000
 BATCHES = {"batch_size": 170, "max_iter": 4, "max_no_improvement": None}
 EULER = {"batch_size": 60, "max_iter": 6, "inner_iter": 3}
 NESTED = {"batch_size": 100, "max_iter": 40}
@@ -97,11 +97,11 @@ def test_a_fit_may_die_again_and_again(tmp_path: Path) -> None:
 def test_a_fit_that_has_ended_continues_with_higher_limits(tmp_path: Path, name: str) -> None:
     X, _ = case("float32", N)
     kept = {"checkpoint": str(tmp_path)}
-    ended = made(name, max_iter=2, **kept).fit(X)
-    again = made(name, max_iter=2, **kept).fit(X, resume=True)
+    ended = made(name, max_iter=5, **kept).fit(X)
+    again = made(name, max_iter=5, **kept).fit(X, resume=True)
     same(ended, again)
     assert ended.stop_reason_ == "max_iter"
-    same(made(name, max_iter=4, **kept).fit(X, resume=True), made(name, max_iter=4).fit(X))
+    same(made(name, max_iter=7, **kept).fit(X, resume=True), made(name, max_iter=7).fit(X))
 
 
 @pytest.mark.parametrize("name", ["mini-batch", "nested", "vrkm++", "backward Euler"])

@@ -285,7 +285,7 @@ def test_on_the_command_line(
 # -- what is refused --------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_scaled() -> None:
+def test_scales_and_estimators_that_are_refused() -> None:
     rows = make_rows()
     dataset = dc.open_dataset(rows, scale="standard")
     with pytest.raises(

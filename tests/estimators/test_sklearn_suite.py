@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.estimators.sklearn_suite import CHUNKINGS, load
 
 for _chunking, _chunks in CHUNKINGS.items():
     for _name, _function in load(_chunks).items():
-        if _chunking in {"one_chunk", "single_rows"}:
-            _function = pytest.mark.programs(_function)
         globals()[f"{_name}__{_chunking}"] = _function

@@ -13,7 +13,7 @@ import daskcluster as dc
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.kernels.jit import tile_name
 from daskcluster.kernels.tile import nearest
-from daskcluster.methods.kmeans.bounds import BOUNDS, fallbacks, register_bounds
+from daskcluster.methods.kmeans.bounds import BOUNDS, register_bounds
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
     BoundedParams,
@@ -126,12 +126,6 @@ def test_out_of_core_and_where_it_takes_too_much_memory(tmp_path: Any) -> None:
     little = fitted(rows, "halves", bounds_memory=100, callbacks=[heard.append])
     assert any("'halves' needs" in str(event) for event in heard)
     assert little.cluster_centers_.tobytes() == plain.cluster_centers_.tobytes()
-
-
-def test_others_take_its_place_in_their_order() -> None:
-    assert [str(kind) for kind in fallbacks(BOUNDS["halves"])] == [
-        "halves", "elkan", "yinyang", "hamerly",
-    ]  # fmt: skip
 
 
 def test_a_name_that_nobody_has_registered_is_refused_with_those_that_are() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator
 
 import daskcluster as dc
 from daskcluster import jobs
@@ -19,6 +19,7 @@ from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.methods.catalogue import ALGORITHMS
 from tests.extending.shrunken import ShrunkenKMeans
 from tests.methods.declared import check_declaration
+from tests.methods.test_scikit_learn import DENSE, SPARSE
 
 X = (
     np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
@@ -34,19 +35,17 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALGORITHMS, "shrunken", ENTRY)
 
 
-def test_it_has_the_house_contract() -> None:
+def test_signature_and_docstring_have_the_declared_parameters() -> None:
     check_declaration(ShrunkenKMeans)
 
 
-@parametrize_with_checks(
-    [ShrunkenKMeans(3, random_state=0)],
-    expected_failed_checks=lambda _: {
-        "check_sample_weight_equivalence_on_dense_data": "repeated rows draw other numbers",
-        "check_sample_weight_equivalence_on_sparse_data": "repeated rows draw other numbers",
-    },
-)
-def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
-    check(estimator)
+def test_scikit_learn_checks() -> None:
+    reason = "repeated rows draw other numbers"
+    check_estimator(
+        ShrunkenKMeans(3, random_state=0),
+        expected_failed_checks={DENSE: reason, SPARSE: reason},
+        on_fail="raise",
+    )
 
 
 def test_any_engine_gives_the_same_bits(client: Any) -> None:

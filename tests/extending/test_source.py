@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import daskcluster as dc
 from daskcluster.cli.main import main
@@ -93,17 +93,12 @@ def test_rows_are_those_of_the_same_array() -> None:
     np.testing.assert_array_equal(dataset.take(np.array([3, 999])), plain()[[3, 999]])
 
 
-def test_fits_have_the_same_bits_here_and_on_a_cluster() -> None:
+def test_fits_have_the_same_bits_here_and_on_a_cluster(client: Client) -> None:
     here = fitted("ramp://1000x3")
     assert here.n_iter_ > 1
-    with (
-        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        there = fitted("ramp://1000x3", engine=client)
-        labels = np.asarray(there.labels_)
+    there = fitted("ramp://1000x3", engine=client)
     np.testing.assert_array_equal(here.cluster_centers_, there.cluster_centers_)
-    np.testing.assert_array_equal(here.labels_, labels)
+    np.testing.assert_array_equal(here.labels_, np.asarray(there.labels_))
     np.testing.assert_array_equal(here.labels_, here.predict(plain()))
 
 

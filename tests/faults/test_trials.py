@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.__main__ import finished
 from tests.faults.fits import Fit
 from tests.faults.summary import markdown, summary
 from tests.faults.trials import KINDS, Arena, Outcome, Plan, plans, unclean
@@ -17,7 +15,7 @@ from tests.faults.works import WORKS
 IN_CI = ("auto", "nested")
 MANY = {"worker": 8, "client": 8, "scheduler": 4}
 FEW = slice(2, 6)
-"""Of these, with both algorithms: early and late kills of one worker and of two, supervised or not."""
+"""The trials that run by default: early and late kills of one worker and of two, supervised or not."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +58,7 @@ def test_a_seed_decides_every_trial() -> None:
     assert all(0 < p.moment < 1 for p in first)
 
 
-def test_what_is_counted() -> None:
+def test_trials_are_counted_by_their_outcome() -> None:
     plan = Plan(0, "worker", "auto", 0.5, (1,))
     good = Outcome(plan, recovered=True, right=True, undisturbed=2.0, recovery=1.0)
     wrong = Outcome(
@@ -72,15 +70,6 @@ def test_what_is_counted() -> None:
     assert (found["missed"], len(found["troubles"])) == (1, 2)
     assert (found["all"]["recovery_median"], found["all"]["recovery_worst"]) == (2.0, 3.0)
     assert "| **all** | 3 | 2 | 1 | 0 | 2.0 | 2.0 | 3.0 |" in markdown(found)
-
-
-def test_a_log_that_was_cut_short(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    outcomes = [Outcome(plan, right=True) for plan in plans(3, 1, ("auto",), KINDS, 3)]
-    lines = [json.dumps(outcome.as_dict()) for outcome in outcomes]
-    log.write_text("\n".join(lines)[:-30])
-    assert finished(log) == dict(enumerate(outcomes[:2]))
-    assert finished(None) == finished(tmp_path / "none") == {}
 
 
 def test_how_a_fit_without_its_scheduler_should_end(tmp_path: Path) -> None:

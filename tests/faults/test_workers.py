@@ -179,7 +179,7 @@ def spill(dask_worker: Any) -> int:
     return before
 
 
-def test_what_is_spilled_is_a_miss(
+def test_spilled_rows_are_read_again(
     client: Client, dataset: Any, truth: int, tmp_path: Path
 ) -> None:
     """Rows and state are dropped instead of being spilled and read again."""

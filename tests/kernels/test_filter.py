@@ -13,7 +13,7 @@ from daskcluster.kernels.sum_grid import SumGrid
 
 @pytest.mark.parametrize("n", [0, 1, 7, 5000])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_screen(n, weighted):
+def test_candidates_are_the_rows_whose_rank_is_below_their_limit(n, weighted):
     rng = np.random.default_rng(n)
     sqdist, ranks = rng.lognormal(size=n), rng.integers(0, 1 << 16, n).astype(np.uint16)
     weights = rng.lognormal(size=n) if weighted else None
@@ -25,7 +25,7 @@ def test_screen(n, weighted):
     assert (high, low) == sum_on_grid(masses, grid)
 
 
-def test_rank_zero_needs_some_rate():
+def test_rows_without_a_rate_are_no_candidates():
     ranks, grid = np.zeros(3, np.uint16), SumGrid(1.5 * 2.0**60, 1.5)
     weights = np.array([0.0, 1e-300, 1.0])
     found, _, _ = filter_candidates(np.ones(3), weights, ranks, 1.0, 0.0, grid)

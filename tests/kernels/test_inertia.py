@@ -24,12 +24,3 @@ def test_terms_are_those_of_the_rows(kind: type, with_low: bool, k: int, d: int)
     about = centres[labels] - origin
     assert np.isclose(inner, (weights[:, None] * (rows - origin) * about).sum(), rtol=1e-12)
     assert np.isclose(outer, (weights[:, None] * about * about).sum(), rtol=1e-12)
-
-
-def test_rows_on_their_centres_have_none() -> None:
-    rng = np.random.default_rng(0)
-    centres, masses = rng.standard_normal((4, 9)), np.arange(4.0)
-    origin = np.full(9, 0.25)
-    inner, outer = inertia_terms(masses[:, None] * centres, None, masses, centres, origin)
-    assert np.isclose(inner, outer, rtol=1e-13)
-    assert outer > 0.0

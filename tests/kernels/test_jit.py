@@ -264,7 +264,7 @@ def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(
     assert call(5.0) == ["12.0", "1", "0"]  # what it does not call is no part of it
 
 
-def test_watchers_hear_of_kernels_that_are_compiled_not_of_those_that_are_loaded(
+def test_watchers_are_called_for_compiled_kernels_and_not_for_loaded_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jit._CONFIG, "CACHE_DIR", str(tmp_path))

@@ -145,7 +145,7 @@ def test_every_tile_finds_the_nearest(
 @given(
     seed=st.integers(0, 2**20),
     d=st.integers(1, 90),
-    k=st.sampled_from([1, 2, 28, 112]),  # each height of a tile compiles a kernel
+    k=st.sampled_from([2, 112]),  # each height of a tile compiles a kernel
     m=st.integers(1, 30),
     decay=st.sampled_from([1.0, 0.97, 0.7]),
     shift=st.sampled_from([0.0, 1.0, 1e4]),
@@ -217,17 +217,6 @@ def test_quantized_labels_are_those_of_all_centres(
     assert decided.all() or twins or dot == MADD_SHORT
 
 
-@with_dot
-def test_few_centres_are_left_by_8_bits() -> None:
-    rng = np.random.default_rng(0)
-    rows, centres = rng.standard_normal((500, 32)), rng.standard_normal((700, 32))
-    rows, centres = rows.astype(np.float32), centres.astype(np.float32)
-    _, counts = pruned(rows, quantized(centres, rows))
-    assert counts[0] < 8 * len(rows)
-    _, clipped = pruned(rows, quantized(centres, rows[:1] * 0.5))
-    assert clipped[0] > counts[0]
-
-
 @pytest.mark.kernels
 @pytest.mark.skipif(MADD not in instructions(), reason="no instruction adds products in 16 bits")
 @pytest.mark.parametrize("d", [3, 40])
@@ -245,7 +234,7 @@ def test_long_rows_are_given_up_where_sums_have_16_bits(d: int) -> None:
 
 
 @with_dot
-def test_what_cannot_be_quantized() -> None:
+def test_centres_that_cannot_be_quantized_have_no_levels() -> None:
     rows = spectrum(50, 20, 0, 1.0, np.float32)
     dot = instructions()[0]
 
@@ -295,6 +284,7 @@ def test_any_axes_will_do() -> None:
         assert np.array_equal(found, truth(rows, centres))
 
 
+@pytest.mark.kernels
 def test_good_axes_leave_few_centres() -> None:
     rows, centres = spectrum(500, 96, 0, 0.8, np.float32), spectrum(400, 96, 1, 0.8, np.float32)
     _, few = pruned(rows, packed(centres, orthonormal(centres, 16), rows))

@@ -20,8 +20,7 @@ def table(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-@pytest.mark.parametrize("d", [1, 4, 9, 30])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("d", "weighted"), [(1, False), (4, True), (9, False), (30, True)])
 def test_potentials(kind: type, d: int, weighted: bool) -> None:
     rng = np.random.default_rng(d)
     rows, candidates = rng.standard_normal((301, d)).astype(kind), rng.standard_normal((7, d))
@@ -47,8 +46,7 @@ def test_potentials(kind: type, d: int, weighted: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-@pytest.mark.parametrize("n", [0, 1, 15, 16, 33, 401])
-@pytest.mark.parametrize("d", [2, 17])
+@pytest.mark.parametrize(("n", "d"), [(0, 2), (1, 17), (15, 2), (16, 17), (33, 2), (401, 17)])
 def test_rough_distances_decide_nothing_wrong(kind: type, n: int, d: int) -> None:
     rng = np.random.default_rng(d)
     rows = (rng.standard_normal((801, d)) + 1e4 + 8 * rng.integers(0, 3, (801, 1))).astype(kind)
@@ -75,20 +73,6 @@ def test_rough_distances_may_overflow() -> None:
     expected = table(rows, rows[:2]).min(axis=1)
     assert np.isfinite(expected).all()
     assert np.array_equal(mind2, expected)
-
-
-def test_potentials_before_the_first_centre() -> None:
-    rows = np.random.default_rng(0).standard_normal((50, 3))
-    high, low = np.zeros((2, 4))
-    potentials(rows, rows[:4], np.full(50, np.inf), None, GRID, high, low)
-    assert np.allclose(high + low, table(rows, rows[:4]).sum(axis=0))
-
-
-def test_lower_keeps_what_is_nearer() -> None:
-    rows = np.array([[0.0], [1.0], [5.0]])
-    mind2 = np.array([np.inf, 0.25, 9.0])
-    lower(rows, np.array([3.0]), mind2)
-    assert mind2.tolist() == [9.0, 0.25, 4.0]
 
 
 def test_pick_never_takes_a_row_without_mass() -> None:

@@ -69,7 +69,7 @@ def test_labels_and_scores_are_theirs(kind, dtype, tmp_path):
     assert np.array_equal(again.to_sklearn().predict(X), ours.predict(X))
 
 
-def test_what_is_known_goes_along():
+def test_parameters_and_results_are_taken_over():
     X = rows()
     theirs = k_means(max_iter=7).fit(X)
     ours = dc.from_sklearn(theirs)
@@ -84,7 +84,7 @@ def test_what_is_known_goes_along():
 
 
 @pytest.mark.parametrize("kind", ["diag", "tied", "full"])
-def test_a_mixture_goes_along(kind):
+def test_posteriors_of_mixtures_are_theirs(kind):
     X = rows()
     theirs = GaussianMixture(5, covariance_type=kind, random_state=0).fit(X)
     ours = dc.from_sklearn(theirs)
@@ -129,7 +129,7 @@ def test_names_of_features_go_along():
         assert list(dc.from_sklearn(theirs.fit(frame)).feature_names_in_) == list("abcd")
 
 
-def test_a_report_has_no_costs_that_nobody_measured(tmp_path):
+def test_a_report_has_no_costs_that_scikit_learn_does_not_have(tmp_path):
     dc.from_sklearn(k_means().fit(rows())).save(str(tmp_path / "model"))
     titles = [
         one.title for one in Report(load_document(str(tmp_path / "model")), "model").sections()
@@ -151,7 +151,7 @@ def test_a_report_has_no_costs_that_nobody_measured(tmp_path):
         (make_pipeline(Normalizer(), k_means()), "centres of length 1"),
     ],
 )
-def test_what_has_no_counterpart_is_refused(theirs, text):
+def test_estimators_without_a_counterpart_are_refused(theirs, text):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs.fit(rows())
@@ -162,6 +162,6 @@ def test_what_has_no_counterpart_is_refused(theirs, text):
 @pytest.mark.parametrize(
     "theirs", [k_means(), mixture("diag"), make_pipeline(StandardScaler(), k_means())]
 )
-def test_what_has_not_been_fitted_is_refused(theirs):
+def test_estimators_that_are_not_fitted_are_refused(theirs):
     with pytest.raises(NotFittedError):
         dc.from_sklearn(theirs)

@@ -13,8 +13,6 @@ import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.methods.catalogue import ALGORITHMS
-from daskcluster.methods.kernel.chunkwise.gram import PRECOMPUTED, VECTOR_GRAMS
-from daskcluster.methods.kernel.parameters import KERNELS
 from daskcluster.methods.streaming.streams import STREAMS
 from daskcluster.parameters import Parameter
 from daskcluster.parameters.checks import check_value
@@ -73,7 +71,7 @@ def good_values(parameter: Parameter) -> list[Any]:
     return found
 
 
-def test_estimators_refuse_what_is_not_declared() -> None:
+def test_estimators_refuse_values_that_are_not_declared() -> None:
     for estimator, parameter in plain_parameters():
         for value in bad_values(parameter):
             text = "nothing"
@@ -87,7 +85,7 @@ def test_estimators_refuse_what_is_not_declared() -> None:
             )
 
 
-def test_what_is_declared_is_allowed() -> None:
+def test_declared_values_are_allowed() -> None:
     for estimator, parameter in plain_parameters():
         for value in good_values(parameter):
             check_value(estimator.__name__, parameter, value)
@@ -123,10 +121,6 @@ def test_a_class_of_ones_own_may_have_fewer_parameters() -> None:
 
     with pytest.raises(InvalidParameterError, match="'max_iter' parameter of Mine"):
         Mine().fit(np.zeros((4, 2)))
-
-
-def test_kernels_are_those_that_have_a_gram_function() -> None:
-    assert (*VECTOR_GRAMS, PRECOMPUTED) == tuple(KERNELS)
 
 
 @pytest.mark.parametrize("given", [{"max_time": 0}, {"n_clusters": 0}, {"init": "nonsense"}])

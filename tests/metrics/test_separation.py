@@ -42,9 +42,8 @@ def clouds(
 
 @NAMES
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("seed", range(2))
-def test_values_are_those_of_scikit_learn(name: str, dtype: Any, seed: int) -> None:
-    rows, labels = clouds(seed, dtype)
+def test_values_are_those_of_scikit_learn(name: str, dtype: Any) -> None:
+    rows, labels = clouds(dtype=dtype)
     expected = PEERS[name](rows.astype(np.float64), labels)
     assert getattr(metrics, name)(rows, labels) == pytest.approx(expected, rel=1e-9)
 
@@ -75,22 +74,21 @@ EDGES: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", ["calinski_harabasz", "davies_bouldin", "silhouette"])
-@pytest.mark.parametrize("case", EDGES)
-def test_edge_cases_are_those_of_scikit_learn(name: str, case: str) -> None:
-    rows, labels = EDGES[case]
-    expected = PEERS[name](np.array(rows), labels)
-    assert getattr(metrics, name)(np.array(rows), labels) == pytest.approx(expected, abs=1e-12)
+def test_edge_cases_are_those_of_scikit_learn(name: str) -> None:
+    for case, (rows, labels) in EDGES.items():
+        found, expected = (f(np.array(rows), labels) for f in (getattr(metrics, name), PEERS[name]))
+        assert found == pytest.approx(expected, abs=1e-12), case
 
 
 @NAMES
-@pytest.mark.parametrize("labels", [[0, 0, 0, 0], [0, 1, 2, 3]], ids=["one", "all apart"])
-def test_nothing_to_separate_is_scikit_learns_error(name: str, labels: list[int]) -> None:
+def test_nothing_to_separate_is_scikit_learns_error(name: str) -> None:
     rows = np.arange(4.0)[:, None]
-    with pytest.raises(ValueError, match="Number of labels is") as theirs:
-        peer.calinski_harabasz_score(rows, labels)
-    with pytest.raises(InvalidParameterError) as ours:
-        getattr(metrics, name)(rows, labels)
-    assert str(ours.value).startswith(str(theirs.value))
+    for labels in ([0, 0, 0, 0], [0, 1, 2, 3]):
+        with pytest.raises(ValueError, match="Number of labels is") as theirs:
+            peer.calinski_harabasz_score(rows, labels)
+        with pytest.raises(InvalidParameterError) as ours:
+            getattr(metrics, name)(rows, labels)
+        assert str(ours.value).startswith(str(theirs.value))
 
 
 @NAMES

@@ -9,7 +9,6 @@ import pytest
 from scipy import sparse, stats
 
 from daskcluster import sampling
-from daskcluster.chunkwise import draws as chunkwise
 from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -143,8 +142,3 @@ def test_too_few_arrivals_are_drawn_anew(monkeypatch):
     monkeypatch.setattr(sampling, "_first_arrivals", fewer)
     found, _, passes = drawn(X, None, 50, 4)
     assert (len(found.picked), passes, len(set(seen))) == (50, 3, 2)
-
-
-def test_no_candidates_at_all():
-    params = chunkwise.DrawParams(np.zeros(1), 0.1, 0.1, 5.0, Key(0, "test"), None)
-    assert sampling._first_arrivals(chunkwise.Candidates(), params, 1) is None

@@ -45,13 +45,6 @@ def test_chains_are_those_of_the_reference(length, kind):
     assert np.array_equal(fewer, centres[:12])
 
 
-def test_rows_that_are_taken_are_not_taken_again():
-    X = np.array([[0.0], [1.0], [2.0]])
-    proposals = Proposals(np.array([1, 2]), X, np.ones(3), np.array([True, True, False]))
-    centres, chosen = choose_by_chains(X[:2], proposals, np.full((2, 1), 0.5), 2)
-    assert (chosen.tolist(), centres.tolist()) == ([2], [[0], [1], [2]])
-
-
 def test_separated_clusters_are_found():
     X = blobs()
     centres, indices = dc.afk_mc2(X, 100, chain_length=100, random_state=0)
@@ -76,14 +69,14 @@ def test_second_centre(length, mixture):
                 X, 2, chain_length=length, sample_weight=weights, random_state=seed, engine=engine
             )[1][1]
         )
-        for seed in range(1000)
+        for seed in range(500)
     ]
     counts = np.bincount(drawn, minlength=5)
     assert counts[0] == counts[4] == 0
     # By weight a chain of one draws the first centre only, which is no end of a chain.
     mass = weights[1:4] * X[1:4, 0] ** 2 / (weights * X[:, 0] ** 2).sum()
     q = mass + weights[1:4] / weights.sum() if mixture else mass
-    assert stats.chisquare(counts[1:4], 1000 * q / q.sum()).pvalue > 1e-3
+    assert stats.chisquare(counts[1:4], 500 * q / q.sum()).pvalue > 1e-3
 
 
 def test_weight_equals_copies():
@@ -91,7 +84,7 @@ def test_weight_equals_copies():
     copies = np.repeat(np.arange(4), counts)
     seen = np.zeros((2, 4, 4))
     engine = dc.LocalEngine(1)
-    for seed in range(800):
+    for seed in range(400):
         one = dc.afk_mc2(X, 2, sample_weight=counts, random_state=seed, engine=engine)[1]
         other = copies[dc.afk_mc2(X[copies], 2, random_state=seed, engine=engine)[1]]
         seen[0][tuple(one)] += 1
@@ -113,11 +106,11 @@ def test_identical_rows():
     assert np.array_equal(centres, np.full((4, 2), 1.5))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_all_rows_become_centres(seed):
-    X = np.random.default_rng(seed).normal(size=(30, 2))
-    _, indices = dc.afk_mc2(X, 30, random_state=seed)
-    assert sorted(indices.tolist()) == list(range(30))
+def test_all_rows_become_centres():
+    for seed in range(5):
+        X = np.random.default_rng(seed).normal(size=(30, 2))
+        _, indices = dc.afk_mc2(X, 30, random_state=seed)
+        assert sorted(indices.tolist()) == list(range(30)), seed
 
 
 def test_sparse_rows():
@@ -126,7 +119,7 @@ def test_sparse_rows():
     assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("length", [0, 1.5])
-def test_bad_chain_length(length):
-    with pytest.raises((ValueError, TypeError), match="'chain_length' parameter of afk_mc2"):
-        dc.afk_mc2(np.eye(3), 2, chain_length=length)
+def test_bad_chain_length():
+    for length in (0, 1.5):
+        with pytest.raises((ValueError, TypeError), match="'chain_length' parameter of afk_mc2"):
+            dc.afk_mc2(np.eye(3), 2, chain_length=length)

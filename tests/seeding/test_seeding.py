@@ -51,11 +51,11 @@ def test_second_centre_follows_weighted_squared_distances():
                 1
             ]
         )
-        for seed in range(1500)
+        for seed in range(600)
     ]
     mass = weights[1:] * X[1:, 0] ** 2
     counts = np.bincount(drawn, minlength=4)[1:]
-    assert stats.chisquare(counts, 1500 * mass / mass.sum()).pvalue > 1e-3
+    assert stats.chisquare(counts, 600 * mass / mass.sum()).pvalue > 1e-3
 
 
 def test_parallel_rounds_sample_in_proportion():
@@ -85,13 +85,13 @@ def test_parallel_rounds_sample_in_proportion():
     assert (np.abs(hits / trials - expected) <= 4 * error + 1e-12).all()
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_plusplus_indices_are_rows(seed):
+def test_plusplus_indices_are_rows():
     X = blobs(k=7, n=200).astype(np.float32)
-    centres, indices = dc.kmeans_plusplus(X, 12, random_state=seed)
-    assert centres.dtype == np.float32
-    assert (X[indices] == centres).all()
-    assert len(set(indices.tolist())) == 12
+    for seed in range(10):
+        centres, indices = dc.kmeans_plusplus(X, 12, random_state=seed)
+        assert centres.dtype == np.float32
+        assert (X[indices] == centres).all(), seed
+        assert len(set(indices.tolist())) == 12, seed
 
 
 def test_duplicates_run_out():
@@ -102,13 +102,6 @@ def test_duplicates_run_out():
     ):
         assert centres.shape == (5, 1)
         assert set(centres[:, 0]) == {0.0, 1.0, 2.0}
-
-
-def test_random_state_repeats_and_differs():
-    X = blobs(k=20, n=400)
-    one = dc.kmeans_parallel(X, 9, random_state=4)
-    assert one.tobytes() == dc.kmeans_parallel(X, 9, random_state=4).tobytes()
-    assert one.tobytes() != dc.kmeans_parallel(X, 9, random_state=5).tobytes()
 
 
 def test_too_many_centres():

@@ -54,7 +54,7 @@ class Reassignment:
         0 turns it off.
     seed : int
     least_rows : int
-        Rows that must have been seen before a ratio is first checked. Until batches from pools have drawn
+        Rows that must have been seen before the first check. Until batches from pools have drawn
         from all rows, a centre that saw none may be one whose rows are still to come.
     """
 
@@ -73,14 +73,14 @@ class Reassignment:
         self._n_seen += len(batch)
         usual, cost = self._usual_cost, cost / len(batch)
         self._usual_cost = usual + _FORGETTING * (cost - usual) if usual else cost
+        if self._n_seen < self.least_rows:
+            return 0
         if self.ratio is None:
             least = max(_ROWS_A_CENTRE * len(state.seen), _BATCHES * len(batch))
             if self._n_rows < least and not cost > _UNUSUAL * usual > 0.0:
                 return 0
             self._n_rows = 0
             return self._swap(step, batch, state)
-        if self._n_seen < self.least_rows:
-            return 0
         seen = state.seen
         if self._n_rows < _ROWS_A_CENTRE * len(seen) and seen.min() > 0.0:
             return 0

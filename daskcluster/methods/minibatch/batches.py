@@ -87,8 +87,8 @@ class Batches:
     ----------
     passes : int
         Passes over all rows that `sample` took.
-    is_pooled : bool
-        They come from pools, not from all rows.
+    is_pooled, is_wide : bool
+        They come from pools, not from all rows; and pools hold enough row groups to be from all over.
     notice : str
         Difference from a uniform draw; empty if there is none.
     bytes_read : int
@@ -112,7 +112,7 @@ class Batches:
         self.bytes_read = self.passes = 0
         self.notice = ""
         self.is_pooled = not fits(dataset, room_bytes)
-        self._seed, self._is_wide = seed, False
+        self._seed, self.is_wide = seed, False
         self._last: list[tuple[Segment, np.ndarray]] = []
         position = skipped * self.batch_size
         if not self.is_pooled:
@@ -122,7 +122,7 @@ class Batches:
             wanted = max(8 * self.batch_size, least_rows)
             pools = Pools.plan(dataset, seed, wanted, room_bytes, on_read=self._count)
             self.notice = pools.notice(replacement=replacement)
-            self._is_wide = pools.per_pool >= LEAST_GROUPS
+            self.is_wide = pools.per_pool >= LEAST_GROUPS
             place, gone = pools.find(position)
             self._segments = pools.read(place)
         self._drawn = self._next_segment()
@@ -174,11 +174,6 @@ class Batches:
     def rows_of_last(self) -> np.ndarray:
         """Return the rows of the dataset in the last batch or sample, int64 (b,)."""
         return np.concatenate([segment.rows_of(listed) for segment, listed in self._last])
-
-    @property
-    def is_representative(self) -> bool:
-        """True if the rows now in memory come from all over the dataset."""
-        return not self.is_pooled or self._is_wide
 
     def held(self) -> tuple[Chunk, Callable[[int], int]]:
         """Return the rows now in memory, and a function from their places to rows of the dataset."""

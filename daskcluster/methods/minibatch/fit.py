@@ -155,8 +155,8 @@ class MiniBatchFit(Fit):
         self.started("mini-batch", self.n_steps)
         footprint = batches_footprint(dataset, estimator.n_clusters, self.room_bytes)
         with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
-            result, state = self._loop()
-            rows = ScaledPlacement(placement)
+            result, state = self._loop(ScaledPlacement(placement))
+            rows = ScaledPlacement(placement)  # a resumed fit does not know what the sample found
             labels = self.kept_labels(placement) if self.labelled else None
             run = measure_run(rows, result, labels, labelled=self.labelled)
             self.passes += placement.traffic.passes
@@ -164,7 +164,7 @@ class MiniBatchFit(Fit):
         self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
         return run, state
 
-    def _loop(self) -> tuple[FitResult, MovingCentres]:
+    def _loop(self, rows: ScaledPlacement) -> tuple[FitResult, MovingCentres]:
         shape = self.n_clusters, self.dataset.n_features
         resumed = self.resumed(MiniBatchState, MiniBatchState.shapes(*shape))
         ended = None if resumed is None else self._ended(resumed)
@@ -176,7 +176,7 @@ class MiniBatchFit(Fit):
                 publish(self.callbacks, Notice(batches.notice))
             validate = self.validator(stack)
             if resumed is None:
-                resumed = self._start(batches)
+                resumed = self._start(batches, rows)
                 self._keep(resumed, batches)
             result, state = self._steps(batches, resumed, validate)
         self.bytes_read += batches.bytes_read
@@ -245,29 +245,30 @@ class MiniBatchFit(Fit):
     def _passes_of(self, step: int) -> int:
         return step * self.batch_size // self.dataset.n_rows
 
-    def _start(self, batches: Batches) -> MiniBatchState:
+    def _start(self, batches: Batches, rows: ScaledPlacement) -> MiniBatchState:
         """Choose the first centres."""
         estimator, began, ratio = self.estimator, time.perf_counter(), self._ratio
-        if self.seeding.by_sensitivity and batches.is_representative:
-            found = self._sampled(batches)
-            first, threshold = (
-                MovingCentres.start(found.centres),
-                estimator.tol * found.mean_variance,
-            )
+        least_rows, passes = self._first_pass(batches), rows.placement.traffic.passes
+        if self.seeding.by_sensitivity:
+            found = self._sampled(batches, rows)
+            first = MovingCentres.start(found.centres)
+            threshold = estimator.tol * found.mean_variance
             first.seen[:], first.costs[:] = found.weights, found.costs
-            if not batches.is_pooled and ratio is None:
+            if ratio is None and not (batches.is_pooled and batches.is_wide):
                 ratio = 0.0  # the sample is from all rows: no batch knows better
+            least_rows = 0
         else:
             first, threshold = self._uniform(batches)
         seconds = time.perf_counter() - began
-        publish(self.callbacks, SeedingEnded(self.method, batches.passes, seconds))
+        passes = batches.passes + rows.placement.traffic.passes - passes
+        publish(self.callbacks, SeedingEnded(self.method, passes, seconds))
         return MiniBatchState(
             0,
             first.exact,
             first.seen,
             first.costs,
             threshold,
-            Reassignment(ratio, self.seed, self._first_pass(batches)),
+            Reassignment(ratio, self.seed, least_rows),
             Improvement.over(self.batch_size, self.dataset.n_rows, self.patience),
         )
 
@@ -278,14 +279,15 @@ class MiniBatchFit(Fit):
             return float(given)
         return SINGLE_ROWS_RATIO if self.is_sequential else None
 
-    def _sampled(self, batches: Batches) -> SampledStart:
-        """Return a start from a sample by sensitivity of the rows in memory."""
+    def _sampled(self, batches: Batches, rows: ScaledPlacement) -> SampledStart:
+        """Return a start from a sample by sensitivity: of rows in memory, if they are from all over."""
+        given = self.n_clusters, self.sample_rows, self.seed, self.restarts
+        if batches.is_pooled and not batches.is_wide:
+            return sampled_start(rows, *given)
         chunk, row_of = batches.held()
         try:
-            with placed(chunk) as rows:
-                return sampled_start(
-                    rows, self.n_clusters, self.sample_rows, self.seed, self.restarts
-                )
+            with placed(chunk) as few:
+                return sampled_start(few, *given)
         except InvalidDataError:
             refuse_rows(chunk.rows, row_of, " of those seen so far")
             raise

@@ -9,7 +9,7 @@ from typing import Any
 from daskcluster.engine.memory import Footprint
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
-from daskcluster.methods.kmeans.initial import GIVEN, method_for
+from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for
 from daskcluster.methods.kmeans.projection import fit_footprint, pass_flop
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, fits, held_bytes
 from daskcluster.typing import Dataset
@@ -20,12 +20,14 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     n_clusters = int(parameters["n_clusters"])
     check_enough_rows(dataset, n_clusters)
     method = method_for(parameters["init"], in_memory=True)
-    # A uniform sample of rows that do not fit is a pass.
+    # A uniform sample of rows that do not fit is a pass, and one by sensitivity at most two.
+    sampled = not fits(dataset) and method not in GIVEN
+    seeding = int(sampled) * (2 if is_auto(parameters["init"]) else 1)
     return Plan(
         seeding=method,
-        passes_seeding=int(not fits(dataset) and method not in GIVEN),
+        passes_seeding=seeding,
         restarts=1,
-        passes_at_most=int(parameters["max_iter"]) + 1,
+        passes_at_most=seeding + int(parameters["max_iter"]) + 1,
         footprint=batches_footprint(dataset, n_clusters),
         flop=pass_flop(dataset, n_clusters),
         commit_bytes=centres_bytes(dataset, n_clusters, wide=True) + 8 * n_clusters,

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 import numpy as np
 import pytest
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster import errors, events
 from daskcluster.data.recipes import for_metric
 from daskcluster.methods.backward_euler.algorithm import (
     DescentState,
-    ImplicitDescent,
     ImplicitSteps,
     backward_euler,
 )
 from daskcluster.methods.backward_euler.chunkwise import BatchAssigner
 from daskcluster.methods.minibatch.batches import Batches
-from tests.laws.data import CASES, case
 from tests.reference import backward_euler as truth
 
 K = 4
@@ -51,23 +46,6 @@ def follow(rows, weights, centres, steps, n, *, max_iter=6, size=60, cosine=Fals
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_steps_follow_the_reference(name):
-    rows, weights = case(name, n=300)
-    steps = ImplicitSteps(1.2 * K, averaging=0.6, inner_iter=3)
-    found = descend(rows, weights, rows[:K].copy(), steps)
-    centres, starts, halvings = follow(rows, weights, rows[:K], steps, 60)
-    tolerance = 1e-10 if rows.dtype == np.float64 else 2e-4
-    scale = np.abs(rows).max()
-    np.testing.assert_allclose(found.centres, centres, rtol=tolerance, atol=tolerance * scale)
-    part = np.ones(len(rows)) if weights is None else weights
-    doubled = [2 * value * part[listed].sum() for value, listed in zip(
-        starts, drawn(rows, weights, 60, 1), strict=False)]  # fmt: skip
-    np.testing.assert_allclose(found.history[0]["inertia"], doubled[0], rtol=1e-5)
-    assert [record["n_halved"] for record in found.history] == halvings
-    assert (found.n_iter, found.stop_reason) == (6, events.StopReason.MAX_ITER)
-
-
 def test_cosine_and_sparse_rows_follow_the_reference():
     rows = np.abs(np.random.default_rng(1).normal(size=(300, 5)))
     rows[rows < 0.4] = 0.0
@@ -80,13 +58,6 @@ def test_cosine_and_sparse_rows_follow_the_reference():
         for kind in (rows, sparse.csr_array(rows)):
             found = descend(kind, None, start, steps, metric=metric).centres
             np.testing.assert_allclose(found, centres, rtol=1e-9, atol=1e-9)
-
-
-def test_no_outer_step_returns_the_first_centres():
-    rows = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
-    found = descend(rows, None, rows[:K], ImplicitSteps(4.8), max_iter=0)
-    assert np.array_equal(found.centres, rows[:K])
-    assert (found.n_iter, found.history, found.stop_reason) == (0, [], "max_iter")
 
 
 @pytest.mark.parametrize("gamma", [0.3, 0.9])
@@ -166,33 +137,3 @@ def test_clusters_without_rows_keep_their_centres_and_weightless_batches_move_no
     weights[drawn(rows, None, 10, 3)[-1]] = 1.0
     still = descend(rows, weights, start, ImplicitSteps(0.5, inner_iter=1), max_iter=1, size=10)
     assert np.array_equal(still.centres, start)
-
-
-def test_rows_that_are_not_finite_are_named():
-    rows = np.random.default_rng(0).normal(size=(100, 2))
-    rows[37, 1] = np.nan
-    with pytest.raises(errors.InvalidDataError, match="NaN: first in row 37 of those seen so far"):
-        descend(rows, None, rows[:3].copy(), ImplicitSteps(3.0), max_iter=5, size=50)
-
-
-def test_callbacks_and_time_end_a_descent():
-    rows = np.random.default_rng(0).normal(size=(100, 2))
-    numbers = count()
-
-    def stop(event):
-        if next(numbers) == 2:
-            raise events.StopFit
-
-    ended = descend(rows, None, rows[:3].copy(), ImplicitSteps(3.6), max_iter=9, callbacks=[stop])
-    assert (ended.n_iter, ended.stop_reason) == (3, "callback")
-    short = descend(rows, None, rows[:3].copy(), ImplicitSteps(3.6), max_iter=9, max_time=1e-9)
-    assert (short.n_iter, short.stop_reason) == (1, "max_time")
-
-
-def test_batches_are_counted():
-    rows = np.random.default_rng(0).normal(size=(100, 2))
-    assign, steps = BatchAssigner(np.float64), ImplicitSteps(3.0, inner_iter=4)
-    with batches_of(rows) as batches, assign.threads(3, 2):
-        descent = ImplicitDescent(batches, assign, DescentState.first(rows[:3], steps), steps)
-        assert [descent.step().n_batches for _ in range(3)] == [5, 4, 4]
-        assert descent.n_batches == 13

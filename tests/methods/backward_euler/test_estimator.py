@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import zarr
-from scipy import sparse
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import daskcluster as dc
-from daskcluster import errors, events, jobs
+from daskcluster import events
 from daskcluster.methods.backward_euler import fit as backward_euler_fit
 from daskcluster.methods.backward_euler.projection import plan_fit
 from daskcluster.methods.catalogue import ALGORITHMS
@@ -22,20 +20,6 @@ from tests.reference import kmeans
 
 X = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
 SMALL = {"batch_size": 60, "inner_iter": 3, "max_iter": 6, "random_state": 0}
-EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "repeated rows and weighted rows are drawn into different samples and batches"
-    ),
-    "check_sample_weight_equivalence_on_sparse_data": "as on dense data",
-}
-
-
-@parametrize_with_checks(
-    [dc.BackwardEulerKMeans(random_state=0, max_iter=20)],
-    expected_failed_checks=lambda _: EXPECTED_FAILURES,
-)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 def stored(folder, rows, chunk=100):
@@ -59,43 +43,30 @@ def same_bits(one, other):
         assert [mine[name] for name in steps] == [theirs[name] for name in steps]
 
 
-def test_fit_follows_the_reference():
-    rows, weights = case("weighted float64", n=300)
+@pytest.mark.parametrize("name", CASES)
+def test_fit_follows_the_reference(name):
+    rows, weights = case(name, n=300)
     model = dc.BackwardEulerKMeans(4, init=rows[:4], **SMALL).fit(rows, sample_weight=weights)
     seed = Key(0, "restart", 0).derived_seed()
     with Batches(dc.open_dataset(rows, weights=weights), 60, seed) as batches:
         drawn = [batches.next() and [batches.row_of(i) for i in range(60)] for _ in range(40)]
-    centres, _, _ = truth.run(
+    centres, _, halvings = truth.run(
         rows, weights, rows[:4], [np.array(listed) for listed in drawn],
         gamma=2.2 * 4, beta=1 / 1.02, alpha=0.9, imaxit=3, omaxit=6, size_limit=1.25,
     )  # fmt: skip
-    np.testing.assert_allclose(model.cluster_centers_, centres, rtol=1e-9, atol=1e-9)
+    tolerance = 1e-9 if rows.dtype == np.float64 else 2e-4
+    scale = np.abs(rows).max()
+    np.testing.assert_allclose(
+        model.cluster_centers_, centres, rtol=tolerance, atol=tolerance * scale
+    )
+    assert [record["n_halved"] for record in model.history_] == halvings
     final = kmeans.inertia(rows, model.cluster_centers_, weights)
-    np.testing.assert_allclose(model.inertia_, final, rtol=1e-9)
+    np.testing.assert_allclose(model.inertia_, final, rtol=1e-6)
     assert model.start_inertias_.tolist() == [model.inertia_]
     assert np.array_equal(model.labels_, model.predict(rows))
     assert (model.n_iter_, model.stop_reason_, len(model.history_)) == (6, "max_iter", 6)
     assert model.passes_ == -(-19 * 60 // 300) + 1
     assert model.history_[0]["step_size"] == 2.2 * 4
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_to_the_letter_steps_are_those_of_the_paper():
-    rows, _ = case("float64", n=300)
-    steps = {"step_size": 30.0, "decay": 0.9, "averaging": 0.5}
-    letter = {"size_limit": None, "guard": False}
-    model = dc.BackwardEulerKMeans(4, init=rows[:4], **steps, **letter, **SMALL).fit(rows)
-    with Batches(dc.open_dataset(rows), 60, Key(0, "restart", 0).derived_seed()) as batches:
-        drawn = [batches.next() and [batches.row_of(i) for i in range(60)] for _ in range(40)]
-    centres, starts, _ = truth.run(
-        rows, None, rows[:4], [np.array(listed) for listed in drawn],
-        gamma=30.0, beta=0.9, alpha=0.5, imaxit=3, omaxit=6, guard=False,
-    )  # fmt: skip
-    np.testing.assert_allclose(model.cluster_centers_, centres, rtol=1e-6)
-    assert max(starts) > 100 * starts[0], "these steps should diverge"
-    assert not any(record["n_halved"] for record in model.history_)
-    kept = dc.BackwardEulerKMeans(4, init=rows[:4], **steps, **SMALL).fit(rows)
-    assert kept.inertia_ < 0.01 * model.inertia_
 
 
 def test_a_limit_of_steps_by_size_lets_unequal_clusters_settle():
@@ -183,46 +154,6 @@ def test_starts_run_on_workers_that_can_read_the_rows(tmp_path, client, monkeypa
     assert asked == [2]  # a share for each of two threads
 
 
-def test_sparse_rows_give_the_result_of_dense_ones(tmp_path):
-    rows = X * (np.random.default_rng(1).random(X.shape) < 0.5)
-    model = dc.BackwardEulerKMeans(5, init=rows[:5].copy(), n_init=2, **SMALL)
-    dense, csr = (clone(model).fit(kind) for kind in (rows, sparse.csr_matrix(rows)))
-    np.testing.assert_allclose(csr.cluster_centers_, dense.cluster_centers_, rtol=1e-4, atol=1e-5)
-    assert np.array_equal(csr.labels_, dense.labels_)
-
-
-def test_scaled_weights_change_only_the_inertia():
-    rows, weights = case("weighted float64", n=300)
-    fits = [
-        dc.BackwardEulerKMeans(5, **SMALL).fit(rows, sample_weight=weights * s) for s in (1.0, 4.0)
-    ]
-    assert np.array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
-    assert fits[1].inertia_ == 4.0 * fits[0].inertia_
-
-
-def test_whole_batches_of_weighted_rows_equal_copies():
-    rows, _ = case("float64", n=120)
-    copies = np.random.default_rng(0).integers(1, 4, 120)
-    model = dc.BackwardEulerKMeans(4, init=rows[:4], **{**SMALL, "batch_size": 10**6})
-    weighted = clone(model).fit(rows, sample_weight=copies)
-    repeated = clone(model).fit(np.repeat(rows, copies, axis=0))
-    np.testing.assert_allclose(weighted.cluster_centers_, repeated.cluster_centers_, rtol=1e-9)
-    np.testing.assert_allclose(weighted.inertia_, repeated.inertia_)
-
-
-def test_cosine_gives_centres_of_length_one():
-    model = dc.BackwardEulerKMeans(5, metric="cosine", **SMALL).fit(X)
-    np.testing.assert_allclose(np.linalg.norm(model.cluster_centers_, axis=1), 1.0, rtol=1e-6)
-    scaled = clone(model).fit(X * np.float32(8.0))
-    assert np.array_equal(scaled.labels_, model.labels_)
-
-
-def test_no_iteration_keeps_the_first_centres():
-    model = dc.BackwardEulerKMeans(4, init=X[:4], max_iter=0).fit(X)
-    assert np.array_equal(model.cluster_centers_, X[:4])
-    assert (model.n_iter_, model.history_, model.passes_) == (0, [], 1)
-
-
 def test_a_poor_start_is_left_behind():
     # Lloyd's algorithm ends with two centres in one cluster, and one between two others.
     random = np.random.default_rng(0)
@@ -238,7 +169,7 @@ def test_a_poor_start_is_left_behind():
     assert (model.start_inertias_ < 1.02 * best).sum() >= 6
 
 
-def test_callbacks_hear_steps_of_one_start_and_the_ends_of_several():
+def test_callbacks_get_the_steps_of_one_start_or_the_ends_of_several():
     heard = []
     dc.BackwardEulerKMeans(4, callbacks=[heard.append], **SMALL).fit(X)
     names = [type(event).__name__ for event in heard]
@@ -266,37 +197,17 @@ def test_a_time_limit_leaves_starts_out():
     assert np.isnan(model.start_inertias_).tolist() == [False, True, True]
 
 
-def test_verbose_says_what_happens(capsys):
-    dc.BackwardEulerKMeans(4, n_init=2, verbose=1, **SMALL).fit(X)
-    assert "Start 2 of 2, inertia" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("parameters", "error", "text"),
     [
-        ({"batch_size": 0}, ValueError, r"'batch_size' .*\[1, inf\). Got 0"),
-        ({"inner_iter": 0}, ValueError, r"'inner_iter' .*\[1, inf\). Got 0"),
-        ({"n_init": "auto"}, TypeError, r"'n_init' .*Got 'auto'"),
-        ({"step_size": 0.0}, ValueError, r"'step_size' .*\(0.0, inf\) or 'auto'. Got 0.0"),
         ({"step_size": "large"}, TypeError, r"'step_size' .*Got 'large'"),
-        ({"decay": 1.5}, ValueError, r"'decay' .*\(0.0, 1.0\]. Got 1.5"),
-        ({"averaging": 1.0}, ValueError, r"'averaging' .*\[0.0, 1.0\). Got 1.0"),
         ({"n_clusters": 301}, ValueError, r"n_samples=300 should be >= n_clusters=301"),
-        ({"size_limit": 0.0}, ValueError, r"'size_limit' .*\(0.0, inf\).* Got 0.0"),
         ({"init": X[:7]}, ValueError, r"initial centers \(7, 4\)"),
     ],
 )
 def test_bad_parameters(parameters, error, text):
     with pytest.raises(error, match=text):
         dc.BackwardEulerKMeans(**parameters).fit(X)
-
-
-def test_rows_that_are_not_finite_are_named_by_several_starts_too():
-    bad = X.copy()
-    bad[123, 2] = np.nan
-    for n_init in (1, 3):
-        with pytest.raises(errors.InvalidDataError, match="contains NaN: first in row 123"):
-            dc.BackwardEulerKMeans(3, n_init=n_init, random_state=0).fit(bad)
 
 
 def test_a_plan_says_how_many_passes_a_fit_takes():
@@ -307,16 +218,3 @@ def test_a_plan_says_how_many_passes_a_fit_takes():
         model = dc.BackwardEulerKMeans(**values).fit(X)
         assert plan.passes_at_most == model.passes_
         assert plan.seeding == model.seeding_
-
-
-def test_as_a_job_and_back(tmp_path):
-    np.save(tmp_path / "rows.npy", X)
-    record = jobs.fit(
-        str(tmp_path / "rows.npy"), n_clusters=4, model=str(tmp_path / "m"),
-        algorithm="backward-euler", batch_size=60, n_init=2, random_state=0,
-    )  # fmt: skip
-    model = dc.load_model(str(tmp_path / "m"))
-    assert type(model) is dc.BackwardEulerKMeans
-    expected = dc.BackwardEulerKMeans(4, batch_size=60, n_init=2, random_state=0).fit(X)
-    assert np.array_equal(model.cluster_centers_, expected.cluster_centers_)
-    assert (record.inertia, record.estimator) == (expected.inertia_, "BackwardEulerKMeans")

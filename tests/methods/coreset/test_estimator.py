@@ -8,27 +8,12 @@ import numpy as np
 import pytest
 import zarr
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.estimator_checks import check_estimator
 
 import daskcluster as dc
 from tests.laws.data import lognormal
 
 X = lognormal(1200, 3)
-
-
-def test_it_is_an_estimator():
-    check_estimator(dc.LightweightCoreset(20, random_state=0))
-
-
-def test_clones_and_pickles():
-    engine = dc.LocalEngine(1)
-    estimator = dc.LightweightCoreset(30, random_state=0, engine=engine).fit(X)
-    assert clone(estimator).engine is engine
-    again = pickle.loads(pickle.dumps(estimator))
-    assert again.engine is None
-    assert np.array_equal(again.coreset_.to_numpy(), estimator.coreset_.to_numpy())
 
 
 def test_saved_and_opened(tmp_path):
@@ -78,19 +63,6 @@ def test_merge_refuses_other_features():
         dc.merge_coresets(*parts)
     with pytest.raises(ValueError, match="no coreset was given"):
         dc.merge_coresets()
-
-
-@pytest.mark.parametrize("size", [0, 2.5, "many"])
-def test_bad_sizes(size):
-    with pytest.raises((ValueError, TypeError), match="'size' parameter of LightweightCoreset"):
-        dc.LightweightCoreset(size).fit(X)
-
-
-def test_bad_rows_are_named():
-    rows = X.copy()
-    rows[77, 1] = np.nan
-    with pytest.raises(ValueError, match="contains NaN: first in row 77"):
-        dc.lightweight_coreset(rows, 10, 0)
 
 
 def test_unfitted():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import zarr
 from scipy import sparse
-from sklearn.utils.estimator_checks import check_estimator
 
 import daskcluster as dc
 from daskcluster import events
@@ -30,18 +29,6 @@ def stored(folder, rows=X):
     )
     array[:] = rows
     return str(folder / "rows.zarr")
-
-
-def test_it_is_an_estimator():
-    reason = "rows and weights draw different numbers; see tests/laws"
-    check_estimator(
-        dc.CoresetKMeans(random_state=0),
-        expected_failed_checks={
-            "check_sample_weight_equivalence_on_dense_data": reason,
-            "check_sample_weight_equivalence_on_sparse_data": reason,
-        },
-        on_fail="raise",
-    )
 
 
 def test_it_is_weighted_kmeans_of_the_coreset():
@@ -94,15 +81,6 @@ def test_pickles_carry_no_rows(tmp_path):
         _ = again.labels_
     labels = model.labels_
     assert np.array_equal(pickle.loads(pickle.dumps(model)).labels_, labels)
-
-
-def test_saved_and_loaded(tmp_path):
-    model = dc.CoresetKMeans(4, coreset_size=500, random_state=0).fit(X)
-    model.save(str(tmp_path / "model"))
-    again = dc.load_model(str(tmp_path / "model"))
-    assert type(again) is dc.CoresetKMeans
-    assert again.coreset_size == 500
-    assert np.array_equal(again.predict(X), model.labels_)
 
 
 def test_events_are_those_of_one_fit():

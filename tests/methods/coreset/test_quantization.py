@@ -39,7 +39,7 @@ def test_sums_and_means() -> None:
     assert dc.quantization_error(ROWS, centres, **given) == pytest.approx(expected)
 
 
-def test_what_has_no_relative_error() -> None:
+def test_an_error_of_zero_and_other_features_are_no_reference() -> None:
     with pytest.raises(InvalidParameterError, match="nothing is relative to it"):
         dc.relative_error(ROWS, ROWS[:4], 0.0)
     with pytest.raises(InvalidDataError, match=r"reference centres of shape \(4, 2\)"):

@@ -75,11 +75,6 @@ def test_sparse_rows_hash_as_dense_ones(dtype: type) -> None:
     assert dense[3] == 0
 
 
-def test_columns_and_signs_matter() -> None:
-    X = np.array([[1, 2], [2, 1], [1, -2], [-1, 2], [3, 0], [0, 3]], np.float32)
-    assert len(np.unique(row_hashes(X))) == 6
-
-
 @given(cuts=st.tuples(st.integers(0, 900), st.integers(0, 900)))
 def test_pieces_add_up(cuts: tuple[int, int]) -> None:
     X, most = duplicates(), [5, 20, 99]

@@ -102,7 +102,7 @@ def test_a_fit_of_a_cluster_continues_in_this_process(
     same(made(**kept).fit(url, resume=True), made().fit(url))
 
 
-def test_cells_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_states_with_cells_of_other_rows_are_refused(tmp_path: Path) -> None:
     kept, commit = {"checkpoint": str(tmp_path)}, CheckpointFolder.commit
 
     def spoilt(self: CheckpointFolder, state: Any) -> None:

@@ -87,7 +87,7 @@ def again_starts(model: Any) -> int:
     return 1 if model.n_init == "auto" else int(model.n_init)
 
 
-def test_a_centre_that_has_gone_stays_where_it_was(tmp_path: Path) -> None:
+def test_an_empty_cluster_keeps_its_centre(tmp_path: Path) -> None:
     rows, name = X.copy(), "full, one has gone"
     rows[7] += 1e3  # far from all others: the second of two centres there never gets it
     whole = made(name).fit(rows)
@@ -210,7 +210,7 @@ def spoil_products(arrays: dict[str, np.ndarray]) -> None:
         ("batches, all", spoil_products, "the lengths of its arrays of centres do not match"),
     ],
 )
-def test_what_the_kernels_would_not_check_is_refused(
+def test_damaged_states_are_refused(
     tmp_path: Path,
     name: str,
     spoil: Callable[[dict[str, np.ndarray]], None],

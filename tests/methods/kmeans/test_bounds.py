@@ -10,11 +10,9 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.algorithm import updated
 from daskcluster.methods.kmeans.assignment import BoundedAssignment, FullAssignment
 from daskcluster.methods.kmeans.auto import AutoAssignment
-from daskcluster.methods.kmeans.bounds import BOUNDS, automatic, fallbacks, within
+from daskcluster.methods.kmeans.bounds import BOUNDS, automatic
 from daskcluster.methods.kmeans.chunkwise.elkan import ELKAN
-from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY
-from daskcluster.methods.kmeans.chunkwise.kind import Counts, Shape
-from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG, balanced_groups
+from daskcluster.methods.kmeans.chunkwise.yinyang import balanced_groups
 from daskcluster.methods.kmeans.drift import Drift, Gaps, half_distances, half_gaps
 from tests.tiles import BOUNDS_SPARE
 
@@ -126,35 +124,6 @@ def test_gaps_of_a_single_centre_prove_nothing():
     gaps = Gaps()
     gaps.between(alone)
     assert gaps.of(alone).tolist() == [0.0]
-
-
-def test_fewer_bounds_take_over():
-    assert fallbacks(ELKAN) == (ELKAN, YINYANG, HAMERLY)
-    assert fallbacks(HAMERLY) == (HAMERLY,)
-    assert within(fallbacks(ELKAN), 12_000, 1000, 100, np.dtype("f4")) == (HAMERLY,)
-    assert within(fallbacks(ELKAN), 11_999, 1000, 100, np.dtype("f4")) == ()
-
-
-def test_single_centres_have_bounds_of_their_own_next_to_long_rows_only():
-    f4 = np.dtype(np.float32)
-    assert automatic(784, 50, f4) == (HAMERLY, YINYANG, ELKAN)
-    assert automatic(415, 50, f4) == (HAMERLY, YINYANG)
-    assert automatic(415, 50, np.dtype(np.float64))[-1] is ELKAN
-    assert automatic(3072, 64, f4)[-1] is ELKAN
-    assert automatic(3072, 65, f4) == (HAMERLY, YINYANG)
-
-
-def test_costs_rank_as_they_should():
-    wide, narrow = Shape(784, 50, 3136, 10), Shape(8, 50, 32, 10)
-    assert wide.all_fail() < 1.5 * wide.plain()
-    assert narrow.all_fail() > 1.5 * narrow.plain()
-    assert YINYANG.may_win(wide)
-    assert not YINYANG.may_win(narrow)
-    late = Counts(0.1, 0.2)
-    for shape in (wide, narrow):
-        assert shape.one_bound(late) < 0.7 * shape.plain()
-    # What passes over MNIST counted with 50 centres: bounds of single centres meet few of them.
-    assert ELKAN.cost(wide, Counts(0.5, 2.0)) < 0.8 * YINYANG.cost(wide, Counts(0.5, 8.0))
 
 
 def fit_auto(X, k):

@@ -17,11 +17,8 @@ from daskcluster.engine.memory import BASELINE_BYTES, Footprint, project
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
 from daskcluster.methods.catalogue import plan_of
-from daskcluster.methods.kernel.minibatch.centres import KEPT_BYTES
-from daskcluster.methods.kernel.minibatch.fit import minibatch_footprint
 from daskcluster.methods.kmeans.projection import fit_footprint, seeding_bytes
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
-from daskcluster.methods.minibatch.projection import batches_footprint
 from daskcluster.methods.minibatch.sample import batch_room
 from daskcluster.randomness import Key
 from daskcluster.seeding import afkmc2, kmeans_parallel
@@ -58,12 +55,6 @@ def test_drawn_rows_are_counted(method, kind, monkeypatch):
     projected = seeding_bytes(dataset, K, method, M)
     assert max(held) <= projected <= 8 * max(held)
     assert fit_footprint(dataset, K, method, M).process_bytes == projected
-
-
-def test_other_methods_hold_no_rows():
-    dataset = open_dataset(rows("dense"))
-    assert [seeding_bytes(dataset, K, m) for m in ("k-means++", "random", "sample")] == [0, 0, 0]
-    assert seeding_bytes(dataset, 10**6, "afk-mc2") == seeding_bytes(dataset, 10**7, "afk-mc2")
 
 
 def test_every_process_holds_them():
@@ -126,7 +117,7 @@ def _peak_of_batches(dataset, room_bytes):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("room", [1.0, 0.5], ids=["all rows", "pools"])
-def test_what_batches_hold_is_projected(tmp_path, room, weighted):
+def test_rows_in_batches_are_projected(tmp_path, room, weighted):
     n, d = 200_000, 8
     url = str(tmp_path / "rows.zarr")
     X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
@@ -164,17 +155,3 @@ def test_rows_that_steps_hold_during_passes_are_projected(tmp_path):
     view = PartitionedDataset(dataset, partition_edges(dataset, 2))
     assert plans[2].working == pytest.approx(engine.plan(view).working, abs=MIB)
     assert plans[2].working > usual.working + X.nbytes
-
-
-def test_who_draws_batches_projects_them():
-    dataset = open_dataset(rows("dense"))
-    held = held_bytes(dataset)
-    assert batches_footprint(dataset, K).ahead_bytes == held
-    windows = minibatch_footprint(dataset, K, 100, batch_rows=64, truncated=True)
-    assert (windows.ahead_bytes, windows.home_bytes) == (held, 8 * 64 * 100 // 4)
-    many = minibatch_footprint(dataset, K, 10**6, batch_rows=10**6, truncated=True)
-    assert many.home_bytes == KEPT_BYTES
-    of_all = minibatch_footprint(
-        dataset, K, 100, batch_rows=64, truncated=False
-    )  # a step is a pass
-    assert (of_all.ahead_bytes, of_all.home_bytes) == (0, held + 16 * K * dataset.n_rows)

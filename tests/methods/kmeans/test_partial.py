@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from distributed import Client, LocalCluster
 from sklearn.metrics import adjusted_rand_score
 
 import daskcluster as dc
@@ -71,7 +70,7 @@ def test_a_fit_is_a_fixed_point_of_partial_distances(kind: str, weighted: bool, 
         assert fitted.inertia_ < inertia_of(of_means.cluster_centers_)
 
 
-def test_models_label_rows_by_what_they_have(url: str, tmp_path: Path) -> None:
+def test_models_label_rows_by_their_present_features(url: str, tmp_path: Path) -> None:
     rows = dc.open_dataset(url, missing="partial")
     fitted = dc.KMeans(K, random_state=0).fit(rows)
     labels = np.asarray(fitted.labels_)
@@ -85,15 +84,11 @@ def test_models_label_rows_by_what_they_have(url: str, tmp_path: Path) -> None:
         fitted.to_sklearn()
 
 
-def test_the_same_bits_on_a_cluster(url: str) -> None:
+def test_the_same_bits_on_a_cluster(url: str, client: Any) -> None:
     alone = dc.KMeans(K, random_state=0).fit(dc.open_dataset(url, missing="partial"))
-    with (
-        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        rows = dc.open_dataset(url, missing="partial", engine=client)
-        spread = dc.KMeans(K, random_state=0, engine=client).fit(rows)
-        assert np.array_equal(np.asarray(spread.labels_), np.asarray(alone.labels_))
+    rows = dc.open_dataset(url, missing="partial", engine=client)
+    spread = dc.KMeans(K, random_state=0, engine=client).fit(rows)
+    assert np.array_equal(np.asarray(spread.labels_), np.asarray(alone.labels_))
     assert np.array_equal(spread.cluster_centers_, alone.cluster_centers_)
     assert spread.inertia_ == alone.inertia_
 
@@ -105,7 +100,7 @@ def test_complete_rows_are_fitted_as_ever() -> None:
     assert np.allclose(partial.cluster_centers_, plain.cluster_centers_, atol=1e-2)
 
 
-def test_what_cannot_be_combined(url: str, tmp_path: Path) -> None:
+def test_partial_rows_exclude_other_estimators_metrics_and_scales(url: str, tmp_path: Path) -> None:
     rows = dc.open_dataset(url, missing="partial")
     with pytest.raises(InvalidParameterError, match="MiniBatchKMeans cannot fit rows that were"):
         dc.MiniBatchKMeans(K).fit(rows)

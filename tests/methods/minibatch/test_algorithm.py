@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from daskcluster import events
-from daskcluster.events import StopReason
 from daskcluster.methods.minibatch.algorithm import (
     Improvement,
-    MiniBatchStopping,
     Reassignment,
     draw_positions,
 )
@@ -31,23 +31,6 @@ def test_smoothing_leaves_out_the_first_batch_and_waits_with_patience():
     # Least at 6.578 (step 6) after two steps of waiting; three worse ones follow.
     assert ends == [False] * 8 + [True]
     assert not any(Improvement(0.5, None).ends(1.0) for _ in range(50))
-
-
-def test_order_of_stop_reasons():
-    outcome = StepOutcome(1.0, 1.0, shift=0.5)
-    stopping = MiniBatchStopping(5, threshold=0.5, max_time=2.0)
-    reason = stopping.reason
-    assert (
-        reason(1, outcome, stalled=False, seconds=0.0) is None
-    )  # the first step starts from the seeding
-    assert reason(2, outcome, stalled=True, seconds=9.0) is StopReason.TOLERANCE
-    outcome.shift = 0.6
-    assert reason(5, outcome, stalled=True, seconds=9.0) is StopReason.NO_IMPROVEMENT
-    assert reason(5, outcome, stalled=False, seconds=9.0) is StopReason.MAX_ITER
-    assert reason(4, outcome, stalled=False, seconds=2.0) is StopReason.MAX_TIME
-    assert reason(4, outcome, stalled=False, seconds=1.9) is None
-    outcome.shift = 0.0
-    assert MiniBatchStopping(5).reason(2, outcome, stalled=False, seconds=0.0) is None
 
 
 def state(seen):
@@ -141,34 +124,17 @@ def journalled(steps, callbacks=(), validate=None):
     return journal, asked
 
 
-def test_records_grow_with_the_logarithm_of_the_steps_and_add_up():
-    journal, _ = journalled(5000)
-    records = journal.records
-    assert [record["iteration"] for record in records[:11]] == list(range(1, 12))
-    assert len(records) < 100
-    assert records[-1]["iteration"] == 5000
-    assert records[-1]["n_rows"] == sum(record["n_touched"] for record in records) == 150_000
-    assert sum(record["n_distances"] for record in records) == 300_000
-    assert sum(record["bytes_read"] for record in records) == 5_000_000
-    assert sum(record["n_reassigned"] for record in records) == 2500
-    assert records[0]["n_empty"] == 1
-    assert records[0]["validation"] is None
-
-
-def test_validation_is_recorded_and_takes_no_time():
-    import time
-
+def test_validation_is_recorded_and_its_time_is_not():
     def validate(centres):
-        time.sleep(0.2)
+        time.sleep(0.1)
         return 7.0
 
     journal, _ = journalled(3, validate=validate)
     assert [record["validation"] for record in journal.records] == [7.0] * 3
-    assert sum(record["seconds"] for record in journal.records) < 0.2
-    assert journal.seconds < 0.5
+    assert sum(record["seconds"] for record in journal.records) < 0.1
 
 
-def test_callbacks_hear_of_passes_and_may_stop():
+def test_callbacks_get_passes_and_may_stop():
     heard = []
 
     def hear(event):
@@ -183,35 +149,3 @@ def test_callbacks_hear_of_passes_and_may_stop():
     assert kinds.count("PassStarted") == kinds.count("PassEnded") == 2 + 1
     rows = sum(event.rows for event in heard if isinstance(event, events.PassProgress))
     assert rows == 210
-
-
-def test_a_journal_resumes_from_the_state_of_another():
-    heard, others = [], []
-    whole = Journal(state([1.0, 0.0]), 100, [heard.append])
-    one = Journal(state([1.0, 0.0]), 100, [others.append])
-    outcome = StepOutcome(1.0, 30.0, 0.5)
-
-    def make(journal, steps, last):
-        for step in steps:
-            journal.add(30, step % 2)
-            if journal.due(step) or step == last:
-                journal.tell(step, outcome, None, 1000 * (step - steps[0] + 1))
-
-    with whole:
-        make(whole, range(1, 41), 40)
-    with one:
-        make(one, range(1, 24), 23)  # a record of step 23 is forced
-    assert one.records[-1]["iteration"] == 23
-    message = one.state(23_000)
-    other = Journal(state([1.0, 0.0]), 100, [others.append], resumed=message)
-    with other:
-        make(other, range(24, 41), 40)
-    kept = [
-        {name: value for name, value in record.items() if name != "seconds"}
-        for record in other.records
-    ]
-    assert kept == [
-        {name: value for name, value in record.items() if name != "seconds"}
-        for record in whole.records
-    ]
-    assert other.seconds > message.seconds > 0.0

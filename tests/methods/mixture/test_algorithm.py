@@ -48,13 +48,6 @@ def drawn(step, n=N, k=K):
     return [[int(word % np.uint64(k))] for word in words]
 
 
-def assert_same(a, b):
-    assert np.array_equal(a.gaussians.means, b.gaussians.means)
-    assert np.array_equal(a.gaussians.variances, b.gaussians.variances)
-    assert np.array_equal(energies(a), energies(b))
-    assert a.stop_reason == b.stop_reason
-
-
 # -- against the reference ------------------------------------------------------------------------
 
 
@@ -135,36 +128,6 @@ def test_integer_weights_equal_repeated_rows(q):
         assert np.allclose(weighted.gaussians.means, repeated.gaussians.means, rtol=1e-9)
 
 
-def test_unit_weights_change_nothing():
-    X = mixture_rows(dtype=np.float32)
-    settings = {"truncation": 3, "n_neighbors": 3, "max_iter": 8}
-    plain, weighted = (
-        learn(X, some(X), **settings),
-        learn(X, some(X), weights=np.ones(N), **settings),
-    )
-    assert np.allclose(energies(plain), energies(weighted), rtol=1e-9)
-    assert np.allclose(plain.gaussians.means, weighted.gaussians.means, rtol=1e-6)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_threads_and_chunks_do_not_matter(kind, dtype, tmp_path):
-    import zarr
-
-    X = np.exp(mixture_rows(3000, 4, 20, dtype=np.float64, seed=1, offset=0.0) / 3).astype(dtype)
-    weights = np.random.default_rng(1).lognormal(sigma=2.0, size=len(X))
-    settings = {"covariance_type": kind, "n_random": 1, "max_iter": 7, "warmup_steps": 1}
-    one = learn(X, some(X, 20), weights=weights, engine=LocalEngine(1), **settings)
-    two = learn(X, some(X, 20), weights=weights, engine=LocalEngine(2), **settings)
-    store = zarr.create_array(
-        store=str(tmp_path / "x.zarr"), shape=X.shape, chunks=(137, 4), dtype=X.dtype
-    )
-    store[:] = X
-    chunked = learn(str(tmp_path / "x.zarr"), some(X, 20), weights=weights, **settings)
-    assert_same(one, two)
-    assert_same(one, chunked)
-
-
 @pytest.mark.parametrize(("q", "k"), [(1, 1), (2, 2), (1, 2), (4, 5)])
 def test_few_clusters(q, k):
     X = mixture_rows(200, 3, 5, dtype=np.float32)
@@ -205,10 +168,3 @@ def test_it_stops_when_the_free_energy_converges():
     assert found.stop_reason is StopReason.TOLERANCE
     assert changes[-1] <= 1e-3
     assert (changes[:-1] > 1e-3).all()
-
-
-def test_zero_iterations_keep_the_centres():
-    X = mixture_rows()
-    found = learn(X, some(X), max_iter=0)
-    assert found.n_iter == 0
-    assert np.array_equal(found.gaussians.means, some(X))

@@ -7,7 +7,7 @@ import pytest
 from sklearn.mixture import GaussianMixture
 
 import daskcluster as dc
-from daskcluster.errors import InvalidParameterError, MemoryLimitError, ModelFormatError
+from daskcluster.errors import MemoryLimitError, ModelFormatError
 from daskcluster.methods.mixture.chunkwise import covariances
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
 from daskcluster.methods.mixture.fit import matrices_bytes
@@ -56,13 +56,6 @@ def test_factors_and_inverses_match_lapack(d):
         assert (costs <= (gaps * gaps) @ bounds * (1 + 1e-9)).all()
 
 
-def test_a_matrix_that_is_not_positive_definite_is_refused():
-    bad = np.array([np.eye(2), [[1.0, 2.0], [2.0, 1.0]]])
-    assert not covariances.is_positive_definite(bad)
-    with pytest.raises(InvalidParameterError, match="component 1 is not positive definite"):
-        covariances.cholesky(bad)
-
-
 @pytest.mark.parametrize("d", [1, 2, 4, 9])
 def test_floors_raise_eigenvalues_in_units_of_the_floors(d):
     rng = np.random.default_rng(d)
@@ -79,14 +72,6 @@ def test_floors_raise_eigenvalues_in_units_of_the_floors(d):
         assert np.array_equal(one, one.T)
 
 
-def test_the_floor_of_a_diagonal_matrix_is_that_of_variances():
-    variances = np.array([[1e-9, 4.0, 0.3], [2.0, 1e-3, 0.0]])
-    floors = np.array([1e-2, 1e-3, 0.5])
-    found = covariances.raised(variances[:, :, None] * np.eye(3), floors)
-    truth = np.maximum(variances, floors)[:, :, None] * np.eye(3)
-    np.testing.assert_allclose(found, truth, rtol=1e-12)
-
-
 def test_a_matrix_without_rank_gets_a_factor():
     """Even with no floor to speak of, because float64 resolves only so much."""
     for d in (2, 10, 40):
@@ -101,7 +86,7 @@ def test_a_matrix_without_rank_gets_a_factor():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("d", [1, 2, 5, 19])
+@pytest.mark.parametrize("d", [1, 5, 19])
 def test_densities_match_scikit_learn(d, kind, dtype):
     X = tilted(400, d=d, dtype=dtype)
     fitted = mixture(kind, max_iter=4, tol=0.0).fit(X)
@@ -167,8 +152,7 @@ def test_rows_that_are_whitened_once_keep_their_digits(dtype):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("search", ["tile", "row", "alternate"])
-@pytest.mark.parametrize("truncation", [1, 2, 4])
+@pytest.mark.parametrize(("search", "truncation"), [("tile", 1), ("row", 2), ("alternate", 4)])
 def test_the_free_energy_never_falls_under_truncation(kind, search, truncation):
     X = tilted(3000, k=30, dtype=np.float32)
     found = mixture(
@@ -216,17 +200,6 @@ def test_rows_that_are_drawn_have_the_covariances():
             np.testing.assert_allclose(near, truth, atol=0.06 * np.abs(truth).max())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_models_come_back(kind, tmp_path):
-    X = tilted()
-    fitted = mixture(kind, truncation=2).fit(X)
-    fitted.save(str(tmp_path / "model"))
-    loaded = dc.load_model(str(tmp_path / "model"))
-    assert loaded.covariances_.tobytes() == fitted.covariances_.tobytes()
-    assert np.array_equal(loaded.score_samples(X), fitted.score_samples(X))
-    assert loaded.covariance_type == kind
-
-
 def test_models_with_matrices_that_are_none_are_refused():
     half = np.array([0.5, 0.5])
     bad = np.array([[1.0, 2.0], [2.0, 1.0]])
@@ -235,28 +208,6 @@ def test_models_with_matrices_that_are_none_are_refused():
             MixtureModel(np.zeros((2, 2)), matrix[None], half, half, covariance_type="tied")
     with pytest.raises(ModelFormatError, match="should have shape"):
         MixtureModel(np.zeros((2, 2)), np.eye(2)[None], half, half, covariance_type="full")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_clusters_threads_and_chunks_give_the_same_bits(kind, client, tmp_path):
-    import zarr
-
-    X = tilted(3000, k=12, dtype=np.float32)
-    weights = np.random.default_rng(1).lognormal(size=len(X))
-    path = str(tmp_path / "rows.zarr")
-    zarr.create_array(path, data=X, chunks=(433, 3))
-    stored = dc.open_dataset(path, weights=weights)
-    found = []
-    for engine, rows, own in (
-        (dc.LocalEngine(1), X, weights),
-        (dc.LocalEngine(2), stored, None),
-        (client, stored, None),
-    ):
-        fitted = mixture(kind, 12, truncation=3, n_random=1, max_iter=8, tol=0.0, engine=engine)
-        fitted.fit(rows, sample_weight=own)
-        learnt = fitted.means_, fitted.covariances_, fitted.weights_, fitted.score_samples(X[:500])
-        found.append((fitted.lower_bound_, *(values.tobytes() for values in learnt)))
-    assert found[0] == found[1] == found[2]
 
 
 # -- memory -----------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def some_precisions(kind, rng):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_iter", [1, 2, 7])
+@pytest.mark.parametrize("n_iter", [2, 7])
 def test_every_iteration_matches_scikit_learn(rows, kind, n_iter):
     rng = np.random.default_rng(1)
     start = {
@@ -67,7 +67,7 @@ def test_every_iteration_matches_scikit_learn(rows, kind, n_iter):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_stays_at_scikit_learns_optimum(rows, kind):
-    other = theirs(kind, rows, tol=1e-12, max_iter=1000)
+    other = theirs(kind, rows, tol=1e-10, max_iter=1000)
     found = mixture(kind, init=other).fit(rows)
     assert found.converged_
     assert found.n_iter_ == 2  # the second iteration says that nothing has changed
@@ -89,10 +89,8 @@ def test_a_mixture_continues_from_another_mixture(rows, kind, truncation, tmp_pa
 
 
 @pytest.mark.parametrize("source", ["isotropic", *KINDS])
-@pytest.mark.parametrize("kind", ["isotropic", *KINDS])
-def test_variances_are_converted_to_the_covariance_type(rows, source, kind):
-    first = mixture(source).fit(rows)
-    again = mixture(kind, init=first, max_iter=0).fit(rows)
+def test_variances_are_converted_to_the_covariance_type(rows, source):
+    first = mixture(source, max_iter=5, tol=0.0).fit(rows)
     wide = first.covariances_
     if source in MATRICES:
         matrices = np.broadcast_to(wide, (K, D, D))
@@ -101,18 +99,17 @@ def test_variances_are_converted_to_the_covariance_type(rows, source, kind):
         if source != "diag":
             wide = np.broadcast_to(np.reshape(wide, (-1, 1)), (K, D))
         matrices = wide[:, :, None] * np.eye(D)
-    if kind == "isotropic":
-        assert np.isclose(again.covariances_, (first.weights_ @ wide).mean())
-    elif kind == "spherical":
-        assert np.allclose(again.covariances_, wide.mean(axis=1))
-    elif kind == "full":
-        assert np.allclose(again.covariances_, matrices)
-    elif kind == "tied":
-        mean = (first.weights_[:, None, None] * matrices).sum(axis=0)
-        assert np.allclose(again.covariances_, mean)
-    else:
-        assert np.allclose(again.covariances_, wide)
-    assert np.allclose(again.means_, first.means_)
+    expected = {
+        "isotropic": (first.weights_ @ wide).mean(),
+        "spherical": wide.mean(axis=1),
+        "diag": wide,
+        "tied": (first.weights_[:, None, None] * matrices).sum(axis=0),
+        "full": matrices,
+    }
+    for kind, covariances in expected.items():
+        again = mixture(kind, init=first, max_iter=0).fit(rows)
+        assert np.allclose(again.covariances_, covariances), kind
+        assert np.allclose(again.means_, first.means_), kind
 
 
 def test_with_weights_alone_the_initial_variance_is_shared(rows):
@@ -192,15 +189,15 @@ def test_the_best_of_several_starts_is_kept(rows):
 
 
 @pytest.mark.parametrize("size", [None, 700])
-@pytest.mark.parametrize("n_commits", [2, 4, 7, 9, 12])
-def test_a_killed_fit_of_several_starts_resumes(rows, tmp_path, n_commits, size):
+def test_a_killed_fit_of_several_starts_resumes(rows, tmp_path, size):
     limits = {"tol": 0.0, "max_iter": 4, "n_init": 3, "coreset_size": size}
-    kept = {**limits, "checkpoint": str(tmp_path), "checkpoint_every": 1}
-    assert killed(lambda: starts(**kept).fit(rows), n_commits)
-    resumed, whole = starts(**kept).fit(rows, resume=True), starts(**limits).fit(rows)
-    for name in ("means_", "covariances_", "weights_", "component_weights_", "lower_bound_"):
-        assert np.array_equal(getattr(resumed, name), getattr(whole, name)), name
-    assert resumed.n_iter_ == whole.n_iter_
+    whole = starts(**limits).fit(rows)
+    for n_commits in (2, 7, 12):
+        kept = {**limits, "checkpoint": str(tmp_path / str(n_commits)), "checkpoint_every": 1}
+        assert killed(lambda k=kept: starts(**k).fit(rows), n_commits)
+        resumed = starts(**kept).fit(rows, resume=True)
+        for name in ("means_", "covariances_", "component_weights_", "lower_bound_", "n_iter_"):
+            assert np.array_equal(getattr(resumed, name), getattr(whole, name)), (n_commits, name)
 
 
 def test_given_means_are_used_for_one_start(rows):

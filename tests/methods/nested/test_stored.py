@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 import zarr
@@ -35,14 +33,6 @@ def stored(tmp_path, X, chunk=170, weights=None):
 def test_a_limit_has_that_many_rows_before_it(key, b):
     order = NestedOrder(N, key)
     assert len(order.within(0, N, 0, order.limit(b))) == b
-
-
-def test_limits_of_many_batches_are_found_together():
-    order = NestedOrder(N, KEY)
-    counts = [0, 7, 700, 701, 2999, N]
-    assert order.limits(counts) == [order.limit(n) for n in counts]
-    places = np.sort(order.places(0, N))
-    assert order.limits([7, 700]) == [int(places[6]) + 1, int(places[699]) + 1]
 
 
 def test_batches_are_nested_and_do_not_depend_on_blocks():
@@ -107,22 +97,6 @@ def test_a_nested_batch_without_rows_in_some_chunks(tmp_path):
         nested_batch.to_numpy(), X[order.within(0, 400, 0, order.limit(11))]
     )
     assert nested_batch.load((3, 3)).n_rows == 0
-
-
-def test_the_recipe_travels_and_opens_once(tmp_path):
-    nested_batch = NestedBatchDataset(stored(tmp_path, rows()), NestedOrder(N, KEY), 0, 1 << 63)
-    recipe = pickle.loads(pickle.dumps(nested_batch.recipe()))
-    opened = recipe.open()
-    assert recipe.open() is opened
-    np.testing.assert_array_equal(opened.to_numpy(), nested_batch.to_numpy())
-
-
-def test_reading_counts_what_the_base_reads(tmp_path):
-    base = stored(tmp_path, rows())
-    order = NestedOrder(N, KEY)
-    read = []
-    NestedBatchDataset(base, order, 0, order.limit(1000)).load((0, 1000), on_read=read.append)
-    assert sum(read) == base.bytes_of((0, N))
 
 
 def test_sparse_rows_stay_sparse():

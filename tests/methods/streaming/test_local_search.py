@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-import daskcluster as dc
 from daskcluster.chunk import Chunk
 from daskcluster.methods.kmeans.local_search import swap_centres
 from daskcluster.sparse_rows import SparseRows
@@ -29,8 +28,8 @@ def as_csr(rows):
     )
 
 
-@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", range(2))
 def test_a_redundant_centre_moves_to_where_one_is_missing(seed, dtype):
     middles, rows = clouds()
     bad = middles.copy()
@@ -92,16 +91,3 @@ def test_equal_rows(k):
     centres = np.zeros((k, 2))
     found = swap_centres(Chunk(np.zeros((20, 2)), weights=np.ones(20)), centres, 0)
     assert np.array_equal(found, centres)
-
-
-def test_lloyd_alone_stays_in_the_local_minimum():
-    """Without the search, the same initial centres stay in the local minimum."""
-    middles, rows = clouds()
-    bad = middles.copy()
-    bad[3] = bad[4] + 0.1
-    ones = np.ones(len(rows))
-    refined = dc.KMeans(12, init=bad, n_init=1, max_iter=300).fit(rows)
-    assert refined.inertia_ > 1.1 * cost(rows, ones, middles)
-    found = swap_centres(Chunk(rows, weights=ones), refined.cluster_centers_, 1)
-    again = dc.KMeans(12, init=found, n_init=1).fit(rows)
-    assert again.inertia_ < 1.01 * cost(rows, ones, middles)

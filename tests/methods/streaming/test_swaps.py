@@ -40,7 +40,7 @@ def farthest(state: MovingCentres) -> float:
     return float(gaps.min(axis=0).max())
 
 
-# Of the first three clouds 300 rows each; where the last has gone to, 300 rows as well.
+# 300 rows of each of the first three clouds, and 300 rows at the new place of the last.
 ELSEWHERE = np.array([30.0, 5.0, 0.0])
 LEAF = np.concatenate([cloud(middle, 300, i) for i, middle in enumerate([*MIDDLES[:3], ELSEWHERE])])
 

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.methods.kernel.chunkwise.gram import Points
-from daskcluster.methods.kernel.minibatch.windows import Mean, Window
 from daskcluster.methods.minibatch.batches import Batches
 from tests.reference import kernel_kmeans as reference
 
@@ -103,29 +101,6 @@ def test_a_batch_with_replacement_may_have_more_rows_than_there_are():
     model = dc.MiniBatchKernelKMeans(4, batch_size=100, init=first, max_iter=3, **options).fit(X)
     assert [record["batch_size"] for record in model.history_] == [100] * 3
     assert model.passes_ == pytest.approx(8 + 1), "300 rows of steps, and the pass for labels"
-
-
-def test_windows_hold_between_tau_and_tau_plus_b_points():
-    rng = np.random.default_rng(0)
-    window, total, largest = Window(Points(np.zeros((1, 1)), np.array([-1])), 1.0, 50), 0, 0
-    for _ in range(60):
-        size = int(rng.integers(1, 33))
-        mean = Mean(Points(np.zeros((size, 1)), np.arange(size)), np.full(size, 1.0 / size))
-        window.move([mean], np.array([0.3]), np.ones((1, len(window.means) + 1)))
-        total, largest = total + size, max(largest, size)
-        assert window.n_points >= min(total, 50)
-        assert window.n_points < 50 + largest
-        assert window.coefficients.sum() == pytest.approx(1.0)
-
-
-def test_a_step_of_rate_one_drops_earlier_batches():
-    window = Window(Points(np.zeros((1, 1)), np.array([-1])), 1.0, None)
-    mean = Mean(Points(np.ones((2, 1)), np.array([4, 5])), np.array([0.5, 0.5]))
-    window.move([mean], np.ones(1), np.array([[0.25, 0.75]]))
-    points, factors = window.terms()
-    assert points.indices.tolist() == [4, 5]
-    assert factors.tolist() == [0.5, 0.5]
-    assert window.squared_norm == 0.75
 
 
 def test_the_cost_of_a_step_does_not_depend_on_the_number_of_rows():

@@ -46,37 +46,6 @@ def state(moving: MovingWindows) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "form"), [*((name, "dense") for name in GRAMS), ("rbf", "sparse")]
-)
-def test_products_of_kept_sums_are_those_computed_anew(
-    name: str, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows: Any = ROWS if form == "dense" else SparseRows.of(ROWS)
-    kept = moved(GRAMS[name], 7, rows)
-    monkeypatch.setattr(MovingWindows, "_keeps", lambda *_: False)
-    anew = moved(GRAMS[name], 7, rows)
-    for one, other in zip(kept.windows, anew.windows, strict=True):
-        assert [list(m.points.indices) for m in one.means] == [
-            list(m.points.indices) for m in other.means
-        ]
-        np.testing.assert_allclose(one.products, other.products, rtol=1e-13)
-    assert kept.meter.n_values < 0.9 * anew.meter.n_values
-
-
-def test_products_of_means_have_their_definition() -> None:
-    for window in moved(GRAMS["rbf"], 7).windows:
-        points, shares = [m.points.indices for m in window.means], [m.shares for m in window.means]
-        wanted = [
-            [
-                a @ reference.gram(ROWS[p], ROWS[q], gamma=0.2) @ b
-                for q, b in zip(points, shares, strict=True)
-            ]
-            for p, a in zip(points, shares, strict=True)
-        ]
-        np.testing.assert_allclose(window.products, wanted, rtol=1e-6)
-
-
 def test_steps_have_the_same_bits_with_any_number_of_threads() -> None:
     whole = state(moved(GRAMS["rbf"], 6))
     for n_threads in (2, 3, 7):
@@ -91,16 +60,6 @@ def test_an_error_frees_the_threads_and_steps_go_on_without_them() -> None:
     with pytest.raises(ValueError, match="stop"), moving.threads():
         raise ValueError("stop")
     assert np.array_equal(moving.relative(batch), before)
-
-
-def test_the_values_of_a_step_are_those_of_labels_and_within_clusters() -> None:
-    gram, moving = GRAMS["rbf"], moved(GRAMS["rbf"], 4)
-    batch = GramBatch(ROWS[:B], np.arange(B), np.ones(B), gram.diagonal(ROWS[:B], np.arange(B)))
-    held, before = sum(len(m) for w in moving.windows for m in w.means), moving.meter.n_values
-    labels = moving.relative(batch).argmin(axis=1)
-    moving.move(batch, labels, np.full(K, 0.5))
-    own = int((np.bincount(labels, minlength=K) ** 2).sum())
-    assert moving.meter.n_values - before == B * held + own
 
 
 @pytest.mark.parametrize("form", ["dense", "sparse"])

@@ -62,21 +62,6 @@ def test_copies_are_the_rows_and_stay_within_the_budget(dtype: str, weighted: bo
     assert expected
 
 
-def test_every_chunk_has_its_share_of_the_room() -> None:
-    unit = Chunk(np.arange(400.0, dtype=np.float32)[:, None])
-    recent = RecentRows(400, 4)  # a row and its index take 8 bytes: room for half of them
-    assert recent.room(unit, 0) == 200
-    assert recent.room(unit.slice(0, 100), 0) == 50
-    recent.replace(unit, 0, np.arange(300, 400))
-    recent.replace(unit, 0, np.arange(100))
-    assert recent.room(unit.slice(100, 300), 100) == 100
-    recent.replace(unit.slice(100, 300), 100, np.arange(100))
-    # 200 are kept: others find room where they take the place of a chunk's own.
-    assert recent.room(unit.slice(300, 400), 300) == 0
-    assert recent.room(unit.slice(0, 100), 0) == 50
-    assert recent.room(unit, 0) == 200
-
-
 def test_a_budget_below_one_row_keeps_none() -> None:
     chunk = Chunk(np.zeros((10, 100)))
     assert RecentRows(10, 8).room(chunk, 0) == 0
@@ -190,7 +175,7 @@ def test_weights_are_kept_with_the_rows(
         )
 
 
-def test_what_is_lost_is_read_again(
+def test_lost_state_is_read_again(
     place: Callable[..., Placement], url: str, plain: dict[bool, FitResult]
 ) -> None:
     late = plain[False].n_iter - 4

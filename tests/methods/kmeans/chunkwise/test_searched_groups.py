@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.chunkwise.pruned import FixedSearch, fixed_search
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans import auto
 from daskcluster.methods.kmeans.assignment import Assigned, BoundedAssignment, FullAssignment
@@ -77,27 +75,6 @@ def test_rows_whose_centres_have_no_levels_are_visited(
     monkeypatch.setattr("daskcluster.chunkwise.pruned._pack", lambda *arguments: None)
     found = passes(rows, centres[:3])
     assert [each.n_searched for each in found] == [0, 0, 0]
-
-
-@no_tile
-def test_a_fixed_search_is_pickled(problem: tuple[np.ndarray, list[np.ndarray]]) -> None:
-    rows, centres = problem
-    search = fixed_search(centres[0], rows)
-    assert search is not None
-    again = pickle.loads(pickle.dumps(search))
-    assert isinstance(again, FixedSearch)
-    assert (again.share, again.features, again.heads) == (
-        search.share,
-        search.features,
-        search.heads,
-    )
-    assert search.axes is not None
-    assert np.array_equal(again.axes, search.axes)
-
-
-def test_few_centres_are_not_searched() -> None:
-    rows = spectrum(400, 20, 0, 0.9, np.float32)
-    assert fixed_search(rows[:20], rows) is None
 
 
 @no_tile

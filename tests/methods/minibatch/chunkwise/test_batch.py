@@ -10,7 +10,6 @@ from daskcluster.methods.minibatch.chunkwise import batch as minibatch
 from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.sparse_rows import SparseRows
 from tests.laws.data import CASES, case
-from tests.reference.minibatch import run
 
 RATES = ["count", "sqrt"]
 
@@ -38,36 +37,12 @@ def same(one, other):
 
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("name", CASES)
-def test_steps_follow_the_reference(name, rate):
-    X, w = case(name, n=400)
-    start, batches = X[:6], draws(400, 60, 8)
-    state, found, _ = stepped(X, w, start, batches, rate)
-    centres, seen, costs = run(X, w, start, batches, rate)
-    tolerance = 1e-12 if X.dtype == np.float64 else 1e-6
-    np.testing.assert_allclose(state.exact, centres, rtol=tolerance)
-    np.testing.assert_allclose(state.seen, seen, rtol=1e-12)
-    np.testing.assert_allclose([step.cost for step in found], costs, rtol=10 * tolerance)
-    assert np.array_equal(state.centres, state.exact.astype(X.dtype))
-
-
-@pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize("name", CASES)
 def test_threads_do_not_matter(name, rate, monkeypatch):
     monkeypatch.setattr(minibatch, "_WORTH_A_THREAD", 0)
     X, w = case(name)
     for rows in (X, SparseRows.of(X)):
         one = stepped(rows, w, X[:7], draws(1500, 333, 5), rate)
         same(stepped(rows, w, X[:7], draws(1500, 333, 5), rate, threads=2), one)
-
-
-@pytest.mark.parametrize("rate", RATES)
-def test_sparse_equals_dense(rate):
-    X, w = case("weighted float64")
-    X = X * (np.random.default_rng(0).random(X.shape) < 0.4)
-    batches = draws(1500, 200, 6)
-    dense, sparse = (stepped(rows, w, X[:9], batches, rate) for rows in (X, SparseRows.of(X)))
-    np.testing.assert_allclose(sparse[0].exact, dense[0].exact, rtol=1e-12)
-    assert np.array_equal(sparse[2], dense[2])
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -95,25 +70,6 @@ def test_cosine_equals_steps_on_scaled_rows_then_scaled_centres():
     plain, _, _ = stepped(unit, None, unit[:4], [np.arange(200)], "count")
     expected = plain.exact / np.linalg.norm(plain.exact, axis=1, keepdims=True)
     np.testing.assert_allclose(state.exact, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("rate", RATES)
-def test_weights_equal_copies_in_a_batch(rate):
-    X, _ = case("float64", n=200)
-    copies = np.random.default_rng(0).integers(0, 4, 200)
-    listed = np.arange(200)
-    weighted, _, _ = stepped(X, copies.astype(float), X[:5], [listed] * 3, rate)
-    repeated, _, _ = stepped(X, None, X[:5], [np.repeat(listed, copies)] * 3, rate)
-    np.testing.assert_allclose(weighted.exact, repeated.exact, rtol=1e-12)
-    np.testing.assert_allclose(weighted.seen, repeated.seen)
-
-
-def test_a_running_mean_is_the_mean_of_all_rows():
-    X, _ = case("float64", n=600)
-    batches = np.split(np.arange(600), 6)
-    state, _, _ = stepped(X, None, X[:1], batches, "count")
-    np.testing.assert_allclose(state.exact[0], X.mean(axis=0), rtol=1e-12)
-    assert state.seen[0] == 600
 
 
 def test_a_running_mean_does_not_stall_in_float32():

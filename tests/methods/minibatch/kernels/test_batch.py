@@ -118,14 +118,6 @@ def test_centres_move_by_the_definition(rule, weighted, sparse):
     assert np.array_equal(state[0], state[1])
 
 
-def test_first_batch_gives_the_mean_itself():
-    rows = np.array([[1.0], [2.0], [4.0]])
-    labels = np.zeros(3, np.int32)
-    for rule in (minibatch.COUNT, minibatch.SQRT):
-        state, _, _ = moved(rows, np.arange(3), None, labels, rows[:1], np.zeros(1), rule)
-        assert state[0][0, 0] == 7.0 / 3.0
-
-
 def test_rows_without_weight_move_nothing():
     rows, centres, _ = problem(20, 3, 2, np.float32)
     labels = np.zeros(20, np.int32)
@@ -138,15 +130,6 @@ def test_rows_without_weight_move_nothing():
         assert not shifts.any()
 
 
-def test_unit_centres_keep_their_length():
-    rows, centres, random = problem(60, 7, 3, np.float32)
-    labels = random.integers(0, 3, 60).astype(np.int32)
-    state, _, _ = moved(
-        rows, np.arange(60), None, labels, centres, np.ones(3), minibatch.COUNT, normalize=True
-    )
-    np.testing.assert_allclose(np.linalg.norm(state[0], axis=1), 1.0, rtol=1e-14)
-
-
 def test_drawing_in_parts_gives_the_same_permutation():
     uniforms = np.random.default_rng(0).random(100)
     whole, parts = np.arange(100), np.arange(100)
@@ -155,13 +138,3 @@ def test_drawing_in_parts_gives_the_same_permutation():
         shuffle_next(parts, first, uniforms[first : first + 7])
     assert np.array_equal(whole, parts)
     assert np.array_equal(np.sort(whole), np.arange(100))
-
-
-def test_draws_are_uniform():
-    random, counts = np.random.default_rng(0), np.zeros((5, 5))
-    for _ in range(4000):
-        order = np.arange(5)
-        shuffle_next(order, 0, random.random(3))
-        counts[np.arange(3), order[:3]] += 1
-    # 12 degrees of freedom: 33 is the 0.1 % point.
-    assert ((counts[:3] - 800) ** 2 / 800).sum() < 33

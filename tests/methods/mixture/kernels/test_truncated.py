@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from numba import njit
 
-from daskcluster.kernels.accumulate import group_by_label
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_block import aligned
 from daskcluster.kernels.sum_grid import SumGrid
-from daskcluster.methods.mixture.kernels import all as truncated_all
 from daskcluster.methods.mixture.kernels import candidates as truncated_apart
 from daskcluster.methods.mixture.kernels import posteriors as truncated_keep
 from daskcluster.methods.mixture.kernels import tile as truncated_tile
@@ -98,8 +94,7 @@ def problem(n=203, d=5, k=40, q=4, g=3, *, dtype=np.float64, seed=0):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("d", [1, 3, 16, 37])
-@pytest.mark.parametrize("row", [False, True])
+@pytest.mark.parametrize(("d", "row"), [(1, True), (3, False), (16, True), (37, False)])
 def test_a_step_keeps_the_nearest_of_the_search_space(dtype, d, row):
     X, means, sets, neighbours = problem(d=d, dtype=dtype)
     drawn = np.random.default_rng(1).integers(0, 40, (len(X), 2)).astype(np.int32)
@@ -121,31 +116,8 @@ def test_a_step_keeps_the_nearest_of_the_search_space(dtype, d, row):
     assert computed == total
 
 
-def test_neighbour_sums_are_those_of_the_candidates():
-    X, means, sets, neighbours = problem()
-    before = sets.copy()
-    _, _, learned, table, _ = step(X, means, sets, neighbours)
-    k = len(means)
-    sums, counts = np.zeros((k, k)), np.zeros((k, k))
-    stayed = np.zeros(k)
-    for x, old, new in zip(X, before, sets, strict=True):
-        stayed[new[0]] += old[0] == new[0]
-        if old[0] != new[0]:
-            for c in set(searched(old, neighbours, (), row=False)) - {new[0]}:
-                sums[new[0], c] += np.sqrt(((x - means[c]) ** 2).sum())
-                counts[new[0], c] += 1
-    assert np.array_equal(learned.counts, stayed)
-    there = table[table[:, 0] >= 0]
-    assert (counts > 0).sum() == len(there)
-    for key, value, count, _ in there:
-        pair = divmod(key, 1 << 32)
-        assert counts[pair] == count
-        assert np.isclose(value / (1.5 * 2.0**52 / GRID), sums[pair], atol=1e-5)
-
-
-@pytest.mark.parametrize("d", [5, 43])
-def test_moments_and_bounds_are_those_of_the_posteriors(d):
-    X, means, sets, neighbours = problem(d=d)
+def test_moments_and_bounds_are_those_of_the_posteriors():
+    X, means, sets, neighbours = problem(d=(d := 43))
     bounds, moments, _, _, _ = step(X, means, sets, neighbours, sharpness=0.7)
     squared = ((X[:, None] - means[sets]) ** 2).sum(axis=2)
     terms = np.exp(-0.7 * squared)
@@ -159,46 +131,6 @@ def test_moments_and_bounds_are_those_of_the_posteriors(d):
     assert np.allclose(totals[:, 0] + totals[:, 2], mass, rtol=1e-10)
     assert np.allclose(totals[:, 1] + totals[:, 3], second, rtol=1e-10)
     assert np.allclose((moments.firsts + moments.low_firsts).reshape(40, d), first, atol=1e-10)
-
-
-def test_splitting_rows_into_calls_does_not_matter():
-    X, means, sets, neighbours = problem(300)
-    parts, whole = sets.copy(), sets
-    found = step(X, means, whole, neighbours)
-    cuts = [0, 1, 17, 18, 160, 300]
-    pieces = [step(X[a:b], means, parts[a:b], neighbours) for a, b in pairwise(cuts)]
-    assert np.array_equal(parts, whole)
-    assert np.array_equal(np.concatenate([piece[0] for piece in pieces]), found[0])
-    for name in ("firsts", "low_firsts", "totals"):
-        total = sum(getattr(piece[1], name) for piece in pieces)
-        assert np.array_equal(total, getattr(found[1], name)), name
-    assert np.array_equal(sum(piece[2].sums for piece in pieces), found[2].sums)
-
-
-def test_all_clusters_give_exact_densities():
-    X, means, _, _ = problem(77)
-    none, index, bounds = np.empty(0), np.empty((77, 3), np.int32), np.empty(77)
-    posteriors = np.empty((77, 3))
-    moments = Moments(none, none, np.empty((2, 0)), none)
-    visit = truncated_all.all_kernel(X.dtype, scaled=False)
-    grids = MomentGrids(*[SumGrid(none, none)] * 3)
-    distances = ((X[:, None] - means) ** 2).sum(axis=2)
-    visit(
-        (fixed(X), fixed(none)),
-        plain_costs(means),
-        (0.5, 0.0),
-        True,
-        (grids, moments),
-        index,
-        np.empty((77, 0)),
-        bounds,
-    )
-    assert np.allclose(bounds, np.log(np.exp(-0.5 * distances).sum(axis=1)), rtol=1e-12)
-    assert np.array_equal(index, np.argsort(distances, axis=1)[:, :3])
-    soft, sums = (0.5, 0.0), (grids, moments)
-    visit((fixed(X), fixed(none)), plain_costs(means), soft, False, sums, index, posteriors, bounds)
-    nearest = np.exp(-0.5 * np.sort(distances, axis=1)[:, :3])
-    assert np.allclose(posteriors, nearest / nearest.sum(axis=1, keepdims=True), rtol=1e-12)
 
 
 # -- pieces ---------------------------------------------------------------------------------------
@@ -244,15 +176,6 @@ def test_first_sets_are_distinct_and_uniform():
     assert ((counts - expected) ** 2 / expected).sum() < 22.5  # chi-square of 6, 0.1 %
     draw_sets(Key(0, "test").words(0, 21).reshape(-1, 7), 7, all_of := np.empty((3, 7), np.int32))
     assert (np.sort(all_of, axis=1) == np.arange(7)).all()
-
-
-def test_groups_hold_every_row_once():
-    nearest = np.random.default_rng(0).integers(0, 9, 100).astype(np.int32)
-    order, starts = np.empty(100, np.int64), np.empty(10, np.int64)
-    group_by_label(nearest, order, starts)
-    assert np.array_equal(np.sort(order), np.arange(100))
-    for c in range(9):
-        assert np.array_equal(order[starts[c] : starts[c + 1]], np.flatnonzero(nearest == c))
 
 
 def test_pairs_grow_and_merge_in_any_order():
@@ -322,15 +245,6 @@ def test_ties_of_neighbours_are_broken_by_number():
         4,
         1,
     ]
-
-
-def test_lists_are_neighbours_of_neighbours():
-    neighbours = np.array([[0, 1], [1, 2], [2, 0], [3, 0]], np.int32)
-    lists, sizes = np.empty((4, 8), np.int32), np.empty(4, np.int32)
-    neighbour_lists(neighbours, lists, sizes)
-    assert [lists[c, : sizes[c]].tolist() for c in range(4)] == [
-        [0, 1, 2], [1, 2, 0], [2, 0, 1], [3, 0, 1],
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -77,13 +77,11 @@ FORGETTINGS = {
 
 
 @pytest.mark.parametrize("forgetting", FORGETTINGS.values(), ids=FORGETTINGS)
-@pytest.mark.parametrize(
-    "cuts", [(1, 2, 3), (100, 200), (950,), (17, 17, 1900), range(1, 2000, 37)]
-)
 @pytest.mark.parametrize("grow", [grown, by_pieces])
-def test_batch_sizes_do_not_matter(forgetting, cuts, grow):
+def test_batch_sizes_do_not_matter(forgetting, grow):
     whole = grown(forgetting=forgetting)
-    assert same(whole, grow(ROWS, cuts, forgetting=forgetting))
+    for cuts in ((1, 2, 3), (100, 200), (950,), (17, 17, 1900), range(1, 2000, 37)):
+        assert same(whole, grow(ROWS, cuts, forgetting=forgetting)), cuts
     assert whole.n_rows == len(ROWS)
     assert whole.tail_rows == 45
 
@@ -121,16 +119,6 @@ def test_missing_merges_are_made():
     assert [each.weight for each in nodes] == [pytest.approx(400.0)]
 
 
-def test_pieces_end_where_merges_do():
-    dataset = open_dataset(np.zeros((40_000, 8)))  # half a leaf of 4 MB, and more in all
-    many = settings(leaf_rows=10_000, size=10)
-    tasks = cut_pieces([OpenPart(dataset, (0, 40_000))] * 8, Position(3, 500, 0.0), many)
-    ends = [task.position.n_leaves for task in tasks]
-    assert {end % 4 for end in ends[1:]} == {0}
-    assert ends[:3] == [3, 4, 8]
-    assert [task.position.tail_rows for task in tasks[1:]] == [0] * (len(tasks) - 1)
-
-
 @pytest.mark.parametrize(
     ("n_pieces", "ends"), [(2, [16, 32]), (3, [16, 20, 24, 28, 32, 36, 40, 44, 48])]
 )
@@ -148,19 +136,6 @@ def test_sparse_rows_make_a_tree_too():
     one, two = grown(rows), grown(rows, (123, 1111))
     assert isinstance(one.summary()[0], SparseRows)
     assert same(one, two)
-
-
-def test_levels_are_those_of_a_counter():
-    tree = grown()
-    assert [(node.level, node.first, node.stop) for node in tree.nodes] == [
-        (2, 0, 16),
-        (1, 16, 20),
-        (0, 20, 21),
-        (0, 21, 22),
-        (0, 22, 23),
-    ]
-    assert all(len(node.rows) == 20 for node in tree.nodes)
-    assert [round(node.weight) for node in tree.nodes] == [1600, 400, 100, 100, 100]
 
 
 def test_the_weight_is_that_of_the_rows():
