@@ -93,11 +93,6 @@ class KMeansStatistics:
         )
 
     @property
-    def nbytes(self) -> int:
-        parts = (self.sums, self.counts, self.sums_low, self.counts_low)
-        return sum(part.nbytes for part in parts if part is not None)
-
-    @property
     def weights(self) -> np.ndarray:
         """Weight of each cluster, float64."""
         counts = self.counts.astype(np.float64)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import math
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,17 +17,26 @@ from daskcluster.data.grid import blank_cells, grid_mapping, row_axes
 from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
 from daskcluster.data.partitioned import StoredDataset
 from daskcluster.data.recipes import StoredRecipe
-from daskcluster.data.zarr import LOCAL_READERS, REMOTE_READERS, RowLayout, write_scratch
+from daskcluster.data.zarr import (
+    LOCAL_READERS,
+    REMOTE_READERS,
+    RowLayout,
+    changed_by_appending,
+    write_scratch,
+)
 from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
 from daskcluster.extras import install_command
 from daskcluster.storage.location import Location
 from daskcluster.storage.zarr_stores import open_store
 from daskcluster.typing import Visibility
 
+_PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value")
+_FILLS = _PACKING[2:]
+
 
 @dataclass(frozen=True)
 class Decoding:
-    """How stored codes become values, float32; a code that means no data becomes NaN.
+    """How stored codes become values; a code that means no data becomes NaN.
 
     Attributes
     ----------
@@ -32,12 +44,18 @@ class Decoding:
         The value of each code from 0; empty for ``code * scale + offset``.
     scale, offset : float
     nodata : float or None
+    fills : tuple of float
+        Further codes that mean no data.
+    dtype : str
+        Of the values, and of each step to them, as in xarray; empty: float32, rounded once.
     """
 
     table: tuple[float, ...] = ()
     scale: float = 1.0
     offset: float = 0.0
     nodata: float | None = None
+    fills: tuple[float, ...] = ()
+    dtype: str = ""
 
     @classmethod
     def of(cls, given: Any, dtype: np.dtype[Any], nodata: float | None) -> Decoding:
@@ -61,14 +79,43 @@ class Decoding:
             )
         return cls(tuple(values.tolist()), 1.0, 0.0, nodata)
 
+    @classmethod
+    def by_attributes(cls, array: Any, where: str) -> Decoding | None:
+        """Return the decoding that the attributes of a Zarr array ask for, or None.
+
+        Those are ``scale_factor``, ``add_offset``, ``_FillValue`` and ``missing_value``, with the results
+        and dtypes that xarray gives. Zarr's own fill value is a value.
+
+        Raises
+        ------
+        InvalidDataError
+            One of them is not a number.
+        """
+        given = {name: array.attrs[name] for name in _PACKING if name in array.attrs}
+        numbers = {name: _numbers(name, value, array.dtype, where) for name, value in given.items()}
+        fills = [code for name in _FILLS for code in numbers.get(name, ())]
+        fills = [code for code in fills if not math.isnan(code)]
+        scale, offset = (numbers.get(name, (None,))[0] for name in _PACKING[:2])
+        if scale is None and offset is None and not fills:
+            return None
+        small = array.dtype.itemsize <= (4 if array.dtype.kind == "f" else 2)
+        dtype = "float32" if small and scale is None and offset is None else "float64"
+        scale, offset = (1.0 if scale is None else scale), (0.0 if offset is None else offset)
+        return cls((), scale, offset, None, tuple(fills), dtype)
+
     def apply(self, codes: np.ndarray) -> np.ndarray:
-        """Return the values of codes, float32; NaN for those that are masked."""
+        """Return the values of codes; NaN for those that are masked."""
         missing: Any = np.ma.getmask(codes)
         codes = np.ma.getdata(codes)
-        if self.nodata is not None:
-            missing = missing | (codes == self.nodata)
+        for code in (*self.fills, self.nodata):
+            if code is not None:
+                missing = missing | (codes == code)
         if self.table:
             found = self._looked_up(codes, missing)
+        elif self.dtype:
+            found = codes.astype(self.dtype)
+            found *= self.scale
+            found += self.offset
         else:
             found = (codes.astype(np.float64) * self.scale + self.offset).astype(np.float32)
         if missing is not np.ma.nomask:
@@ -85,6 +132,20 @@ class Decoding:
         table = np.array(self.table, np.float32)
         found: np.ndarray = table[np.minimum(codes, len(table) - 1)]
         return found
+
+
+def _numbers(name: str, given: Any, dtype: np.dtype[Any], where: str) -> tuple[float, ...]:
+    """Return an attribute as numbers; xarray writes those of floats in Zarr v3 as base64."""
+    if isinstance(given, str) and dtype.kind == "f" and name == "_FillValue":
+        with suppress(ValueError, struct.error):
+            given = struct.unpack("<d", base64.b64decode(given, validate=True))[0]
+    try:
+        return tuple(float(each) for each in np.atleast_1d(np.asarray(given, np.float64)))
+    except (TypeError, ValueError):
+        raise InvalidDataError(
+            f"The attribute {name} of the array at {where!r} is {given!r}, and should be a number, by "
+            "which values are decoded; correct it, or pass the values themselves as an array."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -134,7 +195,11 @@ class GridDataset(StoredDataset):
         self._rows = row_axes(array.ndim, recipe.features)
         spans = [recipe.positions[axis] for axis in self._rows]
         d = math.prod(len(recipe.positions[axis]) for axis in recipe.features)
-        dtype = array.dtype if recipe.decoding is None else np.dtype(np.float32)
+        dtype = (
+            array.dtype
+            if recipe.decoding is None
+            else np.dtype(recipe.decoding.dtype or np.float32)
+        )
         self._layout = RowLayout(
             (*(stop - start for start, stop in spans), d),
             (*(array.chunks[axis] for axis in self._rows), d),
@@ -187,9 +252,23 @@ class GridDataset(StoredDataset):
     def places(self) -> tuple[Location, ...]:
         return (self._recipe.place,)
 
+    def may_change(self) -> Collection[str]:
+        return changed_by_appending(self.array, self._recipe.node())
+
     def to_scratch(self, folder: str) -> Any:
         """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
         return write_scratch(self, folder)
+
+
+def packed_rows(array: Any, location: Location, name: str) -> GridDataset | None:
+    """Return the decoded rows (..., d) of a Zarr array; None if its attributes ask for no decoding."""
+    decoding = Decoding.by_attributes(array, location.url)
+    if decoding is None:
+        return None
+    spans = tuple((0, length) for length in array.shape[:-1])
+    positions = (*spans, tuple(range(array.shape[-1])))
+    axes, digest = (array.ndim - 1,), metadata_digest(array)
+    return GridDataset(array, GridRecipe(location, name, digest, axes, positions, decoding))
 
 
 def dimension_names(array: Any) -> tuple[str, ...] | None:

@@ -18,6 +18,7 @@ from daskcluster.data.checks import check_dtype, check_shape, has_list_column, w
 from daskcluster.data.columns import ColumnChoice, column_choice, refuse_duplicates
 from daskcluster.data.converted import ROWS, WEIGHTS
 from daskcluster.data.dataset import RowDataset, RowWeights
+from daskcluster.data.grid_rows import Decoding, packed_rows
 from daskcluster.data.hdf5_files import SUFFIXES as HDF5
 from daskcluster.data.hdf5_files import open_hdf5
 from daskcluster.data.listing import find_row_files
@@ -283,7 +284,9 @@ def open_url(location: Location, *, array: str | None = None, flatten: bool = Fa
     check_shape(node.shape, flatten=flatten, what=what)
     check_dtype(node.dtype, what=what)
     warn_of_missing_chunks(node, place)
-    rows = ZarrDataset(node, ZarrRecipe(location, name, metadata_digest(node)))
+    rows = packed_rows(node, location, name) or ZarrDataset(
+        node, ZarrRecipe(location, name, metadata_digest(node))
+    )
     rows.feature_names = names(rows.n_features)
     rows.read_from = () if rows.feature_names is None else (location.child("var"),)
     return rows
@@ -315,7 +318,15 @@ def open_object(array: Any, *, flatten: bool = False) -> RowDataset:
         )
     check_shape(array.shape, flatten=flatten, what="Zarr array")
     check_dtype(array.dtype, what="Zarr array")
-    return ZarrDataset(array, recipe_of(array))
+    recipe = recipe_of(array)
+    if isinstance(recipe, ZarrRecipe):
+        return packed_rows(array, recipe.location, "") or ZarrDataset(array, recipe)
+    if Decoding.by_attributes(array, "its store") is not None:
+        raise InvalidDataError(
+            "source is a zarr.Array whose attributes say how to decode it, in a store of this process "
+            "alone; pass its values as an array, or as an xarray.DataArray."
+        )
+    return ZarrDataset(array, recipe)
 
 
 def refuse_file(location: Location, **_: Any) -> RowDataset:

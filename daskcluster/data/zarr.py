@@ -188,20 +188,26 @@ class ZarrDataset(StoredDataset):
         return () if isinstance(self._recipe, HeldRecipe) else (self._recipe.place,)
 
     def may_change(self) -> Collection[str]:
-        """Return what changes where rows are appended: the metadata, and a last chunk that was not full."""
-        if isinstance(self._recipe, HeldRecipe) or not is_longer(self.array, self._recipe.node()):
+        if isinstance(self._recipe, HeldRecipe):
             return ()
-        step = self.array.shards or self.array.chunks
-        last = self.array.shape[0] // step[0]
-        counts = [-(-length // size) for length, size in zip(self.array.shape, step, strict=True)]
-        rest = product(*(range(count) for count in counts[1:]))
-        partial = [(last, *index) for index in rest] if self.array.shape[0] % step[0] else []
-        encode = self.array.metadata.encode_chunk_key
-        return {*METADATA, *(encode(index) for index in partial)}
+        return changed_by_appending(self.array, self._recipe.node())
 
     def to_scratch(self, folder: str) -> RowDataset:
         """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
         return write_scratch(self, folder)
+
+
+def changed_by_appending(array: zarr.Array[Any], now: Any) -> Collection[str]:
+    """Return what changed where rows were appended: the metadata, and a last chunk that was not full."""
+    if not is_longer(array, now):
+        return ()
+    step = array.shards or array.chunks
+    last = array.shape[0] // step[0]
+    counts = [-(-length // size) for length, size in zip(array.shape, step, strict=True)]
+    rest = product(*(range(count) for count in counts[1:]))
+    partial = [(last, *index) for index in rest] if array.shape[0] % step[0] else []
+    encode = array.metadata.encode_chunk_key
+    return {*METADATA, *(encode(index) for index in partial)}
 
 
 def _write_rows(dataset: RowDataset, location: Location) -> RowDataset:

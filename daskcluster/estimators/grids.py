@@ -77,14 +77,16 @@ def open_grid(
     nodata : float, optional
         A cell with this value in any feature has no data, nor has one with NaN or a masked value. Of a
         stored grid this takes one pass; pass ``numpy.nan`` if only NaN means no data there. Arrays in
-        memory and lazy ones are always searched for NaN and masked values.
+        memory, lazy ones, and stored ones with an attribute ``_FillValue`` or ``missing_value`` other than
+        NaN are always searched for NaN and masked values.
     select : mapping, optional
         A part of the grid: dimensions, or axes, and labels as ``xarray.DataArray.sel`` takes them, e.g.
         ``{"time": "2024-07", "y": slice(60, 50), "band": ["red", "nir"]}``; positions along dimensions
         without coordinates. Selected cells must follow each other.
     dequantize : (scale, offset) or sequence of float, optional
         Values of stored codes, as float32: ``code * scale + offset``, or a table with the value of each
-        code from 0. `nodata` is then a code.
+        code from 0. `nodata` is then a code. By default the attributes ``scale_factor``, ``add_offset``,
+        ``_FillValue`` and ``missing_value`` of a stored array decode it, as xarray does.
     array : str or sequence of str, optional
         Of a Zarr group: which array; or several, whose values are the features of a cell.
     storage_options
@@ -167,6 +169,7 @@ def open_grid(
         values = _part(values, positions, axes)
     if lazy and nodata is None and _may_lack_values(values):
         nodata = np.nan
+    decoding: Decoding | None
     if dequantize is not None:
         decoding = Decoding.of(dequantize, values.dtype, nodata)
         nodata = None if nodata is None else np.nan
@@ -267,7 +270,13 @@ def _stored(
     by_label = bool(names) and any(key in (names or ()) for key in select)
     coordinates = stored_coordinates(group, needed=by_label and bool(name)) if names else {}
     positions = selected_positions(shape, names, coordinates, select, axes)
-    decoding = None if dequantize is None else Decoding.of(dequantize, node.dtype, nodata)
+    decoding: Decoding | None
+    if dequantize is not None:
+        decoding = Decoding.of(dequantize, node.dtype, nodata)
+        nodata = None if nodata is None else np.nan
+    else:
+        decoding = Decoding.by_attributes(node, place.url)
+        nodata = np.nan if nodata is None and decoding is not None and decoding.fills else nodata
     cells = row_axes(len(shape), axes)
     if axes == (len(shape) - 1,) and decoding is None and not select:
         dataset: Any = open_url(place, array=name or None, flatten=True)
@@ -280,8 +289,6 @@ def _stored(
     if names:
         template = template_of(names, cells, positions, coordinates, node.attrs)
     rows_shape = tuple(positions[axis][1] - positions[axis][0] for axis in cells)
-    if decoding is not None and nodata is not None:
-        nodata = np.nan
     labels = None
     if names and all(names[axis] in coordinates for axis in axes):
         along = (

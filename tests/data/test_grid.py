@@ -12,6 +12,7 @@ import zarr
 from sklearn.metrics import adjusted_rand_score
 
 import daskcluster as dc
+from daskcluster import jobs
 from daskcluster.errors import InvalidDataError, InvalidParameterError, OutputExistsError
 
 
@@ -132,6 +133,58 @@ def test_codes_are_decoded_as_they_are_read(tmp_path, kind):
         dc.open_grid(source, features=0, nodata=255, dequantize=table[:4])
     with pytest.raises(InvalidParameterError, match=r"should be \(scale, offset\), or a table"):
         dc.open_grid(source, features=0, dequantize=3.0)
+
+
+@pytest.mark.parametrize(
+    ("zarr_format", "dtype", "encoding"),
+    [
+        (3, "int16", {"scale_factor": 0.0001, "add_offset": 0.0, "_FillValue": -9999}),
+        (2, "int16", {"scale_factor": 0.0001}),
+        (3, "uint8", {"_FillValue": 255}),
+        (3, "int32", {"scale_factor": 0.5, "add_offset": 3.0}),
+        (3, "float32", {"_FillValue": -1.0}),
+        (3, "float32", {}),
+    ],
+)
+def test_packed_arrays_are_decoded_as_xarray_does(tmp_path, zarr_format, dtype, encoding):
+    """An array opened alone has the values that it has as one of several, or through xarray."""
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    values = np.random.default_rng(0).integers(0, 50, (30, 20, 3)) * encoding.get("scale_factor", 1)
+    values = values + encoding.get("add_offset", 0.0)
+    if "_FillValue" in encoding:
+        values[3:7, 5, 0] = np.nan
+    url = str(tmp_path / "packed.zarr")
+    xr.Dataset({"refl": (("y", "x", "band"), values)}).to_zarr(
+        url,
+        encoding={"refl": {"dtype": dtype, **encoding}},
+        zarr_format=zarr_format,
+        consolidated=False,
+    )
+    expected = xr.open_zarr(url, consolidated=False)["refl"]
+    rows = expected.to_numpy().reshape(-1, 3)
+    whole = dc.open_dataset(url, array="refl", flatten=True)
+    np.testing.assert_array_equal(whole.to_numpy(), rows)
+    assert whole.dtype == expected.dtype
+    by_object = dc.open_dataset(zarr.open_array(f"{url}/refl", mode="r"), flatten=True)
+    np.testing.assert_array_equal(by_object.to_numpy(), rows)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(whole)).to_numpy(), rows)
+    alone, lazy = dc.open_grid(url, array="refl"), dc.open_grid(expected)
+    known = ~np.isnan(rows).any(axis=1)
+    if encoding.get("_FillValue") is not None:
+        assert np.array_equal(alone.mask, lazy.mask)
+        assert not alone.mask[3:7, 5].any()
+    np.testing.assert_array_equal(alone.dataset.to_numpy(), rows[known])
+    assert dc.open_grid(url, array="refl", dequantize=(1.0, 0.0)).dataset.n_rows == len(rows)
+
+
+def test_zeros_of_zarr_are_values_and_attributes_must_be_numbers(tmp_path):
+    stored = zarr.create_array(tmp_path / "r", data=np.zeros((8, 2), np.int16), fill_value=0)
+    stored[:2] = 1
+    assert dc.open_dataset(str(tmp_path / "r")).to_numpy().sum() == 4
+    stored.attrs["scale_factor"] = "a tenth"
+    for opened in (dc.open_dataset, dc.open_grid):
+        with pytest.raises(InvalidDataError, match=r"scale_factor of the array at .* is 'a tenth'"):
+            opened(str(tmp_path / "r"))
 
 
 def test_a_land_cover_map(tmp_path, client):
@@ -373,7 +426,7 @@ def test_a_map_is_written_as_zarr(tmp_path, name):
         lambda: model.predict(grid.dataset, output=url),
         lambda: model.predict(values.reshape(-1, 3), output=url),
         lambda: of_store.labels_.save(url),
-        lambda: dc.jobs.fit(stored, n_clusters=2, model=str(tmp_path / "m"), labels=url, grid={}),
+        lambda: jobs.fit(stored, n_clusters=2, model=str(tmp_path / "m"), labels=url, grid={}),
     ):
         with pytest.raises(InvalidParameterError, match=rf"written as Zarr, a folder.*{stem}.zarr"):
             write()
