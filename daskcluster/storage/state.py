@@ -13,7 +13,7 @@ import enum
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -193,6 +193,7 @@ class _Reader:
         values = {
             each.name: self._value(hints[each.name], body, name, f"{prefix}{name}")
             for name, each in _stored_fields(kind)
+            if name in body or each.default is MISSING  # an earlier version did not have all fields
         }
         return kind(**values)
 

@@ -31,7 +31,9 @@ from daskcluster.sparse_rows import dense_rows
 
 _ROWS_A_CENTRE = 10
 _MOST_OF_A_BATCH = 0.5
-_BATCHES = 16
+_BATCHES, _ROWS_AN_IDLE_CENTRE = 16, 2
+_MOST_SEARCHED, _ONLY_IDLE = 256, 1e-12
+"""A search swaps centres one by one: of more than so many, only those that have seen nothing move."""
 _FORGETTING, _UNUSUAL = 0.1, 2.0
 
 
@@ -41,7 +43,7 @@ class Reassignment:
 
     Without a ratio, a local search on the rows of the batch, which stand for all rows seen so far, moves a
     centre only if that lowers their cost. It begins whenever 16 batches and 10 k rows have passed, and in
-    steps whose rows cost twice as much as usual.
+    steps whose rows cost twice as much as usual; while a centre has seen nothing, after 2 k rows.
 
     With a ratio, centres with v_j < ratio * max v are set to rows of the batch. Checked in steps in which
     a cluster has received no row at all, and whenever 10 k more rows have been seen. At most half of a
@@ -75,17 +77,19 @@ class Reassignment:
         self._usual_cost = usual + _FORGETTING * (cost - usual) if usual else cost
         if self._n_seen < self.least_rows:
             return 0
-        if self.ratio is None:
-            least = max(_ROWS_A_CENTRE * len(state.seen), _BATCHES * len(batch))
+        seen = state.seen
+        if self.ratio is None and len(seen) <= _MOST_SEARCHED:
+            least = max(_ROWS_A_CENTRE * len(seen), _BATCHES * len(batch))
+            least = least if seen.min() > 0.0 else _ROWS_AN_IDLE_CENTRE * len(seen)
             if self._n_rows < least and not cost > _UNUSUAL * usual > 0.0:
                 return 0
             self._n_rows = 0
             return self._swap(step, batch, state)
-        seen = state.seen
+        ratio = _ONLY_IDLE if self.ratio is None else self.ratio
         if self._n_rows < _ROWS_A_CENTRE * len(seen) and seen.min() > 0.0:
             return 0
         self._n_rows = 0
-        low = np.flatnonzero(seen < self.ratio * seen.max())
+        low = np.flatnonzero(seen < ratio * seen.max())
         if len(low) == 0:
             return 0
         most = int(_MOST_OF_A_BATCH * len(batch))

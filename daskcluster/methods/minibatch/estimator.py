@@ -58,10 +58,11 @@ class MiniBatchKMeans(KMeansEstimator):
     reassignment_ratio : float >= 0 or "auto"
         ``"auto"`` moves a centre to another place only where that lowers the cost of the rows seen so far:
         a local search on the rows of a batch, every 16 batches and when a batch costs twice as much as
-        usual. It is left out where the first centres come from a sample of all rows. A number has
-        scikit-learn's meaning: centres that have seen less than this share of the rows of the centre that
-        has seen the most start anew from random rows of the batch, in proportion to their weights; checked
-        every 10 k rows, and in each step while a centre has seen nothing. 0 turns it off.
+        usual; of more than 256 centres, only those without any rows move. It is left out where the first
+        centres come from a sample of all rows. A number has scikit-learn's meaning: centres that have seen
+        less than this share of the rows of the centre that has seen the most start anew from random rows
+        of the batch, in proportion to their weights; checked every 10 k rows, and in each step while a
+        centre has seen nothing. 0 turns it off.
     tol : float >= 0
         Stop when the squared movement of all centres in a step is at most this times the mean feature
         variance (of the sample); 0 never does.

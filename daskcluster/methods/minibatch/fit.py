@@ -266,10 +266,10 @@ class MiniBatchFit(Fit):
             0,
             first.exact,
             first.seen,
-            first.costs,
             threshold,
             Reassignment(ratio, self.seed, least_rows),
             Improvement.over(self.batch_size, self.dataset.n_rows, self.patience),
+            costs=first.costs,
         )
 
     @property

@@ -22,7 +22,7 @@ class MiniBatchState:
     step : int
         Steps made.
     exact : ndarray of shape (k, d), float64
-    seen, costs : ndarray of shape (k,), float64
+    seen : ndarray of shape (k,), float64
         As of `daskcluster.methods.minibatch.chunkwise.batch.MovingCentres`.
     threshold : float
         Movement that `tol` allows; it comes from the sample of the seeding.
@@ -32,17 +32,19 @@ class MiniBatchState:
         None before the first step.
     reason : StopReason or None
         Reason why the loop ended, if it did.
+    costs : ndarray of shape (k,), float64, or None
+        As `seen`; None in states of an earlier version.
     """
 
     step: int
     exact: np.ndarray
     seen: np.ndarray
-    costs: np.ndarray
     threshold: float
     reassignment: Reassignment
     improvement: Improvement
     journal: JournalState | None = None
     reason: StopReason | None = None
+    costs: np.ndarray | None = None
 
     @staticmethod
     def shapes(n_clusters: int, n_features: int) -> Shapes:
@@ -52,5 +54,6 @@ class MiniBatchState:
 
     def centres(self, dtype: np.dtype) -> MovingCentres:
         """Return the centres, rounded to the dtype that rows are computed in."""
+        costs = np.zeros(len(self.seen)) if self.costs is None else self.costs.copy()
         rounded = self.exact.astype(dtype)
-        return MovingCentres(self.exact.copy(), rounded, self.seen.copy(), self.costs.copy())
+        return MovingCentres(self.exact.copy(), rounded, self.seen.copy(), costs)
