@@ -70,7 +70,7 @@ def test_plain_mini_batches_make_the_same_number_of_steps(rate: str) -> None:
     found = programs.fitted(one, program, 5, 1)
     model = dc.MiniBatchKMeans(
         4, batch_size=100, learning_rate=rate, max_iter=3, max_no_improvement=None,
-        reassignment_ratio=0, random_state=5,
+        reassignment_ratio=0, init="k-means++", random_state=5,
     ).fit(X)  # fmt: skip
     assert found.steps == model.n_steps_ == 30
     assert found.ari == dc.metrics.adjusted_rand_index(y, np.asarray(model.labels_))
