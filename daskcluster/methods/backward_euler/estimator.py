@@ -22,8 +22,9 @@ class BackwardEulerKMeans(KMeansEstimator):
     ----------
     n_clusters : int >= 1
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
-        First centres, chosen among the rows of a random sample (three batches, at least 3 k rows);
-        ``"auto"`` is k-means++.
+        First centres, chosen among the rows of a random sample (three batches, at least 3 k rows).
+        ``"auto"`` draws far rows more often and refines the centres of k-means++, as in
+        `daskcluster.MiniBatchKMeans`.
     n_init : int >= 1
         Independent starts, of which the one with the lowest inertia is kept. They run at the same time on
         the threads of this process, or on the workers of a cluster if these can read the rows; each gives
@@ -117,7 +118,7 @@ class BackwardEulerKMeans(KMeansEstimator):
         self,
         n_clusters: int = 8,
         *,
-        init: Any = "k-means++",
+        init: Any = "auto",
         n_init: int = 1,
         batch_size: int = 1000,
         step_size: float | str = "auto",

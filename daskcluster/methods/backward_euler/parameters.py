@@ -9,8 +9,7 @@ from daskcluster.parameters.parameter import Parameter
 BACKWARD_EULER = (
     shared.N_CLUSTERS,
     shared.INIT.varied(
-        default="k-means++",
-        help="How to choose the initial centres from a sample of rows. auto: k-means++. "
+        help="How to choose the initial centres from a sample of rows. auto: k-means++, refined there. "
         "The URL of a saved model is a warm start.",
     ),
     shared.N_INIT.varied(

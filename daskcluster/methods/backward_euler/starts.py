@@ -20,10 +20,11 @@ from daskcluster.methods.backward_euler.algorithm import (
 )
 from daskcluster.methods.backward_euler.chunkwise import BatchAssigner
 from daskcluster.methods.backward_euler.state import StartCommits, StartState
-from daskcluster.methods.kmeans.initial import GIVEN, method_for
+from daskcluster.methods.coreset.start import SAMPLE_ROWS
+from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches, whole
-from daskcluster.methods.minibatch.sample import centres_of_sample
+from daskcluster.methods.minibatch.sample import centres_of_sample, start_of_batches
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
@@ -168,7 +169,11 @@ def run_start(
 
 
 def _seeded(batches: Batches, parameters: StartParameters, seed: int) -> DescentState:
-    """Choose first centres among the rows of a sample."""
+    """Choose first centres from a sample of rows."""
+    if is_auto(parameters.init):
+        size = max(SAMPLE_ROWS, parameters.sample_rows)
+        start = start_of_batches(batches, parameters.n_clusters, size, seed)
+        return DescentState.first(start.centres, parameters.steps)
     sample = batches.sample(parameters.sample_rows, Key(seed, "sample"))
     refuse_bad_batch(sample, batches.row_of, " of those seen so far")
     centres = centres_of_sample(sample, parameters, seed)

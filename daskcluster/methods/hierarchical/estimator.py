@@ -61,7 +61,7 @@ class HierarchicalKMeans(KMeansEstimator):
         Iterations of the refinement.
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}
         How the cells and the clusters within each are seeded. ``"auto"``: k-means++, and AFK-MC2 within
-        cells that get more than 64 clusters.
+        large cells that get more than 64 clusters.
     max_iter : int >= 0
         Iterations at most, of the cells and within each.
     tol : float >= 0

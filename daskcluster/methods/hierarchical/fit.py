@@ -88,7 +88,8 @@ class HierarchicalFit(Fit):
     def run(self) -> KMeansRun:
         """Return the run of all centres; its ``n_iter`` counts iterations of the refinement."""
         estimator = self.estimator
-        self.method = cell_method(self.init, self._mean_quota)
+        n_coarse, size = self._n_coarse, self.dataset.n_rows * self.dataset.n_features
+        self.method = cell_method(self.init, self.n_clusters // n_coarse, size // n_coarse)
         refinements = int(estimator.refine_iter) if estimator.refine else 0
         self.started("hierarchical", max_iter=refinements)
         footprint = hierarchical_footprint(self.dataset, estimator.get_params(deep=False))
@@ -148,10 +149,6 @@ class HierarchicalFit(Fit):
     @property
     def _n_coarse(self) -> int:
         return coarse_cells(self.estimator.n_coarse, self.n_clusters, self.dataset)
-
-    @property
-    def _mean_quota(self) -> int:
-        return self.n_clusters // self._n_coarse
 
     def _parameters(self, dtype: Any) -> CellParameters:
         """Return the parameters of the fits, without cells."""

@@ -44,7 +44,8 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     k = int(parameters["n_clusters"])
     check_enough_rows(dataset, k)
     n_coarse = coarse_cells(parameters["n_coarse"], k, dataset)
-    method = cell_method(parameters["init"], k // n_coarse)
+    n_values = dataset.n_rows * dataset.n_features
+    method = cell_method(parameters["init"], k // n_coarse, n_values // n_coarse)
     size = dataset.bytes_of((0, dataset.n_rows))
     gathering = 1 if dataset.in_memory else n_groups(size)
     seeding = CORESET_PASSES + _MEASURING_PASSES + gathering

@@ -81,23 +81,25 @@ def quota_shares(weights: np.ndarray, costs: np.ndarray) -> np.ndarray:
     return np.where(weights > 0.0, np.maximum(np.sqrt(costs), least), 0.0)
 
 
-def cell_method(init: str, n_clusters: int) -> str:
-    """Return the seeding method within a cell.
+def cell_method(init: str, n_clusters: int, n_values: int) -> str:
+    """Return the seeding method within a cell with so many values of rows.
 
-    By default k-means++, and AFK-MC2 of many clusters: greedy k-means++ takes six times as long where a
-    cell has hundreds of them, for a quarter of a percent of its inertia, which the refinement levels.
+    By default k-means++, and AFK-MC2 of many clusters of many rows: greedy k-means++ takes six times as
+    long where a cell has hundreds of them, for a quarter of a percent of its inertia, which the refinement
+    levels.
 
     Examples
     --------
-    >>> cell_method("auto", 20), cell_method("auto", 200), cell_method("random", 20)
+    >>> cell_method("auto", 20, 10**9), cell_method("auto", 200, 10**9), cell_method("random", 20, 100)
     ('k-means++', 'afk-mc2', 'random')
     """
     if init == "auto":
-        return "k-means++" if n_clusters <= _FEW_CLUSTERS else "afk-mc2"
+        few = n_clusters <= _FEW_CLUSTERS or n_clusters * n_values <= _FEW_PRODUCTS
+        return "k-means++" if few else "afk-mc2"
     return method_for(init, in_memory=True)
 
 
-_FEW_CLUSTERS = 64
+_FEW_CLUSTERS, _FEW_PRODUCTS = 64, 1 << 27
 _SLACK = 4
 """Distinct rows of a cell are counted up to its quota plus a quarter, which it may still get."""
 
@@ -173,10 +175,11 @@ def fit_centres(
     engine: Engine, rows: Chunk, n_clusters: int, key: Key, parameters: CellParameters
 ) -> np.ndarray:
     """Return the centres (k, d) of weighted k-means of rows in memory."""
-    with engine.place(open_chunk(rows)) as placement:
+    dataset = open_chunk(rows)
+    with engine.place(dataset) as placement:
         scaled = ScaledPlacement(placement)
         centres = initial_centres(
-            cell_method(parameters.init, n_clusters),
+            cell_method(parameters.init, n_clusters, rows.n_rows * dataset.n_features),
             scaled,
             n_clusters,
             key.derived_seed(),

@@ -67,7 +67,7 @@ class MiniBatchKMeans(KMeansEstimator):
         Stop when the squared movement of all centres in a step is at most this times the mean feature
         variance (of the sample); 0 never does.
     init_size : int >= 1, optional
-        Rows of the sample, at least 3 k: by default 6,144 with ``init="auto"``, otherwise three batches.
+        Rows of the sample, at least 3 k: by default 8,192 with ``init="auto"``, otherwise three batches.
     metric : {"euclidean", "cosine"}
     random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
-from daskcluster.chunkwise.data_statistics import refuse_rows
 from daskcluster.engine.engine import Engine, Traffic
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidDataError
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
@@ -35,7 +33,13 @@ from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchSteppe
 from daskcluster.methods.minibatch.chunkwise.single_rows import RUN_ROWS, SingleRowStepper
 from daskcluster.methods.minibatch.journal import Journal
 from daskcluster.methods.minibatch.projection import batches_footprint
-from daskcluster.methods.minibatch.sample import batch_room, centres_of_sample, placed, threads_of
+from daskcluster.methods.minibatch.sample import (
+    batch_room,
+    centres_of_sample,
+    placed,
+    start_of_batches,
+    threads_of,
+)
 from daskcluster.methods.minibatch.state import MiniBatchState
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
@@ -284,13 +288,7 @@ class MiniBatchFit(Fit):
         given = self.n_clusters, self.sample_rows, self.seed, self.restarts
         if batches.is_pooled and not batches.is_wide:
             return sampled_start(rows, *given)
-        chunk, row_of = batches.held()
-        try:
-            with placed(chunk) as few:
-                return sampled_start(few, *given)
-        except InvalidDataError:
-            refuse_rows(chunk.rows, row_of, " of those seen so far")
-            raise
+        return start_of_batches(batches, *given)
 
     def _uniform(self, batches: Batches) -> tuple[MovingCentres, float]:
         """Return centres chosen from a uniform sample, and the movement that `tol` allows."""

@@ -9,15 +9,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.data_statistics import refuse_rows
 from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine, default_threads
 from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
+from daskcluster.errors import InvalidDataError
 from daskcluster.events import Callback, Notice, publish
 from daskcluster.host import format_bytes, host_memory
+from daskcluster.methods.coreset.start import SampledStart, sampled_start
 from daskcluster.methods.kmeans.initial import GIVEN, initial_centres, method_for
-from daskcluster.methods.minibatch.batches import order_bytes
+from daskcluster.methods.minibatch.batches import Batches, order_bytes
 from daskcluster.methods.minibatch.chunkwise.batch import Batch
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
@@ -59,6 +62,19 @@ def centres_of_sample(
                 best = cost, centres
     assert best is not None
     return best[1]
+
+
+def start_of_batches(
+    batches: Batches, n_clusters: int, size: int, seed: int, restarts: int = 1
+) -> SampledStart:
+    """Return a start from a sample by sensitivity of the rows that batches hold in memory."""
+    chunk, row_of = batches.held()
+    try:
+        with placed(chunk) as rows:
+            return sampled_start(rows, n_clusters, size, seed, restarts)
+    except InvalidDataError:
+        refuse_rows(chunk.rows, row_of, " of those seen so far")
+        raise
 
 
 @contextmanager

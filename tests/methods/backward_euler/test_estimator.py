@@ -213,7 +213,7 @@ def test_bad_parameters(parameters, error, text):
 def test_a_plan_says_how_many_passes_a_fit_takes():
     defaults = {name: p.default for name, p in ALGORITHMS.find("backward-euler").parameters.items()}
     for changes in (SMALL, {**SMALL, "n_init": 3}, {**SMALL, "max_iter": 0, "refine_iter": 2}):
-        values = {**defaults, **changes, "n_clusters": 4}
+        values = {**defaults, **changes, "n_clusters": 4, "init": "k-means++"}
         plan = plan_fit(dc.open_dataset(X), values)
         model = dc.BackwardEulerKMeans(**values).fit(X)
         assert plan.passes_at_most == model.passes_
