@@ -1,6 +1,7 @@
 """``python -m tests.benchmarks NAME``: comparisons, figures of papers, and the scaling model.
 
-``compare`` measures other libraries and saves each cell; every other name writes one section.
+``compare`` measures other libraries and saves each cell, and the name of a comparison is short for
+``compare --only NAME``; every other name writes one section.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import click
 
 from daskcluster.cli.main import Commands
+from tests.benchmarks.harness.catalogue import COMPARISONS
 from tests.benchmarks.harness.machine import machine
 from tests.benchmarks.harness.page import write_section
 from tests.benchmarks.harness.parts import sentence
@@ -78,6 +80,13 @@ class Benchmarks(Commands):
         if cmd_name in self.list_commands(ctx):
             return section_command(cmd_name)
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # The name of a comparison is short for `compare --only NAME`.
+        only = ["compare", "--only"] if args[0] in COMPARISONS else []
+        return click.Group.resolve_command(self, ctx, [*only, *args])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         click.Group.format_commands(self, ctx, formatter)

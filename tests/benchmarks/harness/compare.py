@@ -129,7 +129,7 @@ def command(
         return
     if without_avx512 and not mask.is_masked():
         # Libraries read these variables when they are loaded, so start the process again.
-        words = [sys.executable, "-m", "tests.benchmarks", *sys.argv[sys.argv.index("compare") :]]
+        words = [sys.executable, "-m", "tests.benchmarks", *sys.argv[1:]]
         os.execve(sys.executable, words, mask.without_avx512(os.environ))
     if progress is False:
         settings["tell"] = lambda text: None
