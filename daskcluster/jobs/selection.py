@@ -143,7 +143,7 @@ def select_k(
     watchers: tuple[Callback, ...] = (*callbacks, counters)
     few = _coreset(dataset, size, seed, metric, chosen, watchers)
     mixture = criterion == "bic"
-    settings = {"init": _init(init, mixture), "max_iter": max_iter, "tol": tol}
+    settings = {"init": init, "max_iter": max_iter, "tol": tol}
     settings |= {"covariance_type": covariance_type} if mixture else {"metric": metric}
     parameters = FitParameters(mixture, seed, settings)
     fits: dict[int, tuple[KFit, float]] = {}
@@ -245,10 +245,6 @@ def _check(criterion: str, n_seeds: int, check: int, coreset_size: int | str) ->
         raise InvalidParameterError(
             f"coreset_size={coreset_size!r} should be 'auto' or a whole number >= 1."
         )
-
-
-def _init(init: str, mixture: bool) -> str:
-    return "afk-mc2" if mixture and init == "auto" else init
 
 
 def _coreset(

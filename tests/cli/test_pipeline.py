@@ -33,7 +33,7 @@ def test_one_command_and_its_pieces_give_the_same_bits(
 ) -> None:
     one = ("fit", stored, "--algorithm", "vc-gmm", "--coreset-size", "400", *LEARN)
     found = record(*one, "--model", "m", "--labels", "l")
-    assert (found["estimator"], found["seeding"]) == ("VariationalGaussianMixture", "afk-mc2")
+    assert (found["estimator"], found["seeding"]) == ("VariationalGaussianMixture", "sample")
     assert found["passes"] == 3
     twin = dc.VariationalGaussianMixture(6, truncation=3, coreset_size=400, random_state=7)
     assert dc.load_model("m").means_.tobytes() == twin.fit(rows).means_.tobytes()
@@ -54,7 +54,7 @@ def test_progress_names_the_stages(stored: str, run: Run) -> None:
     words = (
         "vc-gmm:",
         "coreset of 400 rows for 2,000: 2 passes",
-        "seeding by afk-mc2",
+        "seeding by sample",
         "iteration",
         "ended",
     )

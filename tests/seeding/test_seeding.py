@@ -166,3 +166,15 @@ def test_all_rounds_search_new_candidates_with_one_tile() -> None:
     prepared = ROUND.prepare(dataclasses.replace(params, rounds=tuple(rounds)))
     tiles = {new.panels.tile for new in (prepared.new, *(new for _, new in prepared.earlier))}
     assert len(tiles) == 1
+
+
+def test_parallel_candidates_are_searched_for_groups_that_share_a_centre() -> None:
+    """Overlapping groups, in so many dimensions that k-means++ often splits one and joins two."""
+    rng, found = np.random.default_rng(3), 0
+    truth = 1.5 * rng.normal(size=(20, 16))
+    X = (truth[rng.integers(0, 20, 10_000)] + rng.normal(size=(10_000, 16))).astype(np.float32)
+    for seed in range(10):
+        centres = dc.kmeans_parallel(X, 20, random_state=seed)
+        nearest = ((truth[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
+        found += len(np.unique(nearest)) == 20
+    assert found >= 8

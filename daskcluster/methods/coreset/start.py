@@ -15,7 +15,7 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.methods.coreset.algorithm import lightweight_coreset
 from daskcluster.methods.kmeans.algorithm import lloyd
-from daskcluster.methods.kmeans.local_search import swap_centres
+from daskcluster.methods.kmeans.local_search import MOST_SWAPPED, swap_centres
 from daskcluster.randomness import Key
 from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
 from daskcluster.sparse_rows import join_rows
@@ -26,8 +26,6 @@ SAMPLE_ROWS = 8192
 _REFINEMENTS, _ROWS_A_CENTRE = 10, 20
 """Iterations on the sample, where it has so many rows for each centre: fewer tell little of its place."""
 _LOOKED_ROWS, _LOOKED_BYTES = 1 << 17, 64 << 20
-_MOST_SWAPPED = 64
-"""Up to so many centres, a local search on the sample is cheap."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,13 @@ class SampledStart:
 
 
 def sampled_start(
-    rows: ScaledPlacement, n_clusters: int, size: int, seed: int, restarts: int = 1
+    rows: ScaledPlacement,
+    n_clusters: int,
+    size: int,
+    seed: int,
+    restarts: int = 1,
+    *,
+    looks: bool = True,
 ) -> SampledStart:
     """Return the first centres of a fit from a sample of its rows.
 
@@ -70,6 +74,8 @@ def sampled_start(
     seed : int
     restarts : int
         Number of starts, of which the best on the sample is returned.
+    looks : bool
+        False: do not draw again from rows in memory, so that it does not matter where the rows are.
 
     Notes
     -----
@@ -77,7 +83,7 @@ def sampled_start(
     131,072 rows in memory.
     """
     dataset, sparse = rows.placement.dataset, isinstance(rows.placement.dataset, SparseDataset)
-    twice = dataset.in_memory and not sparse and size < dataset.n_rows
+    twice = looks and dataset.in_memory and not sparse and size < dataset.n_rows
     drawn = size // 2 if twice else size
     few = lightweight_coreset(rows, drawn, Key(seed, "sample").derived_seed())
     moments, weight = few.moments, size * few.moments.weight / dataset.n_rows
@@ -87,7 +93,7 @@ def sampled_start(
         key = Key(seed, "start", number).derived_seed()
         chunk = rows.chunk(few.rows, few.weights)
         if twice:
-            rough, _ = _clustered(chunk, min(n_clusters, _MOST_SWAPPED), key)
+            rough, _ = _clustered(chunk, min(n_clusters, MOST_SWAPPED), key)
             chunk = _with_costly_rows(rows, chunk, rough, Key(key, "costly rows"))
         centres, found = _clustered(chunk, n_clusters, key)
         weights = found.cluster_weights(weighted=True)
@@ -106,7 +112,7 @@ def _clustered(chunk: Chunk, n_clusters: int, seed: int) -> tuple[np.ndarray, Sc
         centres, _ = kmeans_plusplus(sample, n_clusters, seed)
         if chunk.n_rows >= _ROWS_A_CENTRE * n_clusters:
             centres = lloyd(sample, centres, max_iter=_REFINEMENTS, tol=0.0).centres
-            if 1 < n_clusters <= _MOST_SWAPPED:
+            if 1 < n_clusters <= MOST_SWAPPED:
                 centres = swap_centres(chunk, centres, seed, trial=False)
                 centres = lloyd(sample, centres, max_iter=_REFINEMENTS, tol=0.0).centres
         return centres, score_rows(sample, centres)

@@ -21,6 +21,7 @@ from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.initial import (
     initial_centres,
+    is_auto,
     method_for,
     restarts_for,
     warn_of_one_start,
@@ -46,19 +47,27 @@ class SeededFit(Fit):
     def seeded(self, rows: ScaledPlacement, key: Key) -> np.ndarray:
         """Return the first centres (k, d), chosen among `rows` with the draws of `key`."""
         dataset, traffic = rows.placement.dataset, rows.placement.traffic
-        self.method = method_for(self.init, in_memory=dataset.in_memory)
+        self.method = self.method_on(dataset)
         began, passes = time.perf_counter(), traffic.passes
-        centres = initial_centres(
-            self.init,
-            rows,
-            self.n_clusters,
-            key.derived_seed(),
-            source=self.source,
-            chain_length=self.estimator.chain_length,
-        )
+        centres = self.chosen(rows, key.derived_seed())
         seconds = time.perf_counter() - began
         publish(self.callbacks, SeedingEnded(self.method, traffic.passes - passes, seconds))
         return centres
+
+    def method_on(self, dataset: Dataset) -> str:
+        """Return the name of the method that chooses centres among the rows of `dataset`."""
+        return method_for(self.init, in_memory=dataset.in_memory)
+
+    def chosen(self, rows: ScaledPlacement, seed: int) -> np.ndarray:
+        """Return centres (k, d) chosen by `method`."""
+        return initial_centres(
+            self.method if is_auto(self.init) else self.init,
+            rows,
+            self.n_clusters,
+            seed,
+            source=self.source,
+            chain_length=self.estimator.chain_length,
+        )
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,14 @@ from daskcluster.data.features import columns_by_name
 from daskcluster.data.masked import is_masked, without_mask
 from daskcluster.data.open import open_chunk
 from daskcluster.engine.local import LocalEngine
-from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.events import Notice, publish
 from daskcluster.methods.kmeans.algorithm import lloyd
+from daskcluster.methods.kmeans.local_search import swap_centres
 from daskcluster.models.persist import load_document
 from daskcluster.parameters import shared
+from daskcluster.randomness import Key
 from daskcluster.seeding.afkmc2 import afk_mc2
 from daskcluster.seeding.kmeans_parallel import kmeans_parallel
 from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
@@ -30,6 +32,8 @@ from daskcluster.typing import Dataset
 GIVEN = ("array", "model")
 """Methods that draw nothing: a second start would be the first again."""
 _REFINEMENTS = 30
+_SEARCHES, _MOST_SWAPPED = 3, 128
+"""Local searches among the candidates of k-means||, and the most centres for which they are cheap."""
 _LONG_REDUCTION = 1 << 31
 """Products above which a reduction of candidates, which takes seconds then, is announced."""
 _RANDOM_RESTARTS = 10
@@ -126,17 +130,31 @@ def initial_centres(
 def candidate_reducer(
     seed: int, rows: ScaledPlacement
 ) -> Callable[[Rows, np.ndarray, int], np.ndarray]:
-    """Return the reduction of k-means|| candidates: weighted k-means++, then Lloyd, in memory."""
+    """Return the reduction of k-means|| candidates: weighted k-means++, then Lloyd, in memory.
+
+    With up to `_MOST_SWAPPED` centres, local searches follow, each with Lloyd; the best result is returned.
+    """
 
     def reduce_candidates(candidates: Rows, weights: np.ndarray, n_clusters: int) -> np.ndarray:
         if n_clusters * candidates.shape[0] * candidates.shape[1] > _LONG_REDUCTION:
             text = f"Reducing {candidates.shape[0]:,} candidates of k-means|| to {n_clusters:,} centres"
             publish(rows.placement.callbacks, Notice(text))
-        dataset = open_chunk(rows.chunk(candidates, weights))
-        with LocalEngine().place(dataset) as placement:
+        chunk = rows.chunk(candidates, weights)
+        with LocalEngine().place(open_chunk(chunk)) as placement:
             few = ScaledPlacement(placement)
             centres, _ = kmeans_plusplus(few, n_clusters, seed)
-            return lloyd(few, centres, max_iter=_REFINEMENTS, tol=0.0).centres
+            found = lloyd(few, centres, max_iter=_REFINEMENTS, tol=0.0).centres
+            if not 1 < n_clusters <= _MOST_SWAPPED:
+                return found
+            cost = score_rows(few, found).inertia
+            for number in range(_SEARCHES):
+                key = Key(seed, "search among candidates", number)
+                moved = swap_centres(chunk, found, key.derived_seed())
+                moved = lloyd(few, moved, max_iter=_REFINEMENTS, tol=0.0).centres
+                other = score_rows(few, moved).inertia
+                if other < cost:
+                    found, cost = moved, other
+            return found
 
     return reduce_candidates
 

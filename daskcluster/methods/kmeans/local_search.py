@@ -30,6 +30,9 @@ LEAST_CANDIDATES = 16
 CANDIDATES_SHARE = 4
 """One row is drawn per this many centres: the cost share of two groups with one centre falls as 1 / k."""
 
+MOST_SWAPPED = 64
+"""Up to so many centres, a local search on a sample of rows is cheap."""
+
 _TOGETHER = 16
 
 

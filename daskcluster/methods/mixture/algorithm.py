@@ -193,7 +193,7 @@ class _Run:
         else:
             cost = self.passes.first_cost(gaussians) / (gaussians.d * self.weight)
             gaussians = Gaussians(centres, np.asarray(max(cost, self._floor)))
-            if weights is not None:
+            if weights is not None or self.settings.shared_steps == 0:
                 gaussians = as_kind(gaussians, kind, weights)
         masses = np.full(gaussians.k, self.weight / gaussians.k)
         return EMState(gaussians, masses, [], None, self.passes.carried())

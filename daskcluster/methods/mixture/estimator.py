@@ -61,8 +61,9 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
     coreset_size : int >= 1, optional
         Fit a `daskcluster.LightweightCoreset` of this many rows. None: all rows.
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
-        Initial means; a fitted estimator or the URL of a saved model is a warm start. A mixture (ours or
-        scikit-learn's) provides its variances and weights as well.
+        Initial means. ``"auto"``: from a sample that is clustered by k-means++, Lloyd's algorithm and local
+        search; with more than 64 components, ``"afk-mc2"``. A fitted estimator or the URL of a saved model
+        is a warm start. A mixture (ours or scikit-learn's) provides its variances and weights as well.
     n_init : int >= 1
         Restarts, each with newly drawn initial means and candidate sets; the one with the highest free
         energy is kept. Means that are given start a single fit.
@@ -88,7 +89,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         Stop when the free energy, divided by total row weight and number of features, changes by less
         than this; 0 never stops. It is tested once each component has learnt its own variance: with
         all types but ``"isotropic"`` from the fourth iteration on, or from the second if initial
-        variances or weights are given.
+        variances or weights are given, or if EM is exact and starts from a sample.
     max_iter : int >= 0
     search : {"tile", "row", "alternate"}
         The candidates of a row. ``"tile"``: the row's own components, and the neighbours' neighbours of
@@ -140,9 +141,10 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
 
     Notes
     -----
-    Cost of each restart: seeding (two or three passes for afk-mc2), then ``warmup_steps`` + 1 passes, then
-    one per iteration, and one more unless the fit ends by `tol`; at most C' + G^2 + `n_random` distances
-    per row and pass. State: 4 C' bytes per row. With a coreset: two passes over the rows.
+    Cost of each restart: seeding (two passes for a sample, two or three for afk-mc2), then
+    ``warmup_steps`` + 1 passes, then one per iteration, and one more unless the fit ends by `tol`; at most
+    C' + G^2 + `n_random` distances per row and pass. State: 4 C' bytes per row. With a coreset: two passes
+    over the rows.
 
     With matrices, a distance takes d (d + 1) / 2 multiplications instead of d, and the sums take 16 d^2
     bytes per thread for each matrix, the matrices 64 d^2 bytes per process. A fit that exceeds the memory
@@ -182,7 +184,7 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         n_neighbors: int = 5,
         n_random: int = 0,
         coreset_size: int | None = None,
-        init: Any = "afk-mc2",
+        init: Any = "auto",
         n_init: int = 1,
         weights_init: Any = None,
         precisions_init: Any = None,

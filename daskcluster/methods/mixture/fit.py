@@ -29,19 +29,17 @@ from daskcluster.events import (
 )
 from daskcluster.host import format_bytes
 from daskcluster.methods.coreset.estimator import LightweightCoreset
+from daskcluster.methods.coreset.fit import coreset_footprint
+from daskcluster.methods.coreset.start import sampled_start
 from daskcluster.methods.kmeans.fit import SeededFit
-from daskcluster.methods.kmeans.initial import (
-    method_for,
-    restarts_for,
-    warn_of_one_start,
-)
+from daskcluster.methods.kmeans.initial import restarts_for, warn_of_one_start
 from daskcluster.methods.kmeans.projection import seeding_bytes
 from daskcluster.methods.mixture.algorithm import EMState, MixtureResult, variational_em
 from daskcluster.methods.mixture.chunkwise.covariances import packed_size
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
 from daskcluster.methods.mixture.passes import SAVE_EVERY
-from daskcluster.methods.mixture.settings import MATRICES, SHARED_STEPS, EMSettings
-from daskcluster.methods.mixture.start import start_of
+from daskcluster.methods.mixture.settings import MATRICES, SAMPLE_ROWS, SHARED_STEPS, EMSettings
+from daskcluster.methods.mixture.start import SAMPLED, means_method, start_of
 from daskcluster.methods.mixture.state import (
     Attached,
     EMCheckpoint,
@@ -111,7 +109,7 @@ class MixtureFit(SeededFit):
             coreset = self._coreset(estimator.coreset_size)
             dataset, callbacks = coreset.coreset_, (_Quiet(callbacks),)
             engine = home_engine(engine)
-        self.method = method_for(self.init, in_memory=dataset.in_memory)
+        self.method = self.method_on(dataset)
         self.restarts = restarts_for(self.method, estimator.n_init, in_memory=True)
         warn_of_one_start(estimator, self.method, stacklevel=4)
         kind = estimator.covariance_type
@@ -195,6 +193,22 @@ class MixtureFit(SeededFit):
         assert self.state.centres is not None
         return self.state.centres
 
+    def method_on(self, dataset: Dataset) -> str:
+        return means_method(self.init, self.n_clusters, in_memory=dataset.in_memory)
+
+    def chosen(self, rows: ScaledPlacement, seed: int) -> np.ndarray:
+        if self.method == SAMPLED:
+            return sampled_start(rows, self.n_clusters, SAMPLE_ROWS, seed, looks=False).centres
+        return super().chosen(rows, seed)
+
+    @property
+    def _knows_variances(self) -> bool:
+        """True if components have, or learn in the first iteration, variances of their own.
+
+        Means from a sample allow that, but not before rows have found their candidate sets.
+        """
+        return self.start.is_given or (self.method == SAMPLED and not self.has_sets)
+
     @property
     def _number(self) -> tuple[int, ...]:
         """Part of the random key: the number of the restart, or empty for the first one."""
@@ -221,7 +235,7 @@ class MixtureFit(SeededFit):
             if self._number
             else self.seed,
             max_time=self.time_left(),
-            shared_steps=0 if self.start.is_given else SHARED_STEPS,
+            shared_steps=0 if self._knows_variances else SHARED_STEPS,
         )
 
     # -- checkpoints ------------------------------------------------------------------------------
@@ -343,10 +357,15 @@ def mixture_footprint(
     statistics = 8 * k * (d * grids + seconds + 2 + 25)
     row_bytes = max(8, 4 * min(truncation, k))
     of_thread, of_process = matrices_bytes(k, d, covariance_type)
-    seeding = seeding_bytes(dataset, k, method, chain_length)
+    seeding, sampling = seeding_bytes(dataset, k, method, chain_length), 0
+    if method == SAMPLED:
+        seeding = sampling = coreset_footprint(dataset, SAMPLE_ROWS).thread_bytes
     journal = SAVE_EVERY * step_bytes(dataset, k, covariance_type) if truncation < k else 0
     return Footprint(
-        2 * statistics + of_thread, row_bytes, max(seeding, of_process), worker_bytes=journal
+        max(2 * statistics + of_thread, sampling),
+        row_bytes,
+        max(seeding, of_process),
+        worker_bytes=journal,
     )
 
 

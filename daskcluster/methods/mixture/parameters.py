@@ -42,7 +42,10 @@ MIXTURE = (
         "n_random", int, 0, "Extra components drawn at random for each row in each iteration.", ge=0
     ),
     CORESET_SIZE.varied(default=None, help="Fit a coreset of this many rows instead of all rows."),
-    shared.INIT.varied(default="afk-mc2"),
+    shared.INIT.varied(
+        help="How to choose the initial means. auto: from a clustered sample or, with more than 64 "
+        "components, by afk-mc2. The URL of a saved model is a warm start."
+    ),
     shared.N_INIT.varied(
         default=1, word="", help="Restarts; the one with the highest free energy is kept."
     ),

@@ -9,10 +9,11 @@ from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, Stage, centres_bytes
 from daskcluster.methods.coreset.fit import coreset_footprint
 from daskcluster.methods.coreset.projection import CORESET_PASSES, coreset_bytes, coreset_travel
-from daskcluster.methods.kmeans.initial import method_for, restarts_for
+from daskcluster.methods.kmeans.initial import restarts_for
 from daskcluster.methods.kmeans.projection import pass_flop, seeding_passes, travel
 from daskcluster.methods.mixture.fit import mixture_footprint
 from daskcluster.methods.mixture.settings import MATRICES
+from daskcluster.methods.mixture.start import SAMPLED, means_method
 from daskcluster.typing import Dataset
 
 
@@ -27,8 +28,8 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     if size is not None:
         return _plan_on_coreset(dataset, parameters, int(size))
     truncation, max_iter = min(int(parameters["truncation"]), k), int(parameters["max_iter"])
-    method = method_for(parameters["init"], in_memory=dataset.in_memory)
-    seeding = seeding_passes(method, k)
+    method = means_method(parameters["init"], k, in_memory=dataset.in_memory)
+    seeding = CORESET_PASSES if method == SAMPLED else seeding_passes(method, k)
     restarts = restarts_for(method, int(parameters["n_init"]), in_memory=True)
     before = 1 if truncation == k else int(parameters["warmup_steps"]) + 1
     return Plan(
@@ -54,11 +55,12 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
 
 def _plan_on_coreset(dataset: Dataset, parameters: Mapping[str, Any], size: int) -> Plan:
     drawn, d = min(size, dataset.n_rows), dataset.n_features
+    k = int(parameters["n_components"])
     iteration_flop = 2.0 * drawn * d * _components_met(parameters)
     iteration_flop *= _flop_share(dataset, parameters)
     max_iter = int(parameters["max_iter"])
     return Plan(
-        seeding=method_for(parameters["init"], in_memory=True),
+        seeding=means_method(parameters["init"], k, in_memory=True),
         passes_seeding=0,
         restarts=1,
         passes_at_most=CORESET_PASSES,

@@ -11,6 +11,9 @@ SHARED_STEPS = 2
 MATRICES = ("tied", "full")
 """Covariance types with matrices: one that all clusters share, or one per cluster."""
 
+SAMPLE_ROWS = 2048
+"""Rows of the sample that gives the first means; three times as many hardly give better ones."""
+
 
 @dataclass(frozen=True)
 class EMSettings:
@@ -42,7 +45,7 @@ class EMSettings:
     seed : int
     max_time : float or None
     shared_steps : int
-        M-steps that learn one variance for all clusters before each learns its own; 0 for given variances.
+        M-steps that learn one variance for all clusters before each learns its own.
     """
 
     covariance_type: str = "isotropic"

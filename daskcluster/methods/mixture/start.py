@@ -1,4 +1,4 @@
-"""Initial variances and weights of a mixture: from parameters, or from another mixture."""
+"""How a mixture starts: the method for its means; variances and weights of parameters or a mixture."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskcluster.errors import InvalidParameterError, ModelFormatError
-from daskcluster.methods.kmeans.initial import is_method
+from daskcluster.methods.kmeans.initial import is_auto, is_method, method_for
+from daskcluster.methods.kmeans.local_search import MOST_SWAPPED
 from daskcluster.methods.mixture.chunkwise.covariances import (
     cholesky,
     diagonals,
@@ -23,6 +24,19 @@ from daskcluster.models.persist import load_document
 
 if TYPE_CHECKING:
     from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
+
+SAMPLED = "sample"
+"""The method of `daskcluster.methods.coreset.start.sampled_start`."""
+
+
+def means_method(init: Any, n_components: int, *, in_memory: bool) -> str:
+    """Return the name of the method that chooses the first means.
+
+    ``auto`` is a sample or, with more components than a local search on it is cheap for, AFK-MC2.
+    """
+    if not is_auto(init):
+        return method_for(init, in_memory=in_memory)
+    return SAMPLED if n_components <= MOST_SWAPPED else "afk-mc2"
 
 
 def _shape_of(kind: str, k: int, d: int) -> tuple[int, ...]:

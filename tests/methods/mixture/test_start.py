@@ -215,3 +215,63 @@ def test_a_callback_stops_all_starts(rows):
 
     assert starts(callbacks=[stop]).fit(rows).stop_reason_ == "callback"
     assert heard == [1]
+
+
+# -- means from a sample --------------------------------------------------------------------------
+
+
+def groups(n_rows, shares=(0.6, 0.37, 0.03)):
+    """Three groups of unequal shapes, far from each other; the last one is small."""
+    rng = np.random.default_rng(0)
+    label = rng.choice(3, n_rows, p=shares)
+    shapes = np.array(
+        [[[1.0, 0.9], [0.0, 0.4]], [[2.0, 0.0], [0.0, 0.3]], [[0.4, -0.2], [0.0, 0.5]]]
+    )
+    means = np.array([[0.0, 0.0], [40.0, 15.0], [-10.0, 35.0]])
+    return means[label] + np.einsum("nij,nj->ni", shapes[label], rng.normal(size=(n_rows, 2)))
+
+
+@pytest.mark.parametrize("kind", ["isotropic", *KINDS])
+@pytest.mark.parametrize("n_rows", [900, 5000])  # fewer and more rows than a sample has
+def test_clear_groups_are_found_from_every_seed(kind, n_rows):
+    X = groups(n_rows)
+    bounds = [
+        dc.VariationalGaussianMixture(3, covariance_type=kind, random_state=seed)
+        .fit(X)
+        .lower_bound_
+        for seed in range(10)
+    ]
+    assert max(bounds) - min(bounds) < 0.01
+
+
+def test_exact_fits_learn_variances_of_their_own_at_once_and_truncated_fits_do_not():
+    X = groups(900)
+    for truncation, n_iter in ((3, 2), (2, 4)):
+        fit = dc.VariationalGaussianMixture(
+            3,
+            covariance_type="full",
+            truncation=truncation,
+            n_neighbors=2,
+            tol=10.0,
+            random_state=0,
+        ).fit(X)
+        assert fit.n_iter_ == n_iter  # the first at which `tol` is tested
+
+
+@pytest.mark.parametrize(("k", "method"), [(64, "sample"), (65, "afk-mc2")])
+def test_many_components_start_from_afk_mc2(k, method):
+    X = groups(400)
+    fits = [
+        dc.VariationalGaussianMixture(k, random_state=3, max_iter=2, tol=0.0, **given).fit(X)
+        for given in ({}, {"init": "afk-mc2"})
+    ]
+    assert [fit.seeding_ for fit in fits] == [method, "afk-mc2"]
+    assert np.array_equal(fits[0].means_, fits[1].means_) == (method == "afk-mc2")
+
+
+def test_zero_weights_and_equal_rows_leave_too_few_rows_for_a_sample():
+    X, weights = groups(50), np.zeros(50)
+    weights[:2] = 1.0
+    for rows, given in ((X, weights), (np.ones((50, 2)), None)):
+        found = dc.VariationalGaussianMixture(5, random_state=0).fit(rows, sample_weight=given)
+        assert np.isfinite(found.means_).all()
