@@ -18,7 +18,7 @@ import daskcluster as dc
 from daskcluster.events import Notice
 
 ARCHIVE = Path(__file__).parent / "saved" / "2026-11-23.zip"
-DEFAULTS = {"minibatch": {"reassignment_ratio": 0.01}}
+DEFAULTS = {"minibatch": {"reassignment_ratio": 0.01}, "mixture": {"init": "afk-mc2"}}
 """Parameters whose defaults were others then."""
 EXPECTED = json.loads(zipfile.ZipFile(ARCHIVE).read("told.json"))
 
