@@ -202,10 +202,11 @@ def test_sparse_rows_give_the_result_of_dense_ones(tmp_path):
 
 @pytest.fixture(scope="module")
 def far_rows():
-    """Rows of which one in a thousand are far away, in four groups, and carry nearly all of the cost."""
+    """Rows of which one in a thousand are far away, in four groups on several scales."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(20_000, 4)) + 10.0 * rng.integers(0, 3, (20_000, 1))
-    rows[rng.permutation(20_000)[:20]] += 1e5 * rng.normal(size=(4, 4)).repeat(5, axis=0)
+    scales = np.array([1e6, 1e5, 1e4, 1e3])[:, None]
+    rows[rng.permutation(20_000)[:20]] += (scales * rng.normal(size=(4, 4))).repeat(5, axis=0)
     best = min(dc.KMeans(7, random_state=seed).fit(rows).inertia_ for seed in range(5))
     return rows.astype(np.float32), best
 
