@@ -16,11 +16,8 @@ from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,
     InvalidParameterError,
-    MissingExtraError,
     WrongTypeError,
 )
-from daskcluster.extras import install_command
-from daskcluster.storage.location import Location, explain
 
 
 @pytest.fixture
@@ -264,21 +261,3 @@ def test_local_data_that_is_continued_the_worker(
 def test_storage_options_without_a_url() -> None:
     with pytest.raises(InvalidParameterError, match=r"source is a ndarray; leave them out"):
         open_dataset(np.ones((3, 2)), storage_options={"anon": True})
-
-
-def test_errors_of_stores_say_what_to_do() -> None:
-    cases: list[tuple[Exception, str, str, type[Exception], str]] = [
-        (PermissionError(13, "denied"), "/x", "dataset", DatasetNotFoundError, "owner and mode"),
-        (PermissionError("no"), "s3://b/x", "dataset", DatasetNotFoundError, "AWS_ENDPOINT_URL"),
-        (FileNotFoundError("no"), "s3://b/x", "output", Exception, "Create the bucket"),
-        *(
-            (ImportError("no"), f"{scheme}://b/x", "dataset", MissingExtraError, extra)
-            for scheme, extra in (("gs", "gcs"), ("abfs", "azure"), ("s3", "s3"))
-        ),
-    ]
-    for error, url, what, kind, text in cases:
-        found = explain(error, Location(url), what)
-        assert isinstance(found, kind), url
-        expected = install_command(text) if kind is MissingExtraError else text
-        assert expected in str(found), url
-    assert "Create the bucket" not in str(explain(FileNotFoundError("no"), Location("s3://b/x")))

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from daskcluster.errors import InvalidParameterError
+from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, MissingExtraError
+from daskcluster.extras import install_command
 from daskcluster.storage.location import explain, locate, looks_secret, split_options
 from daskcluster.typing import Visibility
 
@@ -109,3 +110,21 @@ def test_secrets_are_struck_from_messages() -> None:
     error = explain(ValueError(f"bad signature {PLANTED}"), locate("s3://bucket/x", OPTIONS))
     assert PLANTED not in str(error)
     assert "bad signature ***" in str(error)
+
+
+def test_errors_of_stores_say_what_to_do() -> None:
+    cases: list[tuple[Exception, str, str, type[Exception], str]] = [
+        (PermissionError(13, "denied"), "/x", "dataset", DatasetNotFoundError, "owner and mode"),
+        (PermissionError("no"), "s3://b/x", "dataset", DatasetNotFoundError, "AWS_ENDPOINT_URL"),
+        (FileNotFoundError("no"), "s3://b/x", "output", Exception, "Create the bucket"),
+        *(
+            (ImportError("no"), f"{scheme}://b/x", "dataset", MissingExtraError, extra)
+            for scheme, extra in (("gs", "gcs"), ("abfs", "azure"), ("s3", "s3"))
+        ),
+    ]
+    for error, url, what, kind, text in cases:
+        found = explain(error, locate(url), what)
+        assert isinstance(found, kind), url
+        expected = install_command(text) if kind is MissingExtraError else text
+        assert expected in str(found), url
+    assert "Create the bucket" not in str(explain(FileNotFoundError("no"), locate("s3://b/x")))

@@ -71,6 +71,8 @@ def test_the_same_rows_come_from_memory_and_from_any_chunks(tmp_path):
             np.concatenate([c.rows for c in found]), expected[np.r_[3:41, 500:1300]]
         )
         assert next(c.start for c in found if c.start >= 500) == 500
+        (unit,) = nested_batch.normalized().chunks([(0, 1300)])
+        np.testing.assert_allclose(np.linalg.norm(unit.computed(), axis=1), 1.0, rtol=1e-6)
 
 
 def test_weights_go_with_their_rows(tmp_path):
