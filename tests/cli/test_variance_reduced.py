@@ -37,7 +37,7 @@ def test_the_command_gives_the_result_of_the_estimator(
 def test_words_in_place_of_numbers(here: Path) -> None:
     jobs.fit(
         "rows.npy", n_clusters=6, model="m", algorithm="vrkm++", epoch_size="doubling",
-        learning_rate="auto", max_iter=4, random_state=4, tol=0.0,
+        learning_rate="auto", init="random", max_iter=4, random_state=4, tol=0.0,
     )  # fmt: skip
     steps = [record["n_steps"] for record in dc.load_model("m").history_]
     assert steps == [2, 4, 8, 16]
