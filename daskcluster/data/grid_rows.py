@@ -214,7 +214,7 @@ class GridDataset(StoredDataset):
 
     @cached_property
     def _picked(self) -> list[tuple[slice, np.ndarray | None]]:
-        """Of each feature axis what is read, and what of that is taken; None: all."""
+        """Return for each feature axis what is read, and what of that is taken; None: all."""
         found: list[tuple[slice, np.ndarray | None]] = []
         for axis in self._recipe.features:
             at = np.array(self._recipe.positions[axis])

@@ -9,12 +9,11 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.centres import nearest_with_distances
-from daskcluster.data.open import open_chunk
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.methods.coreset.algorithm import lightweight_coreset
 from daskcluster.methods.kmeans.algorithm import lloyd
+from daskcluster.methods.kmeans.initial import placed
 from daskcluster.methods.kmeans.local_search import MOST_SWAPPED, swap_centres
 from daskcluster.randomness import Key
 from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
@@ -107,8 +106,7 @@ def sampled_start(
 
 def _clustered(chunk: Chunk, n_clusters: int, seed: int) -> tuple[np.ndarray, ScoreStatistics]:
     """Return centres of weighted rows, and the weights and costs of their clusters."""
-    with LocalEngine().place(open_chunk(chunk)) as placement:
-        sample = ScaledPlacement(placement)
+    with placed(chunk) as sample:
         centres, _ = kmeans_plusplus(sample, n_clusters, seed)
         if chunk.n_rows >= _ROWS_A_CENTRE * n_clusters:
             centres = lloyd(sample, centres, max_iter=_REFINEMENTS, tol=0.0).centres

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import normalized_rows
 from daskcluster.chunkwise.data_statistics import refuse_large
 from daskcluster.data.features import columns_by_name
@@ -127,6 +129,13 @@ def initial_centres(
     return normalized_rows(centres) if rows.normalize else centres
 
 
+@contextmanager
+def placed(chunk: Chunk) -> Iterator[ScaledPlacement]:
+    """Yield some rows placed on the threads of this process."""
+    with LocalEngine().place(open_chunk(chunk)) as placement:
+        yield ScaledPlacement(placement)
+
+
 def candidate_reducer(
     seed: int, rows: ScaledPlacement
 ) -> Callable[[Rows, np.ndarray, int], np.ndarray]:
@@ -140,8 +149,7 @@ def candidate_reducer(
             text = f"Reducing {candidates.shape[0]:,} candidates of k-means|| to {n_clusters:,} centres"
             publish(rows.placement.callbacks, Notice(text))
         chunk = rows.chunk(candidates, weights)
-        with LocalEngine().place(open_chunk(chunk)) as placement:
-            few = ScaledPlacement(placement)
+        with placed(chunk) as few:
             centres, _ = kmeans_plusplus(few, n_clusters, seed)
             found = lloyd(few, centres, max_iter=_REFINEMENTS, tol=0.0).centres
             if not 1 < n_clusters <= _MOST_SWAPPED:

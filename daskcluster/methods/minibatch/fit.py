@@ -19,7 +19,7 @@ from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, SampledStart, sampled_start
 from daskcluster.methods.kmeans.base import KMeansRun, measure_run
-from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for, warn_of_one_start
+from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for, placed, warn_of_one_start
 from daskcluster.methods.minibatch.algorithm import (
     Improvement,
     MiniBatchStopping,
@@ -36,7 +36,6 @@ from daskcluster.methods.minibatch.projection import batches_footprint
 from daskcluster.methods.minibatch.sample import (
     batch_room,
     centres_of_sample,
-    placed,
     start_of_batches,
     threads_of,
 )

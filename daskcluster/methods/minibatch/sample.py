@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.data_statistics import refuse_rows
-from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine, default_threads
 from daskcluster.engine.memory import BASELINE_BYTES
-from daskcluster.engine.scaled import ScaledPlacement, score_rows
+from daskcluster.engine.scaled import score_rows
 from daskcluster.errors import InvalidDataError
 from daskcluster.events import Callback, Notice, publish
 from daskcluster.host import format_bytes, host_memory
 from daskcluster.methods.coreset.start import SampledStart, sampled_start
-from daskcluster.methods.kmeans.initial import GIVEN, initial_centres, method_for
+from daskcluster.methods.kmeans.initial import GIVEN, initial_centres, method_for, placed
 from daskcluster.methods.minibatch.batches import Batches, order_bytes
 from daskcluster.methods.minibatch.chunkwise.batch import Batch
 from daskcluster.randomness import Key
@@ -75,13 +73,6 @@ def start_of_batches(
     except InvalidDataError:
         refuse_rows(chunk.rows, row_of, " of those seen so far")
         raise
-
-
-@contextmanager
-def placed(chunk: Chunk) -> Iterator[ScaledPlacement]:
-    """Yield some rows placed on the threads of this process."""
-    with LocalEngine().place(open_chunk(chunk)) as placement:
-        yield ScaledPlacement(placement)
 
 
 def threads_of(engine: Engine) -> int:
