@@ -169,7 +169,6 @@ def open_grid(
         values = _part(values, positions, axes)
     if lazy and nodata is None and _may_lack_values(values):
         nodata = np.nan
-    decoding: Decoding | None
     if dequantize is not None:
         decoding = Decoding.of(dequantize, values.dtype, nodata)
         nodata = None if nodata is None else np.nan

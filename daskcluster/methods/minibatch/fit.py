@@ -86,7 +86,7 @@ class Seeding:
 
     @property
     def sample_rows(self) -> int:
-        """Rows that the seeding samples: 6 or 3 batches, at least 3 k, unless `init_size` says so."""
+        """Rows that the seeding samples unless `init_size` says so; by default at least 3 k."""
         estimator = self.estimator
         size, k = estimator.init_size, estimator.n_clusters
         if size is None:
