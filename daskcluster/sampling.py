@@ -51,9 +51,9 @@ def measure(rows: ScaledPlacement) -> Moments:
 
     Examples
     --------
-    >>> from daskcluster.data.open import open_dataset
+    >>> from daskcluster.data.open import open_source
     >>> from daskcluster.engine.local import LocalEngine
-    >>> with LocalEngine().place(open_dataset([[0.0], [4.0]], weights=[3.0, 1.0])) as placement:
+    >>> with LocalEngine().place(open_source([[0.0], [4.0]], weights=[3.0, 1.0])) as placement:
     ...     found = measure(ScaledPlacement(placement))
     >>> found.weight, found.mean, found.spread
     (4.0, array([1.]), 12.0)

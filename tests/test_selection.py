@@ -11,8 +11,7 @@ import zarr
 from sklearn.cluster import KMeans as TheirKMeans
 
 import daskcluster as dc
-from daskcluster import events
-from daskcluster.data.open import open_dataset
+from daskcluster import events, open_dataset
 from daskcluster.errors import MissingExtraError
 from daskcluster.jobs.selection_fits import effective_rows, simplified_silhouette
 

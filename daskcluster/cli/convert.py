@@ -9,11 +9,9 @@ import click
 
 from daskcluster.cli.options import (
     complete_path,
-    flatten_option,
-    gather_columns,
     output_options,
     overwrite_option,
-    storage_option,
+    takes_source,
 )
 from daskcluster.cli.output import emit, watching
 
@@ -21,8 +19,6 @@ from daskcluster.cli.output import emit, watching
 @click.command("convert")
 @click.argument("source", shell_complete=complete_path)
 @click.argument("output", shell_complete=complete_path)
-@click.option("--array", metavar="NAME", help="Name of the array in an .npz file or Zarr group.")
-@click.option("--weights", metavar="NAME", help="Column or array of the row weights.")
 @click.option(
     "--dtype",
     metavar="DTYPE",
@@ -34,12 +30,17 @@ from daskcluster.cli.output import emit, watching
 @click.option(
     "--shard-rows", type=click.IntRange(min=1), help="Rows per shard; a shard holds many chunks."
 )
-@flatten_option
-@gather_columns
+@takes_source("missing", "grid", "scale")
 @overwrite_option
-@storage_option
 @output_options
-def command(source: str, output: str, as_json: bool, progress: bool | None, **options: Any) -> None:
+def command(
+    source: str,
+    output: str,
+    as_json: bool,
+    progress: bool | None,
+    opening: dict[str, Any],
+    **options: Any,
+) -> None:
     """Convert the rows of SOURCE to a Zarr array with suitable chunks, in bounded memory.
 
     SOURCE is anything that fit takes: .npy, .npz, .csv, Parquet and HDF5 files, a folder or a pattern of
@@ -49,7 +50,7 @@ def command(source: str, output: str, as_json: bool, progress: bool | None, **op
     from daskcluster.reports.tables import format_seconds
 
     with watching(progress) as callbacks:
-        done = convert(source, output, callbacks=callbacks, **options)
+        done = convert(source, output, callbacks=callbacks, **options, **opening)
     arrays = "" if done.array is None else f" (rows in {done.array}, weights in {done.weights})"
     rows = [
         ("output", f"{done.url}{arrays}"),

@@ -28,7 +28,7 @@ from daskcluster.parameters import shared
 
 @click.command("coreset", cls=SectionedCommand)
 @click.argument("source", shell_complete=complete_path)
-@takes_source()
+@takes_source("scale")
 @declared_option(SIZE)
 @declared_option(
     shared.RANDOM_STATE, help="Seed; the same seed draws the same rows. Default: a fresh one."

@@ -26,7 +26,7 @@ from daskcluster.methods.duplicates import parameters
 
 @click.command("dedup", cls=SectionedCommand)
 @click.argument("source", shell_complete=complete_path)
-@takes_source(weighted=False)
+@takes_source("weights", "scale")
 @declared_option(parameters.THRESHOLD)
 @declared_option(parameters.METRIC)
 @declared_option(parameters.KEEP, type=str, metavar="RULE|NAME|URL")

@@ -145,7 +145,7 @@ def _fit(
 def _write_report(
     paths: dict[str, str], record: dict[str, Any], overwrite: bool, callbacks: Any
 ) -> None:
-    from daskcluster.data.open import open_dataset
+    from daskcluster.data.open import open_source
     from daskcluster.jobs import examine
     from daskcluster.models.persist import load_document
     from daskcluster.reports.contents import MOST_EXAMPLES, Report
@@ -154,7 +154,7 @@ def _write_report(
     facts = [("data", paths["rows"]), ("labels", paths["labels"])]
     facts.append(("time", format_seconds(record["seconds"])))
     model = load_document(paths["model"])
-    dataset = open_dataset(paths["rows"])
+    dataset = open_source(paths["rows"])
     seen = examine(model, dataset, shown=MOST_EXAMPLES, callbacks=callbacks)
     clusters = seen.clusters(f"Clusters in {paths['rows']}", dataset.n_rows)
     report = Report(model, title="daskcluster demo", data=clusters, facts=facts)

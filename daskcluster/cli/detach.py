@@ -54,7 +54,7 @@ class Task:
             Arguments of `daskcluster.open_dataset`; weights may be a path.
         """
         from daskcluster import jobs
-        from daskcluster.data.columns import looks_like_path
+        from daskcluster.data.spec import looks_like_path
 
         given = {key: _absolute(url) for key, url in urls.items()}
         rows = dict(opening)

@@ -24,8 +24,6 @@ def project_fit(
     place: Place,
     algorithm: str,
     given: Mapping[str, Any],
-    *,
-    scale: str | None = None,
 ) -> dict[str, Any]:
     """Return the projection as plain values; raise the errors that the fit would raise before it starts.
 
@@ -33,18 +31,16 @@ def project_fit(
     ----------
     source : URL
     opening : mapping
-        Further arguments of `open_dataset`.
+        Arguments of `open_dataset`; a scale takes one more pass.
     place : Place
     algorithm : str
         A name of the catalogue.
     given : mapping
         The parameters given by the user.
-    scale : str, optional
-        Scale the features first, which takes one more pass.
     """
     dataset = open_metadata(source, opening)
     plan = plan_of(dataset, algorithm, given)
-    return project_plan(dataset, plan, place, algorithm, scale=scale)
+    return project_plan(dataset, plan, place, algorithm, scale=opening.get("scale"))
 
 
 def project_plan(

@@ -14,7 +14,6 @@ from daskcluster.cli.options import (
     complete_path,
     option,
     overwrite_option,
-    scale_option,
     takes_console,
     takes_place,
     takes_source,
@@ -40,7 +39,6 @@ from daskcluster.methods.catalogue import ALGORITHMS
     help="Also write the label of every row: .parquet, .csv (both with ids) or .npy by its ending, else "
     "Zarr.",
 )
-@scale_option
 @overwrite_option
 @parameter_options(required=("n_clusters",))
 @takes_place
@@ -58,7 +56,6 @@ def command(
     model: str | None,
     labels: str | None,
     overwrite: bool,
-    scale: str | None,
     algorithm: str,
     opening: dict[str, Any],
     place: Place,
@@ -77,7 +74,7 @@ def command(
     if dry_run:
         from daskcluster.cli.dry_run import project_fit, rows_of_projection
 
-        projection = project_fit(source, opening, place, algorithm, given, scale=scale)
+        projection = project_fit(source, opening, place, algorithm, given)
         console.emit(projection, rows_of_projection(projection))
         return
     if resume and "checkpoint" not in given:
@@ -92,7 +89,7 @@ def command(
         is_file_output(labels or "")  # refuses endings of other files
         urls = {"source": source, "model": model, "labels": labels}
         urls |= take_urls(given)
-        options = {"overwrite": overwrite, "algorithm": algorithm, "resume": resume, "scale": scale}
+        options = {"overwrite": overwrite, "algorithm": algorithm, "resume": resume}
         task.submit(jobs.fit, place, console, urls, {**options, **given}, opening)
         return
     # Check before a cluster is started.
@@ -110,7 +107,6 @@ def command(
             model=model,
             labels=labels,
             overwrite=overwrite,
-            scale=scale,
             algorithm=algorithm,
             resume=resume,
             name=task.name,

@@ -23,7 +23,7 @@ _OF_A_CORESET = {
 
 @click.command("info", cls=SectionedCommand)
 @click.argument("source", metavar="SOURCE_OR_MODEL", shell_complete=complete_path)
-@takes_source()
+@takes_source("scale")
 @takes_console  # metadata only: there is no progress to show
 def command(source: str, opening: dict[str, Any], console: Console) -> None:
     """Describe a dataset or a model from its metadata."""

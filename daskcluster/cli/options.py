@@ -92,46 +92,19 @@ def _decorate(*options: Decorator[Any]) -> Decorator[Any]:
     return decorate
 
 
-array_option = option(
-    "--array",
-    section=INPUT,
-    metavar="NAME",
-    help="Name of the array in a Zarr group.",
-)
-weights_option = option(
-    "--weights",
-    section=INPUT,
-    metavar="NAME|URL",
-    help="Row weights: the name of an array in the same group or of a column of the same table, or a URL.",
-)
-
-
 def _split_names(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-flatten_option = option(
-    "--flatten",
-    section=INPUT,
-    is_flag=True,
-    help="Flatten arrays of shape (..., features), such as rasters, to rows.",
-)
-scale_option = option(
-    "--scale",
-    section=INPUT,
-    type=click.Choice(("standard", "minmax")),
-    help="Scale the features first; the scaling takes one pass and is saved in models.",
-)
+def _input(*names: str, **settings: Any) -> Any:
+    return option(*names, section=INPUT, **settings)
 
-overwrite_option = option(
-    "--overwrite", section=OUTPUT, is_flag=True, help="Replace outputs that exist."
-)
-storage_option = option(
+
+storage_option = _input(
     "--storage-option",
     "storage_options",
-    section=INPUT,
     type=StorageOption(),
     multiple=True,
     callback=gather_options,
@@ -139,6 +112,124 @@ storage_option = option(
     "client_kwargs.region_name=eu-west-1; repeatable. Secrets come from the environment.",
 )
 
+_ROWS: dict[str, tuple[Decorator[Any], ...]] = {
+    "array": (_input("--array", metavar="NAME", help="Name of the array in a Zarr group."),),
+    "weights": (
+        _input(
+            "--weights",
+            metavar="NAME|URL",
+            help="Row weights: the name of an array in the same group or of a column of the same table, "
+            "or a URL.",
+        ),
+    ),
+    "flatten": (
+        _input(
+            "--flatten",
+            is_flag=True,
+            help="Flatten arrays of shape (..., features), such as rasters, to rows.",
+        ),
+    ),
+    "storage_options": (storage_option,),
+    "columns": (
+        _input(
+            "--columns",
+            metavar="A,B,...",
+            callback=_split_names,
+            help="Columns of a table that are features: numbers, or lists of numbers. Default: its one "
+            "list column, else all.",
+        ),
+        _input(
+            "--drop",
+            metavar="A,B,...",
+            callback=_split_names,
+            help="Columns of a table that are no features.",
+        ),
+        _input(
+            "--id-column",
+            metavar="NAME",
+            help="Column of a table that names its rows: no feature, and written next to labels.",
+        ),
+        _input(
+            "--nulls",
+            type=click.Choice(("error", "drop")),
+            help="An older name of --missing drop.",
+        ),
+    ),
+    "missing": (
+        _input(
+            "--missing",
+            type=click.Choice(("error", "drop", "mean", "partial")),
+            default="error",
+            help="Rows that lack a value (NaN, null, masked): an error (the default), left out, filled "
+            "with means, or partial distances (k-means).",
+        ),
+    ),
+    "grid": (
+        _input(
+            "--features",
+            metavar="DIM,...",
+            callback=_split_names,
+            help="Of a grid, such as a raster: names or numbers of the dimensions that hold the features.",
+        ),
+        _input(
+            "--nodata",
+            type=float,
+            help="Of a grid: the value of cells without data, which are left out; nan for NaN alone.",
+        ),
+    ),
+    "decode": (
+        _input(
+            "--decode/--no-decode",
+            default=None,
+            help="Whether attributes of a Zarr array, such as scale_factor, decode its numbers. Default: "
+            "they do.",
+        ),
+    ),
+    "scale": (
+        _input(
+            "--scale",
+            type=click.Choice(("standard", "minmax")),
+            help="Scale the features first; the scaling takes one pass and is saved in models.",
+        ),
+    ),
+}
+"""Flags by the arguments of jobs and of `daskcluster.open_dataset` that they make."""
+
+
+def takes_source(*without: str) -> Decorator[Any]:
+    """Add the flags of a source to a command; pass them as ``opening``, arguments of jobs.
+
+    Parameters
+    ----------
+    *without : {"array", "weights", "flatten", "columns", "missing", "grid", "decode", "scale"}
+        What the command does not have.
+    """
+    names = [name for name in _ROWS if name not in without]
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(*arguments: Any, **values: Any) -> Any:
+            if "columns" in names:
+                table = {
+                    each: values.pop(each) for each in ("columns", "drop", "id_column", "nulls")
+                }
+                values["columns"] = {each: value for each, value in table.items() if value} or None
+            if "grid" in names:
+                axes, nodata = values.pop("features") or (), values.pop("nodata")
+                found = [int(each) if each.lstrip("-").isdecimal() else each for each in axes]
+                grid = {"features": found} if found else {}
+                values["grid"] = grid | ({} if nodata is None else {"nodata": nodata}) or None
+            opening = {name: values.pop(name) for name in names}
+            return function(*arguments, opening=opening, **values)
+
+        return _decorate(*(flag for name in names for flag in _ROWS[name]))(call)
+
+    return decorate
+
+
+overwrite_option = option(
+    "--overwrite", section=OUTPUT, is_flag=True, help="Replace outputs that exist."
+)
 engine_options = _decorate(
     option(
         "--scheduler",
@@ -221,124 +312,6 @@ output_options = _decorate(
         help="Show the traceback of an error.",
     ),
 )
-
-
-_column_options = _decorate(
-    option(
-        "--columns",
-        section=INPUT,
-        metavar="A,B,...",
-        callback=_split_names,
-        help="Columns of a table that are features: numbers, or lists of numbers. Default: its one list "
-        "column, else all.",
-    ),
-    option(
-        "--drop",
-        section=INPUT,
-        metavar="A,B,...",
-        callback=_split_names,
-        help="Columns of a table that are no features.",
-    ),
-    option(
-        "--id-column",
-        section=INPUT,
-        metavar="NAME",
-        help="Column of a table that names its rows: no feature, and written next to labels.",
-    ),
-    option(
-        "--nulls",
-        section=INPUT,
-        type=click.Choice(("error", "drop")),
-        help="Rows of a table that lack a value: an error (the default), or left out.",
-    ),
-)
-
-
-_OF_TABLES = ("columns", "drop", "id_column", "nulls")
-
-
-def gather_columns(function: F) -> F:
-    """Give a command the flags of tables; it gets ``columns``, as jobs take it."""
-
-    @wraps(function)
-    def call(*arguments: Any, **values: Any) -> Any:
-        choice = {name: values.pop(name) for name in _OF_TABLES}
-        choice = {name: value for name, value in choice.items() if value}
-        return function(*arguments, columns=choice or None, **values)
-
-    decorated: F = _column_options(call)
-    return decorated
-
-
-_value_options = _decorate(
-    option(
-        "--missing",
-        section=INPUT,
-        type=click.Choice(("error", "drop", "mean", "partial")),
-        default="error",
-        help="Rows with NaN: an error (the default), left out, filled with means, or partial distances "
-        "(k-means).",
-    ),
-    option(
-        "--features",
-        section=INPUT,
-        metavar="DIM,...",
-        callback=_split_names,
-        help="Of a grid, such as a raster: names or numbers of the dimensions that hold the features.",
-    ),
-    option(
-        "--nodata",
-        section=INPUT,
-        type=float,
-        help="Of a grid: the value of cells without data, which are left out; nan for NaN alone.",
-    ),
-)
-
-
-def _gather_grid(function: F) -> F:
-    """Give a command the flags of missing values and grids; it gets ``missing`` and ``grid``."""
-
-    @wraps(function)
-    def call(
-        *arguments: Any, features: list[str] | None, nodata: float | None, **values: Any
-    ) -> Any:
-        axes = [int(each) if each.lstrip("-").isdecimal() else each for each in features or ()]
-        grid: dict[str, Any] = {"features": axes} if axes else {}
-        grid |= {} if nodata is None else {"nodata": nodata}
-        return function(*arguments, grid=grid or None, **values)
-
-    decorated: F = _value_options(call)
-    return decorated
-
-
-def takes_source(*, weighted: bool = True) -> Decorator[Any]:
-    """Add the flags of a source to a command; pass them as ``opening``, arguments of `open_dataset`.
-
-    Parameters
-    ----------
-    weighted : bool
-        Whether the command uses row weights.
-    """
-    options = [
-        array_option,
-        *([weights_option] if weighted else []),
-        flatten_option,
-        storage_option,
-        gather_columns,
-        _gather_grid,
-    ]
-    names = ["array", *(["weights"] if weighted else []), "flatten", "storage_options", "columns"]
-    names += ["missing", "grid"]
-
-    def decorate(function: F) -> F:
-        @wraps(function)
-        def call(*arguments: Any, **values: Any) -> Any:
-            opening = {name: values.pop(name) for name in names}
-            return function(*arguments, opening=opening, **values)
-
-        return _decorate(*options)(call)
-
-    return decorate
 
 
 def takes_place(function: F) -> F:

@@ -27,7 +27,7 @@ from daskcluster.parameters import shared
 
 @click.command("partition", cls=SectionedCommand)
 @click.argument("source", shell_complete=complete_path)
-@takes_source(weighted=False)
+@takes_source("weights", "scale")
 @declared_option(parameters.TARGET_SIZE)
 @declared_option(parameters.MAX_SIZE)
 @declared_option(parameters.SPILL)

@@ -24,7 +24,7 @@ from daskcluster.cli.output import Console
 @click.command("predict", cls=SectionedCommand)
 @click.argument("model", shell_complete=complete_path)
 @click.argument("source", shell_complete=complete_path)
-@takes_source(weighted=False)
+@takes_source("weights", "scale")
 @option(
     "--output",
     section=OUTPUT,

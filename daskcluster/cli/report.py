@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     metavar="SOURCE",
     help="Also evaluate the model on these rows, in one pass, and show example rows of its clusters.",
 )
-@takes_source()
+@takes_source("scale")
 @option(
     "--image-shape",
     section=INPUT,
@@ -82,12 +82,16 @@ def command(
 def _evaluate(
     model: Model, data: str, opening: dict[str, Any], place: Place, console: Console
 ) -> Clusters:
+    from daskcluster.data.spec import RowsSpec
+    from daskcluster.estimators.opening import open_stored
+    from daskcluster.estimators.prepared import prepared
     from daskcluster.jobs import examine
-    from daskcluster.jobs.opening import open_source
     from daskcluster.reports.contents import MOST_EXAMPLES
 
     with place.open() as engine, console.watching() as callbacks:
-        given = {**opening, "expected": model.feature_names}
-        dataset = open_source(data, engine=engine, callbacks=callbacks, **given)
+        spec = RowsSpec.among(opening, model.feature_names)
+        where = {"weights": opening["weights"], "storage_options": opening["storage_options"]}
+        dataset = open_stored(data, spec, engine=engine, callbacks=callbacks, **where)
+        dataset = prepared(dataset, spec, engine=engine, callbacks=callbacks)
         seen = examine(model, dataset, shown=MOST_EXAMPLES, engine=engine, callbacks=callbacks)
     return seen.clusters(f"Clusters in {data}", dataset.n_rows)

@@ -27,7 +27,7 @@ from daskcluster.parameters import shared
 @click.command("sample", cls=SectionedCommand)
 @click.argument("model", shell_complete=complete_path)
 @click.argument("source", shell_complete=complete_path)
-@takes_source(weighted=False)
+@takes_source("weights", "scale")
 @declared_option(shared.SAMPLE_SIZE)
 @option(
     "--how",
@@ -90,7 +90,7 @@ def command(
     if weighted and rows is None:
         raise click.UsageError("--weighted needs --rows, the URL of the rows to write.")
     from daskcluster import jobs
-    from daskcluster.data.columns import looks_like_path
+    from daskcluster.data.spec import looks_like_path
     from daskcluster.jobs.sample_outputs import check_rows
     from daskcluster.jobs.sampling import OUTPUT_KINDS
 

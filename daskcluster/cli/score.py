@@ -37,7 +37,7 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, 
 @click.command("score", cls=SectionedCommand)
 @click.argument("model", shell_complete=complete_path)
 @click.argument("source", shell_complete=complete_path)
-@takes_source()
+@takes_source("scale")
 @option(
     "--metrics",
     section=WHAT,

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskcluster.cli.options import (
-    array_option,
     complete_path,
     declared_option,
-    flatten_option,
     output_options,
     overwrite_option,
-    storage_option,
-    weights_option,
+    takes_source,
 )
 from daskcluster.cli.output import emit, watching
 from daskcluster.cli.values import Size
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
     shared.RANDOM_STATE,
     help="Seed; the same seed and number of rows give the same order. Default: a fresh one.",
 )
-@array_option
-@weights_option
 @click.option(
     "--with-index",
     metavar="URL",
@@ -56,9 +51,8 @@ if TYPE_CHECKING:
     help="Local folder for rows that do not fit in memory. Default: next to a local output, else the "
     "system's folder for temporary files.",
 )
-@flatten_option
+@takes_source("columns", "missing", "grid", "scale")
 @overwrite_option
-@storage_option
 @click.option("--dry-run", is_flag=True, help="Show bytes read, written and held, then exit.")
 @output_options
 def command(
@@ -68,6 +62,7 @@ def command(
     dry_run: bool,
     as_json: bool,
     progress: bool | None,
+    opening: dict[str, Any],
     **options: Any,
 ) -> None:
     """Write the rows of SOURCE to OUTPUT in random order, as Zarr, in bounded memory.
@@ -78,13 +73,14 @@ def command(
     from daskcluster.data.shuffle import prepare, shuffle
 
     if dry_run:
-        plan = prepare(source, output, **options)[1]
+        plan = prepare(source, output, **options, **opening)[1]
         emit({"dry_run": True, **plan.facts()}, _rows_of_plan(plan), as_json=as_json)
         return
     from dataclasses import asdict
 
     with watching(progress) as callbacks:
-        done = shuffle(source, output, random_state=random_state, callbacks=callbacks, **options)
+        given = {**options, **opening, "random_state": random_state}
+        done = shuffle(source, output, callbacks=callbacks, **given)
     emit(asdict(done), _rows_of_record(done), as_json=as_json)
 
 

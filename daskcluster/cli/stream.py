@@ -15,14 +15,11 @@ from daskcluster.cli.engines import Place
 from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
-    array_option,
     complete_path,
-    gather_columns,
     option,
-    storage_option,
     takes_console,
     takes_place,
-    weights_option,
+    takes_source,
 )
 from daskcluster.cli.output import Console
 from daskcluster.cli.parameter_flags import (
@@ -53,8 +50,6 @@ class StreamCommand(AlgorithmCommand):
 
 @click.command("stream", cls=StreamCommand)
 @click.argument("source", shell_complete=complete_path)
-@array_option
-@weights_option
 @option(
     "--order",
     section=INPUT,
@@ -75,8 +70,7 @@ class StreamCommand(AlgorithmCommand):
     is_flag=True,
     help="Read missing chunks as the fill value.",
 )
-@storage_option
-@gather_columns
+@takes_source("flatten", "grid", "scale")
 @option(
     "--state", section=OUTPUT, required=True, metavar="URL", help="URL of the state of the stream."
 )
@@ -130,6 +124,7 @@ def command(
     metrics_port: int | None,
     metrics_address: str,
     stall_after: float | None,
+    opening: dict[str, Any],
     place: Place,
     task: Task,
     console: Console,
@@ -160,7 +155,7 @@ def command(
                 "the loop on the cluster; leave them out."
             )
         urls = {"source": source, **take_urls(given)}
-        task.submit(jobs.stream, place, console, urls, {"every": every, **given})
+        task.submit(jobs.stream, place, console, urls, {"every": every, **given}, opening)
         return
     reaction = None if on_drift is None else DriftCommand(tuple(shlex.split(on_drift)))
     health_check = HealthCheck(STALL if stall_after is None else stall_after, rest=every or 0.0)
@@ -178,6 +173,7 @@ def command(
             engine=engine,
             callbacks=(*callbacks, *own),
             **given,
+            **opening,
         )
 
 

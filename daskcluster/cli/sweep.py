@@ -19,7 +19,6 @@ from daskcluster.cli.options import (
     declared_option,
     option,
     overwrite_option,
-    scale_option,
     takes_console,
     takes_place,
     takes_source,
@@ -64,7 +63,6 @@ def _numbers(text: str) -> dict[str, Any] | None:
 @click.command("sweep", cls=SectionedCommand)
 @click.argument("source", shell_complete=complete_path)
 @takes_source()
-@scale_option
 @option(
     "-k",
     "--k",

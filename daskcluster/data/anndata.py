@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, MissingExtraError
 from daskcluster.extras import install_command
 
@@ -15,7 +17,7 @@ def is_anndata(source: Any) -> bool:
     return type(source).__module__.partition(".")[0] == "anndata" and hasattr(source, "obsm")
 
 
-def open_anndata(adata: Any, *, array: str | None = None, flatten: bool = False) -> Any:
+def open_anndata(adata: Any, spec: RowsSpec) -> Any:
     """Open ``adata.X``, or an array of its ``obsm`` or ``layers``; views too, and X of a backed one.
 
     Raises
@@ -25,10 +27,10 @@ def open_anndata(adata: Any, *, array: str | None = None, flatten: bool = False)
     InvalidDataError
         A view of rows that stay in a file.
     """
-    from daskcluster.data.sources import open_source
+    from daskcluster.data.open import open_source
 
     parts = {"obsm": adata.obsm, "layers": adata.layers}
-    group, _, key = (array or "X").rpartition("/")
+    group, _, key = (spec.array or "X").rpartition("/")
     is_x = key == "X" and not group
     if is_x and adata.isbacked:
         if adata.is_view:
@@ -36,7 +38,7 @@ def open_anndata(adata: Any, *, array: str | None = None, flatten: bool = False)
                 "The AnnData is a view of a file; open the whole file, e.g. open_dataset('cells.h5ad'), "
                 "or load the view with .to_memory()."
             )
-        return open_source(str(adata.filename), array="X", flatten=flatten)
+        return open_source(str(adata.filename), replace(spec, array="X"))
     among = [parts[group]] if group in parts else parts.values() if not group else []
     rows = adata.X if is_x else next((part[key] for part in among if key in part), None)
     if rows is None and is_x:
@@ -44,9 +46,9 @@ def open_anndata(adata: Any, *, array: str | None = None, flatten: bool = False)
     if rows is None:
         known = ", ".join([*adata.obsm, *adata.layers]) or "none"
         raise DatasetNotFoundError(
-            f"array={array!r} should be 'X' or an array of obsm or layers; there are: {known}."
+            f"array={spec.array!r} should be 'X' or an array of obsm or layers; there are: {known}."
         )
-    dataset: Any = open_source(_plain(rows), flatten=flatten)
+    dataset: Any = open_source(_plain(rows), replace(spec, array=None))
     if is_x or key not in adata.obsm:
         dataset.feature_names = usable_names(adata.var_names, dataset.n_features)
     return dataset

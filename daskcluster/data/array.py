@@ -19,6 +19,7 @@ from daskcluster.data.memory import MemoryDataset
 from daskcluster.data.partitions import cut_rows, read_spans
 from daskcluster.data.readahead import WINDOW_BYTES
 from daskcluster.data.recipes import HeldRecipe, reopen
+from daskcluster.data.spec import RowsSpec
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, WrongTypeError
 from daskcluster.storage.location import Location, locate
@@ -239,18 +240,18 @@ def mapped_file(array: np.memmap, path: str) -> MappedFile:
     )
 
 
-def open_array_like(source: Any, *, flatten: bool = False) -> RowDataset:
+def open_array_like(source: Any, spec: RowsSpec) -> RowDataset:
     """Open an array, a data frame, a memmap, or anything else that numpy converts to an array.
 
     Masked values become NaN, in a copy.
     """
     if isinstance(source, np.memmap) and _is_whole_file(source):
-        check_shape(source.shape, flatten=flatten)
+        check_shape(source.shape, flatten=spec.flatten)
         check_dtype(source.dtype)
         source.flush()
         return mapped_file(source, str(source.filename)).open()
     rows = frame_rows(source) if is_frame(source) else _as_array(source)
-    check_shape(rows.shape, flatten=flatten)
+    check_shape(rows.shape, flatten=spec.flatten)
     check_dtype(rows.dtype)
     return ArrayDataset(rows.reshape(-1, rows.shape[-1]) if rows.ndim > 2 else rows)
 
@@ -285,4 +286,16 @@ def _as_array(source: Any) -> np.ndarray:
             f"source is a {type(source).__name__}, which is no table of numbers; give a path, a URL, an "
             "array of shape (n, d), a frame or a dataset."
         )
-    return array
+    return _numbers(array) if array.dtype == object else array
+
+
+def _numbers(array: np.ndarray) -> np.ndarray:
+    """Return objects that are numbers as float64; None is NaN."""
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        kind = WrongTypeError if isinstance(error, TypeError) else InvalidDataError
+        raise kind(
+            f"The rows hold objects that are no numbers ({error}); convert your data to numeric values "
+            "explicitly, e.g. array.astype('float64')."
+        ) from error

@@ -18,10 +18,10 @@ from daskcluster.data.arrow_columns import (
     warn_of_ids,
 )
 from daskcluster.data.checks import check_shape
-from daskcluster.data.columns import (
-    ColumnChoice,
-)
 from daskcluster.data.dataset import RowDataset
+from daskcluster.data.spec import (
+    RowsSpec,
+)
 from daskcluster.data.weighted import array_weights
 from daskcluster.errors import InvalidDataError
 from daskcluster.storage.location import locate
@@ -179,9 +179,7 @@ def arrow_table(given: Any) -> Any:
     return given if isinstance(given, pa.Table) else pa.table(given)
 
 
-def open_arrow(
-    given: Any, *, flatten: bool = False, columns: ColumnChoice | None = None
-) -> RowDataset:
+def open_arrow(given: Any, spec: RowsSpec) -> RowDataset:
     """Open a table in memory: an Arrow table, or what gives one by the Arrow C stream.
 
     Raises
@@ -189,13 +187,12 @@ def open_arrow(
     InvalidDataError, InvalidParameterError, MissingExtraError
     """
     table = arrow_table(given)
-    choice = columns or ColumnChoice()
     what = f"the {type(given).__name__}"
     check_shape((table.num_rows, max(1, table.num_columns)), flatten=False, what=what[4:])
-    chosen = choose_columns(table.schema, choice, what, table.select)
-    if choice.features is None:
+    chosen = choose_columns(table.schema, spec, what, table.select)
+    if spec.features is None:
         warn_of_ids(chosen, lambda name: only_increases(table.column(name)))
-    if choice.nulls == "drop":
+    if spec.nulls == "drop":
         table = table.filter(import_pyarrow().array(~has_nulls(table, chosen)))
     rows = rows_of_table(table, chosen, lambda row: f"row {row} of {what}")
     check_shape(rows.shape, flatten=False, what=what[4:])

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.checks import check_dtype, frame_dtype
-from daskcluster.data.columns import (
-    ColumnChoice,
+from daskcluster.data.spec import (
+    RowsSpec,
     looks_like_id,
     looks_like_path,
     refuse_duplicates,
@@ -77,14 +77,14 @@ class RowColumns:
 
 
 def choose_columns(
-    schema: Any, choice: ColumnChoice, what: str, first_row: Callable[[tuple[str, ...]], Any]
+    schema: Any, spec: RowsSpec, what: str, first_row: Callable[[tuple[str, ...]], Any]
 ) -> RowColumns:
     """Choose the columns of rows, ids and weights in a schema.
 
     Parameters
     ----------
     schema : pyarrow.Schema
-    choice : ColumnChoice
+    spec : RowsSpec
         Without `features`, the one list column of numbers, else every column of numbers.
     what : str
         What errors call the table.
@@ -97,23 +97,23 @@ def choose_columns(
     InvalidParameterError
         A column that is not there.
     InvalidDataError
-        Columns that are no numbers or have one name, or several list columns without a choice.
+        Columns that are no numbers or have one name, or several list columns without a spec.
     """
-    refuse_duplicates(schema.names, choice, what)
+    refuse_duplicates(schema.names, spec, what)
     types = {field.name: storage_type(field.type) for field in schema}
-    asked = (choice.id_column, *choice.drop, *(choice.features or ()))
+    asked = (spec.id_column, *spec.drop, *(spec.features or ()))
     for name in asked:
         if name is not None and name not in types:
             raise InvalidParameterError(
                 f"There is no column {name!r} in {what}; columns: {', '.join(types)}."
             )
-    weights = choice.weights if choice.weights in types else None
-    if choice.weights is not None and weights is None and not looks_like_path(choice.weights):
+    weights = spec.weights if spec.weights in types else None
+    if spec.weights is not None and weights is None and not looks_like_path(spec.weights):
         raise InvalidParameterError(
-            f"There is no column {choice.weights!r} in {what} for the weights; columns: {', '.join(types)}."
+            f"There is no column {spec.weights!r} in {what} for the weights; columns: {', '.join(types)}."
         )
-    names = choice.features_among(types) or _default_features(
-        types, {choice.id_column, weights, *choice.drop}, what
+    names = spec.features_among(types) or _default_features(
+        types, {spec.id_column, weights, *spec.drop}, what
     )
     dtypes = {name: _number_dtype(types[name]) for name in names}
     _refuse_other_types(dtypes, types, what)
@@ -121,7 +121,7 @@ def choose_columns(
     dtype = kinds.pop() if len(kinds) == 1 else frame_dtype(dtypes.values())
     check_dtype(dtype, what=what)
     widths = _widths(names, types, what, first_row)
-    return RowColumns(tuple(names), widths, np.dtype(dtype).str, choice.id_column, weights)
+    return RowColumns(tuple(names), widths, np.dtype(dtype).str, spec.id_column, weights)
 
 
 def _default_features(

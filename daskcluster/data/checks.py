@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.columns import (
-    ColumnChoice,
+from daskcluster.data.spec import (
+    AS_THEY_ARE,
     looks_like_id,
     refuse_duplicates,
     warn_of_id_columns,
@@ -123,7 +123,7 @@ def warn_of_ids_in_frame(frame: Any) -> None:
     InvalidDataError
         Columns of one name.
     """
-    refuse_duplicates(frame.columns, ColumnChoice(), "the DataFrame")
+    refuse_duplicates(frame.columns, AS_THEY_ARE, "the DataFrame")
     if len(frame.columns) > 1:
         names = [name for name in frame.columns if looks_like_id(str(name)) or _counts(frame[name])]
         warn_of_id_columns(names)

@@ -32,8 +32,8 @@ def chosen_rows(dataset: Dataset, numbers: np.ndarray) -> Rows:
     Examples
     --------
     >>> import numpy as np
-    >>> from daskcluster.data.open import open_dataset
-    >>> chosen_rows(open_dataset(np.eye(3)), np.array([2, 0, 2]))
+    >>> from daskcluster.data.open import open_source
+    >>> chosen_rows(open_source(np.eye(3)), np.array([2, 0, 2]))
     array([[0., 0., 1.],
            [1., 0., 0.],
            [0., 0., 1.]])

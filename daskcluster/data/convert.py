@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.checks import check_dtype
-from daskcluster.data.columns import column_choice
 from daskcluster.data.converted import ROWS, WEIGHTS, WeightsWriter, Written, cast, cast_sparse
 from daskcluster.data.dataset import stored_at
 from daskcluster.data.missing import complete_rows
 from daskcluster.data.npz import is_sparse_npz, npz_table, open_sparse_npz
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_source
 from daskcluster.data.sources import is_list_of_files
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import CsrLayout, CsrWriter, refuse_row_chunks
+from daskcluster.data.spec import RowsSpec
 from daskcluster.data.table import Block, Table, text_table
 from daskcluster.data.writer import (
     RowWriter,
@@ -48,6 +48,7 @@ def open_table(
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
     columns: Any = None,
+    decode: bool | None = None,
 ) -> Table:
     """Open a file by its suffix, or anything that `open_dataset` takes.
 
@@ -70,25 +71,16 @@ def open_table(
             return _dataset_table(open_sparse_npz(location, array, weights))
         return npz_table(location, array, weights, flatten=flatten)
     # The parser of one file takes NaN and blanks as separators, and needs no pyarrow.
-    if (
-        suffix in (".csv", ".tsv", ".txt")
-        and _is_one_file(source)
-        and column_choice(columns).is_default
-    ):
+    if suffix in (".csv", ".tsv", ".txt") and _is_one_file(source) and not columns:
         _refuse_array(array, suffix)
         return text_table(locate(source, storage_options), weights)
     named = is_list_of_files(source) or isinstance(source, (str, os.PathLike))
     if not (named or isinstance(weights, (str, os.PathLike))):
         storage_options = None  # they are the output's
-    dataset = open_dataset(
-        source,
-        array=array,
-        weights=weights,
-        storage_options=storage_options,
-        flatten=flatten,
-        columns=columns,
+    spec = RowsSpec.of(array=array, flatten=flatten, columns=columns, decode=decode)
+    return _dataset_table(
+        open_source(source, spec, weights=weights, storage_options=storage_options)
     )
-    return _dataset_table(dataset)
 
 
 def _is_one_file(source: Any) -> bool:
@@ -214,6 +206,7 @@ def convert(
     shard_rows: int | None = None,
     flatten: bool = False,
     columns: Any = None,
+    decode: bool | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     callbacks: Sequence[Callable[[Event], None]] = (),
@@ -242,6 +235,8 @@ def convert(
         Accept rasters; see `open_dataset`.
     columns : str, sequence of str or mapping, optional
         Which columns of a table; see `daskcluster.jobs.fit`. Ids are not written.
+    decode : bool, optional
+        Whether attributes of a Zarr array decode its numbers; see `open_dataset`.
     overwrite : bool
         Replace a Zarr array or group at `output`.
     storage_options : dict, optional
@@ -272,6 +267,7 @@ def convert(
         storage_options=storage_options,
         flatten=flatten,
         columns=columns,
+        decode=decode,
     )
     refuse_sources({"output": target}, table.stored_at)
     wanted = _checked_dtype(dtype, table.dtype)

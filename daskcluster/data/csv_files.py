@@ -15,10 +15,10 @@ import numpy as np
 
 from daskcluster.data.arrow import has_nulls, numbers_of_column, only_increases, rows_of_table
 from daskcluster.data.arrow_columns import RowColumns, choose_columns, import_pyarrow, warn_of_ids
-from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
 from daskcluster.data.row_files import RowFile, dataset_of, read_part, with_column_weights
+from daskcluster.data.spec import RowsSpec
 from daskcluster.data.table import TextForm, text_form
 from daskcluster.errors import InvalidDataError
 from daskcluster.storage.files import StoredFile, open_compressed, read_range
@@ -200,9 +200,7 @@ def _parsed(
     )
 
 
-def open_csv_files(
-    location: Location, files: Sequence[StoredFile], *, columns: ColumnChoice | None = None
-) -> RowDataset:
+def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
     """Open text files of numbers, ids and weights; all must have the same columns.
 
     Raises
@@ -215,7 +213,6 @@ def open_csv_files(
     compressed file is read as a whole.
     """
     import_pyarrow()
-    choice = columns or ColumnChoice()
     places = [location.child(file.name) if file.name else location for file in files]
     forms = map_files(text_form, places)
     form = forms[0]
@@ -235,8 +232,8 @@ def open_csv_files(
     layout = CsvFormat(RowColumns((), (), "<f8"), names, (), form.delimiter, bool(form.names))
     cut = map_files(lambda at: _cut(places[at], files[at]), range(len(files)))
     sample = _sample(layout, places[0], cut[0])
-    chosen = choose_columns(sample.schema, choice, repr(places[0].url), sample.select)
-    if choice.features is None:
+    chosen = choose_columns(sample.schema, spec, repr(places[0].url), sample.select)
+    if spec.features is None:
         warn_of_ids(chosen, lambda name: only_increases(sample.column(name)))
     texts = tuple(name for name in names if name not in chosen.read)
     is_boolean = import_pyarrow().types.is_boolean
@@ -244,7 +241,7 @@ def open_csv_files(
     chosen = replace(chosen, dtype="<f8")
     layout = replace(layout, columns=chosen, texts=texts, booleans=booleans)
     counted = map_files(
-        lambda at: _counted(layout, places[at], cut[at], choice.nulls), range(len(files))
+        lambda at: _counted(layout, places[at], cut[at], spec.nulls), range(len(files))
     )
     dataset = dataset_of(location, counted, layout)
     if chosen.weights is not None:

@@ -16,18 +16,19 @@ from dask.array.utils import meta_from_array
 
 from daskcluster.annotations import without_annotations
 from daskcluster.data.checks import check_columns, check_dtype, check_shape, frame_dtype
-from daskcluster.data.columns import (
-    ColumnChoice,
-    looks_like_id,
-    refuse_duplicates,
-    warn_of_id_columns,
-)
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.masked import without_mask, without_masks
 from daskcluster.data.memory import is_sparse, scipy_rows
 from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import write_sparse_scratch
+from daskcluster.data.spec import (
+    AS_THEY_ARE,
+    RowsSpec,
+    looks_like_id,
+    refuse_duplicates,
+    warn_of_id_columns,
+)
 from daskcluster.data.weighted import array_weights
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import InvalidDataError, InvalidParameterError
@@ -243,13 +244,13 @@ def _of_blocks(held: tuple[Any, tuple[int, ...]], recipe: HeldRecipe) -> DaskDat
     return DaskDataset(array, sizes, recipe)
 
 
-def rows_of(source: Any, columns: ColumnChoice | None = None) -> Any:
+def rows_of(source: Any, spec: RowsSpec = AS_THEY_ARE) -> Any:
     """Return a dask array or frame as a dask array (n, d) of plain blocks, one chunk along the columns.
 
     Nothing is computed, unless it is not known how many columns there are: row chunks may stay unknown.
     """
     if not isinstance(source, da.Array):
-        source = _frame_array(source, columns or ColumnChoice())
+        source = _frame_array(source, spec)
     source = without_masks(source)
     if source.ndim == 2 and np.isnan(source.shape[1]):
         source = with_known_chunks(source)
@@ -270,13 +271,13 @@ def with_known_chunks(array: Any) -> Any:
         return array.copy().compute_chunk_sizes()
 
 
-def _frame_array(frame: Any, choice: ColumnChoice) -> Any:
+def _frame_array(frame: Any, spec: RowsSpec) -> Any:
     if getattr(frame, "ndim", 0) != 2 or not hasattr(frame, "to_dask_array"):
         raise InvalidDataError(
             f"source is a dask {type(frame).__name__}; a dask array of shape (n, d) or a dask DataFrame is "
             "needed, e.g. series.to_frame()."
         )
-    frame = frame[_features(frame, choice)]
+    frame = frame[_features(frame, spec)]
     check_columns(frame.dtypes)
     names = {str(dtype) for dtype in frame.dtypes}
     array = frame.to_dask_array()
@@ -287,18 +288,18 @@ def _frame_array(frame: Any, choice: ColumnChoice) -> Any:
     return frame.astype(wanted).to_dask_array()
 
 
-def _features(frame: Any, choice: ColumnChoice) -> list[Any]:
-    refuse_duplicates(frame.columns, choice, "the dask DataFrame")
-    asked = (choice.id_column, *choice.drop, *(choice.features or ()))
+def _features(frame: Any, spec: RowsSpec) -> list[Any]:
+    refuse_duplicates(frame.columns, spec, "the dask DataFrame")
+    asked = (spec.id_column, *spec.drop, *(spec.features or ()))
     for name in asked:
         if name is not None and name not in frame.columns:
             raise InvalidParameterError(
                 f"There is no column {name!r} in the frame; columns: {', '.join(map(str, frame.columns))}."
             )
-    chosen = choice.features_among(frame.columns)
+    chosen = spec.features_among(frame.columns)
     if chosen is not None:
         return list(chosen)
-    others = {choice.id_column, choice.weights, *choice.drop}
+    others = {spec.id_column, spec.weights, *spec.drop}
     return [name for name in frame.columns if name not in others]
 
 
@@ -317,41 +318,34 @@ class _LazyColumn:
 
 
 @without_annotations
-def open_dask(
-    source: Any, *, flatten: bool = False, columns: ColumnChoice | None = None
-) -> RowDataset:
+def open_dask(source: Any, spec: RowsSpec) -> RowDataset:
     """Open a dask array or frame; of a frame, the columns that were chosen.
 
     Raises
     ------
     InvalidDataError, InvalidParameterError
     """
-    choice = columns or ColumnChoice()
     if not hasattr(source, "columns"):
-        if not replace(choice, weights=None).is_default:
-            raise InvalidParameterError(
-                "columns=, drop=, id_column= and nulls= choose columns of a table, and the source is a "
-                f"dask {type(source).__name__}; leave them out."
-            )
-        return _open_array(source, flatten=flatten)
-    if choice.weights not in source.columns:
-        choice = replace(choice, weights=None)
-    names = _features(source, choice)
-    if choice.is_default and len(names) > 1:
+        spec.refuse_all_but((), f"source is a dask {type(source).__name__}")
+        return _open_array(source, flatten=spec.flatten)
+    if spec.weights not in source.columns:
+        spec = replace(spec, weights=None)
+    names = _features(source, spec)
+    if spec.features is None and len(names) > 1:
         warn_of_id_columns([name for name in names if looks_like_id(str(name))])
-    if choice.nulls == "drop":
-        weights = [] if choice.weights is None else [choice.weights]
+    if spec.nulls == "drop":
+        weights = [] if spec.weights is None else [spec.weights]
         source = source.dropna(subset=[*names, *weights])
-    dataset: Any = _open_array(rows_of(source, choice), flatten=flatten)
+    dataset: Any = _open_array(rows_of(source, spec), flatten=spec.flatten)
     dataset.frame = source[names]
-    if choice.weights is not None:
-        series = source[choice.weights]
+    if spec.weights is not None:
+        series = source[spec.weights]
         weights_of_rows = np.asarray(series.compute(**scheduler_for(series)))
         dataset = dataset.with_weights(array_weights(weights_of_rows, dataset.n_rows))
-        dataset.weights_column = choice.weights
-    if choice.id_column is not None:
-        dataset.id_column = choice.id_column
-        dataset.own_ids = _LazyColumn(source[choice.id_column])
+        dataset.weights_column = spec.weights
+    if spec.id_column is not None:
+        dataset.id_column = spec.id_column
+        dataset.own_ids = _LazyColumn(source[spec.id_column])
     if all(isinstance(name, str) for name in names):
         dataset.feature_names = tuple(names)
     return dataset

@@ -334,8 +334,8 @@ class RowDataset(ABC):
         Examples
         --------
         >>> import numpy as np
-        >>> from daskcluster.data.open import open_dataset
-        >>> open_dataset(np.zeros((10, 2))).read_edges((0, 10)).tolist()
+        >>> from daskcluster.data.open import open_source
+        >>> open_source(np.zeros((10, 2))).read_edges((0, 10)).tolist()
         [0, 10]
         """
         start, stop = span

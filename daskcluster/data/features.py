@@ -1,4 +1,4 @@
-"""Features of rows by their names: those that a model knows, in its order."""
+"""Features of rows as a model demands them: those that it knows by name, in its order, on its scale."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.chunkwise.feature_scaling import PARTIAL, FeatureScaling
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import MemoryDataset, scipy_rows
 from daskcluster.data.partitioned import DerivedDataset
 from daskcluster.data.recipes import reopen
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import write_sparse_scratch
+from daskcluster.data.spec import AS_THEY_ARE
 from daskcluster.data.zarr import write_scratch
-from daskcluster.errors import InvalidDataError
+from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows
 from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Dataset, Recipe
@@ -26,46 +27,86 @@ from daskcluster.typing import Dataset, Recipe
 _SHOWN = 5
 
 
-def align(dataset: Dataset, n_features: int, names: Sequence[str] | None, model: str) -> Any:
-    """Return rows with the features of a model, in its order.
+@dataclass(frozen=True, eq=False)
+class FeatureSpec:
+    """What a model demands of rows.
 
-    Rows and models without names are compared by their number of features alone.
-
-    Parameters
+    Attributes
     ----------
-    dataset : Dataset
     n_features : int
-        Of the model.
-    names : sequence of str or None
-        Of its features.
-    model : str
-        What messages call it.
-
-    Raises
-    ------
-    InvalidDataError
-        Another number of features, or names of the model that the rows lack.
+    names : sequence of str, optional
+        Of the features, where the rows of the fit had names.
+    scaling : FeatureScaling, optional
+        The scale of the fit, and its values in place of missing ones.
+    owner : str
+        What messages call the model.
     """
-    found = getattr(dataset, "feature_names", None)
-    if names is not None and found is not None and tuple(found) != tuple(names):
-        counts, at = Counter(found), {name: number for number, name in enumerate(found)}
-        twice = next((name for name in names if counts[name] > 1), None)
-        if twice is not None:
+
+    n_features: int
+    names: Sequence[str] | None = None
+    scaling: FeatureScaling | None = None
+    owner: str = "the model"
+
+    def align(self, dataset: Dataset) -> Any:
+        """Return rows with the features of the model, in its order and on its scale.
+
+        Rows and models without names are compared by their number of features alone. Rows that bring values
+        of their own for what is missing keep these.
+
+        Raises
+        ------
+        InvalidDataError
+            Another number of features, or names of the model that the rows lack.
+        InvalidParameterError
+            The rows are on another scale than the model.
+        """
+        return _scaled_like(self._chosen_from(dataset), self.scaling)
+
+    def _chosen_from(self, dataset: Dataset) -> Any:
+        names, found = self.names, getattr(dataset, "feature_names", None)
+        if names is not None and found is not None and tuple(found) != tuple(names):
+            counts, at = Counter(found), {name: number for number, name in enumerate(found)}
+            twice = next((name for name in names if counts[name] > 1), None)
+            if twice is not None:
+                raise InvalidDataError(
+                    f"{counts[twice]} features of the rows are called {twice!r}, and {self.owner} knows "
+                    "one; give each a name of its own, e.g. with adata.var_names_make_unique()."
+                )
+            if set(names) <= set(found) and isinstance(dataset, RowDataset):
+                chosen = _chosen(dataset, [at[name] for name in names])
+                if chosen is not None:
+                    return chosen
+            raise names_differ(names, found)
+        if dataset.n_features != self.n_features:
             raise InvalidDataError(
-                f"{counts[twice]} features of the rows are called {twice!r}, and {model} knows one; give "
-                "each a name of its own, e.g. with adata.var_names_make_unique()."
+                f"X has {dataset.n_features} features, but {self.owner} is expecting {self.n_features} "
+                "features as input; give it rows with the columns it was fitted on."
             )
-        if set(names) <= set(found) and isinstance(dataset, RowDataset):
-            chosen = _chosen(dataset, [at[name] for name in names])
-            if chosen is not None:
-                return chosen
-        raise names_differ(names, found)
-    if dataset.n_features != n_features:
-        raise InvalidDataError(
-            f"X has {dataset.n_features} features, but {model} is expecting {n_features} features as "
-            "input; give it rows with the columns it was fitted on."
+        return dataset
+
+
+def _scaled_like(dataset: Dataset, scaling: FeatureScaling | None) -> Dataset:
+    own = getattr(dataset, "scaling", None)
+    if own is not None and not own.scales:
+        by_cluster = scaling is not None and own.kind == scaling.kind == PARTIAL
+        if scaling is None or not (scaling.scales or by_cluster):
+            return dataset
+        if by_cluster:
+            return dataset.with_scaling(scaling)  # type: ignore[attr-defined]
+        scaling = replace(scaling, fill=own.fill)
+        own = None
+    if scaling is None and own is None:
+        return dataset
+    if own is not None and not own.same_as(scaling):
+        raise InvalidParameterError(
+            "The rows were opened with a scale that is not that of the fit; open them without scale: "
+            "the scale of the fit is applied to them."
         )
-    return dataset
+    if own is not None or scaling is None:
+        return dataset
+    if not isinstance(dataset, RowDataset):
+        raise WrongTypeError(f"a {type(dataset).__name__} cannot be scaled; give it scaled rows.")
+    return dataset.with_scaling(scaling)
 
 
 def columns_by_name(centres: Any, names: Sequence[str] | None, dataset: Dataset) -> Any:
@@ -141,9 +182,9 @@ def _of_dask(dataset: Any, order: list[int]) -> RowDataset:
 
     frame = getattr(dataset, "frame", None)
     if frame is None:
-        found: Any = open_dask(dataset.array[:, order])
+        found: Any = open_dask(dataset.array[:, order], AS_THEY_ARE)
     else:
-        found = open_dask(frame[[dataset.feature_names[at] for at in order]])
+        found = open_dask(frame[[dataset.feature_names[at] for at in order]], AS_THEY_ARE)
     return _like(dataset, found, order)
 
 

@@ -16,6 +16,7 @@ from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitions import cut_rows
 from daskcluster.data.row_files import RowFile, dataset_of
 from daskcluster.data.sparse_files import SparseFilesDataset
+from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import (
     DaskClusterError,
     DatasetNotFoundError,
@@ -26,8 +27,6 @@ from daskcluster.extras import install_command
 from daskcluster.storage.files import StoredFile, open_file
 from daskcluster.storage.location import Location, explain
 from daskcluster.storage.retry import is_passing
-
-SUFFIXES = (".h5ad", ".h5", ".hdf5")
 
 
 @dataclass(frozen=True)
@@ -134,21 +133,15 @@ def opened(place: Location) -> Iterator[Any]:
         yield content
 
 
-def open_hdf5(
-    location: Location,
-    files: Sequence[StoredFile],
-    *,
-    array: str | None = None,
-    flatten: bool = False,
-) -> RowDataset:
+def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
     """Open an array or a CSR matrix of HDF5 files.
 
     Parameters
     ----------
     location : Location
     files : sequence of StoredFile
-    array : str, optional
-        Path of the array. Default: ``X``, or the only array of two axes.
+    spec : RowsSpec
+        Its array is a path in the files. Default: ``X``, or the only array of two axes.
 
     Raises
     ------
@@ -159,14 +152,14 @@ def open_hdf5(
     for file in files:
         place = location.child(file.name) if file.name else location
         with _explained(place), opened(place) as content:
-            name = _array_name(content, array, place)
+            name = _array_name(content, spec.array, place)
             node = content[name]
             if not hasattr(node, "shape"):
                 form, n_rows = _csr_format(content, name, place)
                 features.append(stored_names(content, name, form.n_features))
                 heads.append((form, RowFile(file.name, file.size, file.version, (n_rows,))))
                 continue
-            check_shape(node.shape, flatten=flatten, what=f"array {name!r} in {place.url!r}")
+            check_shape(node.shape, flatten=spec.flatten, what=f"array {name!r} in {place.url!r}")
             check_dtype(node.dtype, what=f"array {name!r} in {place.url!r}")
             form = Hdf5Format(
                 name,

@@ -41,8 +41,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     Examples
     --------
     >>> import numpy as np
-    >>> from daskcluster.data.open import open_dataset
-    >>> facts = describe(open_dataset(np.zeros((2000, 4), np.uint8)))
+    >>> from daskcluster.data.open import open_source
+    >>> facts = describe(open_source(np.zeros((2000, 4), np.uint8)))
     >>> facts["rows"], facts["bytes"], facts["computed_in"], facts["reach"]
     (2000, 8000, 'float32', 'process')
     """

@@ -10,11 +10,11 @@ import numpy as np
 
 from daskcluster.data.arrow import numbers_of_column, rows_of_table
 from daskcluster.data.arrow_columns import RowColumns, choose_columns
-from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitioned import StoredDataset
 from daskcluster.data.partitions import cut_rows
 from daskcluster.data.recipes import StoredRecipe
+from daskcluster.data.spec import RowsSpec
 from daskcluster.data.weighted import array_weights
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import (
@@ -143,9 +143,7 @@ def _opened(location: Location, version: int | None = None) -> Any:
         ) from error
 
 
-def open_lance(
-    given: Any, *, flatten: bool = False, columns: ColumnChoice | None = None
-) -> RowDataset:
+def open_lance(given: Any, spec: RowsSpec) -> RowDataset:
     """Open the latest version of a Lance dataset, or the version that was opened.
 
     Raises
@@ -159,9 +157,8 @@ def open_lance(
     is_url = isinstance(given, Location)
     source = _opened(given) if is_url else given
     location = given if is_url else locate(source.uri)
-    choice = columns or ColumnChoice()
     what = repr(location.url)
-    if choice.nulls == "drop":
+    if spec.nulls == "drop":
         raise InvalidParameterError(
             "nulls='drop' cannot leave out rows of a Lance dataset; delete them there, e.g. with "
             "dataset.delete('emb IS NULL')."
@@ -174,7 +171,7 @@ def open_lance(
     def first_row(names: tuple[str, ...]) -> Any:
         return source.to_table(columns=list(names), limit=64)
 
-    chosen = choose_columns(source.schema, choice, what, first_row)
+    chosen = choose_columns(source.schema, spec, what, first_row)
     recipe = LanceRecipe(location, version=source.version, columns=chosen)
     dataset: RowDataset = LanceDataset(source, recipe)
     if chosen.weights is not None:

@@ -21,8 +21,6 @@ from daskcluster.errors import InvalidDataError
 from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Recipe
 
-MISSING = ("error", "drop", "mean", "partial")
-
 
 def complete_rows(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
     """Return where rows, features last, have a value in every feature.

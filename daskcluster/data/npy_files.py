@@ -15,12 +15,12 @@ from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
 from daskcluster.data.partitions import cut_rows
 from daskcluster.data.row_files import RowFile, dataset_of
+from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import DaskClusterError, InvalidDataError
 from daskcluster.storage.files import StoredFile, open_file, read_range
 from daskcluster.storage.location import Location, explain
 from daskcluster.storage.retry import is_passing, retry
 
-SUFFIXES = (".npy",)
 _HEAD_BYTES = 1 << 12
 
 
@@ -67,9 +67,7 @@ class NpyFormat:
         return rows.reshape(-1, self.n_features)
 
 
-def open_npy_files(
-    location: Location, files: Sequence[StoredFile], *, flatten: bool = False
-) -> RowDataset:
+def open_npy_files(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
     """Open .npy files; one on a local disk is mapped into memory.
 
     Raises
@@ -78,8 +76,8 @@ def open_npy_files(
     """
     places = [location.child(file.name) if file.name else location for file in files]
     if len(files) == 1 and location.is_local:
-        return _mapped(places[0], flatten)
-    heads = map_files(lambda place: _head(place, flatten), places)
+        return _mapped(places[0], flatten=spec.flatten)
+    heads = map_files(lambda place: _head(place, flatten=spec.flatten), places)
     (shape, dtype, _), opened = heads[0], []
     for file, place, (found, kind, offset) in zip(files, places, heads, strict=True):
         if (found[1], kind) != (shape[1], dtype):
@@ -96,7 +94,7 @@ def open_npy_files(
     return dataset_of(location, opened, NpyFormat(shape[1], dtype))
 
 
-def _mapped(place: Location, flatten: bool) -> RowDataset:
+def _mapped(place: Location, *, flatten: bool) -> RowDataset:
     def check(array: np.ndarray) -> None:
         check_shape(array.shape, flatten=flatten, what=f"array in {place.url!r}")
         check_dtype(array.dtype, what=f"array in {place.url!r}")
@@ -104,7 +102,7 @@ def _mapped(place: Location, flatten: bool) -> RowDataset:
     return mapped_npy(place.url, check).open()
 
 
-def _head(place: Location, flatten: bool) -> tuple[tuple[int, int], str, int]:
+def _head(place: Location, *, flatten: bool) -> tuple[tuple[int, int], str, int]:
     """Return the shape (rows, features), the dtype and the length of the header of a file."""
     try:
         head = retry(lambda: _first_bytes(place), place)

@@ -14,14 +14,14 @@ from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
 from daskcluster.data.npy_files import NpyFormat
-from daskcluster.data.npz import expect_member, members_of, only_matrix
+from daskcluster.data.npz import expect_member, is_sparse_npz, members_of, only_matrix
 from daskcluster.data.row_files import RowFile, dataset_of, read_part
+from daskcluster.data.spec import RowsSpec
 from daskcluster.data.table import open_binary
 from daskcluster.errors import InvalidDataError
 from daskcluster.storage.files import StoredFile, open_file, read_range
 from daskcluster.storage.location import Location
 
-SUFFIXES = (".npz",)
 _LOCAL_HEADER = 30
 """Bytes of a zip entry's header before its name and extra field."""
 
@@ -74,13 +74,7 @@ class NpzFormat(NpyFormat):
         )
 
 
-def open_npz_files(
-    location: Location,
-    files: Sequence[StoredFile],
-    *,
-    array: str | None = None,
-    flatten: bool = False,
-) -> RowDataset:
+def open_npz_files(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
     """Open an array of .npz files; without `array`, the only matrix, or the one called X.
 
     Raises
@@ -93,7 +87,12 @@ def open_npz_files(
     decoded as a whole by each read.
     """
     places = [location.child(file.name) if file.name else location for file in files]
-    heads = map_files(lambda at: _head(places[at], files[at], array, flatten), range(len(files)))
+    if len(files) == 1 and is_sparse_npz(places[0]):
+        raise InvalidDataError(
+            f"{places[0].url!r} is not read in place; turn it into Zarr once with: daskcluster convert "
+            f"{places[0].url} OUTPUT.zarr"
+        )
+    heads = map_files(lambda at: _head(places[at], files[at], spec), range(len(files)))
     (form, _), opened = heads[0], []
     for place, (found, file) in zip(places, heads, strict=True):
         if found != form:
@@ -106,14 +105,12 @@ def open_npz_files(
     return dataset_of(location, opened, form)
 
 
-def _head(
-    place: Location, file: StoredFile, array: str | None, flatten: bool
-) -> tuple[NpzFormat, NpzFile]:
+def _head(place: Location, file: StoredFile, spec: RowsSpec) -> tuple[NpzFormat, NpzFile]:
     members = members_of(place)
-    name = array or only_matrix(members, place)
+    name = spec.array or only_matrix(members, place)
     expect_member(members, name, place)
     shape, fortran, dtype = members[name]
-    check_shape(shape, flatten=flatten, what=f"array {name!r} in {place.url!r}")
+    check_shape(shape, flatten=spec.flatten, what=f"array {name!r} in {place.url!r}")
     check_dtype(dtype, what=f"array {name!r} in {place.url!r}")
     n_rows, n_features = int(np.prod(shape[:-1])), int(shape[-1])
 

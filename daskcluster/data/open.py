@@ -1,4 +1,4 @@
-"""`open_dataset` and `open_chunk`: turn anything that holds rows into a dataset."""
+"""`open_source` and `open_chunk`: turn anything that holds rows into a dataset, as the rows are."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -15,21 +16,16 @@ from daskcluster.data.anndata import stored_names
 from daskcluster.data.array import open_array_like
 from daskcluster.data.arrow import open_arrow
 from daskcluster.data.checks import check_dtype, check_shape, has_list_column, warn_of_ids_in_frame
-from daskcluster.data.columns import ColumnChoice, column_choice, refuse_duplicates
 from daskcluster.data.converted import ROWS, WEIGHTS
 from daskcluster.data.dataset import RowDataset, RowWeights
 from daskcluster.data.grid_rows import Decoding, packed_rows
-from daskcluster.data.hdf5_files import SUFFIXES as HDF5
-from daskcluster.data.hdf5_files import open_hdf5
 from daskcluster.data.listing import find_row_files
 from daskcluster.data.masked import is_masked
 from daskcluster.data.nodes import metadata_digest, not_an_array, open_node, warn_of_missing_chunks
-from daskcluster.data.npy_files import open_npy_files
-from daskcluster.data.npz import is_sparse_npz
-from daskcluster.data.npz_files import open_npz_files
 from daskcluster.data.recipes import places_behind
-from daskcluster.data.sources import IN_PLACE, is_list_of_files, is_zarr, open_source
+from daskcluster.data.sources import FILES, IN_PLACE, is_list_of_files, is_zarr, source_of
 from daskcluster.data.sparse_zarr import is_csr, open_csr
+from daskcluster.data.spec import AS_THEY_ARE, RowsSpec, refuse_duplicates
 from daskcluster.data.weighted import array_weights, stored_weights
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, recipe_of
@@ -46,27 +42,27 @@ from daskcluster.typing import Dataset
 
 def open_chunk(chunk: Chunk) -> Dataset:
     """Return the rows of a chunk as a dataset in memory: normalized, if those of the chunk are."""
-    dataset = open_dataset(chunk.rows, weights=chunk.weights)
+    dataset = open_source(chunk.rows, weights=chunk.weights)
     return dataset.normalized() if chunk.normalize else dataset
 
 
-def open_dataset(
+def open_source(
     source: Any,
+    spec: RowsSpec = AS_THEY_ARE,
     *,
-    array: str | None = None,
     weights: Any = None,
     storage_options: Mapping[str, Any] | None = None,
-    flatten: bool = False,
-    columns: ColumnChoice | Mapping[str, Any] | str | Sequence[str] | None = None,
 ) -> Dataset:
-    """Open rows as they are; see `daskcluster.open_dataset`, which also scales them.
+    """Open rows as they are stored or held: missing values are NaN, and no scale is applied.
 
     Parameters
     ----------
-    source, array, weights, storage_options, flatten
-        As there.
-    columns : ColumnChoice, mapping or names of columns, optional
-        What ``columns``, ``drop``, ``id_column`` and ``nulls`` say there, in one.
+    source : anything `daskcluster.open_dataset` takes
+    spec : RowsSpec
+        Its `missing`, `scale` and `grid` are for `daskcluster.estimators.opening.open_rows`.
+    weights : str, path or array-like of shape (n,), optional
+        In place of the weights of `spec`.
+    storage_options : mapping, optional
 
     Returns
     -------
@@ -75,7 +71,7 @@ def open_dataset(
     Raises
     ------
     DatasetNotFoundError, InvalidDataError, InvalidParameterError, MissingExtraError, WrongTypeError
-        As there.
+        See `daskcluster.open_dataset`.
 
     Notes
     -----
@@ -84,22 +80,34 @@ def open_dataset(
     Examples
     --------
     >>> import numpy as np
-    >>> dataset = open_dataset(np.zeros((10, 3), np.float32))
+    >>> dataset = open_source(np.zeros((10, 3), np.float32))
     >>> dataset.n_rows, dataset.n_features, dataset.dtype
     (10, 3, dtype('float32'))
     """
+    weights = spec.weights if weights is None else weights
     named = is_list_of_files(source) or isinstance(source, (str, os.PathLike))
     if storage_options and not (named or isinstance(weights, (str, os.PathLike))):
         raise InvalidParameterError(
             f"storage_options say how to reach a URL, but source is a {type(source).__name__}; leave "
             "them out."
         )
-    choice = column_choice(columns)
-    if isinstance(weights, str):
-        choice = replace(choice, weights=weights)
-    opened = open_source(
-        source, array=array, storage_options=storage_options, flatten=flatten, columns=choice
+    if isinstance(weights, str) and weights != spec.weights:
+        spec = replace(spec, weights=weights)
+    given = source
+    if isinstance(source, (str, os.PathLike)):
+        given = locate(source, storage_options)
+    elif named:
+        given = [locate(each, storage_options) for each in source]
+    kind = source_of(given)
+    is_file = isinstance(given, Location)
+    what = (
+        f"{given.url!r} is a {kind.name} file"
+        if is_file
+        else f"source is a {type(source).__name__}"
     )
+    spec.refuse_all_but(kind.options, what)
+    opens = kind.open if callable(kind.open) else resolve_name(kind.open)
+    opened: Dataset = opens(given, spec)
     if is_masked(source) and isinstance(opened, RowDataset):
         opened.read_from += tuple(places_behind(np.ma.getdata(source)))
     if weights is None or getattr(opened, "weights_column", None) is not None:
@@ -112,7 +120,7 @@ def open_dataset(
         raise WrongTypeError(
             f"weights= cannot be added to a {type(opened).__name__}; give it weights of its own."
         )
-    found = opened.with_weights(_open_weights(weights, opened, source, array, storage_options))
+    found = opened.with_weights(_open_weights(weights, opened, source, spec, storage_options))
     found.read_from += tuple(places_behind(weights))
     return found
 
@@ -121,14 +129,14 @@ def _open_weights(
     weights: Any,
     dataset: RowDataset,
     source: Any,
-    name: str | None,
+    spec: RowsSpec,
     options: Mapping[str, Any] | None,
 ) -> RowWeights:
     if not isinstance(weights, (str, os.PathLike)):
         if is_zarr(weights) and isinstance(recipe := recipe_of(weights), ZarrRecipe):
             return stored_weights(recipe.location, recipe.name, dataset.n_rows)
         return array_weights(weights[:] if is_zarr(weights) else weights, dataset.n_rows)
-    if name is not None and "://" not in str(weights):
+    if spec.array is not None and "://" not in str(weights):
         group = locate(source, options)
         try:
             return stored_weights(group, str(weights), dataset.n_rows)
@@ -140,13 +148,7 @@ def _open_weights(
     return stored_weights(locate(weights, options), "", dataset.n_rows)
 
 
-def open_files(
-    given: Location | Sequence[Location],
-    *,
-    array: str | None = None,
-    columns: ColumnChoice | None = None,
-    flatten: bool = False,
-) -> RowDataset:
+def open_files(given: Location | Sequence[Location], spec: RowsSpec) -> RowDataset:
     """Open files of one kind as one dataset: a file, a folder, a pattern, or a list of files.
 
     Raises
@@ -157,82 +159,36 @@ def open_files(
         Files of several kinds, or of a kind that is not read in place.
     """
     location, files = find_row_files(given, IN_PLACE)
-    kinds = {_kind_of(f"{location.url}/{file.name}".rstrip("/")) for file in files}
     shown = location.url if not isinstance(given, Location) else given.url
     if not files:
         raise DatasetNotFoundError(
             f"There is no {' or '.join(IN_PLACE)} file at {shown!r}; check the URL, or convert other files "
             "with: daskcluster convert FILE OUTPUT.zarr"
         )
-    if len(kinds) > 1 or None in kinds:
+    urls = [f"{location.url}/{file.name}".rstrip("/").lower() for file in files]
+    kinds = {next((k for k in FILES if url.endswith(k.endings)), None) for url in urls}
+    kind = kinds.pop()
+    if kinds or kind is None:
         names = ", ".join(sorted(file.name for file in files)[:3])
         raise InvalidDataError(
             f"The files at {shown!r} are not all of one kind ({names} ...); choose those that are, "
             f"e.g. with {shown.rstrip('/')}/*.parquet, or convert others with: daskcluster convert "
             "FILE OUTPUT.zarr"
         )
-    if kinds == {".npz"}:
-        _refuse_columns(columns, shown)
-        if len(files) == 1 and is_sparse_npz(
-            location.child(files[0].name) if files[0].name else location
-        ):
-            return refuse_file(location)
-        return open_npz_files(location, files, array=array, flatten=flatten)
-    if kinds == {".h5"}:
-        _refuse_columns(columns, shown)
-        return open_hdf5(location, files, array=array, flatten=flatten)
-    if array is not None:
-        kind = next(iter(kinds))
-        raise InvalidParameterError(
-            f"array={array!r} names an array of a Zarr group, but {shown!r} is a {kind} file; leave "
-            "array= out."
-        )
-    if kinds == {".csv"}:
-        from daskcluster.data.csv_files import open_csv_files
-
-        return open_csv_files(location, files, columns=columns)
-    if kinds == {".npy"}:
-        _refuse_columns(columns, shown)
-        return open_npy_files(location, files, flatten=flatten)
-    from daskcluster.data.parquet import open_parquet
-
-    return open_parquet(location, files, columns=columns)
+    spec.refuse_all_but(kind.options, f"{shown!r} is a {kind.endings[0]} file")
+    opened: RowDataset = resolve_name(kind.open)(location, files, spec)
+    return opened
 
 
-def _kind_of(url: str) -> str | None:
-    lower = url.lower()
-    if lower.endswith((".parquet", ".pq")):
-        return ".parquet"
-    if lower.endswith(HDF5):
-        return ".h5"
-    if lower.endswith((".csv", ".tsv", ".csv.gz", ".tsv.gz")):
-        return ".csv"
-    return lower[-4:] if lower.endswith((".npy", ".npz")) else None
-
-
-def _refuse_columns(columns: ColumnChoice | None, url: str) -> None:
-    if columns is not None and not replace(columns, weights=None).is_default:
-        raise InvalidParameterError(
-            f"columns=, drop=, id_column= and nulls= choose columns of a table, and {url!r} holds arrays; "
-            "leave them out."
-        )
-
-
-def open_folder(
-    location: Location,
-    *,
-    array: str | None = None,
-    flatten: bool = False,
-    columns: ColumnChoice | None = None,
-) -> RowDataset:
+def open_folder(location: Location, spec: RowsSpec) -> RowDataset:
     """Open what is at a URL: a Zarr array or group, else a folder of files."""
     try:
-        dataset = open_url(location, array=array, flatten=flatten)
+        dataset = open_url(location, spec)
     except DatasetNotFoundError:
         if not _holds_files(location):
             raise
-        return open_files(location, array=array, columns=columns, flatten=flatten)
-    _refuse_columns(columns, location.url)
+        return open_files(location, spec)
+    spec.refuse_all_but(("array", "decode"), f"{location.url!r} holds arrays")
     return dataset
 
 
@@ -243,31 +199,30 @@ def _holds_files(location: Location) -> bool:
         return False
 
 
-def open_frame(
-    frame: Any, *, flatten: bool = False, columns: ColumnChoice | None = None
-) -> RowDataset:
+def open_frame(frame: Any, spec: RowsSpec) -> RowDataset:
     """Open a pandas DataFrame: columns of numbers, or a column of lists (which needs pyarrow)."""
-    choice = columns or ColumnChoice()
-    if choice.weights not in frame.columns:
-        choice = replace(choice, weights=None)
-    refuse_duplicates(frame.columns, choice, "the DataFrame")
-    if not choice.is_default or has_list_column(frame):
+    if spec.weights not in frame.columns:
+        spec = replace(spec, weights=None)
+    refuse_duplicates(frame.columns, spec, "the DataFrame")
+    if spec.chooses_columns or spec.weights or has_list_column(frame):
         # Arrow takes no duplicates, not even where none of them is read.
-        return open_arrow(frame.loc[:, ~frame.columns.duplicated()], columns=choice)
-    chosen = choice.features_among(frame.columns)
-    frame = frame if chosen is None else frame[list(chosen)]
-    warn_of_ids_in_frame(frame)
-    dataset = open_array_like(frame, flatten=flatten)
+        return open_arrow(frame.loc[:, ~frame.columns.duplicated()], spec)
+    chosen = spec.features_among(frame.columns)
+    if chosen is None:
+        warn_of_ids_in_frame(frame)
+    else:
+        frame = frame[list(chosen)]
+    dataset = open_array_like(frame, spec)
     if all(isinstance(name, str) for name in frame.columns):
         dataset.feature_names = tuple(frame.columns)
     return dataset
 
 
-def open_url(location: Location, *, array: str | None = None, flatten: bool = False) -> RowDataset:
+def open_url(location: Location, spec: RowsSpec) -> RowDataset:
     """Open an array, a group of CSR rows, or what `write_weighted` wrote."""
-    name, node, names = _found(location, array or "")
+    name, node, names = _found(location, spec.array or "")
     if not name and holds_weighted_rows(node):
-        rows = open_url(location, array=ROWS, flatten=flatten)
+        rows = open_url(location, replace(spec, array=ROWS))
         return rows.with_weights(stored_weights(location, WEIGHTS, rows.n_rows))
     place = location.child(name) if name else location
     if is_csr(node):
@@ -281,7 +236,7 @@ def open_url(location: Location, *, array: str | None = None, flatten: bool = Fa
     if not hasattr(node, "chunks"):
         raise not_an_array(node, location, name)
     what = f"array at {location.url!r}"
-    check_shape(node.shape, flatten=flatten, what=what)
+    check_shape(node.shape, flatten=spec.flatten, what=what)
     check_dtype(node.dtype, what=what)
     warn_of_missing_chunks(node, place)
     rows = packed_rows(node, location, name) or ZarrDataset(
@@ -308,7 +263,7 @@ def _found(
     return path, open_node(location, path), partial(stored_names, root, path)
 
 
-def open_object(array: Any, *, flatten: bool = False) -> RowDataset:
+def open_object(array: Any, spec: RowsSpec) -> RowDataset:
     """Open a `zarr.Array`, or a `zarr.Group` of CSR rows."""
     if is_csr(array):
         return open_csr(array)
@@ -316,7 +271,7 @@ def open_object(array: Any, *, flatten: bool = False) -> RowDataset:
         raise InvalidDataError(
             f"source is a Zarr {type(array).__name__}, not an array; pick one, e.g. group['X']."
         )
-    check_shape(array.shape, flatten=flatten, what="Zarr array")
+    check_shape(array.shape, flatten=spec.flatten, what="Zarr array")
     check_dtype(array.dtype, what="Zarr array")
     recipe = recipe_of(array)
     if isinstance(recipe, ZarrRecipe):
@@ -327,11 +282,3 @@ def open_object(array: Any, *, flatten: bool = False) -> RowDataset:
             "alone; pass its values as an array, or as an xarray.DataArray."
         )
     return ZarrDataset(array, recipe)
-
-
-def refuse_file(location: Location, **_: Any) -> RowDataset:
-    """Refuse a file that has to be converted first: a sparse matrix of scipy."""
-    raise InvalidDataError(
-        f"{location.url!r} is not read in place; turn it into Zarr once with: daskcluster convert "
-        f"{location.url} OUTPUT.zarr"
-    )

@@ -17,7 +17,6 @@ from daskcluster.data.arrow_columns import (
     storage_type,
     warn_of_ids,
 )
-from daskcluster.data.columns import ColumnChoice, refuse_duplicates
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
 from daskcluster.data.parquet_parts import (
@@ -34,6 +33,7 @@ from daskcluster.data.row_files import (
     dataset_of,
     with_column_weights,
 )
+from daskcluster.data.spec import RowsSpec, refuse_duplicates
 from daskcluster.errors import DaskClusterError, InvalidDataError
 from daskcluster.storage.files import StoredFile, open_file
 from daskcluster.storage.location import Location, explain
@@ -177,13 +177,7 @@ class ParquetFormat:
 # -- opening -----------------------------------------------------------------------------------------
 
 
-def open_parquet(
-    location: Location,
-    files: Sequence[StoredFile],
-    *,
-    columns: ColumnChoice | None = None,
-    flatten: bool = False,
-) -> RowDataset:
+def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
     """Open Parquet files; their footers are read, and all must have the same columns.
 
     Parameters
@@ -191,14 +185,13 @@ def open_parquet(
     location : Location
     files : sequence of StoredFile
         Names relative to `location`.
-    columns : ColumnChoice, optional
+    spec : RowsSpec
 
     Raises
     ------
     InvalidDataError, InvalidParameterError, MissingExtraError
     """
     import_pyarrow()
-    choice = columns or ColumnChoice()
 
     def place_of(file: StoredFile) -> Location:
         return location.child(file.name) if file.name else location
@@ -216,7 +209,7 @@ def open_parquet(
     first = next((i for i, file in enumerate(opened) if file.n_rows), 0)
     schema, place = footers[first].schema.to_arrow_schema(), place_of(files[first])
     what = repr(place.url)
-    in_path = _asked_of_paths(choice, schema, [file.name for file in files])
+    in_path = _asked_of_paths(spec, schema, [file.name for file in files])
     for name, kind in in_path:
         schema = schema.append(import_pyarrow().field(name, import_pyarrow().type_for_alias(kind)))
 
@@ -232,12 +225,12 @@ def open_parquet(
         )
         return import_pyarrow().Table.from_batches([next(batches)])
 
-    chosen = choose_columns(schema, choice, what, first_row)
+    chosen = choose_columns(schema, spec, what, first_row)
     _check_schemas(chosen, schema, footers, [place_of(file).url for file in files], first, in_path)
-    if choice.features is None:
+    if spec.features is None:
         warn_of_ids(chosen, lambda name: _only_increases(footers, name))
     form = ParquetFormat(chosen, in_path)
-    if choice.nulls == "drop":
+    if spec.nulls == "drop":
         opened = [
             _without_nulls(form, place_of(file), row_file, footer)
             for file, row_file, footer in zip(files, opened, footers, strict=True)
@@ -249,10 +242,10 @@ def open_parquet(
 
 
 def _asked_of_paths(
-    choice: ColumnChoice, schema: Any, names: Sequence[str]
+    spec: RowsSpec, schema: Any, names: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
     """Return the columns that were asked for and that folders of the files make, with their types."""
-    asked = {*(choice.features or ()), *choice.drop, choice.id_column, choice.weights}
+    asked = {*(spec.features or ()), *spec.drop, spec.id_column, spec.weights}
     found = path_schema(names)
     return tuple(
         (field.name, str(field.type))
@@ -290,7 +283,7 @@ def _check_schemas(
     expected = {name: storage_type(schema.field(name).type) for name in names if name in stored}
     for footer, url in zip(footers, urls, strict=True):
         found = footer.schema.to_arrow_schema()
-        refuse_duplicates(found.names, ColumnChoice(tuple(expected)), repr(url))
+        refuse_duplicates(found.names, RowsSpec(features=tuple(expected)), repr(url))
         for name, kind in expected.items():
             here = found.field(name).type if name in found.names else None
             if here is None or storage_type(here) != kind:

@@ -34,8 +34,8 @@ def partition_edges(dataset: RowDataset, n_partitions: int | None) -> np.ndarray
 
     Examples
     --------
-    >>> from daskcluster.data.open import open_dataset
-    >>> rows = open_dataset(np.zeros((10, 2)))
+    >>> from daskcluster.data.open import open_source
+    >>> rows = open_source(np.zeros((10, 2)))
     >>> partition_edges(rows, 3).tolist(), partition_edges(rows, None).tolist()
     ([0, 3, 6, 10], [0, 10])
     """
@@ -90,8 +90,8 @@ class PartitionedDataset(DerivedDataset):
 
     Examples
     --------
-    >>> from daskcluster.data.open import open_dataset
-    >>> base = open_dataset(np.arange(8.0).reshape(4, 2))
+    >>> from daskcluster.data.open import open_source
+    >>> base = open_source(np.arange(8.0).reshape(4, 2))
     >>> rows = PartitionedDataset(base, np.array([0, 1, 4]))
     >>> [(chunk.start, chunk.n_rows) for chunk in rows.chunks(rows.partitions)]
     [(0, 1), (1, 3)]

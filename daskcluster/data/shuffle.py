@@ -18,7 +18,7 @@ from typing import Any
 
 import zarr
 
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_source
 from daskcluster.data.shuffle_outputs import ROWS, WEIGHTS, check_outputs, shuffle_outputs
 from daskcluster.data.shuffle_passes import run_shuffle, run_sparse_shuffle
 from daskcluster.data.shuffle_plan import (
@@ -30,6 +30,7 @@ from daskcluster.data.shuffle_plan import (
 )
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import refuse_row_chunks
+from daskcluster.data.spec import RowsSpec
 from daskcluster.data.writer import check_chunking, good_chunk_rows
 from daskcluster.events import Callback
 from daskcluster.randomness import Key, as_seed
@@ -99,6 +100,7 @@ def shuffle(
     chunk_rows: int | None = None,
     shard_rows: int | None = None,
     flatten: bool = False,
+    decode: bool | None = None,
     memory_limit: int | None = None,
     scratch: Any = None,
     overwrite: bool = False,
@@ -118,7 +120,7 @@ def shuffle(
         and ``weights``. Sparse rows stay sparse: a CSR group in place of the array.
     random_state : int, RandomState, Generator or None
         None draws a seed from the operating system; the result says which.
-    array, weights, flatten
+    array, weights, flatten, decode
         See `open_dataset`.
     with_index : str, optional
         URL of a 1-D int64 Zarr array to write: the source row of every output row. Results for the
@@ -165,6 +167,7 @@ def shuffle(
     Examples
     --------
     >>> import numpy as np, zarr
+    >>> from daskcluster import open_dataset
     >>> rows = np.arange(10).reshape(5, 2)
     >>> done = shuffle(rows, "memory://shuffled", random_state=0, with_index="memory://index")
     >>> index = zarr.open_array("memory://index", mode="r")[:]
@@ -187,6 +190,7 @@ def shuffle(
             chunk_rows=chunk_rows,
             shard_rows=shard_rows,
             flatten=flatten,
+            decode=decode,
             memory_limit=memory_limit,
             scratch=scratch,
             **options,
@@ -218,6 +222,7 @@ def prepare(
     chunk_rows: int | None = None,
     shard_rows: int | None = None,
     flatten: bool = False,
+    decode: bool | None = None,
     memory_limit: int | None = None,
     scratch: Any = None,
     overwrite: bool = False,
@@ -236,12 +241,11 @@ def prepare(
     plan : ShufflePlan
     """
     urls = any(isinstance(place, (str, os.PathLike)) for place in (source, weights))
-    dataset = open_dataset(
+    dataset = open_source(
         source,
-        array=array,
+        RowsSpec(array=array, flatten=flatten, decode=decode),
         weights=weights,
         storage_options=storage_options if urls else None,  # else they are the outputs' alone
-        flatten=flatten,
     )
     check_outputs(output, with_index, dataset, overwrite=overwrite, storage_options=storage_options)
     where = scratch_folder(scratch, locate(output, storage_options))

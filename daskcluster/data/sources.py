@@ -6,20 +6,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from inspect import signature
 from pkgutil import resolve_name
 from typing import Any
 
 from daskcluster.data.anndata import is_anndata
 from daskcluster.data.arrow import is_arrow, is_huggingface
 from daskcluster.data.checks import is_frame
-from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.lance import is_lance
 from daskcluster.data.memory import MemorySparseDataset, is_sparse, open_sparse
-from daskcluster.errors import InvalidParameterError
+from daskcluster.data.spec import RowsSpec
 from daskcluster.sparse_rows import SparseRows
-from daskcluster.storage.location import Location, locate
+from daskcluster.storage.location import Location
 from daskcluster.typing import Dataset
 
 
@@ -34,18 +35,19 @@ class Source:
     takes : callable (object) -> bool
         Whether it opens what was given: a `Location` for paths and URLs, else the object itself. Asked
         of every source, so it should be quick and import nothing.
-    open : callable (object, *, flatten) -> Dataset, or str
-        ``"module:function"`` is imported when it is first needed. What it gets is said in
-        `daskcluster.open_dataset`.
-    has_arrays : bool
-        ``array=`` chooses one of several, and `open` gets it; else it is refused.
-    has_columns : bool
-        The rows are those of a table: `open` gets ``columns``, a `ColumnChoice`; else a choice is refused.
+    open : callable (object, RowsSpec) -> Dataset, or str
+        ``"module:function"`` is imported when it is first needed.
+    options : tuple of {"array", "columns", "decode"}
+        What of the spec `open` heeds, as well as ``flatten``; the rest is refused when it is given.
+        Columns are those of tables; missing values and scales are dealt with after `open`.
+    has_arrays, has_columns : bool
+        Of a source of version 0.1, whose `open` has the arguments ``flatten``, ``array`` and ``columns``.
     """
 
     name: str
     takes: Callable[[Any], bool]
     open: Callable[..., Dataset] | str
+    options: tuple[str, ...] = ()
     has_arrays: bool = False
     has_columns: bool = False
 
@@ -64,55 +66,40 @@ def register_source(source: Source) -> None:
     --------
     >>> import numpy as np
     >>> from daskcluster.data.array import ArrayDataset
+    >>> from daskcluster.data.open import open_source
     >>> def takes(given):
     ...     return isinstance(given, Location) and given.scheme == "ones"
-    >>> register_source(Source("ones", takes, lambda given, flatten: ArrayDataset(np.ones((9, 2)))))
+    >>> register_source(Source("ones", takes, lambda given, spec: ArrayDataset(np.ones((9, 2)))))
     >>> open_source("ones://nine").n_rows
     9
     >>> del SOURCES[0]
     """
+    opens = source.open if callable(source.open) else resolve_name(source.open)
+    if "flatten" in signature(opens).parameters:
+        source = _of_version_01(source, opens)
     SOURCES[:] = [source, *(each for each in SOURCES if each.name != source.name)]
 
 
-def open_source(
-    given: Any,
-    *,
-    array: str | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    flatten: bool = False,
-    columns: ColumnChoice | None = None,
-) -> Dataset:
-    """Open what was given by the first source that takes it.
+def _of_version_01(source: Source, opens: Callable[..., Dataset]) -> Source:
+    warnings.warn(
+        f"The source {source.name!r} opens rows with flatten=, array= and columns=, which goes with the "
+        "next version; let it take (given, spec), and say in options= which of these it heeds.",
+        FutureWarning,
+        stacklevel=3,
+    )
+    heeds = {"array": source.has_arrays, "columns": source.has_columns}
 
-    Raises
-    ------
-    InvalidParameterError
-        ``array=`` was given for what has no arrays to choose from, or columns for what has none.
-    """
-    if isinstance(given, (str, os.PathLike)):
-        given, array = locate(given, storage_options), array or None
-    elif is_list_of_files(given):
-        given = [locate(each, storage_options) for each in given]
-    source = next(each for each in SOURCES if each.takes(given))
-    more: dict[str, Any] = {"array": array} if source.has_arrays else {}
-    if source.has_columns:
-        more["columns"] = columns
-    elif columns is not None and not replace(columns, weights=None).is_default:
-        what = repr(given.url) if isinstance(given, Location) else f"a {type(given).__name__}"
-        raise InvalidParameterError(
-            f"columns=, drop=, id_column= and nulls= choose columns of a table, and the source ({what}) is "
-            "none; leave them out."
-        )
-    if array is not None and not source.has_arrays:
-        what = f"source is a {type(given).__name__}"
-        if isinstance(given, Location):
-            what = f"{given.url!r} is a {source.name} file"
-        raise InvalidParameterError(
-            f"array={array!r} names an array of a Zarr group, but {what}; leave array= out."
-        )
-    opens = source.open if callable(source.open) else resolve_name(source.open)
-    dataset: Dataset = opens(given, flatten=flatten, **more)
-    return dataset
+    def adapted(given: Any, spec: RowsSpec) -> Dataset:
+        more: dict[str, Any] = {"array": spec.array} if source.has_arrays else {}
+        more |= {"columns": spec} if source.has_columns else {}
+        return opens(given, flatten=spec.flatten, **more)
+
+    return replace(source, open=adapted, options=tuple(name for name in heeds if heeds[name]))
+
+
+def source_of(given: Any) -> Source:
+    """Return the first source that takes what was given: an object, a `Location`, or a list of these."""
+    return next(each for each in SOURCES if each.takes(given))
 
 
 def is_list_of_files(given: Any) -> bool:
@@ -142,50 +129,68 @@ def is_zarr(given: Any) -> bool:
     return type(given).__module__.partition(".")[0] == "zarr"
 
 
-IN_PLACE = (
-    ".npy", ".parquet", ".pq", ".h5ad", ".h5", ".hdf5", ".csv", ".tsv", ".csv.gz", ".tsv.gz",
-    ".npz",
-)  # fmt: skip
+EVERY = ("array", "columns", "decode")
+"""Options of sources that hold arrays and tables, which refuse what does not suit these."""
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """A kind of files that are read in place, one or many as one dataset; see `Source`.
+
+    Attributes
+    ----------
+    endings : tuple of str
+        The first one is what errors call such files.
+    open : str
+        ``"module:function"``, called with a location, files relative to it and a spec.
+    options : tuple of {"array", "columns", "decode"}
+    """
+
+    endings: tuple[str, ...]
+    open: str
+    options: tuple[str, ...] = ()
+
+
+FILES = (
+    FileKind((".npy",), "daskcluster.data.npy_files:open_npy_files"),
+    FileKind((".npz",), "daskcluster.data.npz_files:open_npz_files", ("array",)),
+    FileKind((".h5", ".hdf5", ".h5ad"), "daskcluster.data.hdf5_files:open_hdf5", ("array",)),
+    FileKind(
+        (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
+        "daskcluster.data.csv_files:open_csv_files",
+        ("columns",),
+    ),
+    FileKind((".parquet", ".pq"), "daskcluster.data.parquet:open_parquet", ("columns",)),
+)
+IN_PLACE = tuple(ending for kind in FILES for ending in kind.endings)
 """Endings of files that are read in place, one or many."""
 
 SOURCES = [
-    Source("Lance", is_lance, "daskcluster.data.lance:open_lance", has_columns=True),
-    Source(
-        "file",
-        _is_files,
-        "daskcluster.data.open:open_files",
-        has_arrays=True,
-        has_columns=True,
-    ),
+    Source("Lance", is_lance, "daskcluster.data.lance:open_lance", ("columns",)),
+    Source("file", _is_files, "daskcluster.data.open:open_files", EVERY),
     Source(
         "Zarr",
         lambda given: isinstance(given, Location),
         "daskcluster.data.open:open_folder",
-        has_arrays=True,
-        has_columns=True,
+        EVERY,
     ),
-    Source("dataset", lambda given: isinstance(given, Dataset), lambda given, **_: given),
+    Source("dataset", lambda given: isinstance(given, Dataset), lambda given, spec: given),
     Source(
         "SparseRows",
         lambda given: isinstance(given, SparseRows),
-        lambda given, **_: MemorySparseDataset(given),
+        lambda given, spec: MemorySparseDataset(given),
     ),
-    Source(
-        "AnnData",
-        is_anndata,
-        "daskcluster.data.anndata:open_anndata",
-        has_arrays=True,
-    ),
-    Source("Zarr object", is_zarr, "daskcluster.data.open:open_object"),
+    Source("AnnData", is_anndata, "daskcluster.data.anndata:open_anndata", ("array",)),
+    Source("Zarr object", is_zarr, "daskcluster.data.open:open_object", ("decode",)),
     Source(
         "Dask",
         lambda given: hasattr(given, "__dask_graph__"),
         "daskcluster.data.dask_array:open_dask",
-        has_columns=True,
+        ("columns",),
     ),
-    Source("pandas", is_frame, "daskcluster.data.open:open_frame", has_columns=True),
-    Source("Arrow", is_table, "daskcluster.data.arrow:open_arrow", has_columns=True),
-    Source("scipy sparse", is_sparse, lambda given, **_: open_sparse(given)),
+    Source("pandas", is_frame, "daskcluster.data.open:open_frame", ("columns",)),
+    Source("Arrow", is_table, "daskcluster.data.arrow:open_arrow", ("columns",)),
+    Source("scipy sparse", is_sparse, lambda given, spec: open_sparse(given)),
     Source("in memory", lambda given: True, "daskcluster.data.array:open_array_like"),
 ]
 """Asked in this order: files by their endings, other URLs, then objects; the last one takes all."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.columns import ColumnChoice, refuse_duplicates
+from daskcluster.data.spec import AS_THEY_ARE, refuse_duplicates
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.storage.files import open_compressed, open_file
 from daskcluster.storage.location import Location, explain
@@ -93,7 +93,7 @@ def text_table(location: Location, weights: Any = None) -> Table:
         length, by line.
     """
     form = text_form(location)
-    refuse_duplicates(form.names, ColumnChoice(), repr(location.url))
+    refuse_duplicates(form.names, AS_THEY_ARE, repr(location.url))
     at = None if weights is None else _column_number(weights, form, location)
     width = form.width - (at is not None)
     if width == 0:

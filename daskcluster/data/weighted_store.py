@@ -82,9 +82,9 @@ def write_weighted(
     Examples
     --------
     >>> import numpy as np
-    >>> from daskcluster.data.open import open_dataset
+    >>> from daskcluster.data.open import open_source
     >>> write_weighted("memory://weighted-rows", np.eye(2), np.array([1.0, 3.0]), facts={})
-    >>> np.asarray(open_dataset("memory://weighted-rows").weights)
+    >>> np.asarray(open_source("memory://weighted-rows").weights)
     array([1., 3.])
     """
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}

@@ -326,9 +326,9 @@ class InlinePlacement(LocalPlacement):
     Examples
     --------
     >>> import numpy as np
-    >>> from daskcluster.data.open import open_dataset
+    >>> from daskcluster.data.open import open_source
     >>> from daskcluster.engine.scaled import ScaledPlacement
-    >>> with InlinePlacement(open_dataset(np.eye(3))) as placement:
+    >>> with InlinePlacement(open_source(np.eye(3))) as placement:
     ...     data_statistics = ScaledPlacement(placement).known()
     >>> data_statistics.n_rows
     3

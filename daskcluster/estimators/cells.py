@@ -10,7 +10,7 @@ import numpy as np
 from daskcluster.data.features import names_differ
 from daskcluster.data.grid import feature_axes, grid_mapping, name_of_cells, names_along
 from daskcluster.data.missing import complete_rows
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_source
 from daskcluster.typing import Dataset
 
 
@@ -74,7 +74,7 @@ def map_cells(X: Any, fn: Callable[[Dataset], Any], dtype: np.dtype[Any], width:
         found = np.full((len(cells), *tail), _no_data(dtype), dtype)
         if complete.any():
             # A dataset: scikit-learn would warn that its rows have no names.
-            found[complete] = np.asarray(fn(open_dataset(np.ma.getdata(cells)[complete])))
+            found[complete] = np.asarray(fn(open_source(np.ma.getdata(cells)[complete])))
         return found.reshape(*values.shape[:-1], *tail)
 
     if hasattr(X.data, "__dask_graph__"):

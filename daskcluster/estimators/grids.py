@@ -35,7 +35,8 @@ from daskcluster.data.grid_rows import (
 from daskcluster.data.masked import has_masks, is_masked, without_masks
 from daskcluster.data.missing import without_incomplete
 from daskcluster.data.nodes import metadata_digest, open_array, warn_of_missing_chunks
-from daskcluster.data.open import open_dataset, open_url
+from daskcluster.data.open import open_source, open_url
+from daskcluster.data.spec import RowsSpec
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import (
@@ -44,7 +45,7 @@ from daskcluster.errors import (
     MissingExtraError,
     WrongTypeError,
 )
-from daskcluster.estimators.opening import complete_of
+from daskcluster.estimators.prepared import complete_of
 from daskcluster.events import Callback
 from daskcluster.extras import install_command
 from daskcluster.storage.location import Location, locate
@@ -245,7 +246,7 @@ def _lazy(
     shape = tuple(int(values.shape[axis]) for axis in axes)
     ordered = values.rechunk(dict.fromkeys(features, -1)).transpose(*axes, *features)
     rows = ordered.reshape(int(np.prod(shape)), -1)
-    return _masked(open_dataset(rows), shape, template, nodata, **passes)
+    return _masked(open_source(rows), shape, template, nodata, **passes)
 
 
 def _stored(
@@ -278,7 +279,7 @@ def _stored(
         nodata = np.nan if nodata is None and decoding is not None and decoding.fills else nodata
     cells = row_axes(len(shape), axes)
     if axes == (len(shape) - 1,) and decoding is None and not select:
-        dataset: Any = open_url(place, array=name or None, flatten=True)
+        dataset: Any = open_url(place, RowsSpec(array=name or None, flatten=True))
     else:
         check_dtype(node.dtype, what=f"array at {place.url!r}")
         warn_of_missing_chunks(node, place.child(name) if name else place)

@@ -1,35 +1,15 @@
-"""`open_dataset`, with optional scaling of features."""
+"""`open_dataset`: rows from any source, as a spec says, without missing values and on a scale."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.feature_scaling import (
-    FEATURES,
-    PARTIAL,
-    SCALES,
-    FeatureParams,
-    FeatureScaling,
-    FeatureStatistics,
-)
-from daskcluster.chunkwise.present import PRESENT
-from daskcluster.data.columns import ColumnChoice
-from daskcluster.data.dataset import RowDataset
-from daskcluster.data.grid import GridShape
-from daskcluster.data.missing import MISSING, complete_rows, without_incomplete
-from daskcluster.data.open import open_dataset as open_rows
-from daskcluster.data.sink import ArraySink
-from daskcluster.data.sparse import SparseDataset
-from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Placement
-from daskcluster.engine.memory import ONE_PASS
-from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
+from daskcluster.data.open import open_source
+from daskcluster.data.spec import RowsSpec
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.grids import open_grid
+from daskcluster.estimators.prepared import prepared
 from daskcluster.events import Callback
 from daskcluster.typing import Dataset
 
@@ -44,9 +24,10 @@ def open_dataset(
     columns: str | Sequence[str] | None = None,
     drop: str | Sequence[str] | None = None,
     id_column: str | None = None,
-    nulls: str = "error",
+    nulls: str | None = None,
     missing: str = "error",
     scale: str | None = None,
+    decode: bool | None = None,
     engine: Any = None,
 ) -> Dataset:
     """Open rows for clustering, from any source. Reads only metadata and weights.
@@ -84,11 +65,11 @@ def open_dataset(
         Columns of a table that are no features.
     id_column : str, optional
         The column of a table that names the rows: no feature, and written next to labels.
-    nulls : {"error", "drop"}, default "error"
-        Rows of a table that lack a value: an error that names the first one, or they are left out.
+    nulls : {"error", "drop"}, optional
+        ``"drop"`` is an older name of ``missing="drop"``.
     missing : {"error", "drop", "mean", "partial"}, default "error"
-        Rows with NaN or masked values: an error of the fit that names the first one; or they are left out,
-        and the others numbered anew (labels saved to Zarr are -1 for them, files of labels name the
+        Rows with NaN, null or masked values: an error of the fit that names the first one; or they are left
+        out, and the others numbered anew (labels saved to Zarr are -1 for them, files of labels name the
         others); or NaN is replaced by the mean of the feature over all rows that have it, also in rows that
         the model labels; or distances are taken over the features that a row has (`daskcluster.KMeans`
         alone).
@@ -98,6 +79,9 @@ def open_dataset(
         block that is read later; rows in memory are copied. Sparse rows are divided but not shifted, so
         that they stay sparse; distances do not depend on the shift. k-means estimators report centres in
         the data's own units, store the scale in their models, and apply it to new rows.
+    decode : bool, optional
+        Whether the attributes ``scale_factor``, ``add_offset``, ``_FillValue`` and ``missing_value`` of a
+        Zarr array decode its numbers, as xarray does. Default: they do. Models remember it.
     engine : see `daskcluster.KMeans`
         Runs that pass.
 
@@ -135,172 +119,45 @@ def open_dataset(
     >>> open_dataset(np.array([[0.0], [5.0], [10.0]]), scale="minmax").to_numpy().ravel()
     array([0. , 0.5, 1. ])
     """
-    choice = ColumnChoice.of(columns, drop=drop, id_column=id_column, nulls=nulls)
-    opened = open_rows(
-        source,
+    spec = RowsSpec.of(
         array=array,
+        columns=columns,
+        drop=drop,
+        id_column=id_column,
+        nulls=nulls,
         weights=weights,
-        storage_options=storage_options,
+        missing=missing,
+        scale=scale,
         flatten=flatten,
-        columns=choice,
+        decode=decode,
     )
-    if missing != "error":
-        opened = without_missing(opened, missing, engine=engine)
-    return opened if scale is None else scaled(opened, scale, engine=engine)
+    opened = open_source(source, spec, weights=weights, storage_options=storage_options)
+    return prepared(opened, spec, engine=engine)
 
 
-def without_missing(
-    dataset: Dataset, missing: str, *, engine: Any = None, callbacks: Sequence[Callback] = ()
+def open_stored(
+    source: Any,
+    spec: RowsSpec,
+    *,
+    weights: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Dataset:
-    """Return the rows without NaN: those that have one are left out, or filled with means.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    missing : {"drop", "mean", "partial"}
-    engine : see `daskcluster.KMeans`
-    callbacks : sequence of callables
-        Hear the progress of the passes.
-
-    Raises
-    ------
-    InvalidDataError
-        No row is complete, or a feature has no value at all.
-    InvalidParameterError, WrongTypeError
-        Another way than these, or sparse rows.
-    """
-    if missing not in MISSING:
-        raise InvalidParameterError(f"missing={missing!r} should be one of {', '.join(MISSING)}.")
-    if not isinstance(dataset, RowDataset) or isinstance(dataset, SparseDataset):
-        raise WrongTypeError(
-            f"missing={missing!r} cannot be applied to a {type(dataset).__name__}; remove NaN from its "
-            "rows."
-        )
-    if dataset.dtype.kind in "biu":
-        return dataset
-    chosen = choose_engine(engine, dataset)
-    with chosen.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
-        if missing == "drop":
-            complete = complete_of(placement)
-            if not complete.any():
-                raise InvalidDataError(
-                    f"None of the {dataset.n_rows} rows is complete; use missing='mean', or leave out the "
-                    "features that lack values."
-                )
-            return _left(dataset, complete)
-        counts: np.ndarray = placement.reduce(PRESENT, dataset.n_features)
-    if not counts.all():
-        raise InvalidDataError(
-            f"Feature {int(np.argmin(counts))} has no value in any row, so it has no mean; leave it out."
-        )
-    unweighted = dataset.with_weights(None)  # type: ignore[arg-type]
-    zeros = unweighted.with_scaling(FeatureScaling.filling(np.zeros(dataset.n_features)))
-    means = learn_scaling(zeros, "standard", chosen, callbacks).shift
-    means = means * (dataset.n_rows / counts)
-    by_cluster = missing == "partial"
-    kind = FeatureScaling.of_clusters if by_cluster else FeatureScaling.filling
-    return dataset.with_scaling(kind(means))
-
-
-def _left(dataset: RowDataset, complete: np.ndarray) -> RowDataset:
-    """Return the complete rows; labels that are saved to Zarr have -1 for the others."""
-    rows = without_incomplete(dataset, complete)
-    if rows is dataset:
-        return dataset
-    cells = dataset.grid or GridShape((dataset.n_rows,))
-    mask = np.ones(cells.shape, bool) if cells.mask is None else cells.mask.copy()
-    mask[mask] = complete
-    return rows.with_grid(replace(cells, mask=mask))
-
-
-def complete_of(placement: Placement, nodata: float | None = None) -> np.ndarray:
-    """Return which rows lack no value, bool (n,), in one pass."""
-    complete = ArraySink(np.empty(placement.dataset.n_rows, bool))
-    placement.map_rows(_complete_rows, complete, nodata, name="missing values")
-    return complete.array
-
-
-def _complete_rows(chunk: Chunk, nodata: float | None) -> np.ndarray:
-    return complete_rows(np.asarray(chunk.rows), nodata)
-
-
-def scaled(
-    dataset: Dataset, scale: str, *, engine: Any = None, callbacks: Sequence[Callback] = ()
-) -> Dataset:
-    """Return `dataset` with scaled features; the scale is computed from its rows in one pass.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    scale : {"standard", "minmax"}
-    engine : see `daskcluster.KMeans`
-    callbacks : sequence of callables
-        Called with the events of the pass.
-    """
-    if scale not in SCALES:
-        raise InvalidParameterError(
-            f"scale={scale!r} should be one of {', '.join(SCALES)}, or None."
-        )
-    if not isinstance(dataset, RowDataset):
-        raise WrongTypeError(f"scale= cannot be applied to a {type(dataset).__name__}.")
-    filled = dataset.scaling
-    if filled is not None and filled.kind == PARTIAL:
-        raise InvalidParameterError(
-            f"scale={scale!r} cannot be combined with missing='partial'; scale the rows in the source, "
-            "or use missing='mean'."
-        )
-    if filled is not None and filled.scales:
-        raise InvalidParameterError(
-            f"scale={scale!r} cannot be applied, since the dataset is already scaled "
-            f"({filled.kind}); open its source instead."
-        )
-    found = learn_scaling(dataset, scale, engine, callbacks)
-    return dataset.with_scaling(found if filled is None else replace(found, fill=filled.fill))
-
-
-def learn_scaling(
-    dataset: Dataset, scale: str, engine: Any, callbacks: Sequence[Callback]
-) -> FeatureScaling:
-    """Return the scaling of the rows of `dataset`. One pass; the bits depend on the rows alone."""
-    sparse = isinstance(dataset, SparseDataset)
-    with choose_engine(engine, dataset).place(
-        dataset, callbacks=callbacks, footprint=ONE_PASS
-    ) as placement:
-        rows = ScaledPlacement(placement)
-        origin = rows.origin.astype(np.float64)
-        origin = np.zeros_like(origin) if sparse else origin
-        found: FeatureStatistics = rows.reduce(FEATURES, lambda scale: FeatureParams(origin, scale))
-    return found.scaling(scale, origin, centred=not sparse)
-
-
-def scaled_like(dataset: Dataset, scaling: FeatureScaling | None) -> Dataset:
-    """Return new rows on the scale of a fit, with its values in place of those that are missing.
-
-    Rows that bring values of their own for what is missing keep these.
+    """Open rows, or the cells of a grid, as they are; `prepared` does the rest of a spec.
 
     Raises
     ------
     InvalidParameterError
-        The rows are on another scale than the fit.
+        An option that grids do not have.
     """
-    own = getattr(dataset, "scaling", None)
-    if own is not None and not own.scales:
-        by_cluster = scaling is not None and own.kind == scaling.kind == PARTIAL
-        if scaling is None or not (scaling.scales or by_cluster):
-            return dataset
-        if by_cluster:
-            return dataset.with_scaling(scaling)  # type: ignore[attr-defined]
-        scaling = replace(scaling, fill=own.fill)
-        own = None
-    if scaling is None and own is None:
-        return dataset
-    if own is not None and not own.same_as(scaling):
+    if not spec.grid:
+        return open_source(source, spec, weights=weights, storage_options=storage_options)
+    spec.refuse_all_but(("array", "decode"), "features and nodata are those of a grid")
+    if weights is not None or spec.weights or spec.flatten:
         raise InvalidParameterError(
-            "The rows were opened with a scale that is not that of the fit; open them without scale: "
-            "the scale of the fit is applied to them."
+            "weights and flatten cannot be given together with features or nodata of a grid; leave them "
+            "out."
         )
-    if own is not None or scaling is None:
-        return dataset
-    if not isinstance(dataset, RowDataset):
-        raise WrongTypeError(f"a {type(dataset).__name__} cannot be scaled; give it scaled rows.")
-    return dataset.with_scaling(scaling)
+    where: dict[str, Any] = {"storage_options": storage_options, "engine": engine}
+    return open_grid(source, **spec.grid, array=spec.array, callbacks=callbacks, **where).dataset

@@ -21,14 +21,13 @@ from daskcluster.chunkwise.smallest import (
 )
 from daskcluster.data.chosen import chosen_rows
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.errors import DatasetNotFoundError, InvalidParameterError
-from daskcluster.estimators.opening import scaled_like
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import JOBS, with_features_of
+from daskcluster.jobs.kinds import JOBS
 from daskcluster.methods.kmeans.projection import fit_footprint, pass_flop
 from daskcluster.models.balance import Balance
 from daskcluster.models.kmeans import KMeansModel
@@ -172,7 +171,7 @@ def balanced_sample(
         dataset = dataset.with_weights(None)  # type: ignore[arg-type]
     with naming_scores(score):
         options = storage_options if isinstance(dataset, (str, os.PathLike)) else None
-        opened = open_dataset(dataset, weights=score, storage_options=options)
+        opened = open_source(dataset, weights=score, storage_options=options)
     chosen = choose_engine(engine, opened)
     return draw(fitted, opened, size, how, as_seed(random_state), chosen, callbacks)
 
@@ -221,7 +220,7 @@ def draw(
     callbacks: Sequence[Callback],
 ) -> BalancedSample:
     """Draw the sample in two passes; if `how` is a score, `dataset` has it as weights."""
-    scaled = scaled_like(with_features_of(model, dataset), model.scaling)
+    scaled = model.features.align(dataset)
     labels = JOBS[model.kind].row_labels(model, scaled)
     rows = scaled.normalized() if labels.normalize else scaled
     ranking = _ranking(model, labels, how, seed)

@@ -28,6 +28,7 @@ def build_coreset(
     weights: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    decode: bool | None = None,
     columns: Any = None,
     missing: str = "error",
     grid: Mapping[str, Any] | None = None,
@@ -55,7 +56,8 @@ def build_coreset(
         URL under which to save progress; see `daskcluster.LightweightCoreset`.
     resume : bool
         Resume from the state under `checkpoint`.
-    array, weights, storage_options, flatten, columns, missing, grid, overwrite, name, engine, callbacks
+    array, weights, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine
+    callbacks
         See `fit`.
 
     Returns
@@ -83,33 +85,14 @@ def build_coreset(
     """
     asked = dict(locals())
     inputs = {"source": source, "weights": weights}
-    run = Run(
-        "build_coreset",
-        name,
-        output=output,
-        arguments=asked,
-        storage_options=storage_options,
-        engine=engine,
-        callbacks=callbacks,
-    )
+    run = Run("build_coreset", asked, output=output)
     place = None if checkpoint is None else locate(checkpoint, storage_options)
     with run, noting_stored_state(place, "the draw"):
         before = run.earlier(CoresetRecord)
         if before is not None:
             return before
         overwrite = run.claim({"output": output}, inputs, overwrite, kinds=KINDS)
-        dataset, chosen = open_rows(
-            run,
-            engine,
-            source,
-            array=array,
-            weights=weights,
-            storage_options=storage_options,
-            flatten=flatten,
-            columns=columns,
-            missing=missing,
-            grid=grid,
-        )
+        dataset, chosen = open_rows(run)
         # Imported here, since scikit-learn takes long to import.
         from daskcluster.methods.coreset.estimator import LightweightCoreset
         from daskcluster.methods.coreset.quality import coreset_quality

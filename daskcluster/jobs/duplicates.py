@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskcluster.data.columns import looks_like_path
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.data.sink import KINDS
+from daskcluster.data.spec import looks_like_path
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.jobs.opening import open_rows
@@ -32,6 +32,7 @@ def dedup(
     array: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    decode: bool | None = None,
     columns: Any = None,
     missing: str = "error",
     grid: Mapping[str, Any] | None = None,
@@ -56,7 +57,7 @@ def dedup(
         See `daskcluster.near_duplicates`.
     keep : str or array
         As there. Of a table, also the name of a column of scores, which should be no feature.
-    array, storage_options, flatten, columns, missing, grid, overwrite, name, engine, callbacks
+    array, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine, callbacks
         See `fit`.
 
     Returns
@@ -90,28 +91,18 @@ def dedup(
         inputs["keep"] = keep
     given: dict[str, Any] = {"threshold": threshold, "metric": metric, "groups": groups}
     given |= {"random_state": random_state}
-    run = Run(
-        "dedup",
-        name,
-        output=output,
-        arguments=asked,
-        storage_options=storage_options,
-        engine=engine,
-        callbacks=callbacks,
-    )
-    opening: dict[str, Any] = {"array": array, "storage_options": storage_options}
-    opening |= {"flatten": flatten, "missing": missing, "grid": grid}
+    run = Run("dedup", asked, output=output)
     with run:
         before = run.earlier(DuplicatesRecord)
         if before is not None:
             return before
         overwrite = run.claim(outputs, inputs, overwrite, kinds=KINDS)
-        dataset, chosen = open_rows(run, engine, source, columns=columns, **opening)
+        dataset, chosen = open_rows(run)
         # Imported here, since scikit-learn takes long to import.
         from daskcluster.methods.duplicates.near_duplicates import searching
 
         if isinstance(keep, str) and keep not in RULES and _is_table(dataset):
-            scores, _ = open_rows(run, engine, source, columns=[keep], **opening)
+            scores, _ = open_rows(run, columns=[keep])
             keep = scores.to_numpy()[:, 0]
         opened, n_bytes = run.counters.passes, run.counters.bytes_read
         # The state goes when the output is there and the job is done.

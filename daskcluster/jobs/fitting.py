@@ -37,6 +37,7 @@ def fit(
     labels: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    decode: bool | None = None,
     columns: Any = None,
     missing: str = "error",
     grid: Mapping[str, Any] | None = None,
@@ -70,11 +71,13 @@ def fit(
         Options of the file system for all URLs.
     flatten : bool
         Read an array of shape (..., d) as rows; see `daskcluster.open_dataset`.
+    decode : bool, optional
+        Whether attributes of a Zarr array decode its numbers; see `daskcluster.open_dataset`.
     columns : str, sequence of str or mapping, optional
-        Of a table: names of the columns of features, or a mapping with any of ``columns``, ``drop``,
-        ``id_column`` and ``nulls`` as `daskcluster.open_dataset` has them.
-    missing : {"error", "drop", "mean"}
-        Rows with NaN; see `daskcluster.open_dataset`. Takes one pass or two.
+        Of a table: names of the columns of features, or a mapping with any of ``columns``, ``drop``
+        and ``id_column`` as `daskcluster.open_dataset` has them.
+    missing : {"error", "drop", "mean", "partial"}
+        Rows that lack a value; see `daskcluster.open_dataset`. Takes one pass or two.
     grid : mapping, optional
         ``features``, ``nodata``, ``select`` and ``dequantize`` as `daskcluster.open_grid` has them, if the
         source is a grid. Labels in Zarr then have its shape.
@@ -133,33 +136,13 @@ def fit(
     ALGORITHMS.check(algorithm, given)
     check_arguments(ALGORITHMS[algorithm], given)
     inputs = {"source": source, "weights": weights}
-    run = Run(
-        "fit",
-        name,
-        output=model,
-        arguments=asked,
-        storage_options=storage_options,
-        engine=engine,
-        callbacks=callbacks,
-    )
+    run = Run("fit", asked, output=model)
     with run, noting_stored_state(given.get("checkpoint")):
         before = run.earlier(FitRecord)
         if before is not None:
             return before
         overwrite = run.claim({"model": model, "labels": labels}, inputs, overwrite)
-        dataset, chosen = open_rows(
-            run,
-            engine,
-            source,
-            array=array,
-            weights=weights,
-            storage_options=storage_options,
-            flatten=flatten,
-            columns=columns,
-            missing=missing,
-            scale=scale,
-            grid=grid,
-        )
+        dataset, chosen = open_rows(run)
         if labels is not None:
             size = np.dtype(np.int32).itemsize * dataset.n_rows
             check_space(labels, size, storage_options=storage_options)

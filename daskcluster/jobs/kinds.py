@@ -10,12 +10,10 @@ import numpy as np
 
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.labelled import ComputedLabels
-from daskcluster.data.features import align
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.labels import save_rows
-from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
 from daskcluster.methods.hierarchical.model import HierarchicalModel
 from daskcluster.methods.kernel.graph import GraphKMeansModel
@@ -121,17 +119,6 @@ def check_posteriors(model: Model) -> None:
         )
 
 
-def with_features_of(model: Model, dataset: Dataset) -> Dataset:
-    """Return rows with the features of a model, by name where both have names; see `align`.
-
-    Raises
-    ------
-    InvalidDataError
-    """
-    aligned: Dataset = align(dataset, model.n_features, model.feature_names, "the model")
-    return aligned
-
-
 def write_labels(
     model: Model,
     dataset: Dataset,
@@ -190,7 +177,7 @@ def evaluate(
     model: Model, dataset: Dataset, *, engine: Any = None, callbacks: Sequence[Callback] = ()
 ) -> ScoreStatistics:
     """Return size, weight and cost of every cluster on `dataset`. One pass."""
-    dataset = scaled_like(with_features_of(model, dataset), model.scaling)
+    dataset = model.features.align(dataset)
     return JOBS[model.kind].evaluate(model, dataset, engine, callbacks)
 
 
@@ -219,7 +206,7 @@ def examine(
     part of the sample, and example rows of all clusters if these take at most 64 MiB; else those of the
     `shown` clusters are read once more.
     """
-    dataset = scaled_like(with_features_of(model, dataset), model.scaling)
+    dataset = model.features.align(dataset)
     jobs = EXAMPLES.get(model.kind)
     if jobs is None:
         found = JOBS[model.kind].evaluate(model, dataset, engine, callbacks)

@@ -1,4 +1,4 @@
-"""Rows of a job: opened, and brought to what its flags say about missing values, grids and scales."""
+"""Rows of a job: opened, and brought to what its arguments say."""
 
 from __future__ import annotations
 
@@ -6,87 +6,50 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from daskcluster.data.columns import column_choice
 from daskcluster.data.dataset import refuse_replacing
-from daskcluster.data.open import open_dataset
+from daskcluster.data.spec import RowsSpec
 from daskcluster.engine.engine import Engine
-from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.grids import open_grid
-from daskcluster.estimators.opening import scaled, without_missing
+from daskcluster.estimators.opening import open_stored
+from daskcluster.estimators.prepared import prepared
 from daskcluster.jobs.run import Run
 from daskcluster.typing import Dataset
 
 
 def open_rows(
-    run: Run,
-    engine: Any,
-    source: Any,
-    *,
-    missing: str = "error",
-    scale: str | None = None,
-    grid: Mapping[str, Any] | None = None,
-    expected: Sequence[str] | None = None,
-    **opening: Any,
+    run: Run, expected: Sequence[str] | None = None, **changed: Any
 ) -> tuple[Dataset, Engine]:
     """Return the rows of a job, and the engine that reads them.
 
     Parameters
     ----------
     run : Run
-    engine : see `daskcluster.KMeans`
-    source : anything `open_dataset` takes
-    missing : {"error", "drop", "mean"}
-    scale : {"standard", "minmax"}, optional
-        See `daskcluster.open_dataset`; both take passes over the rows.
-    grid : mapping, optional
-        ``features``, ``nodata``, ``select`` and ``dequantize`` of `daskcluster.open_grid`, if the source is
-        a grid.
+        Its arguments say which rows, and how they are read.
     expected : sequence of str, optional
         Names of the features of a model, which are read from a table unless others were chosen.
-    **opening
-        Further arguments of `open_dataset`.
+    **changed
+        Arguments in place of those of the run.
     """
-    passes: dict[str, Any] = {"callbacks": run.callbacks}
-    dataset = open_source(source, grid=grid, engine=engine, expected=expected, **passes, **opening)
+    given = {**run.given, **changed}
+    spec = RowsSpec.among(given, expected)
+    dataset = open_stored(
+        given["source"],
+        spec,
+        weights=given.get("weights"),
+        storage_options=given["storage_options"],
+        engine=given["engine"],
+        callbacks=run.callbacks,
+    )
     refuse_replacing(dataset, **run.outputs)
-    chosen = run.engine(engine, dataset)
-    if missing != "error":
-        dataset = without_missing(dataset, missing, engine=chosen, **passes)
-    if scale is not None:
-        dataset = scaled(dataset, scale, engine=chosen, **passes)
-    return dataset, chosen
-
-
-def open_source(
-    source: Any,
-    *,
-    grid: Mapping[str, Any] | None = None,
-    missing: str = "error",
-    expected: Sequence[str] | None = None,
-    **opening: Any,
-) -> Dataset:
-    """Return the rows of a source or of a grid; see `open_rows`. Missing values stay.
-
-    Raises
-    ------
-    InvalidParameterError
-        An option that grids do not have.
-    """
-    passes = {name: opening.pop(name) for name in ("engine", "callbacks") if name in opening}
-    if not grid:
-        columns = replace(column_choice(opening.get("columns")), expected=tuple(expected or ()))
-        return open_dataset(source, **{**opening, "columns": columns})
-    for name in ("weights", "columns", "flatten"):
-        if opening.pop(name, None):
-            raise InvalidParameterError(
-                f"{name} cannot be given together with features or nodata of a grid; leave it out."
-            )
-    return open_grid(source, **grid, **opening, **passes).dataset
+    engine = run.engine(dataset)
+    dataset = prepared(dataset, spec, engine=engine, callbacks=run.callbacks)
+    return dataset, engine
 
 
 def open_metadata(source: Any, opening: Mapping[str, Any]) -> Dataset:
     """Return the rows of a source without a pass over them: no cell or row is left out."""
-    grid = {name: value for name, value in (opening.get("grid") or {}).items() if name != "nodata"}
-    if opening.get("grid") and not grid:
-        grid = {"features": None}
-    return open_source(source, **{**opening, "grid": grid})
+    spec = RowsSpec.among(opening)
+    if spec.grid:
+        grid = {name: value for name, value in spec.grid.items() if name != "nodata"}
+        spec = replace(spec, grid=grid or {"features": None})
+    options = opening["storage_options"]
+    return open_stored(source, spec, weights=opening.get("weights"), storage_options=options)

@@ -27,6 +27,7 @@ def partition(
     array: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    decode: bool | None = None,
     columns: Any = None,
     missing: str = "error",
     grid: Mapping[str, Any] | None = None,
@@ -48,7 +49,7 @@ def partition(
         `daskcluster.Partitions.save_centres`.
     target_size, max_size, spill, metric, random_state, checkpoint, resume
         See `daskcluster.partition`.
-    array, storage_options, flatten, columns, missing, grid, overwrite, name, engine, callbacks
+    array, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine, callbacks
         See `fit`.
 
     Returns
@@ -77,23 +78,13 @@ def partition(
     inputs, outputs = {"source": source}, {"output": output, "centroids": centroids}
     given: dict[str, Any] = {"target_size": target_size, "max_size": max_size, "spill": spill}
     given |= {"metric": metric, "random_state": random_state}
-    run = Run(
-        "partition",
-        name,
-        output=output,
-        arguments=asked,
-        storage_options=storage_options,
-        engine=engine,
-        callbacks=callbacks,
-    )
-    opening: dict[str, Any] = {"array": array, "storage_options": storage_options}
-    opening |= {"flatten": flatten, "missing": missing, "grid": grid, "columns": columns}
+    run = Run("partition", asked, output=output)
     with run:
         before = run.earlier(PartitionRecord)
         if before is not None:
             return before
         overwrite = run.claim(outputs, inputs, overwrite, kinds=(*KINDS, "file"))
-        dataset, chosen = open_rows(run, engine, source, **opening)
+        dataset, chosen = open_rows(run)
         # Imported here, since scikit-learn takes long to import.
         from daskcluster.methods.partition.exports import centres_writer
         from daskcluster.methods.partition.partitioning import partitioning

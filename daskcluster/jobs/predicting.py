@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import POSTERIORS, check_posteriors, with_features_of, write_labels
+from daskcluster.jobs.kinds import POSTERIORS, check_posteriors, write_labels
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
 from daskcluster.models.persist import load_document
@@ -26,6 +25,7 @@ def predict(
     array: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    decode: bool | None = None,
     columns: Any = None,
     missing: str = "error",
     grid: Mapping[str, Any] | None = None,
@@ -41,7 +41,8 @@ def predict(
     ----------
     model : str
         URL of a saved model.
-    source, array, storage_options, flatten, columns, missing, grid, overwrite, name, engine, callbacks
+    source, array, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine
+    callbacks
         See `fit`.
     output : str
         URL of the labels, which appear there only when complete. A file if it ends in .parquet, .csv (both
@@ -75,15 +76,7 @@ def predict(
     inputs: dict[str, Any] = {"source": source, "model": model}
     outputs = {"output": output}
     outputs |= {} if posteriors is None else {"posteriors": posteriors}
-    run = Run(
-        "predict",
-        name,
-        output=output,
-        arguments=asked,
-        storage_options=storage_options,
-        engine=engine,
-        callbacks=callbacks,
-    )
+    run = Run("predict", asked, output=output)
     with run:
         before = run.earlier(PredictRecord)
         if before is not None:
@@ -92,19 +85,8 @@ def predict(
         fitted = load_document(model, storage_options)
         if posteriors is not None:
             check_posteriors(fitted)
-        dataset, chosen = open_rows(
-            run,
-            engine,
-            source,
-            array=array,
-            storage_options=storage_options,
-            flatten=flatten,
-            columns=columns,
-            missing=missing,
-            grid=grid,
-            expected=fitted.feature_names,
-        )
-        dataset = scaled_like(with_features_of(fitted, dataset), fitted.scaling)
+        dataset, chosen = open_rows(run, fitted.feature_names)
+        dataset = fitted.features.align(dataset)
         run.begin_output()
         options: dict[str, Any] = {
             "overwrite": overwrite,

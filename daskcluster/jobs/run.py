@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
@@ -104,15 +104,11 @@ class Run:
     ----------
     kind : str
         Name of the job's function.
-    name : str, optional
-    output : str, optional
-        URL of its main output; the state of the job is stored next to it.
-    arguments : mapping
+    given : mapping
         Arguments of the job's function by parameter, as `locals()` at its start has them. A later run of
         the same name must have the same; see `daskcluster.jobs.arguments`.
-    storage_options : mapping, optional
-    engine : see `daskcluster.KMeans`
-    callbacks : sequence of callables
+    output : str, optional
+        URL of its main output; the state of the job is stored next to it.
 
     Raises
     ------
@@ -121,6 +117,7 @@ class Run:
 
     Attributes
     ----------
+    given : mapping
     name : str or None
     counters : JobCounters
     callbacks : tuple of callables
@@ -134,26 +131,21 @@ class Run:
     def __init__(
         self,
         kind: str,
-        name: str | None,
+        given: Mapping[str, Any],
         *,
         output: str | None = None,
-        arguments: Mapping[str, Any],
-        storage_options: Mapping[str, Any] | None = None,
-        engine: Any = None,
-        callbacks: Sequence[Callback] = (),
     ) -> None:
-        key = task_key()
+        key, name = task_key(), given["name"]
         if name is None and key is not None:
             name = name_of_key(key)
         self.name = None if name is None else check_name(name)
-        self.kind = kind
+        self.kind, self.given = kind, given
         self.counters = JobCounters()
-        self.callbacks: tuple[Callback, ...] = (*callbacks, self.counters)
+        self.callbacks: tuple[Callback, ...] = (*given["callbacks"], self.counters)
         self.is_resumed = False
         self.outputs: dict[str, Location] = {}
         self._keeps = False
         self._output = "" if output is None else str(output)
-        self._storage_options = storage_options
         self._lease: Lease | None = None
         self._monitor: JobMonitor | None = None
         self._registry: JobRegistry | None = None
@@ -163,10 +155,11 @@ class Run:
         self._is_own = key is not None
         if self.name is None:
             return
-        self._arguments = located(plain_arguments(kind, arguments))
+        self._arguments = located(plain_arguments(kind, given))
         if output is not None:
-            self._lease = lease_of(kind, self.name, output, self._arguments, storage_options)
-        self._registry = registry_of(engine)
+            options = given.get("storage_options")
+            self._lease = lease_of(kind, self.name, output, self._arguments, options)
+        self._registry = registry_of(given["engine"])
         if self._registry is not None:
             self._look_up(self._registry, key)
         self._monitor = JobMonitor(self.name, self._registry, self._lease)
@@ -226,7 +219,7 @@ class Run:
         OutputExistsError, InvalidParameterError, LeaseError
         """
         overwrite = self.may_replace(overwrite)
-        options = self._storage_options
+        options = self.given["storage_options"]
         check_outputs(outputs, inputs, options, overwrite, kinds=kinds)
         self.outputs = {n: locate(url, options) for n, url in outputs.items() if url is not None}
         self.hold()
@@ -256,16 +249,17 @@ class Run:
             self._is_refused = True
             raise
 
-    def engine(self, engine: Any, dataset: Dataset) -> Engine:
+    def engine(self, dataset: Dataset) -> Engine:
         """Return the engine to use for work on `dataset`; see `drives`."""
-        chosen = choose_engine(self.drives(engine, dataset.visibility), dataset)
+        chosen = choose_engine(self.drives(dataset.visibility), dataset)
         return chosen if self.name is None else chosen.named(self.name)
 
-    def drives(self, engine: Any, visibility: Visibility) -> Any:
-        """Return `engine`; if it is None inside a Dask task, the workers of that cluster.
+    def drives(self, visibility: Visibility) -> Any:
+        """Return the given engine; if it is None inside a Dask task, the workers of that cluster.
 
         Rows that only this process can read are processed by one thread of it.
         """
+        engine = self.given["engine"]
         if engine is not None or not in_task() or visibility is Visibility.PROCESS:
             return engine
         from daskcluster.engine.connect import client_of_task

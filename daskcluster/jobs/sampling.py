@@ -31,6 +31,7 @@ def sample(
     array: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    decode: bool | None = None,
     columns: Any = None,
     missing: str = "error",
     grid: Mapping[str, Any] | None = None,
@@ -45,7 +46,8 @@ def sample(
     ----------
     model : str
         URL of a saved model.
-    source, array, storage_options, flatten, columns, missing, grid, overwrite, name, engine, callbacks
+    source, array, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine
+    callbacks
         See `fit`.
     size, how, random_state
         See `daskcluster.balanced_sample`.
@@ -90,15 +92,7 @@ def sample(
     score = score_of(how)
     inputs = {"source": source, "model": model, "scores": score}
     outputs = {"output": output} | ({} if rows is None else {"rows": rows})
-    run = Run(
-        "sample",
-        name,
-        output=output,
-        arguments=asked,
-        storage_options=storage_options,
-        engine=engine,
-        callbacks=callbacks,
-    )
+    run = Run("sample", asked, output=output)
     with run:
         before = run.earlier(SampleRecord)
         if before is not None:
@@ -106,19 +100,8 @@ def sample(
         overwrite = run.claim(outputs, inputs, overwrite, kinds=OUTPUT_KINDS)
         fitted = model_of(model, storage_options)
         with naming_scores(score):
-            dataset, chosen = open_rows(
-                run,
-                engine,
-                source,
-                array=array,
-                **({} if score is None else {"weights": score}),
-                storage_options=storage_options,
-                flatten=flatten,
-                columns=columns,
-                missing=missing,
-                grid=grid,
-                expected=fitted.feature_names,
-            )
+            weighted_by = {} if score is None else {"weights": score}
+            dataset, chosen = open_rows(run, fitted.feature_names, **weighted_by)
         check_rows(rows, dataset)
         seed = as_seed(random_state)
         found = draw(fitted, dataset, size, how, seed, chosen, run.callbacks)

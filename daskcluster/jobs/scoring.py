@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import JOBS, with_features_of
+from daskcluster.jobs.kinds import JOBS
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
 from daskcluster.metrics.several import measure
@@ -25,6 +24,7 @@ def score(
     weights: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    decode: bool | None = None,
     columns: Any = None,
     missing: str = "error",
     grid: Mapping[str, Any] | None = None,
@@ -41,7 +41,8 @@ def score(
     ----------
     model : str
         URL of a saved model.
-    source, array, weights, storage_options, flatten, columns, missing, grid, name, engine, callbacks
+    source, array, weights, storage_options, flatten, decode, columns, missing, grid, name, engine
+    callbacks
         See `fit`.
     metrics : sequence of str
         Measures of the model's clustering of these rows; names of
@@ -63,24 +64,12 @@ def score(
     """
     asked = dict(locals())
     wanted = check_measures(metrics)
-    run = Run("score", name, arguments=asked, engine=engine, callbacks=callbacks)
+    run = Run("score", asked)
     with run:
         run.hold()
         fitted = load_document(model, storage_options)
-        dataset, chosen = open_rows(
-            run,
-            engine,
-            source,
-            array=array,
-            weights=weights,
-            storage_options=storage_options,
-            flatten=flatten,
-            columns=columns,
-            missing=missing,
-            grid=grid,
-            expected=fitted.feature_names,
-        )
-        dataset = scaled_like(with_features_of(fitted, dataset), fitted.scaling)
+        dataset, chosen = open_rows(run, fitted.feature_names)
+        dataset = fitted.features.align(dataset)
         inertia, value = JOBS[fitted.kind].score(fitted, dataset, chosen, run.callbacks)
         found = None
         if wanted:

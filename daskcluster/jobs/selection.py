@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
 from daskcluster.elementary import exp, log
 from daskcluster.engine.choose import choose_engine
@@ -130,7 +130,7 @@ def select_k(
     (5, ())
     """
     counters = JobCounters()
-    dataset = open_dataset(X, weights=sample_weight)
+    dataset = open_source(X, weights=sample_weight)
     tried = _tried(ks, k_min, k_max, dataset.n_rows)
     _check(criterion, n_seeds, check, coreset_size)
     chosen, seed = choose_engine(engine, dataset), as_seed(random_state)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.jobs.outputs import refuse_overlaps
@@ -87,15 +88,7 @@ def stream(
         raise InvalidParameterError(
             f"every={every!r} should be >= 0, in seconds, or None for once."
         )
-    run = Run(
-        "stream",
-        name,
-        output=state,
-        arguments=asked,
-        storage_options=storage_options,
-        engine=engine,
-        callbacks=callbacks,
-    )
+    run = Run("stream", asked, output=state)
     with run:
         run.hold()
         loop = open_stream(
@@ -103,7 +96,7 @@ def stream(
             state=state,
             n_clusters=n_clusters,
             storage_options=storage_options,
-            engine=run.drives(engine, _visibility(source)),
+            engine=run.drives(_visibility(source)),
             callbacks=run.callbacks,
             **arguments,
         )
@@ -149,6 +142,8 @@ def open_stream(
     settle: float = 0.0,
     allow_missing: bool = False,
     columns: Any = None,
+    missing: str = "error",
+    decode: bool | None = None,
     storage_options: Mapping[str, Any] | None = None,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
@@ -187,6 +182,10 @@ def open_stream(
         Read missing chunks as the fill value.
     columns : str, sequence of str or mapping, optional
         Columns of Parquet files; see `fit`. A state belongs to one choice.
+    missing : {"error", "drop"}
+        Rows of Parquet files that lack a value: their file is not folded, or they are left out.
+    decode : bool, optional
+        See `daskcluster.open_dataset`.
     storage_options : mapping, optional
         Options of the file system for all URLs.
     engine : see `daskcluster.KMeans`
@@ -203,11 +202,12 @@ def open_stream(
     -----
     Cost: reads the last commit of the state, if there is one; no rows.
     """
+    asked = dict(locals())
     if not settle >= 0.0:
         raise InvalidParameterError(f"settle={settle!r} should be >= 0, in seconds.")
     # Scikit-learn takes long to import.
     from daskcluster.methods.streaming.service.loop import StreamLoop
-    from daskcluster.methods.streaming.service.sources import open_source
+    from daskcluster.methods.streaming.service.sources import open_stream_source
     from daskcluster.methods.streaming.streams import make_learner
 
     given = {"n_clusters": n_clusters, "random_state": random_state, **parameters}
@@ -220,13 +220,11 @@ def open_stream(
         raise InvalidParameterError(
             f"labels={labels!r} would hold the state {state!r}; write them to another URL."
         )
-    opened = open_source(
+    opened = open_stream_source(
         source,
-        array=array,
-        weights=weights,
+        RowsSpec.among(asked),
         order=order,
         allow_missing=allow_missing,
-        columns=columns,
         storage_options=storage_options,
         without=ours,
     )

@@ -31,6 +31,7 @@ def sweep(
     weights: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
+    decode: bool | None = None,
     columns: Any = None,
     missing: str = "error",
     scale: str | None = None,
@@ -51,7 +52,7 @@ def sweep(
     output : str, optional
         URL of a JSON file to write, which must end in ``.json``: the table and the best number.
     random_state : int, optional
-    array, weights, storage_options, flatten, columns, missing, scale, grid, overwrite, name, engine
+    array, weights, storage_options, flatten, decode, columns, missing, scale, grid, overwrite, name, engine
     callbacks
         See `fit`. Without `output`, a restarted job starts from scratch.
     **settings
@@ -87,15 +88,7 @@ def sweep(
     """
     asked = dict(locals())
     tried = {"k_min": k_min, "k_max": k_max, "ks": None if ks is None else [int(k) for k in ks]}
-    run = Run(
-        "sweep",
-        name,
-        output=output,
-        arguments=asked,
-        storage_options=storage_options,
-        engine=engine,
-        callbacks=callbacks,
-    )
+    run = Run("sweep", asked, output=output)
     with run:
         before = run.earlier(SweepRecord)
         if before is not None:
@@ -104,19 +97,7 @@ def sweep(
         if place is not None and not run.may_replace(overwrite):
             _check_free(*place)
         run.hold()
-        dataset, chosen = open_rows(
-            run,
-            engine,
-            source,
-            array=array,
-            weights=weights,
-            storage_options=storage_options,
-            flatten=flatten,
-            columns=columns,
-            missing=missing,
-            scale=scale,
-            grid=grid,
-        )
+        dataset, chosen = open_rows(run)
         found = select_k(
             dataset,
             **{**settings, **tried},

@@ -19,7 +19,7 @@ from daskcluster.chunkwise.labelled import (
     SumsParams,
 )
 from daskcluster.chunkwise.statistics import KMeansStatistics
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -187,7 +187,7 @@ def _measured(
     metric: str = "euclidean",
     callbacks: Sequence[Callback] = (),
 ) -> float:
-    dataset = for_metric(open_dataset(X), metric)
+    dataset = for_metric(open_source(X), metric)
     labelling = open_labelling(labels, dataset.n_rows)
     check_labels(len(labelling.classes), dataset.n_rows)
     with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.labelled import PICK, PickedRows, PickParams, RowLabels
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement
 from daskcluster.errors import InvalidParameterError
@@ -158,7 +158,7 @@ def _labelled(
 ) -> Iterator[tuple[Placement, RowLabels]]:
     """Check the arguments of a silhouette, place the rows, and open their labels."""
     check_distance(metric)
-    dataset = open_dataset(X)
+    dataset = open_source(X)
     labelling = open_labelling(labels, dataset.n_rows)
     check_labels(len(labelling.classes), dataset.n_rows)
     with choose_engine(engine, dataset).place(dataset) as placement:

@@ -13,6 +13,7 @@ import numpy as np
 from daskcluster import __version__
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.chunkwise.pruned import FixedSearch
+from daskcluster.data.features import FeatureSpec
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.events import StopReason
 from daskcluster.models.search import body_of_search, search_of
@@ -103,6 +104,11 @@ class FittedModel:
     @property
     def n_features(self) -> int:
         return int(self.centres.shape[1])
+
+    @property
+    def features(self) -> FeatureSpec:
+        """What rows must have for this model."""
+        return FeatureSpec(self.n_features, self.feature_names, self.scaling)
 
     @property
     def centres_of_data(self) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.data.features import FeatureSpec
 from daskcluster.errors import OutputExistsError
 from daskcluster.storage.document import Document, Form, looks_like, sealed, unsealed
 from daskcluster.storage.files import file_size
@@ -45,6 +46,8 @@ class Model(Protocol):
     def estimator(self) -> str: ...
     @property
     def feature_names(self) -> tuple[str, ...] | None: ...
+    @property
+    def features(self) -> FeatureSpec: ...
     @property
     def centres(self) -> np.ndarray: ...
     @property

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import zarr
 
+from daskcluster import open_dataset
 from daskcluster.data.convert import convert
-from daskcluster.data.open import open_dataset
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,

@@ -12,9 +12,9 @@ import zarr
 from click.testing import CliRunner
 from scipy import sparse
 
+from daskcluster import open_dataset
 from daskcluster.cli.main import main
 from daskcluster.data.convert import convert
-from daskcluster.data.open import open_dataset
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import PassEnded, PassProgress
 from tests.data.test_sparse import make

@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 import daskcluster as dc
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.metrics import adjusted_rand_index

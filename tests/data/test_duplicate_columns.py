@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.data.columns import ColumnChoice, refuse_duplicates
 from daskcluster.data.convert import convert
+from daskcluster.data.spec import RowsSpec, refuse_duplicates
 from daskcluster.errors import InvalidDataError
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -128,4 +128,4 @@ def test_names_that_are_not_text() -> None:
     ):
         dc.KMeans(2).fit(frame)
     with pytest.raises(InvalidDataError, match=r"has 3 columns named 'a' \(numbers 0 and 1 and 3"):
-        refuse_duplicates("aaba", ColumnChoice(), "the table")
+        refuse_duplicates("aaba", RowsSpec(), "the table")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import zarr
 
+from daskcluster import open_dataset
 from daskcluster.data.generate import Mixture, generate
-from daskcluster.data.open import open_dataset
 from daskcluster.errors import InvalidParameterError
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daskcluster import open_dataset
 from daskcluster.data.generate import SparseMixture, generate
-from daskcluster.data.open import open_dataset
 from daskcluster.errors import InvalidParameterError
 
 SHAPE: dict[str, Any] = {"n_features": 500, "n_clusters": 6, "n_nonzeros": 20, "seed": 3}

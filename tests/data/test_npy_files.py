@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.errors import InvalidDataError
 
 ROWS = np.random.default_rng(2).normal(size=(4000, 6)).astype(np.float16)

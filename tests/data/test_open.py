@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.typing import Dataset, Visibility
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
+from daskcluster import open_dataset
 from daskcluster.data import parquet as module
 from daskcluster.data import parquet_parts
 from daskcluster.data.convert import convert
-from daskcluster.data.open import open_dataset
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, InvalidParameterError
 from daskcluster.typing import Visibility
 

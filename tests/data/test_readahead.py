@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.data.readahead import WINDOW_BYTES, read_ahead
 
 

@@ -14,7 +14,7 @@ import pytest
 import zarr
 from scipy import sparse
 
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.data.recipes import reopen
 from daskcluster.errors import InvalidDataError
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import zarr
 
+from daskcluster import open_dataset
 from daskcluster.data.convert import convert
-from daskcluster.data.open import open_dataset
 from daskcluster.errors import DatasetNotFoundError
 from daskcluster.typing import Visibility
 from tests.data.conftest import KEY_ID, SECRET

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import zarr
 
+from daskcluster import open_dataset
 from daskcluster.chunk import Chunk
-from daskcluster.data.open import open_dataset
 from daskcluster.data.readahead import SharedReads
 from daskcluster.data.zarr import ZarrDataset
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import zarr
 
+from daskcluster import open_dataset
 from daskcluster.data import shuffle_passes
-from daskcluster.data.open import open_dataset
 from daskcluster.data.shuffle import prepare, shuffle
 from daskcluster.data.shuffle_outputs import shuffle_outputs
 from daskcluster.data.shuffle_plan import ShufflePlan

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import zarr
 
+from daskcluster import open_dataset
 from daskcluster.data import shuffle_passes
 from daskcluster.data.generate import generate
-from daskcluster.data.open import open_dataset
 from daskcluster.data.shuffle import prepare, shuffle
 from daskcluster.data.shuffle_outputs import shuffle_outputs
 from daskcluster.errors import (

@@ -11,7 +11,7 @@ import pytest
 import zarr
 from scipy import sparse
 
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.data.shuffle import prepare, shuffle
 from daskcluster.data.shuffle_outputs import shuffle_outputs
 from daskcluster.data.shuffle_passes import run_sparse_shuffle

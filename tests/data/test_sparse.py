@@ -10,8 +10,8 @@ import pytest
 from scipy import sparse
 
 import daskcluster as dc
+from daskcluster import open_dataset
 from daskcluster.chunk import Chunk
-from daskcluster.data.open import open_dataset
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.sparse_rows import dense_rows, join_rows
 

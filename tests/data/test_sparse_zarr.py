@@ -11,8 +11,8 @@ import pytest
 import zarr
 
 import daskcluster as dc
+from daskcluster import open_dataset
 from daskcluster.data import sparse_zarr
-from daskcluster.data.open import open_dataset
 from daskcluster.data.sparse_zarr import entries_per_chunk, write_csr
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, OutputExistsError
 from daskcluster.sparse_rows import dense_rows, join_rows

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.data.zarr import read_zero_copy
 
 ROWS = np.arange(70, dtype=np.float32).reshape(10, 7)

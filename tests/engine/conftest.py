@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 
 N_ROWS, N_FEATURES = 100_000, 64
 

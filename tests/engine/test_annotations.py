@@ -21,8 +21,7 @@ from distributed import Client, Scheduler, SpecCluster, Worker, worker_client
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 import daskcluster as dc
-from daskcluster import jobs
-from daskcluster.data.open import open_dataset
+from daskcluster import jobs, open_dataset
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.worker_limit import WorkerLimit
 from daskcluster.errors import EngineError, InvalidParameterError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from distributed import Client, get_client, secede
 
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.local import LocalEngine
@@ -57,7 +57,7 @@ def test_rows_of_this_process_stay_here(current: Client, dataset: Any) -> None:
 
 def test_none_does_not_import_rows(stored: Path) -> None:
     program = (
-        "import sys; from daskcluster.data.open import open_dataset; "
+        "import sys; from daskcluster import open_dataset; "
         "from daskcluster.engine.choose import choose_engine; "
         f"print(choose_engine(None, open_dataset({str(stored)!r})).name, 'distributed' in sys.modules)"
     )

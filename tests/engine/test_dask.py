@@ -14,7 +14,7 @@ import pytest
 import zarr
 from distributed import Client, LocalCluster
 
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.data.sink import ArraySink, ZarrSink
 from daskcluster.engine import transfer
 from daskcluster.engine.cache import PREFIX, cached_bytes

@@ -10,8 +10,8 @@ import pytest
 import zarr
 
 import daskcluster as dc
+from daskcluster import open_dataset
 from daskcluster.chunkwise.data_statistics import DATA_STATISTICS, DataStatisticsParams
-from daskcluster.data.open import open_dataset
 from daskcluster.engine import segments as legs_module
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.scaled import ScaledPlacement

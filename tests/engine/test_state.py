@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.cache import cached_bytes
 from daskcluster.engine.dask import DaskEngine

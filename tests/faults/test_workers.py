@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
+from daskcluster import open_dataset
 from daskcluster.chunk import Chunk
-from daskcluster.data.open import open_dataset
 from daskcluster.engine.cache import cached_bytes
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.pass_run import PassRun

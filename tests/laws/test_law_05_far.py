@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
+from daskcluster import open_dataset
 from daskcluster.chunkwise.data_statistics import RANGES
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from distributed import Client
 
+from daskcluster import open_dataset
 from daskcluster.cli.dry_run import project_fit
 from daskcluster.cli.engines import Place
 from daskcluster.data.generate import generate
-from daskcluster.data.open import open_dataset
 from daskcluster.engine.connect import local_cluster
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.methods.catalogue import ALGORITHMS

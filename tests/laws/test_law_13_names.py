@@ -16,8 +16,7 @@ import pytest
 import xarray as xr
 
 import daskcluster as dc
-from daskcluster import jobs
-from daskcluster.data.open import open_dataset
+from daskcluster import jobs, open_dataset
 from daskcluster.errors import InvalidDataError
 
 RNG = np.random.default_rng(0)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from daskcluster import sampling
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset, sampling
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.randomness import Key

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 import daskcluster as dc
+from daskcluster import open_dataset
 from daskcluster.chunkwise.seeding import ROUND, RoundParams
-from daskcluster.data.open import open_dataset
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.randomness import Key
 from daskcluster.seeding.uniform import draw_rows

@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.data.dataset import RowDataset, refuse_replacing, stored_at
-from daskcluster.data.features import align
-from daskcluster.data.open import open_dataset
+from daskcluster.data.features import FeatureSpec
+from daskcluster.data.open import open_source
 from daskcluster.data.weighted_store import write_weighted
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import SharesEngine
@@ -160,7 +160,7 @@ class LightweightCoreset(SharesEngine):
         draw = CoresetDraw(self, dataset, resume=resume)
         found = draw.run()
         self.seed_ = draw.seed
-        drawn: Any = open_dataset(found.rows, weights=found.weights)
+        drawn: Any = open_source(found.rows, weights=found.weights)
         drawn.read_from = stored_at(dataset)
         drawn.feature_names = getattr(dataset, "feature_names", None)
         self.coreset_ = _on_scale_of(dataset, drawn)
@@ -305,13 +305,15 @@ def merge_coresets(
     parts = [dataset_of(coreset) for coreset in coresets]
     _refuse_scales(parts)
     names = getattr(parts[0], "feature_names", None)
-    parts = [align(part, part.n_features, names, "the first coreset") for part in parts]
+    parts = [
+        FeatureSpec(part.n_features, names, owner="the first coreset").align(part) for part in parts
+    ]
     accounts = [_account(*pair) for pair in zip(coresets, parts, strict=True)]
     read_from = tuple(place for part in parts for place in stored_at(part))
     rows, weights = united([rows_and_weights(part) for part in parts])
     if size is None or size >= len(rows):
         return merged(rows, weights, accounts, None, read_from)
-    union = open_dataset(rows, weights=weights)
+    union = open_source(rows, weights=weights)
     drawn = LightweightCoreset(size, random_state=random_state, engine=engine).draw(union)
     return merged(*rows_and_weights(drawn.coreset_), accounts, drawn.seed_, read_from)
 
@@ -340,7 +342,7 @@ def dataset_of(coreset: Any) -> Dataset:
     if isinstance(coreset, LightweightCoreset):
         check_is_fitted(coreset)
         return coreset.coreset_
-    return open_dataset(coreset)
+    return open_source(coreset)
 
 
 class LabelsLater:

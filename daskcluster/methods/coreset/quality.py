@@ -13,16 +13,15 @@ from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.assign import COSTS, AssignParams
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.data.columns import ColumnChoice
-from daskcluster.data.features import align
-from daskcluster.data.open import open_dataset
+from daskcluster.data.features import FeatureSpec
+from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
+from daskcluster.data.spec import RowsSpec
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError
-from daskcluster.estimators.opening import scaled_like
 from daskcluster.events import Callback
 from daskcluster.methods.coreset.estimator import dataset_of
 from daskcluster.methods.coreset.merged import rows_and_weights
@@ -235,9 +234,9 @@ def coreset_quality(
     if X is None:
         return compared(costs, None, few.n_rows)
     names = getattr(few, "feature_names", None)
-    dataset = open_dataset(X, weights=sample_weight, columns=ColumnChoice(expected=names or ()))
-    dataset = align(dataset, few.n_features, names, "the coreset")
-    dataset = for_metric(scaled_like(dataset, scaling), metric)
+    dataset = open_source(X, RowsSpec(expected=names or ()), weights=sample_weight)
+    known = FeatureSpec(few.n_features, names, scaling, "the coreset")
+    dataset = for_metric(known.align(dataset), metric)
     dtype = compute_dtype(dataset.dtype)
     with choose_engine(engine, dataset).place(
         dataset, callbacks=callbacks, footprint=ONE_PASS

@@ -9,7 +9,7 @@ import numpy as np
 from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.data_statistics import refuse_large
 from daskcluster.data.features import columns_by_name
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
@@ -44,7 +44,7 @@ def quantization_error(
     >>> dc.quantization_error([[0.0], [1.0], [5.0]], [[0.0], [4.0]], sample_weight=[2, 1, 1], mean=True)
     0.5
     """
-    dataset = open_dataset(X, weights=sample_weight)
+    dataset = open_source(X, weights=sample_weight)
     wanted = _checked(centres, dataset, "centres")
     with choose_engine(engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
         found = score_rows(ScaledPlacement(placement), wanted)
@@ -92,7 +92,7 @@ def relative_error(
     >>> dc.relative_error(rows, [[0.0], [4.0]], 1.0)
     1.0
     """
-    dataset = open_dataset(X, weights=sample_weight)
+    dataset = open_source(X, weights=sample_weight)
     sets = [_checked(centres, dataset, "centres")]
     known = isinstance(reference, (int, float, np.number)) and not isinstance(reference, bool)
     if not known:

@@ -68,8 +68,8 @@ class DuplicatesPlan:
         Examples
         --------
         >>> import numpy as np
-        >>> from daskcluster.data.open import open_dataset
-        >>> plan = DuplicatesPlan.of(open_dataset(np.zeros((1_000_000, 8), np.float16)))
+        >>> from daskcluster.data.open import open_source
+        >>> plan = DuplicatesPlan.of(open_source(np.zeros((1_000_000, 8), np.float16)))
         >>> plan.n_cells, plan.block_rows
         (333, 8192)
         """

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
@@ -178,7 +178,7 @@ def afk_mc2(
 
 
 def _dataset(X: Any, sample_weight: Any, n_clusters: int) -> Dataset:
-    dataset = open_dataset(X, weights=sample_weight)
+    dataset = open_source(X, weights=sample_weight)
     if not 1 <= n_clusters <= dataset.n_rows:
         raise InvalidParameterError(
             f"n_samples={dataset.n_rows} should be >= n_clusters={n_clusters} >= 1."

@@ -38,8 +38,8 @@ class NestedBatchDataset(RowDataset):
     Examples
     --------
     >>> import numpy as np
-    >>> from daskcluster.data.open import open_dataset
-    >>> base = open_dataset(np.arange(20.0).reshape(10, 2))
+    >>> from daskcluster.data.open import open_source
+    >>> base = open_source(np.arange(20.0).reshape(10, 2))
     >>> NestedBatchDataset(base, NestedOrder(10, None), 3, 5).to_numpy()
     array([[6., 7.],
            [8., 9.]])

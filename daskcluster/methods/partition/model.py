@@ -11,7 +11,6 @@ import numpy as np
 from daskcluster.chunk import for_rows
 from daskcluster.chunkwise.assign import prepare_rows
 from daskcluster.chunkwise.labelled import ComputedLabels
-from daskcluster.data.features import align
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidDataError, ModelFormatError
@@ -143,7 +142,7 @@ class PartitionModel(KMeansModel):
         from daskcluster.estimators.opening import open_dataset
 
         dataset: Any = X if isinstance(X, Dataset) else open_dataset(X)
-        dataset = align(dataset, self.n_features, self.feature_names, "the partitions")
+        dataset = self.features.align(dataset)
         labels = PartitionJobs().row_labels(self, dataset)
         rows = dataset.normalized() if labels.normalize else dataset
         found = np.empty(dataset.n_rows, np.int32)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.dataset import refuse_replacing
-from daskcluster.data.features import align
+from daskcluster.data.features import FeatureSpec
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.sink import ArraySink, GroupSink
 from daskcluster.engine.choose import choose_engine
@@ -121,7 +121,7 @@ class Partitions:
             source if is_dataset else open_dataset(source, storage_options=storage_options)
         )
         names = getattr(self.dataset, "feature_names", None)
-        rows = align(rows, self.centres.shape[1], names, "the partitions")
+        rows = FeatureSpec(self.centres.shape[1], names, owner="the partitions").align(rows)
         rows = rows.normalized() if self.metric == "cosine" else rows
         return assigned_rows(rows, self.assigning, choose_engine(engine, rows))
 

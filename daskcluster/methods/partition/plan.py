@@ -60,8 +60,8 @@ class PartitionPlan:
         Examples
         --------
         >>> import numpy as np
-        >>> from daskcluster.data.open import open_dataset
-        >>> plan = PartitionPlan.of(open_dataset(np.zeros((1_000_000, 8), np.float16)), 1000)
+        >>> from daskcluster.data.open import open_source
+        >>> plan = PartitionPlan.of(open_source(np.zeros((1_000_000, 8), np.float16)), 1000)
         >>> plan.n_partitions, plan.sample_rows
         (1000, 128000)
         """

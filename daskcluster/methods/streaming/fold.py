@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_source
 from daskcluster.events import Callback, DriftFound, publish
 from daskcluster.methods.kmeans.initial import is_method
 from daskcluster.methods.streaming.drift import Drift, measure_fit
@@ -225,7 +225,7 @@ class StreamFold:
     def summary(self) -> Dataset:
         """Return weighted rows that represent all remembered rows."""
         rows, weights = self.tree.summary()
-        return open_dataset(rows, weights=weights)
+        return open_source(rows, weights=weights)
 
     @property
     def n_kept(self) -> int:

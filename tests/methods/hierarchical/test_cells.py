@@ -7,7 +7,7 @@ import pytest
 import zarr
 from scipy import sparse
 
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.methods.hierarchical.cells import cell_groups, gather_cells
 from daskcluster.sparse_rows import dense_rows
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from daskcluster import open_dataset
 from daskcluster.chunk import Chunk
-from daskcluster.data.open import open_dataset
 from daskcluster.methods.hierarchical.chunkwise import (
     DISTINCT,
     DistinctParams,

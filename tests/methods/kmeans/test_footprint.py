@@ -9,8 +9,7 @@ import pytest
 import zarr
 from scipy import sparse
 
-from daskcluster import chunk
-from daskcluster.data.open import open_dataset
+from daskcluster import chunk, open_dataset
 from daskcluster.data.partitioned import PartitionedDataset, partition_edges
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import BASELINE_BYTES, Footprint, project

@@ -7,10 +7,9 @@ import pytest
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster import events
+from daskcluster import events, open_dataset
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.data.open import open_dataset
 from daskcluster.kernels.sparse_search import nearest_sparse, pack_sparse
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams
 from daskcluster.methods.kmeans.chunkwise.sparse_hamerly import SPARSE_HAMERLY

@@ -11,7 +11,7 @@ import zarr
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.events import Notice, PassStarted, RoundEnded, StopFit

@@ -7,7 +7,7 @@ import pytest
 import zarr
 
 import daskcluster as dc
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.nested.projection import plan_fit
 

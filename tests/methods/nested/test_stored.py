@@ -7,7 +7,7 @@ import pytest
 import zarr
 from scipy import sparse
 
-from daskcluster.data.open import open_dataset
+from daskcluster import open_dataset
 from daskcluster.data.sparse import sparse_source
 from daskcluster.methods.nested.gathered import GatheredBatches, NestedOrder
 from daskcluster.methods.nested.stored import NestedBatchDataset

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.data.features import align
+from daskcluster.data.features import FeatureSpec
 from daskcluster.data.recipes import for_metric
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
@@ -284,7 +284,8 @@ def _checked(dataset: Dataset, new: New, state: StreamState) -> Dataset:
             f"{new.arrival.name!r} has {dataset.n_features} features, the stream has {state.n_features}; "
             "remove it from the source, or start another stream."
         )
-    found: Dataset = align(dataset, state.n_features, state.feature_names, "the stream")
+    known = FeatureSpec(state.n_features, state.feature_names, owner="the stream")
+    found: Dataset = known.align(dataset)
     return found
 
 

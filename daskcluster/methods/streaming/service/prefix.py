@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from itertools import product
 from typing import Any, ClassVar
 
-from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.converted import ROWS
+from daskcluster.data.missing import complete_rows, without_incomplete
 from daskcluster.data.nodes import metadata_digest, open_array, open_node
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_source
 from daskcluster.data.sources import IN_PLACE
 from daskcluster.data.sparse_zarr import is_csr
+from daskcluster.data.spec import AS_THEY_ARE, RowsSpec
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError
 from daskcluster.methods.streaming.service.ledger import Arrival, Taken
@@ -94,10 +95,8 @@ class GrowingArray:
     ----------
     location : Location
         Location of the array, or of the group that holds it.
-    array : str
-        Its name in the group; empty without a group.
-    weights : str or None
-        An array of the same group, or a URL.
+    spec : RowsSpec
+        How it is read, and which array of a group it is.
     allow_missing : bool
         Read missing chunks as the fill value.
     """
@@ -105,9 +104,12 @@ class GrowingArray:
     has_times: ClassVar[bool] = False
 
     location: Location
-    array: str = ""
-    weights: Any = None
+    spec: RowsSpec = AS_THEY_ARE
     allow_missing: bool = False
+
+    @property
+    def array(self) -> str:
+        return self.spec.array or ""
 
     @property
     def name(self) -> str:
@@ -154,12 +156,8 @@ class GrowingArray:
             return self._opened()
 
     def _opened(self) -> Dataset:
-        return open_dataset(
-            self.location.url,
-            array=self.array or None,
-            weights=self.weights,
-            storage_options=self.location.storage_options() or None,
-        )
+        options = self.location.storage_options() or None
+        return open_source(self.location.url, self.spec, storage_options=options)
 
     def facts(self) -> dict[str, Any]:
         return {"kind": "growing array", "url": self.location.url, "array": self.array}
@@ -206,18 +204,14 @@ class Prefix:
     Attributes
     ----------
     location : Location
+    spec : RowsSpec
+        How each object is read.
     pattern : str
         Pattern of the names of objects, with ``*`` and ``?``; relative to the location.
-    array : str
-        Name of the array of rows in groups.
-    weights : str or None
-        Row weights: an array of the same group, or a column of a Parquet file.
     order : {"name", "time"}
         By name, or by timestamp and then by name.
     allow_missing : bool
         Read missing chunks as the fill value.
-    columns : ColumnChoice, optional
-        Columns of Parquet files.
     without : tuple of str
         URL prefixes of files that are not objects, such as the output of the stream itself.
     """
@@ -225,12 +219,10 @@ class Prefix:
     has_times: ClassVar[bool] = True
 
     location: Location
+    spec: RowsSpec = AS_THEY_ARE
     pattern: str = "*"
-    array: str = ""
-    weights: Any = None
     order: str = "name"
     allow_missing: bool = False
-    columns: ColumnChoice | None = None
     without: tuple[str, ...] = ()
 
     def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
@@ -248,39 +240,35 @@ class Prefix:
         """Open an object; a Parquet file is read as a whole."""
         place = self.location.child(arrival.name)
         if not arrival.name.lower().endswith(TABLES):
-            options = place.storage_options() or None
-            return open_dataset(
-                place.url,
-                array=arrival.array or None,
-                weights=self.weights,
-                storage_options=options,
-            )
+            own = self.spec  # of which columns are those of tables
+            spec = RowsSpec(array=arrival.array or None, weights=own.weights, decode=own.decode)
+            return open_source(place.url, spec, storage_options=place.storage_options() or None)
         table = self._table(place)
         chunk = table.load((0, table.n_rows))
-        rows: Any = open_dataset(chunk.rows, weights=chunk.weights)
+        rows: Any = open_source(chunk.rows, weights=chunk.weights)
         rows.feature_names = table.feature_names
         return rows
 
     def _table(self, place: Location) -> Any:
-        options = place.storage_options() or None
-        return open_dataset(
-            place.url, weights=self.weights, columns=self.columns, storage_options=options
-        )
+        spec = replace(self.spec, array=None, decode=None)
+        table: Any = open_source(place.url, spec, storage_options=place.storage_options() or None)
+        if self.spec.missing == "drop":
+            return without_incomplete(table, complete_rows(table.to_numpy()))
+        return table
 
     def facts(self) -> dict[str, Any]:
         found = {
             "kind": "prefix",
             "url": self.location.url,
             "pattern": self.pattern,
-            "array": self.array,
+            "array": self.spec.array or "",
             "order": self.order,
         }
         # States of streams without a choice of columns stay those of the same source.
-        if self.columns is None:
+        if not self.spec.chooses_columns and self.spec.missing == "error":
             return found
-        columns = asdict(self.columns)
-        del columns["expected"]
-        return {**found, "columns": columns}
+        columns = {name: getattr(self.spec, name) for name in ("features", "drop", "id_column")}
+        return {**found, "columns": {**columns, "weights": None, "nulls": self.spec.missing}}
 
     # -- listing ----------------------------------------------------------------------------------
 
@@ -352,8 +340,8 @@ class Prefix:
 
     def _array_of(self, node: Any) -> str:
         """Return the name of the array of a group that holds the rows; empty if `node` is an array."""
-        if self.array or hasattr(node, "shape"):
-            return "" if hasattr(node, "shape") else self.array
+        if self.spec.array or hasattr(node, "shape"):
+            return "" if hasattr(node, "shape") else self.spec.array or ""
         if holds_weighted_rows(node) or node.attrs.get("encoding-type"):
             return ""
         names = [name for name, array in node.arrays() if array.ndim > 1]

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from daskcluster.data.columns import column_choice
 from daskcluster.data.nodes import open_node
-from daskcluster.data.open import open_dataset
+from daskcluster.data.open import open_source
+from daskcluster.data.spec import AS_THEY_ARE, RowsSpec
 from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, WrongTypeError
 from daskcluster.methods.streaming.service.ledger import Arrival, Source, Taken
 from daskcluster.methods.streaming.service.prefix import ORDERS, GrowingArray, Prefix
@@ -60,7 +60,7 @@ class Portions:
             self._number += 1
             if name in taken:
                 continue
-            dataset = open_dataset(rows)
+            dataset = open_source(rows)
             self._held[name] = dataset
             digest = hashlib.sha256(f"{name} {dataset.n_rows}".encode()).hexdigest()[:16]
             found.append(Arrival(name, digest, dataset.n_rows))
@@ -84,14 +84,12 @@ def _is_named(item: Any) -> bool:
 _WILD = "*?["
 
 
-def open_source(
+def open_stream_source(
     source: Any,
+    spec: RowsSpec = AS_THEY_ARE,
     *,
-    array: str | None = None,
-    weights: Any = None,
     order: str = "name",
     allow_missing: bool = False,
-    columns: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     without: tuple[str, ...] = (),
 ) -> Source:
@@ -103,16 +101,12 @@ def open_source(
         The URL of a Zarr array that grows; a folder or prefix that receives arrays, groups and Parquet
         files (it need not exist yet), or a pattern such as ``s3://bucket/in/2026-*.zarr``; or an iterator
         of chunks.
-    array : str, optional
-        Name of the array, if objects are Zarr groups.
-    weights : str, optional
-        Row weights: an array of the same group, or a column of Parquet files.
+    spec : RowsSpec
+        How each object is read.
     order : {"name", "time"}
         Order of objects that are available at the same time.
     allow_missing : bool
         Read missing chunks as the fill value.
-    columns : str, sequence of str or mapping, optional
-        Columns of Parquet files, as `daskcluster.jobs.fit` has them.
     storage_options : mapping, optional
     without : tuple of str
         URLs whose contents do not belong to the source.
@@ -123,13 +117,17 @@ def open_source(
     """
     if order not in ORDERS:
         raise InvalidParameterError(f"order={order!r} should be one of {', '.join(ORDERS)}.")
+    if spec.missing not in ("error", "drop"):
+        raise InvalidParameterError(
+            f"missing={spec.missing!r} needs the means of all rows, which a stream never has; leave rows "
+            "out with missing='drop', or fill them in before they are stored."
+        )
     if not isinstance(source, (str, os.PathLike)):
         if not hasattr(source, "__iter__") or hasattr(source, "shape"):
             raise WrongTypeError(
                 f"the source of a stream should be a URL or an iterator, got {type(source).__name__}."
             )
         return Portions(source)
-    choice = column_choice(columns)
     text = os.fspath(source)
     head, wild = _parted(text)
     location = locate(head, storage_options)
@@ -139,21 +137,15 @@ def open_source(
                 f"The stream writes to {url!r}, which would replace its source {text!r} or hide it; write "
                 "to another URL."
             )
-    if not wild and _is_array(location, array):
-        if not choice.is_default:
-            raise InvalidParameterError(
-                f"columns=, drop=, id_column= and nulls= choose columns of Parquet files, and {text!r} is "
-                "a Zarr array; leave them out."
-            )
-        return GrowingArray(location, array or "", weights, allow_missing)
+    if not wild and _is_array(location, spec.array):
+        spec.refuse_all_but(("array", "decode"), f"{text!r} is a Zarr array")
+        return GrowingArray(location, spec, allow_missing)
     return Prefix(
         location,
+        spec,
         pattern=wild or "*",
-        array=array or "",
-        weights=weights,
         order=order,
         allow_missing=allow_missing,
-        columns=None if choice.is_default else choice,
         without=tuple(f"{locate(url).url}/" for url in without),
     )
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster import open_dataset
 from daskcluster.data.convert import convert
-from daskcluster.data.open import open_dataset
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.engine import Placement
 from daskcluster.typing import Dataset

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster import open_dataset
 from daskcluster.data.generate import Mixture, generate
-from daskcluster.data.open import open_dataset
 from daskcluster.engine.local import LocalEngine, default_threads
 from daskcluster.events import Event, PassEnded
 from daskcluster.methods.coreset.estimator import LightweightCoreset

@@ -12,9 +12,9 @@ import zarr
 from distributed import Client
 from numpy.testing import assert_array_equal
 
+from daskcluster import open_dataset
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.statistics import StatefulReduction
-from daskcluster.data.open import open_dataset
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.local import LocalEngine, LocalPlacement

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from daskcluster import open_dataset
 from daskcluster.chunk import Chunk
-from daskcluster.data.open import open_dataset
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.methods.streaming.tree import pieces as cutting
 from daskcluster.methods.streaming.tree import tree as carrying
