@@ -23,7 +23,7 @@ from daskcluster.data.hdf5_files import SUFFIXES as HDF5
 from daskcluster.data.hdf5_files import open_hdf5
 from daskcluster.data.listing import find_row_files
 from daskcluster.data.masked import is_masked
-from daskcluster.data.nodes import metadata_digest, not_an_array, open_node, warn_of_missing_chunks
+from daskcluster.data.nodes import not_an_array, open_node, warn_of_missing_chunks
 from daskcluster.data.npy_files import open_npy_files
 from daskcluster.data.npz import is_sparse_npz
 from daskcluster.data.npz_files import open_npz_files
@@ -263,11 +263,17 @@ def open_frame(
     return dataset
 
 
-def open_url(location: Location, *, array: str | None = None, flatten: bool = False) -> RowDataset:
+def open_url(
+    location: Location,
+    *,
+    array: str | None = None,
+    flatten: bool = False,
+    decode: bool | None = None,
+) -> RowDataset:
     """Open an array, a group of CSR rows, or what `write_weighted` wrote."""
     name, node, names = _found(location, array or "")
     if not name and holds_weighted_rows(node):
-        rows = open_url(location, array=ROWS, flatten=flatten)
+        rows = open_url(location, array=ROWS, flatten=flatten, decode=decode)
         return rows.with_weights(stored_weights(location, WEIGHTS, rows.n_rows))
     place = location.child(name) if name else location
     if is_csr(node):
@@ -284,9 +290,7 @@ def open_url(location: Location, *, array: str | None = None, flatten: bool = Fa
     check_shape(node.shape, flatten=flatten, what=what)
     check_dtype(node.dtype, what=what)
     warn_of_missing_chunks(node, place)
-    rows = packed_rows(node, location, name) or ZarrDataset(
-        node, ZarrRecipe(location, name, metadata_digest(node))
-    )
+    rows = packed_rows(node, location, name, decode)
     rows.feature_names = names(rows.n_features)
     rows.read_from = () if rows.feature_names is None else (location.child("var"),)
     return rows
@@ -308,7 +312,7 @@ def _found(
     return path, open_node(location, path), partial(stored_names, root, path)
 
 
-def open_object(array: Any, *, flatten: bool = False) -> RowDataset:
+def open_object(array: Any, *, flatten: bool = False, decode: bool | None = None) -> RowDataset:
     """Open a `zarr.Array`, or a `zarr.Group` of CSR rows."""
     if is_csr(array):
         return open_csr(array)
@@ -320,13 +324,16 @@ def open_object(array: Any, *, flatten: bool = False) -> RowDataset:
     check_dtype(array.dtype, what="Zarr array")
     recipe = recipe_of(array)
     if isinstance(recipe, ZarrRecipe):
-        return packed_rows(array, recipe.location, "") or ZarrDataset(array, recipe)
-    if Decoding.by_attributes(array, "its store") is not None:
+        return packed_rows(array, recipe.location, "", decode)
+    decoding, decoded = Decoding.of(array, "its store", decode)
+    if decoding is not None:
         raise InvalidDataError(
             "source is a zarr.Array whose attributes say how to decode it, in a store of this process "
             "alone; pass its values as an array, or as an xarray.DataArray."
         )
-    return ZarrDataset(array, recipe)
+    dataset = ZarrDataset(array, recipe)
+    dataset.decoded = decoded
+    return dataset
 
 
 def refuse_file(location: Location, **_: Any) -> RowDataset:
