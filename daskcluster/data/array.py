@@ -277,6 +277,8 @@ def _as_array(source: Any) -> np.ndarray:
         )
     try:
         array = without_mask(np.ma.asarray(source)) if is_masked(source) else np.asarray(source)
+    except WrongTypeError:
+        raise
     except (ValueError, TypeError) as error:
         raise InvalidDataError(
             f"The rows cannot be made into one array ({error}); every row needs the same number of numbers."

@@ -86,6 +86,7 @@ class RowDataset(ABC):
         self.weights_column: str | None = None
         self.feature_names: tuple[str, ...] | None = None
         self.grid: Any = None
+        self.decoded: bool | None = None
         self.read_from: tuple[Location, ...] = ()
 
     # -- what a subclass provides ----------------------------------------------------------

@@ -193,6 +193,7 @@ def _like(dataset: RowDataset, found: RowDataset, order: list[int]) -> RowDatase
     found.own_weights, found.weights_column = dataset.own_weights, dataset.weights_column
     found.id_column, found.own_ids = dataset.id_column, dataset.own_ids
     found.grid, found.normalize = dataset.grid, dataset.normalize
+    found.decoded = dataset.decoded
     scaling = _scaling_of(dataset, order)
     return found if scaling is None else found.with_scaling(scaling)
 

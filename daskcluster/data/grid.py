@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.array import ArrayDataset
 from daskcluster.data.dataset import RowDataset, refuse_replacing
 from daskcluster.data.grid_files import write_grid
 from daskcluster.data.masked import is_masked
-from daskcluster.data.missing import complete_rows
-from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
@@ -70,6 +68,12 @@ class Grid:
     @property
     def mask(self) -> np.ndarray | None:
         return self._cells.mask
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise WrongTypeError(
+            "A Grid is no array: pass its rows, grid.dataset, and bring their labels back to the grid with "
+            "grid.unflatten(labels)."
+        )
 
     def __repr__(self) -> str:
         axes = " x ".join(map(str, self.shape))
@@ -194,6 +198,49 @@ def blank_cells(
     return xarray.DataArray(empty, coordinates, dims, attrs=attributes)
 
 
+def variables_as_features(source: Any) -> Any:
+    """Return the variables of a Dataset along a dimension ``variable``; a DataArray as it is.
+
+    Variables that others name as their bounds are left out, and one that is their coordinate reference
+    system becomes a coordinate.
+
+    Raises
+    ------
+    InvalidDataError
+        Variables have other dimensions than the others.
+    WrongTypeError
+        A DataTree, which holds many Datasets.
+    """
+    if hasattr(source, "to_dataset") and hasattr(source, "subtree"):
+        nodes = ", ".join(node.path for node in source.subtree if node.data_vars)
+        raise WrongTypeError(
+            f"source is a DataTree with variables at {nodes}; pass one of its nodes as a Dataset, e.g. "
+            f"tree[{nodes.partition(',')[0]!r}].to_dataset()."
+        )
+    if not hasattr(source, "data_vars"):
+        return source
+    every = source.variables.values()
+    bounds = {each.attrs.get("bounds", each.encoding.get("bounds")) for each in every}
+    source = with_reference_system(source)
+    source = source.drop_vars([name for name in source.data_vars if name in bounds])
+    dims = {name: each.dims for name, each in source.data_vars.items()}
+    widest = max(dims.values(), key=len, default=())
+    odd = [f"{name!r} {each}" for name, each in dims.items() if set(each) != set(widest)]
+    if odd:
+        raise InvalidDataError(
+            f"The variables of a Dataset are the features of its cells and need dimensions {widest}, but "
+            f"these have others: {', '.join(odd)}. Choose some, e.g. dataset[['red', 'nir']], or broadcast "
+            "them."
+        )
+    return source.to_array("variable")
+
+
+def with_reference_system(source: Any) -> Any:
+    """Return a Dataset with the variable of its coordinate reference system, if any, as a coordinate."""
+    name = grid_mapping(source).get("grid_mapping")
+    return source.set_coords(name) if name in source else source
+
+
 def grid_mapping(source: Any) -> dict[str, str]:
     """Return the attribute of a DataArray or Dataset that names its coordinate reference system, if any."""
     for each in (source, *getattr(source, "data_vars", {}).values()):
@@ -300,27 +347,3 @@ def check_axes(shape: tuple[int, ...], features: Sequence[int]) -> None:
         raise InvalidDataError(
             f"a grid of shape {shape} should have an axis other than that of the features."
         )
-
-
-def grid_in_memory(
-    values: np.ndarray, features: Sequence[int], template: Any, nodata: float | None
-) -> Grid:
-    """Return the grid of an array, masked or not; rows with data are copied where others have none."""
-    axes = row_axes(values.ndim, features)
-    shape = tuple(values.shape[axis] for axis in axes)
-    ordered = values.transpose(*axes, *features)
-    cells = ordered.reshape(*shape, -1)
-    complete = complete_rows(cells, nodata)
-    refuse_nothing(complete, shape)
-    rows = np.ma.getdata(cells).reshape(-1, cells.shape[-1])
-    if complete.all():
-        return Grid(ArrayDataset(np.ascontiguousarray(rows)), GridShape(shape, None, template))
-    dataset = ArrayDataset(rows[complete.ravel()])
-    dataset.own_ids = np.flatnonzero(complete)
-    return Grid(dataset, GridShape(shape, complete, template))
-
-
-def refuse_nothing(complete: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Refuse a grid none of whose cells has data."""
-    if not complete.any():
-        raise InvalidDataError(f"no cell of the grid of shape {shape} has data; check nodata.")

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.grid import blank_cells, grid_mapping, row_axes
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.grid import blank_cells, row_axes, with_reference_system
 from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
 from daskcluster.data.partitioned import StoredDataset
 from daskcluster.data.recipes import StoredRecipe
@@ -21,6 +22,8 @@ from daskcluster.data.zarr import (
     LOCAL_READERS,
     REMOTE_READERS,
     RowLayout,
+    ZarrDataset,
+    ZarrRecipe,
     changed_by_appending,
     write_scratch,
 )
@@ -31,7 +34,6 @@ from daskcluster.storage.zarr_stores import open_store
 from daskcluster.typing import Visibility
 
 _PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value")
-_FILLS = _PACKING[2:]
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,8 @@ class Decoding:
     table : tuple of float
         The value of each code from 0; empty for ``code * scale + offset``.
     scale, offset : float
-    nodata : float or None
     fills : tuple of float
-        Further codes that mean no data.
+        Codes that mean no data.
     dtype : str
         Of the values, and of each step to them, as in xarray; empty: float32, rounded once.
     """
@@ -53,63 +54,99 @@ class Decoding:
     table: tuple[float, ...] = ()
     scale: float = 1.0
     offset: float = 0.0
-    nodata: float | None = None
     fills: tuple[float, ...] = ()
     dtype: str = ""
 
     @classmethod
-    def of(cls, given: Any, dtype: np.dtype[Any], nodata: float | None) -> Decoding:
-        """Return the decoding by ``dequantize=`` of `open_grid`.
+    def of(
+        cls,
+        array: Any,
+        where: str,
+        decode: bool | None = None,
+        *,
+        dequantize: Any = None,
+        nodata: float | None = None,
+        fill: bool = False,
+    ) -> tuple[Decoding | None, bool | None]:
+        """Return how an array is decoded, or None, and whether its attributes ask for that.
+
+        Those are ``scale_factor``, ``add_offset``, ``_FillValue`` and ``missing_value``, with the results
+        and dtypes that xarray gives. Zarr's own fill value is a value.
+
+        Parameters
+        ----------
+        array : array with a dtype, and with attributes if it is stored
+        where : str
+            For messages.
+        decode : bool, optional
+            False: attributes do not count.
+        dequantize : (scale, offset) or sequence of float, optional
+            Counts in place of the attributes.
+        nodata : float, optional
+            A further code that means no data.
+        fill : bool
+            An array that is not decoded otherwise gets NaN in place of `nodata`, too.
+
+        Returns
+        -------
+        decoding : Decoding or None
+        decoded : bool or None
+            True if attributes decode the array, False if only ``decode=False`` keeps them from that, None
+            if there are none.
 
         Raises
         ------
+        InvalidDataError
+            An attribute is not a number.
         InvalidParameterError
+            `dequantize` cannot decode the array.
         """
+        if dequantize is not None:
+            return cls._given(dequantize, array.dtype, () if nodata is None else (nodata,)), None
+        found, attributes = [], getattr(array, "attrs", {})
+        for name in _PACKING:
+            try:
+                numbers = _numbers(name, attributes.get(name, ()), array.dtype, where)
+            except InvalidDataError:
+                if decode is not False:
+                    raise
+                numbers = (0.0,)
+            found.append(tuple(number for number in numbers if not math.isnan(number)))
+        decoded = (decode is not False) if any(found) else None
+        scale, offset, *fills = found if decoded else ((), (), ())
+        codes = tuple(code for part in fills for code in part)
+        if nodata is not None and not math.isnan(nodata) and (decoded or fill):
+            codes += (nodata,)
+        if not (scale or offset or codes):
+            return None, decoded
+        small = array.dtype.itemsize <= (4 if array.dtype.kind == "f" else 2)
+        dtype = "float32" if small and not scale and not offset else "float64"
+        return cls((), (*scale, 1.0)[0], (*offset, 0.0)[0], codes, dtype), decoded
+
+    @classmethod
+    def _given(cls, given: Any, dtype: np.dtype[Any], fills: tuple[float, ...]) -> Decoding:
         values = np.asarray(given, np.float64)
         if values.ndim != 1 or len(values) < 2 or not np.isfinite(values).all():
             raise InvalidParameterError(
                 f"dequantize={given!r} should be (scale, offset), or a table with a value for each code."
             )
         if len(values) == 2:
-            return cls((), float(values[0]), float(values[1]), nodata)
+            return cls((), float(values[0]), float(values[1]), fills)
         if dtype.kind != "u":
             raise InvalidParameterError(
                 f"a table in dequantize= needs codes of an unsigned dtype, and the array has {dtype}; "
                 "give (scale, offset)."
             )
-        return cls(tuple(values.tolist()), 1.0, 0.0, nodata)
+        return cls(tuple(values.tolist()), fills=fills)
 
-    @classmethod
-    def by_attributes(cls, array: Any, where: str) -> Decoding | None:
-        """Return the decoding that the attributes of a Zarr array ask for, or None.
-
-        Those are ``scale_factor``, ``add_offset``, ``_FillValue`` and ``missing_value``, with the results
-        and dtypes that xarray gives. Zarr's own fill value is a value.
-
-        Raises
-        ------
-        InvalidDataError
-            One of them is not a number.
-        """
-        given = {name: array.attrs[name] for name in _PACKING if name in array.attrs}
-        numbers = {name: _numbers(name, value, array.dtype, where) for name, value in given.items()}
-        fills = [code for name in _FILLS for code in numbers.get(name, ())]
-        fills = [code for code in fills if not math.isnan(code)]
-        scale, offset = (numbers.get(name, (None,))[0] for name in _PACKING[:2])
-        if scale is None and offset is None and not fills:
-            return None
-        small = array.dtype.itemsize <= (4 if array.dtype.kind == "f" else 2)
-        dtype = "float32" if small and scale is None and offset is None else "float64"
-        scale, offset = (1.0 if scale is None else scale), (0.0 if offset is None else offset)
-        return cls((), scale, offset, None, tuple(fills), dtype)
-
-    def apply(self, codes: np.ndarray) -> np.ndarray:
-        """Return the values of codes; NaN for those that are masked."""
+    def apply(self, codes: Any) -> Any:
+        """Return the values of codes, lazily of a dask array; NaN for those that are masked."""
+        if hasattr(codes, "__dask_graph__"):
+            return codes.map_blocks(self.apply, dtype=self.dtype or "float32")
         missing: Any = np.ma.getmask(codes)
         codes = np.ma.getdata(codes)
-        for code in (*self.fills, self.nodata):
-            if code is not None:
-                missing = missing | (codes == code)
+        for code in self.fills:
+            missing = missing | (codes == code)
         if self.table:
             found = self._looked_up(codes, missing)
         elif self.dtype:
@@ -144,7 +181,7 @@ def _numbers(name: str, given: Any, dtype: np.dtype[Any], where: str) -> tuple[f
     except (TypeError, ValueError):
         raise InvalidDataError(
             f"The attribute {name} of the array at {where!r} is {given!r}, and should be a number, by "
-            "which values are decoded; correct it, or pass the values themselves as an array."
+            "which values are decoded; correct it, or read the stored numbers with decode=False."
         ) from None
 
 
@@ -260,15 +297,21 @@ class GridDataset(StoredDataset):
         return write_scratch(self, folder)
 
 
-def packed_rows(array: Any, location: Location, name: str) -> GridDataset | None:
-    """Return the decoded rows (..., d) of a Zarr array; None if its attributes ask for no decoding."""
-    decoding = Decoding.by_attributes(array, location.url)
+def packed_rows(
+    array: Any, location: Location, name: str, decode: bool | None = None
+) -> RowDataset:
+    """Return the rows (..., d) of a Zarr array, decoded if its attributes ask for it; see `Decoding.of`."""
+    decoding, decoded = Decoding.of(array, location.url, decode)
+    digest = metadata_digest(array)
     if decoding is None:
-        return None
-    spans = tuple((0, length) for length in array.shape[:-1])
-    positions = (*spans, tuple(range(array.shape[-1])))
-    axes, digest = (array.ndim - 1,), metadata_digest(array)
-    return GridDataset(array, GridRecipe(location, name, digest, axes, positions, decoding))
+        found: RowDataset = ZarrDataset(array, ZarrRecipe(location, name, digest))
+    else:
+        spans = tuple((0, length) for length in array.shape[:-1])
+        positions = (*spans, tuple(range(array.shape[-1])))
+        recipe = GridRecipe(location, name, digest, (array.ndim - 1,), positions, decoding)
+        found = GridDataset(array, recipe)
+    found.decoded = decoded
+    return found
 
 
 def dimension_names(array: Any) -> tuple[str, ...] | None:
@@ -371,12 +414,16 @@ def stored_coordinates(location: Location, *, needed: bool) -> dict[str, Any]:
 
 
 def open_group(location: Location, **options: Any) -> Any:
-    """Open a Zarr group by xarray; the variable of its coordinate reference system is a coordinate."""
+    """Open a Zarr group by xarray; see `with_reference_system`.
+
+    Zarr's own fill value masks nothing, not even in Zarr v2, whose writers leave it at 0.
+    """
     import xarray
 
-    group = xarray.open_zarr(open_store(location), consolidated=False, **options)
-    name = grid_mapping(group).get("grid_mapping")
-    return group.set_coords(name) if name in group else group
+    store = xarray.backends.ZarrStore.open_group(
+        open_store(location), "r", consolidated=False, use_zarr_fill_value_as_mask=False
+    )
+    return with_reference_system(xarray.open_dataset(store, **options))
 
 
 def template_of(

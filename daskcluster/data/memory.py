@@ -53,7 +53,7 @@ class MemoryDataset(RowDataset):
         twin.own_weights, twin.normalize = self.own_weights, self.normalize
         twin.id_column, twin.own_ids = self.id_column, self.own_ids
         twin.feature_names, twin.weights_column = self.feature_names, self.weights_column
-        twin.grid, twin.read_from = self.grid, self.stored_at()
+        twin.grid, twin.decoded, twin.read_from = self.grid, self.decoded, self.stored_at()
         return twin
 
     def normalized(self) -> RowDataset:

@@ -21,9 +21,18 @@ from daskcluster.errors import InvalidDataError
 from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Recipe
 
+SOME, ALL = 1, 2
+"""How many features of a row have values; 0: none."""
 
-def complete_rows(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
-    """Return where rows, features last, have a value in every feature.
+
+def complete_rows(rows: np.ndarray) -> np.ndarray:
+    """Return where rows, features last, have a value in every feature; see `presence`."""
+    complete: np.ndarray = presence(rows) == ALL
+    return complete
+
+
+def presence(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
+    """Return whether rows, features last, have values in all features, in some or in none.
 
     Parameters
     ----------
@@ -34,12 +43,13 @@ def complete_rows(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
 
     Returns
     -------
-    ndarray of bool, shape (...)
+    ndarray of uint8, shape (...)
+        `ALL`, `SOME` or 0.
 
     Examples
     --------
-    >>> complete_rows(np.array([[1.0, 2], [np.nan, 2], [1, -9]]), nodata=-9)
-    array([ True, False, False])
+    >>> presence(np.array([[1.0, 2], [np.nan, 2], [-9, -9]]), nodata=-9)
+    array([2, 1, 0], dtype=uint8)
     """
     values = np.ma.getdata(rows)
     missing: list[Any] = []
@@ -50,14 +60,14 @@ def complete_rows(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
     if nodata is not None:
         missing.append(values == nodata)
     if not missing:
-        return np.ones(values.shape[:-1], bool)
-    found: Any = reduce(or_, missing)
-    complete: np.ndarray = ~found.any(axis=-1)
-    return complete
+        return np.full(values.shape[:-1], ALL, np.uint8)
+    lacking: Any = reduce(or_, missing)
+    found: np.ndarray = np.add(~lacking.all(axis=-1), ~lacking.any(axis=-1), dtype=np.uint8)
+    return found
 
 
 class CompleteDataset(DerivedDataset):
-    """The rows of a dataset that lack no value, under new numbers.
+    """The rows of a dataset that lack no value, or not all values, under new numbers.
 
     Which rows these are is found again in every chunk that is read, so that a recipe holds a number per
     chunk, however many rows there are.
@@ -68,7 +78,9 @@ class CompleteDataset(DerivedDataset):
     counts : ndarray of int64, shape (n_chunks,)
         Complete rows of each storage chunk of `base`.
     nodata : float, optional
-        See `complete_rows`.
+        See `presence`.
+    least : int
+        Rows are complete from this `presence` on.
     complete : ndarray of bool, shape (n,), optional
         The complete rows of `base`, where they are known: ids are then found without reading rows.
     """
@@ -78,9 +90,10 @@ class CompleteDataset(DerivedDataset):
         base: RowDataset,
         counts: np.ndarray,
         nodata: float | None = None,
+        least: int = ALL,
         complete: np.ndarray | None = None,
     ) -> None:
-        self._counts, self._nodata = counts, nodata
+        self._counts, self._nodata, self._least = counts, nodata, least
         self._chunks = np.flatnonzero(counts)
         edges = np.append(0, np.cumsum(counts[self._chunks])).astype(np.int64)
         super().__init__(base.n_features, base.dtype, edges)
@@ -89,6 +102,7 @@ class CompleteDataset(DerivedDataset):
         self.n_readers, self.reader_bytes = base.n_readers, base.reader_bytes
         self.id_column, self.weights_column = base.id_column, base.weights_column
         self.feature_names, self.grid = base.feature_names, base.grid
+        self.decoded = base.decoded
         if base.own_weights is not None:
             if complete is None:
                 complete = np.concatenate([self._complete(chunk) for chunk in range(len(counts))])
@@ -132,7 +146,7 @@ class CompleteDataset(DerivedDataset):
         rows: np.ndarray = self.base.fetch(*span)
         if self._counts[chunk] == len(rows):
             return rows
-        kept = rows[complete_rows(rows, self._nodata)]
+        kept = rows[presence(rows, self._nodata) >= self._least]
         if len(kept) != self._counts[chunk]:
             raise InvalidDataError(
                 f"Rows {span[0]} to {span[1] - 1} of {self.source} were written anew since the dataset was "
@@ -147,10 +161,12 @@ class CompleteDataset(DerivedDataset):
             return self.complete[start:stop]
         if self._counts[chunk] == stop - start:
             return np.ones(stop - start, bool)
-        return complete_rows(self.base.fetch(start, stop), self._nodata)
+        found: np.ndarray = presence(self.base.fetch(start, stop), self._nodata) >= self._least
+        return found
 
     def own_recipe(self) -> Recipe:
-        return CompleteRecipe(self.base.own_recipe(), self._counts.tobytes(), self._nodata)
+        counts = self._counts.tobytes()
+        return CompleteRecipe(self.base.own_recipe(), counts, self._nodata, self._least)
 
     def to_scratch(self, folder: str) -> RowDataset:
         """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
@@ -167,6 +183,7 @@ class CompleteRecipe:
     rows: Any
     counts: bytes
     nodata: float | None
+    least: int = ALL
 
     def open(self) -> CompleteDataset:
         """Open the rows in this process (once)."""
@@ -174,23 +191,25 @@ class CompleteRecipe:
 
     def _open(self) -> CompleteDataset:
         counts = np.frombuffer(self.counts, np.int64)
-        return CompleteDataset(self.rows.open(), counts, self.nodata)
+        return CompleteDataset(self.rows.open(), counts, self.nodata, self.least)
 
 
 def without_incomplete(
-    dataset: RowDataset, complete: np.ndarray, nodata: float | None = None
+    dataset: RowDataset, found: np.ndarray, nodata: float | None = None, least: int = ALL
 ) -> RowDataset:
-    """Return the rows where `complete` (n,) is True; those in memory are copied."""
+    """Return the rows whose `presence` (n,) is `least` or more; those in memory are copied."""
+    complete = found >= least
     if complete.all():
         return dataset
     if not isinstance(dataset, MemoryDataset):
         starts = np.append(0, np.cumsum(dataset.chunk_sizes)[:-1])
         counts = np.add.reduceat(complete, starts, dtype=np.int64)
-        return CompleteDataset(dataset, counts, nodata, complete)
-    found = dataset.with_rows(dataset.to_numpy()[complete])
+        return CompleteDataset(dataset, counts, nodata, least, complete)
+    rows: Any = dataset.held
+    kept = dataset.with_rows(rows[complete])
     if dataset.own_weights is not None:
         left = np.asarray(dataset.weights)[complete]
-        found = found.with_weights(array_weights(left, len(left)))
+        kept = kept.with_weights(array_weights(left, len(left)))
     ids = dataset.ids(0, dataset.n_rows)
-    found.own_ids = ids[complete] if isinstance(ids, np.ndarray) else ids.filter(complete)
-    return found
+    kept.own_ids = ids[complete] if isinstance(ids, np.ndarray) else ids.filter(complete)
+    return kept

@@ -21,7 +21,7 @@ from daskcluster.data.dataset import RowDataset, RowWeights
 from daskcluster.data.grid_rows import Decoding, packed_rows
 from daskcluster.data.listing import find_row_files
 from daskcluster.data.masked import is_masked
-from daskcluster.data.nodes import metadata_digest, not_an_array, open_node, warn_of_missing_chunks
+from daskcluster.data.nodes import not_an_array, open_node, warn_of_missing_chunks
 from daskcluster.data.recipes import places_behind
 from daskcluster.data.sources import FILES, IN_PLACE, is_list_of_files, is_zarr, source_of
 from daskcluster.data.sparse_zarr import is_csr, open_csr
@@ -239,9 +239,7 @@ def open_url(location: Location, spec: RowsSpec) -> RowDataset:
     check_shape(node.shape, flatten=spec.flatten, what=what)
     check_dtype(node.dtype, what=what)
     warn_of_missing_chunks(node, place)
-    rows = packed_rows(node, location, name) or ZarrDataset(
-        node, ZarrRecipe(location, name, metadata_digest(node))
-    )
+    rows = packed_rows(node, location, name, spec.decode)
     rows.feature_names = names(rows.n_features)
     rows.read_from = () if rows.feature_names is None else (location.child("var"),)
     return rows
@@ -275,10 +273,13 @@ def open_object(array: Any, spec: RowsSpec) -> RowDataset:
     check_dtype(array.dtype, what="Zarr array")
     recipe = recipe_of(array)
     if isinstance(recipe, ZarrRecipe):
-        return packed_rows(array, recipe.location, "") or ZarrDataset(array, recipe)
-    if Decoding.by_attributes(array, "its store") is not None:
+        return packed_rows(array, recipe.location, "", spec.decode)
+    decoding, decoded = Decoding.of(array, "its store", spec.decode)
+    if decoding is not None:
         raise InvalidDataError(
             "source is a zarr.Array whose attributes say how to decode it, in a store of this process "
             "alone; pass its values as an array, or as an xarray.DataArray."
         )
-    return ZarrDataset(array, recipe)
+    dataset = ZarrDataset(array, recipe)
+    dataset.decoded = decoded
+    return dataset

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.features import names_differ
-from daskcluster.data.grid import feature_axes, grid_mapping, name_of_cells, names_along
+from daskcluster.data.grid import (
+    feature_axes,
+    grid_mapping,
+    name_of_cells,
+    names_along,
+    variables_as_features,
+    with_reference_system,
+)
 from daskcluster.data.missing import complete_rows
 from daskcluster.data.open import open_source
 from daskcluster.typing import Dataset
@@ -28,7 +35,7 @@ def select_features(X: Any, names: list[str]) -> Any:
         Some of these names are not there.
     """
     if hasattr(X, "data_vars"):
-        found, chosen = tuple(map(str, X.data_vars)), lambda: X[names]
+        found, chosen = tuple(map(str, X.data_vars)), lambda: with_reference_system(X)[names]
     else:
         axis = feature_axes(X.shape, X.dims, None)[0]
         found = names_along(X.coords.get(X.dims[axis])) or ()
@@ -63,8 +70,7 @@ def map_cells(X: Any, fn: Callable[[Dataset], Any], dtype: np.dtype[Any], width:
     import xarray as xr
 
     mapping = grid_mapping(X)
-    if hasattr(X, "data_vars"):
-        X = X.to_array("variable")
+    X = variables_as_features(X)
     name = X.dims[feature_axes(X.shape, X.dims, None)[0]]
     d, tail = X.sizes[name], (width,) if width else ()
 

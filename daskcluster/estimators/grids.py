@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from daskcluster.data.checks import check_dtype
+from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.grid import (
     Axes,
     Grid,
@@ -17,11 +19,10 @@ from daskcluster.data.grid import (
     blank_cells,
     check_axes,
     feature_axes,
-    grid_in_memory,
     grid_mapping,
     names_along,
-    refuse_nothing,
     row_axes,
+    variables_as_features,
 )
 from daskcluster.data.grid_rows import (
     Decoding,
@@ -32,11 +33,12 @@ from daskcluster.data.grid_rows import (
     stored_coordinates,
     template_of,
 )
-from daskcluster.data.masked import has_masks, is_masked, without_masks
-from daskcluster.data.missing import without_incomplete
+from daskcluster.data.masked import has_masks, is_masked, without_mask, without_masks
+from daskcluster.data.missing import ALL, SOME, presence, without_incomplete
 from daskcluster.data.nodes import metadata_digest, open_array, warn_of_missing_chunks
-from daskcluster.data.open import open_source, open_url
+from daskcluster.data.open import open_source
 from daskcluster.data.spec import RowsSpec
+from daskcluster.data.zarr import ZarrDataset, ZarrRecipe
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import (
@@ -45,7 +47,7 @@ from daskcluster.errors import (
     MissingExtraError,
     WrongTypeError,
 )
-from daskcluster.estimators.prepared import complete_of
+from daskcluster.estimators.prepared import presence_of, without_missing
 from daskcluster.events import Callback
 from daskcluster.extras import install_command
 from daskcluster.storage.location import Location, locate
@@ -59,6 +61,8 @@ def open_grid(
     nodata: float | None = None,
     select: Mapping[Any, Any] | None = None,
     dequantize: Any = None,
+    decode: bool | None = None,
+    missing: str = "drop",
     array: str | Sequence[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     engine: Any = None,
@@ -76,18 +80,26 @@ def open_grid(
         combinations are features, the last axis fastest. Default: a dimension named band, channel, feature
         or variable (or their plural), else the last axis, if dimensions have no names.
     nodata : float, optional
-        A cell with this value in any feature has no data, nor has one with NaN or a masked value. Of a
-        stored grid this takes one pass; pass ``numpy.nan`` if only NaN means no data there. Arrays in
-        memory, lazy ones, and stored ones with an attribute ``_FillValue`` or ``missing_value`` other than
-        NaN are always searched for NaN and masked values.
+        A value that means no data, as NaN and masked values do. Where values are decoded it is a stored
+        code. A stored grid is searched for it in one pass; pass ``numpy.nan`` if only NaN means no data
+        there. Arrays in memory, lazy ones, stored ones with an attribute ``_FillValue`` or
+        ``missing_value`` other than NaN, and all with `missing` other than "drop", are always searched for
+        NaN and masked values.
     select : mapping, optional
         A part of the grid: dimensions, or axes, and labels as ``xarray.DataArray.sel`` takes them, e.g.
         ``{"time": "2024-07", "y": slice(60, 50), "band": ["red", "nir"]}``; positions along dimensions
         without coordinates. Selected cells must follow each other.
     dequantize : (scale, offset) or sequence of float, optional
         Values of stored codes, as float32: ``code * scale + offset``, or a table with the value of each
-        code from 0. `nodata` is then a code. By default the attributes ``scale_factor``, ``add_offset``,
-        ``_FillValue`` and ``missing_value`` of a stored array decode it, as xarray does.
+        code from 0. Attributes do not count then.
+    decode : bool, optional
+        By default, and if True, the attributes ``scale_factor``, ``add_offset``, ``_FillValue`` and
+        ``missing_value`` of a stored array decode it, as xarray does. False reads the stored numbers.
+        Zarr's own fill value is a value: pass it as `nodata` if it means no data.
+    missing : {"drop", "error", "mean", "partial"}, default "drop"
+        What becomes of a cell that lacks the values of some features: it is left out, or refused by an
+        error that names it, or gets means, or is clustered by the features that it has, see
+        `daskcluster.open_dataset`. A cell without any value is left out in every case.
     array : str or sequence of str, optional
         Of a Zarr group: which array; or several, whose values are the features of a cell.
     storage_options
@@ -104,7 +116,8 @@ def open_grid(
     Raises
     ------
     InvalidDataError
-        No cell has data, or there is no axis other than those of the features.
+        No cell has data, or one lacks some features with ``missing="error"``, or there is no axis other
+        than those of the features, or the variables of a Dataset have different dimensions.
     InvalidParameterError
         No such axis or label, or names of dimensions that do not say which one holds the features.
     MissingExtraError
@@ -114,8 +127,8 @@ def open_grid(
     -----
     Cost: arrays in memory are scanned once, and rows with data copied where others have none, or where
     features are not last. A stored or lazy grid is read by the fit, block by block, and nothing is copied.
-    It is read once more with `nodata`, and if it is lazy and can have NaN; the mask stays in memory then: a
-    byte for each cell.
+    It is read once more if it is searched for missing values, and twice more with ``missing="mean"`` or
+    ``"partial"``; the mask stays in memory then: a byte for each cell.
 
     Examples
     --------
@@ -127,79 +140,58 @@ def open_grid(
     array([[ 0,  1],
            [ 0, -1]], dtype=int32)
     """
-    select, extra = dict(select or {}), list[Location]()
-    passes = {"engine": engine, "callbacks": callbacks}
+    given = {"decode": decode, "dequantize": dequantize, "nodata": nodata}
+    decoding_of: Any = partial(Decoding.of, fill=missing in ("mean", "partial"), **given)
+    select, packed, decoded, extra = dict(select or {}), None, None, list[Location]()
+    rest = {"missing": missing, "engine": engine, "callbacks": callbacks}
     if isinstance(source, (str, os.PathLike)) or type(source).__module__.startswith("zarr"):
-        if not isinstance(array, (str, type(None))):
-            home = locate(source, storage_options)
-            source = _variables(home, array)
-            extra = [home.child(str(name)) for name in source.coords]
-        else:
+        if isinstance(array, (str, type(None))):
             place = (
                 location_of(source) if hasattr(source, "store") else locate(source, storage_options)
             )
             if place is not None:
-                given = (features, nodata, select, dequantize)
-                return _stored(place, array or "", *given, **passes)
-            source = source[:]  # in the memory of this process already
-    mapping = grid_mapping(source) if hasattr(source, "dims") else {}
-    if hasattr(source, "data_vars"):
-        source = source.to_array("variable")
-    if not hasattr(source, "shape"):
-        raise WrongTypeError(
-            f"source is a {type(source).__name__}, which is no grid; give an array, an "
-            "xarray.DataArray or the URL of a Zarr array."
-        )
-    template = names = None
-    if hasattr(source, "dims"):
-        source = _selected(source, select)
-        axes = feature_axes(source.shape, source.dims, features)
-        check_axes(source.shape, axes)
-        part = source.isel({source.dims[axis]: 0 for axis in axes}, drop=True)
-        template = blank_cells(part.shape, part.dims, part.coords, mapping)
-        names = names_along(*(source.coords.get(source.dims[axis]) for axis in axes))
-        source, select = source.data, {}
-    else:
-        axes = feature_axes(tuple(source.shape), None, features)
-        check_axes(tuple(source.shape), axes)
+                return _stored(place, array or "", features, nodata, select, decoding_of, **rest)
+            packed, source = source, source[:]  # in the memory of this process already
+        else:
+            home = locate(source, storage_options)
+            source, decoded = _variables(home, array, partial(decoding_of, fill=True))
+            extra = [home.child(str(name)) for name in source.coords]
+            nodata, decoding_of = (None if nodata is None else np.nan), None
+    source, axes, template, names = _in_axes(source, features, select)
     lazy = hasattr(source, "__dask_graph__")
     values: Any = source if lazy or is_masked(source) else np.asarray(source)
     check_dtype(values.dtype, what="grid")
-    if select:
-        positions = selected_positions(values.shape, None, {}, select, axes)
-        values = _part(values, positions, axes)
-    if lazy and nodata is None and _may_lack_values(values):
+    if select and template is None:
+        for axis, at in enumerate(selected_positions(values.shape, None, {}, select, axes)):
+            index: Any = list(at) if axis in axes else slice(*at)
+            values = values[(slice(None),) * axis + (index,)]
+    if lazy and nodata is None and (values.dtype.kind not in "biu" or has_masks(values)):
         nodata = np.nan
-    if dequantize is not None:
-        decoding = Decoding.of(dequantize, values.dtype, nodata)
-        nodata = None if nodata is None else np.nan
-        values = (
-            values.map_blocks(decoding.apply, dtype=np.float32) if lazy else decoding.apply(values)
-        )
+    if decoding_of is not None:
+        decoding, decoded = decoding_of(values if packed is None else packed, "the array")
+        if decoding is not None:
+            values, nodata = decoding.apply(values), np.nan if decoding.fills else nodata
+    others, found = row_axes(values.ndim, axes), None
     if lazy:
-        grid = _lazy(values, axes, template, nodata, **passes)
-    else:
-        grid = grid_in_memory(values, axes, template, nodata)
-    return _naming(grid, names, extra)
+        from daskcluster.data.dask_array import with_known_chunks
+
+        values = with_known_chunks(without_masks(values)).rechunk(dict.fromkeys(axes, -1))
+    elif missing in ("mean", "partial"):
+        values = without_mask(values)
+    ordered = values.transpose(*others, *axes)
+    shape = tuple(map(int, ordered.shape[: len(others)]))
+    rows = ordered.reshape(math.prod(shape), -1)
+    if not lazy:
+        found = presence(rows, nodata)
+        rows = np.ascontiguousarray(np.ma.getdata(rows))
+    cells = GridShape(shape, None, template)
+    return _grid(open_source(rows), cells, nodata, found, names, extra, decoded, **rest)
 
 
-def _may_lack_values(values: Any) -> bool:
-    """Return True for a dask array that has NaN or masked values, as far as its metadata tells."""
-    return values.dtype.kind not in "biu" or has_masks(values)
-
-
-def _naming(grid: Grid, names: tuple[str, ...] | None, read_from: Sequence[Location] = ()) -> Grid:
-    """Return a grid whose rows know the names of their features, and what else was read."""
-    rows: Any = grid.dataset
-    rows.feature_names = names
-    rows.read_from = (*rows.read_from, *read_from)
-    return grid
-
-
-def _variables(location: Location, names: Sequence[str]) -> Any:
-    """Return variables of a Zarr group as a lazy xarray Dataset."""
+def _variables(location: Location, names: Sequence[str], decoding_of: Any) -> tuple[Any, Any]:
+    """Return variables of a Zarr group as a lazy xarray Dataset, and whether attributes decoded one."""
     try:
-        group = open_group(location)
+        group = open_group(location, chunks={}, mask_and_scale=dict.fromkeys(names, False))
     except ImportError as error:
         raise MissingExtraError(
             f"several arrays of a group need xarray; install it with: {install_command('xarray')}."
@@ -209,15 +201,37 @@ def _variables(location: Location, names: Sequence[str]) -> Any:
         raise InvalidParameterError(
             f"There is no array {missing[0]!r} in {location.url!r}; arrays: {', '.join(map(str, group))}."
         )
-    return group[list(names)]
+    group, flags = group[list(names)], set()
+    for name in names:
+        decoding, decoded = decoding_of(group[name], location.child(name).url)
+        flags.add(decoded)
+        if decoding is not None:
+            group[name] = group[name].copy(data=decoding.apply(group[name].data))
+    return group, True if True in flags else False if False in flags else None
 
 
-def _selected(source: Any, select: Mapping[Any, Any]) -> Any:
-    unknown = [key for key in select if key not in source.dims]
+def _in_axes(source: Any, features: Axes | None, select: Mapping[Any, Any]) -> Any:
+    """Return the values of a grid and the axes of their features.
+
+    Of xarray they are those of the part to `select`, and a template of the cells and the names of the
+    features follow.
+    """
+    if not hasattr(source, "dims"):
+        if not hasattr(source, "shape"):
+            raise WrongTypeError(
+                f"source is a {type(source).__name__}, which is no grid; give an array, an "
+                "xarray.DataArray or the URL of a Zarr array."
+            )
+        axes = feature_axes(tuple(source.shape), None, features)
+        check_axes(tuple(source.shape), axes)
+        return source, axes, None, None
+    mapping, source = grid_mapping(source), variables_as_features(source)
+    dims = source.dims
+    unknown = [key for key in select if key not in dims]
     if unknown:
         raise InvalidParameterError(
             f"select has {unknown[0]!r}, which should be one of the dimensions "
-            f"{', '.join(map(str, source.dims))}."
+            f"{', '.join(map(str, dims))}."
         )
     # Lists keep the dimension of a single label.
     wanted = {
@@ -225,28 +239,15 @@ def _selected(source: Any, select: Mapping[Any, Any]) -> Any:
         for key, label in select.items()
     }
     try:
-        return source.sel(wanted)
+        source = source.sel(wanted)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InvalidParameterError(f"select={dict(select)!r} is not found ({error}).") from error
-
-
-def _part(values: Any, positions: Sequence[tuple[int, ...]], features: Sequence[int]) -> Any:
-    for axis, at in enumerate(positions):
-        index: Any = list(at) if axis in features else slice(*at)
-        values = values[(slice(None),) * axis + (index,)]
-    return values
-
-
-def _lazy(
-    values: Any, features: Sequence[int], template: Any, nodata: float | None, **passes: Any
-) -> Grid:
-    from daskcluster.data.dask_array import with_known_chunks
-
-    values, axes = with_known_chunks(without_masks(values)), row_axes(values.ndim, features)
-    shape = tuple(int(values.shape[axis]) for axis in axes)
-    ordered = values.rechunk(dict.fromkeys(features, -1)).transpose(*axes, *features)
-    rows = ordered.reshape(int(np.prod(shape)), -1)
-    return _masked(open_source(rows), shape, template, nodata, **passes)
+    axes = feature_axes(source.shape, dims, features)
+    check_axes(source.shape, axes)
+    part = source.isel({dims[axis]: 0 for axis in axes}, drop=True)
+    template = blank_cells(part.shape, part.dims, part.coords, mapping)
+    names = names_along(*(source.coords.get(dims[axis]) for axis in axes))
+    return source.data, axes, template, names
 
 
 def _stored(
@@ -255,66 +256,88 @@ def _stored(
     features: Axes | None,
     nodata: float | None,
     select: Mapping[Any, Any],
-    dequantize: Any,
-    **passes: Any,
+    decoding_of: Any,
+    **rest: Any,
 ) -> Grid:
-    node = open_array(place, name)
-    names, shape = dimension_names(node), tuple(node.shape)
-    axes = feature_axes(shape, names, features)
+    node, what = open_array(place, name), f"array at {place.url!r}"
+    dims, shape = dimension_names(node), tuple(node.shape)
+    axes = feature_axes(shape, dims, features)
     check_axes(shape, axes)
-    if len(shape) < 2:
-        raise InvalidDataError(
-            f"a grid of shape {shape} should have an axis other than the features'."
-        )
+    check_shape(shape, flatten=True, what=what)
+    check_dtype(node.dtype, what=what)
+    warn_of_missing_chunks(node, place.child(name) if name else place)
     group = place if name else replace(place, url=place.url.rpartition("/")[0])
-    by_label = bool(names) and any(key in (names or ()) for key in select)
-    coordinates = stored_coordinates(group, needed=by_label and bool(name)) if names else {}
-    positions = selected_positions(shape, names, coordinates, select, axes)
-    decoding: Decoding | None
-    if dequantize is not None:
-        decoding = Decoding.of(dequantize, node.dtype, nodata)
-        nodata = None if nodata is None else np.nan
-    else:
-        decoding = Decoding.by_attributes(node, place.url)
-        nodata = np.nan if nodata is None and decoding is not None and decoding.fills else nodata
-    cells = row_axes(len(shape), axes)
+    by_label = any(key in (dims or ()) for key in select)
+    coordinates = stored_coordinates(group, needed=by_label and bool(name)) if dims else {}
+    positions = selected_positions(shape, dims, coordinates, select, axes)
+    decoding, decoded = decoding_of(node, place.url)
+    digest = metadata_digest(node)
     if axes == (len(shape) - 1,) and decoding is None and not select:
-        dataset: Any = open_url(place, RowsSpec(array=name or None, flatten=True))
+        dataset: Any = ZarrDataset(node, ZarrRecipe(place, name, digest))
     else:
-        check_dtype(node.dtype, what=f"array at {place.url!r}")
-        warn_of_missing_chunks(node, place.child(name) if name else place)
-        recipe = GridRecipe(place, name, metadata_digest(node), axes, positions, decoding)
-        dataset = recipe.open()
-    template = None
-    if names:
-        template = template_of(names, cells, positions, coordinates, node.attrs)
-    rows_shape = tuple(positions[axis][1] - positions[axis][0] for axis in cells)
-    labels = None
-    if names and all(names[axis] in coordinates for axis in axes):
-        along = (
-            coordinates[names[axis]].isel({names[axis]: list(positions[axis])}) for axis in axes
-        )
-        labels = names_along(*along)
-    grid = _masked(dataset, rows_shape, template, nodata, **passes)
-    return _naming(grid, labels, [group.child(str(name)) for name in coordinates])
+        dataset = GridRecipe(place, name, digest, axes, positions, decoding).open()
+    others, template, names = row_axes(len(shape), axes), None, None
+    if dims:
+        template = template_of(dims, others, positions, coordinates, node.attrs)
+        if all(dims[axis] in coordinates for axis in axes):
+            names = names_along(*(coordinates[dims[axis]][list(positions[axis])] for axis in axes))
+    spans = (positions[axis] for axis in others)
+    cells = GridShape(tuple(stop - start for start, stop in spans), None, template)
+    read = [group.child(str(each)) for each in coordinates]
+    if decoding is not None and decoding.fills:
+        nodata = np.nan
+    return _grid(dataset, cells, nodata, None, names, read, decoded, **rest)
 
 
-def _masked(
-    dataset: Any,
-    shape: tuple[int, ...],
-    template: Any,
+def _grid(
+    rows: Any,
+    cells: GridShape,
     nodata: float | None,
+    found: np.ndarray | None,
+    names: tuple[str, ...] | None,
+    read_from: Sequence[Location],
+    decoded: bool | None,
     *,
+    missing: str,
     engine: Any,
     callbacks: Sequence[Callback],
 ) -> Grid:
-    """Return the grid of rows, without those that have no data if `nodata` is given."""
-    if nodata is None:
-        return Grid(dataset, GridShape(shape, None, template))
-    chosen = choose_engine(engine, dataset)
-    with chosen.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
-        complete = complete_of(placement, nodata)
-    refuse_nothing(complete, shape)
-    rows = without_incomplete(dataset, complete, nodata)
-    mask = None if complete.all() else complete.reshape(shape)
-    return Grid(rows, GridShape(shape, mask, template))
+    """Return the grid of rows, without those that lack values as `missing` says.
+
+    Parameters
+    ----------
+    found : ndarray of uint8, shape (n,), or None
+        The `presence` of the rows, if it is known; else they are searched if `nodata` is not None.
+    names, read_from, decoded
+        What the dataset is to know of its features and of its source.
+    """
+    RowsSpec.of(missing=missing)  # refuses other words
+    if nodata is None and missing != "drop" and rows.dtype.kind not in "biu":
+        nodata = np.nan
+    if found is None and nodata is not None:
+        chosen = choose_engine(engine, rows)
+        with chosen.place(rows, callbacks=callbacks, footprint=ONE_PASS) as placement:
+            found = presence_of(placement, nodata)
+    if found is not None:
+        least = ALL if missing == "drop" else SOME
+        kept = found >= least
+        if not kept.any():
+            raise InvalidDataError(
+                f"no cell of the grid of shape {cells.shape} has data; check nodata."
+            )
+        if missing == "error" and (found == SOME).any():
+            at = np.unravel_index(int(np.argmax(found == SOME)), cells.shape)
+            raise InvalidDataError(
+                f"Cell {tuple(map(int, at))} of the grid of shape {cells.shape} lacks the values of some "
+                "features and has others; leave such cells out with missing='drop', or fill them with "
+                "missing='mean'."
+            )
+        rows = without_incomplete(rows, found, nodata, least)
+        cells = cells if kept.all() else replace(cells, mask=kept.reshape(cells.shape))
+    if missing in ("mean", "partial"):
+        rows = without_missing(rows, missing, engine=engine, callbacks=callbacks)
+    grid = Grid(rows, cells)
+    dataset: Any = grid.dataset
+    dataset.feature_names, dataset.decoded = names, decoded
+    dataset.read_from = (*dataset.read_from, *read_from)
+    return grid

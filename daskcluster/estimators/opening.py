@@ -159,5 +159,13 @@ def open_stored(
             "weights and flatten cannot be given together with features or nodata of a grid; leave them "
             "out."
         )
-    where: dict[str, Any] = {"storage_options": storage_options, "engine": engine}
-    return open_grid(source, **spec.grid, array=spec.array, callbacks=callbacks, **where).dataset
+    return open_grid(
+        source,
+        **spec.grid,
+        array=spec.array,
+        decode=spec.decode,
+        missing="drop" if spec.missing == "error" else spec.missing,
+        storage_options=storage_options,
+        engine=engine,
+        callbacks=callbacks,
+    ).dataset

@@ -19,7 +19,7 @@ from daskcluster.chunkwise.feature_scaling import (
 from daskcluster.chunkwise.present import PRESENT
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.grid import GridShape
-from daskcluster.data.missing import complete_rows, without_incomplete
+from daskcluster.data.missing import ALL, presence, without_incomplete
 from daskcluster.data.sink import ArraySink
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.spec import RowsSpec
@@ -37,7 +37,7 @@ def prepared(
 ) -> Dataset:
     """Return rows with what a spec says of missing values and of a scale, which takes passes."""
     more: dict[str, Any] = {"engine": engine, "callbacks": callbacks}
-    if spec.missing != "error":
+    if spec.missing != "error" and not spec.grid:  # a grid has done that
         dataset = without_missing(dataset, spec.missing, **more)
     return dataset if spec.scale is None else scaled(dataset, spec.scale, **more)
 
@@ -72,13 +72,13 @@ def without_missing(
     chosen = choose_engine(engine, dataset)
     with chosen.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
         if missing == "drop":
-            complete = complete_of(placement)
-            if not complete.any():
+            found = presence_of(placement)
+            if not (found == ALL).any():
                 raise InvalidDataError(
                     f"None of the {dataset.n_rows} rows is complete; use missing='mean', or leave out the "
                     "features that lack values."
                 )
-            return _left(dataset, complete)
+            return _left(dataset, found)
         counts: np.ndarray = placement.reduce(PRESENT, dataset.n_features)
     if not counts.all():
         raise InvalidDataError(
@@ -93,26 +93,26 @@ def without_missing(
     return dataset.with_scaling(kind(means))
 
 
-def _left(dataset: RowDataset, complete: np.ndarray) -> RowDataset:
+def _left(dataset: RowDataset, found: np.ndarray) -> RowDataset:
     """Return the complete rows; labels that are saved to Zarr have -1 for the others."""
-    rows = without_incomplete(dataset, complete)
+    rows = without_incomplete(dataset, found)
     if rows is dataset:
         return dataset
     cells = dataset.grid or GridShape((dataset.n_rows,))
     mask = np.ones(cells.shape, bool) if cells.mask is None else cells.mask.copy()
-    mask[mask] = complete
+    mask[mask] = found == ALL
     return rows.with_grid(replace(cells, mask=mask))
 
 
-def complete_of(placement: Placement, nodata: float | None = None) -> np.ndarray:
-    """Return which rows lack no value, bool (n,), in one pass."""
-    complete = ArraySink(np.empty(placement.dataset.n_rows, bool))
-    placement.map_rows(_complete_rows, complete, nodata, name="missing values")
-    return complete.array
+def presence_of(placement: Placement, nodata: float | None = None) -> np.ndarray:
+    """Return the `presence` of all rows, uint8 (n,), in one pass."""
+    found = ArraySink(np.empty(placement.dataset.n_rows, np.uint8))
+    placement.map_rows(_presence, found, nodata, name="missing values")
+    return found.array
 
 
-def _complete_rows(chunk: Chunk, nodata: float | None) -> np.ndarray:
-    return complete_rows(np.asarray(chunk.rows), nodata)
+def _presence(chunk: Chunk, nodata: float | None) -> np.ndarray:
+    return presence(np.asarray(chunk.rows), nodata)
 
 
 def scaled(

@@ -77,7 +77,8 @@ def fit(
         Of a table: names of the columns of features, or a mapping with any of ``columns``, ``drop``
         and ``id_column`` as `daskcluster.open_dataset` has them.
     missing : {"error", "drop", "mean", "partial"}
-        Rows that lack a value; see `daskcluster.open_dataset`. Takes one pass or two.
+        Rows that lack a value; see `daskcluster.open_dataset`. Takes one pass or two. Cells of a grid that
+        lack one are left out by default.
     grid : mapping, optional
         ``features``, ``nodata``, ``select`` and ``dequantize`` as `daskcluster.open_grid` has them, if the
         source is a grid. Labels in Zarr then have its shape.

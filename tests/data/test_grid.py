@@ -13,7 +13,11 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskcluster as dc
 from daskcluster import jobs
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.data.features import FeatureSpec
+from daskcluster.data.open import open_object, open_url
 from daskcluster.errors import InvalidDataError, InvalidParameterError, OutputExistsError
+from daskcluster.storage.location import locate
 
 
 def raster(y=12, x=9, bands=3):
@@ -177,6 +181,118 @@ def test_packed_arrays_are_decoded_as_xarray_does(tmp_path, zarr_format, dtype, 
     assert dc.open_grid(url, array="refl", dequantize=(1.0, 0.0)).dataset.n_rows == len(rows)
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_stored_numbers_without_decoding(tmp_path, zarr_format):
+    """``decode=`` means the same for an array, a grid and several arrays; Zarr's zeros stay values."""
+    pytest.importorskip("xarray", reason="xarray is not installed")
+    codes = np.random.default_rng(5).integers(0, 9, (6, 5, 2)).astype(np.int16)
+    codes[1, 2, 0], codes[4, 3, 1] = -9999, -1
+    names, url = ["y", "x", "band"], str(tmp_path / "g.zarr")
+    group = zarr.open_group(url, mode="w", zarr_format=zarr_format)
+    packing = {"scale_factor": 0.5, "_FillValue": -9999}
+    for name, attributes in (("plain", {}), ("packed", packing)):
+        more = {"dimension_names": names}
+        if zarr_format == 2:
+            attributes, more = {**attributes, "_ARRAY_DIMENSIONS": names}, {}
+        group.create_array(name, data=codes, fill_value=0, attributes=attributes, **more)
+    rows = codes.reshape(-1, 2)
+    values, kept = rows * 0.5, (rows != -9999).all(axis=1)
+    values[rows == -9999] = np.nan
+    both = {"array": ["packed", "plain"], "features": ("variable", "band")}
+    for decode in (None, True):
+        opened = open_url(locate(url), array="packed", flatten=True, decode=decode)
+        np.testing.assert_array_equal(opened.to_numpy(), values)
+        alone = dc.open_grid(url, array="packed", decode=decode)
+        assert np.array_equal(alone.mask.ravel(), kept)
+        several = dc.open_grid(url, decode=decode, **both)
+        assert np.array_equal(several.dataset.to_numpy(), np.hstack([values, rows])[kept])
+        assert opened.decoded is alone.dataset.decoded is several.dataset.decoded is True
+        # What means no data is a stored code, of which -0.5 is the value.
+        some = kept & (rows != -1).all(axis=1)
+        for more in ({"array": "packed"}, both):
+            assert np.array_equal(
+                dc.open_grid(url, nodata=-1, decode=decode, **more).mask.ravel(), some
+            )
+    derived = FeatureSpec(2).align(alone.dataset).with_scaling(
+        FeatureScaling.filling(values[0])
+    )
+    assert derived.decoded is True
+    opened = open_url(locate(url), array="packed", flatten=True, decode=False)
+    alone = dc.open_grid(url, array="packed", decode=False)
+    assert np.array_equal(opened.to_numpy(), rows)
+    assert np.array_equal(alone.dataset.to_numpy(), rows)
+    several = dc.open_grid(url, decode=False, **both)
+    assert np.array_equal(several.dataset.to_numpy(), np.hstack([rows, rows]))
+    assert several.dataset.dtype == np.int16
+    assert opened.decoded is alone.dataset.decoded is several.dataset.decoded is False
+    for decode in (None, False):
+        plain = dc.open_grid(url, array="plain", decode=decode).dataset
+        assert (plain.decoded, plain.n_rows, plain.dtype) == (None, 30, np.int16)
+        assert dc.open_grid(codes, decode=decode).dataset.decoded is None
+    # The same in a store of this process.
+    here = zarr.create_array({}, data=codes, attributes=packing)
+    assert np.array_equal(dc.open_grid(here).dataset.to_numpy(), values[kept])
+    assert np.array_equal(dc.open_grid(here, decode=False).dataset.to_numpy(), rows)
+    assert open_object(here, flatten=True, decode=False).decoded is False
+
+
+@pytest.mark.parametrize("kind", ["memory", "dask", "zarr", "xarray", "masked"])
+@pytest.mark.parametrize("dtype", ["float32", "int16"])
+def test_cells_that_lack_some_dates(tmp_path, kind, dtype):
+    """A stack of dates of which one is cloudy, and a cell of sea, which has no value on any date."""
+    values = np.random.default_rng(6).integers(0, 40, (3, 8, 9)).astype(dtype)
+    values[:, :, 4:] += 100
+    values[1, 2:5, 3:6], values[:, 7, 8] = -99, -99
+    cells = np.moveaxis(values, 0, -1).reshape(-1, 3).astype(float)
+    cells[cells == -99] = np.nan
+    known = ~np.isnan(cells).all(axis=1)
+    source, nodata = values, -99
+    if dtype == "float32" and kind != "masked":
+        source, nodata = np.where(values == -99, np.float32(np.nan), values), np.nan
+    if kind == "masked":
+        source, nodata = np.ma.masked_equal(values, -99), None
+    elif kind == "dask":
+        source = da.from_array(source, chunks=(2, 3, 9))
+    elif kind == "zarr":
+        zarr.create_array(tmp_path / "r", data=source, chunks=(1, 3, 9))
+        source = str(tmp_path / "r")
+    elif kind == "xarray":
+        xr = pytest.importorskip("xarray", reason="xarray is not installed")
+        source = xr.DataArray(source, dims=("band", "y", "x"), coords={"y": np.arange(8)})
+        source = source.chunk({"y": 3})
+    given = {"features": 0, "nodata": nodata}
+    for missing in ("mean", "partial"):
+        grid = dc.open_grid(source, missing=missing, **given)
+        assert np.array_equal(grid.mask.ravel(), known)
+        expected = dc.open_dataset(cells[known], missing=missing)
+        filled = np.where(np.isnan(cells), np.nanmean(cells, axis=0), cells)[known]
+        np.testing.assert_allclose(grid.dataset.to_numpy(), filled, rtol=1e-6)
+        again = pickle.loads(pickle.dumps(grid.dataset))
+        np.testing.assert_array_equal(again.to_numpy(), grid.dataset.to_numpy())
+        model = dc.KMeans(2, init=filled[[0, 5]]).fit(grid.dataset)
+        image = np.asarray(grid.unflatten(model.labels_)).ravel()
+        assert np.array_equal(image == -1, ~known)
+        labels = dc.KMeans(2, init=filled[[0, 5]]).fit(expected).labels_
+        assert np.array_equal(image[known], labels)
+        assert np.array_equal(np.asarray(model.predict(grid.dataset)), labels)
+    complete = ~np.isnan(cells).any(axis=1)
+    assert np.array_equal(dc.open_grid(source, **given).mask.ravel(), complete)
+    with pytest.raises(
+        InvalidDataError, match=r"^Cell \(2, 3\) of the grid of shape \(8, 9\) lacks"
+    ):
+        dc.open_grid(source, missing="error", **given)
+    sea = dc.open_grid(
+        source,
+        missing="error",
+        features=0,
+        nodata=nodata,
+        select={"y" if kind == "xarray" else 1: slice(5, 8)},
+    )
+    assert np.array_equal(sea.mask.ravel(), known[-27:])
+    with pytest.raises(InvalidParameterError, match="missing='some' should be one of error, drop"):
+        dc.open_grid(source, missing="some", **given)
+
+
 def test_zeros_of_zarr_are_values_and_attributes_must_be_numbers(tmp_path):
     stored = zarr.create_array(tmp_path / "r", data=np.zeros((8, 2), np.int16), fill_value=0)
     stored[:2] = 1
@@ -185,6 +301,8 @@ def test_zeros_of_zarr_are_values_and_attributes_must_be_numbers(tmp_path):
     for opened in (dc.open_dataset, dc.open_grid):
         with pytest.raises(InvalidDataError, match=r"scale_factor of the array at .* is 'a tenth'"):
             opened(str(tmp_path / "r"))
+    raw = dc.open_grid(str(tmp_path / "r"), decode=False).dataset
+    assert (raw.to_numpy().sum(), raw.decoded) == (4, False)
 
 
 def test_a_land_cover_map(tmp_path, client):
@@ -302,6 +420,9 @@ def test_invalid_grids_are_refused():
         dc.open_grid(np.zeros((3, 3)), features=5)
     with pytest.raises(TypeError, match="which is no grid"):
         dc.open_grid({"a": 1})
+    for given in (dc.open_dataset, dc.KMeans(2).fit):
+        with pytest.raises(TypeError, match=r"^A Grid is no array: pass its rows, grid.dataset"):
+            given(dc.open_grid(raster()))
     with pytest.raises(ValueError, match=r"values of shape \(3,\) should be of shape \(108,\)"):
         dc.open_grid(raster()).unflatten(np.zeros(3))
 

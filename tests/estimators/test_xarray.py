@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.errors import InvalidParameterError
+from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 
 xr = pytest.importorskip("xarray", reason="xarray is not installed")
 
@@ -64,6 +64,25 @@ def test_distances_datasets_and_weights() -> None:
     assert np.array_equal(model.predict(variables), model.predict(whole))
     with pytest.raises(InvalidParameterError, match="sample_weight cannot be given for the cells"):
         dc.KMeans(3).fit(whole, sample_weight=np.ones(480))
+
+
+def test_variables_that_are_no_features() -> None:
+    """Bounds and reference systems are left out; variables that differ in their dimensions are refused."""
+    whole = raster(gaps=False).drop_vars("spatial_ref")
+    bands = xr.Dataset({str(i): whole[i] for i in range(3)})
+    model = dc.KMeans(3, random_state=0).fit(bands)
+    other = bands.assign(y_bnds=(("y", "nv"), np.zeros((24, 2))), crs=0)
+    other["y"].attrs["bounds"], other["1"].encoding["grid_mapping"] = "y_bnds", "crs"
+    assert dc.open_grid(other).dataset.feature_names == ("0", "1", "2")  # type: ignore[attr-defined]
+    found = dc.KMeans(3, random_state=0).fit_predict(other)
+    assert (found.dims, found.attrs) == (("y", "x"), {"grid_mapping": "crs"})
+    assert set(found.coords) == {"y", "x", "crs"}
+    assert np.array_equal(found, model.predict(bands))
+    assert np.array_equal(dc.open_grid(bands).dataset.to_numpy(), whole.values.reshape(3, -1).T)  # type: ignore[attr-defined]
+    with pytest.raises(InvalidDataError, match=r"dimensions \('y', 'x'\), but .*'slope' \('y',\)"):
+        dc.open_grid(bands.assign(slope=("y", np.zeros(24))))
+    with pytest.raises(WrongTypeError, match=r"DataTree with variables at /a; .*tree\['/a'\]"):
+        dc.KMeans(3).fit(xr.DataTree.from_dict({"a": bands}))
 
 
 @pytest.mark.parametrize("lazy", [False, True])

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any, ClassVar
 
 from daskcluster.data.converted import ROWS
-from daskcluster.data.missing import complete_rows, without_incomplete
+from daskcluster.data.missing import presence, without_incomplete
 from daskcluster.data.nodes import metadata_digest, open_array, open_node
 from daskcluster.data.open import open_source
 from daskcluster.data.sources import IN_PLACE
@@ -253,7 +253,7 @@ class Prefix:
         spec = replace(self.spec, array=None, decode=None)
         table: Any = open_source(place.url, spec, storage_options=place.storage_options() or None)
         if self.spec.missing == "drop":
-            return without_incomplete(table, complete_rows(table.to_numpy()))
+            return without_incomplete(table, presence(table.to_numpy()))
         return table
 
     def facts(self) -> dict[str, Any]:
