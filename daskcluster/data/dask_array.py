@@ -15,7 +15,13 @@ import numpy as np
 from dask.array.utils import meta_from_array
 
 from daskcluster.annotations import without_annotations
-from daskcluster.data.checks import check_columns, check_dtype, check_shape, frame_dtype
+from daskcluster.data.checks import (
+    check_columns,
+    check_dtype,
+    check_shape,
+    frame_dtype,
+    frame_rows,
+)
 from daskcluster.data.columns import (
     ColumnChoice,
     looks_like_id,
@@ -25,6 +31,7 @@ from daskcluster.data.columns import (
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.masked import without_mask, without_masks
 from daskcluster.data.memory import is_sparse, scipy_rows
+from daskcluster.data.missing import complete_rows
 from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import write_sparse_scratch
@@ -278,13 +285,11 @@ def _frame_array(frame: Any, choice: ColumnChoice) -> Any:
         )
     frame = frame[_features(frame, choice)]
     check_columns(frame.dtypes)
-    names = {str(dtype) for dtype in frame.dtypes}
-    array = frame.to_dask_array()
-    if len(names) == 1 and array.dtype != object:
-        return array
-    # Mixed and nullable columns are converted where the rows are, partition by partition.
-    wanted = frame_dtype(frame.dtypes)
-    return frame.astype(wanted).to_dask_array()
+    dtypes = set(frame.dtypes)
+    if len(dtypes) != 1 or not isinstance(next(iter(dtypes)), np.dtype):
+        # Mixed and nullable columns are converted where the rows are, partition by partition.
+        frame = frame.astype(frame_dtype(dtypes))
+    return frame.to_dask_array()
 
 
 def _features(frame: Any, choice: ColumnChoice) -> list[Any]:
@@ -339,14 +344,11 @@ def open_dask(
     names = _features(source, choice)
     if choice.is_default and len(names) > 1:
         warn_of_id_columns([name for name in names if looks_like_id(str(name))])
-    if choice.nulls == "drop":
-        weights = [] if choice.weights is None else [choice.weights]
-        source = source.dropna(subset=[*names, *weights])
     dataset: Any = _open_array(rows_of(source, choice), flatten=flatten)
     dataset.frame = source[names]
     if choice.weights is not None:
-        series = source[choice.weights]
-        weights_of_rows = np.asarray(series.compute(**scheduler_for(series)))
+        column = source[[choice.weights]]
+        weights_of_rows = frame_rows(column.compute(**scheduler_for(column)))[:, 0]
         dataset = dataset.with_weights(array_weights(weights_of_rows, dataset.n_rows))
         dataset.weights_column = choice.weights
     if choice.id_column is not None:
@@ -387,10 +389,10 @@ def _as_rows(block: Any, dtype: np.dtype[Any]) -> np.ndarray:
             "meta=scipy.sparse.csr_array((0, 0))), or convert them, e.g. with "
             "array.map_blocks(lambda block: block.toarray())."
         )
-    if np.ma.is_masked(block) and dtype.kind in "biu":
+    if dtype.kind in "biu" and not complete_rows(block).all():
         raise InvalidDataError(
-            f"A block of the dask array has masked values, and its metadata says {dtype}, which has no NaN "
-            "for them; make it floating, e.g. with array.astype('float32'), or leave these rows out."
+            f"A block of the dask array lacks values, and its metadata says {dtype}, which has no NaN for "
+            "them; make it floating, e.g. with array.astype('float32'), or leave these rows out."
         )
     return without_mask(block)
 

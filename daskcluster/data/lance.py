@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from daskcluster.data.arrow import numbers_of_column, rows_of_table
+from daskcluster.data.arrow import holds_nulls, rows_of_table, weights_of_table
 from daskcluster.data.arrow_columns import RowColumns, choose_columns
 from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.dataset import RowDataset
@@ -20,7 +21,6 @@ from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,
-    InvalidParameterError,
     MissingExtraError,
 )
 from daskcluster.extras import install_command
@@ -118,7 +118,7 @@ class LanceDataset(StoredDataset):
     def numbers(self, name: str) -> np.ndarray:
         """Return a column of numbers, e.g. of weights, as float64 (n,)."""
         table = self._table((name,), 0, self.n_rows)
-        return numbers_of_column(table, name, lambda row: f"row {row} of {self.source}")
+        return weights_of_table(table, name, lambda row: f"row {row} of {self.source}")
 
     def places(self) -> tuple[Location, ...]:
         return (self._recipe.location,)  # type: ignore[union-attr]
@@ -154,27 +154,29 @@ def open_lance(
 
     Notes
     -----
-    Cost: no pass; the manifest is read, and weights are loaded.
+    Cost: no pass, except over columns of integers, which are searched for nulls; the manifest is read,
+    and weights are loaded.
     """
     is_url = isinstance(given, Location)
     source = _opened(given) if is_url else given
     location = given if is_url else locate(source.uri)
     choice = columns or ColumnChoice()
     what = repr(location.url)
-    if choice.nulls == "drop":
-        raise InvalidParameterError(
-            "nulls='drop' cannot leave out rows of a Lance dataset; delete them there, e.g. with "
-            "dataset.delete('emb IS NULL')."
-        )
     if not source.count_rows():
         raise InvalidDataError(
             f"Found array with 0 sample(s) while a minimum of 1 is required: {what} has no rows."
         )
 
-    def first_row(names: tuple[str, ...]) -> Any:
-        return source.to_table(columns=list(names), limit=64)
+    def batches(*names: str) -> Iterator[Any]:
+        yield from source.to_batches(columns=list(names))
 
-    chosen = choose_columns(source.schema, choice, what, first_row)
+    chosen = choose_columns(
+        source.schema,
+        choice,
+        what,
+        lambda name: (batch.column(name) for batch in batches(name)),
+        lambda names: any(holds_nulls(batch, names) for batch in batches(*names)),
+    )
     recipe = LanceRecipe(location, version=source.version, columns=chosen)
     dataset: RowDataset = LanceDataset(source, recipe)
     if chosen.weights is not None:

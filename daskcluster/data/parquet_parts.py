@@ -163,7 +163,7 @@ def checked_footer(place: Location, file: RowFile) -> Any:
     """Return the metadata of a file; refuse one whose row groups are others than when it was opened."""
     footer = read_footer(place, file.size, file.version)
     rows = tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
-    if rows != (file.stored or file.blocks):
+    if rows != file.blocks:
         raise InvalidDataError(
             f"The file {place.url!r} was replaced since the dataset was opened; open it again and restart."
         )
@@ -187,14 +187,40 @@ def _opened(
 def _byte_range(footer: Any, groups: range, names: Sequence[str]) -> tuple[int, int]:
     """Return the bytes of a file in which columns of row groups lie."""
     starts, stops = [], []
+    numbers = leaves_of(footer, names)
     for group in groups:
-        facts = footer.row_group(group)
-        for number in range(facts.num_columns):
-            column = facts.column(number)
-            if column.path_in_schema.split(".")[0] in names:
-                begin = column.data_page_offset
-                if column.has_dictionary_page and column.dictionary_page_offset:
-                    begin = min(begin, column.dictionary_page_offset)
-                starts.append(begin)
-                stops.append(begin + column.total_compressed_size)
+        for number in numbers:
+            column = footer.row_group(group).column(number)
+            begin = column.data_page_offset
+            if column.has_dictionary_page and column.dictionary_page_offset:
+                begin = min(begin, column.dictionary_page_offset)
+            starts.append(begin)
+            stops.append(begin + column.total_compressed_size)
     return min(starts), max(stops)
+
+
+def leaves_of(footer: Any, names: Sequence[str]) -> list[int]:
+    """Return the numbers of the stored columns of some columns; the numbers in lists are stored."""
+    paths = [footer.schema.column(number).path for number in range(footer.num_columns)]
+    return [
+        number
+        for number, path in enumerate(paths)
+        if any(path == name or path.startswith(f"{name}.") for name in names)
+    ]
+
+
+def may_hold_nulls(footers: Sequence[Any], names: Sequence[str]) -> bool:
+    """Return True unless the footers of all files rule out nulls in some columns, and within their lists.
+
+    They do by counts of nulls, or where nothing is optional.
+    """
+    for footer in footers:
+        for number in leaves_of(footer, names):
+            leaf = footer.schema.column(number)
+            if leaf.max_definition_level == leaf.max_repetition_level:
+                continue
+            for group in range(footer.num_row_groups):
+                counts = footer.row_group(group).column(number).statistics
+                if counts is None or not counts.has_null_count or counts.null_count:
+                    return True
+    return False
