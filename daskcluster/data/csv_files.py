@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.arrow import only_increases, rows_of_table, weights_of_table
+from daskcluster.data.arrow import TableFormat, only_increases, rows_of_table
 from daskcluster.data.arrow_columns import RowColumns, choose_columns, import_pyarrow, warn_of_ids
 from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.dataset import RowDataset
@@ -59,12 +59,11 @@ class CsvFile(RowFile):
 
 
 @dataclass(frozen=True)
-class CsvFormat:
+class CsvFormat(TableFormat):
     """The columns of text files that hold the rows; see `RowFormat`.
 
     Attributes
     ----------
-    columns : RowColumns
     names : tuple of str
         Of all columns, in the order of the files.
     delimiter : str
@@ -73,25 +72,11 @@ class CsvFormat:
         Arrow types of all columns; empty where they are yet to be found.
     """
 
-    columns: RowColumns
     names: tuple[str, ...]
     delimiter: str
     has_header: bool
     types: tuple[str, ...] = ()
     kind = "csv"
-    reader_bytes = 80 << 20  # pyarrow, as for Parquet
-
-    @property
-    def n_features(self) -> int:
-        return self.columns.n_features
-
-    @property
-    def dtype(self) -> str:
-        return self.columns.dtype
-
-    @property
-    def id_column(self) -> str | None:
-        return self.columns.id_column
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -107,35 +92,13 @@ class CsvFormat:
         """Return rows of a file, shape (last - first, d), float64."""
         blocks = [
             rows_of_table(table, self.columns, where)[low:high]
-            for table, where, low, high in self._parts(place, file, first, last, self.columns.read)
+            for table, where, low, high in self.parts(place, file, first, last, self.columns.read)
         ]
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
-    def read_ids(self, place: Location, file: CsvFile, first: int, last: int) -> Any:
-        """Return the ids of rows, an Arrow chunked array."""
-        assert self.id_column is not None
-        arrays = [
-            array
-            for table, _, low, high in self._parts(place, file, first, last, (self.id_column,))
-            for array in table.column(self.id_column).slice(low, high - low).chunks
-        ]
-        return import_pyarrow().chunked_array(arrays)
-
-    def read_numbers(
-        self, name: str, place: Location, file: CsvFile, first: int, last: int
-    ) -> np.ndarray:
-        """Return a column of numbers as float64."""
-        return np.concatenate(
-            [
-                weights_of_table(table, name, where)[low:high]
-                for table, where, low, high in self._parts(place, file, first, last, (name,))
-            ]
-        )
-
-    def _parts(
+    def parts(
         self, place: Location, file: CsvFile, first: int, last: int, names: Sequence[str]
     ) -> Iterator[tuple[Any, Callable[[int], str], int, int]]:
-        """Yield ``(table, where, low, high)``: rows `low` to `high` of a block, which `where` names."""
         edges = np.append(0, np.cumsum(file.blocks))
         for block in range(len(file.blocks)):
             start, stop = int(edges[block]), int(edges[block + 1])
@@ -168,6 +131,8 @@ class CsvFormat:
         self, place: Location, file: CsvFile, first: int, last: int
     ) -> tuple[CsvFile, bool]:
         """Return a file with its blocks and their rows, and whether all ids in it are integers."""
+        from pyarrow import compute
+
         rows: list[int] = []
         offsets, integers = [0], self.id_column is not None
         name = self.id_column or self.columns.read[0]
@@ -176,7 +141,9 @@ class CsvFormat:
             table = self.parsed(content, place, skipped, (name,), sum(rows))
             rows.append(table.num_rows)
             offsets.append(offsets[-1] + len(content))
-            integers = integers and _are_integers(table.column(name))
+            if integers:
+                fit = compute.match_substring_regex(table.column(name), _INTEGER)
+                integers = False not in fit.unique().to_pylist()
         cut = () if place.url.lower().endswith(".gz") else tuple(offsets)
         return replace(file, blocks=tuple(rows), offsets=cut), integers
 
@@ -233,21 +200,16 @@ class CsvFormat:
     ) -> Any:
         from pyarrow import csv
 
-        return csv.read_csv(
-            io.BytesIO(content if content.endswith(b"\n") else content + b"\n"),
-            read_options=csv.ReadOptions(
-                column_names=list(self.names), skip_rows=skipped, use_threads=False
-            ),
-            parse_options=csv.ParseOptions(
-                delimiter=self.delimiter, newlines_in_values=b'"' in content
-            ),
-            convert_options=csv.ConvertOptions(
-                column_types=types,
-                include_columns=list(names) or None,
-                null_values=_NULLS,
-                strings_can_be_null=True,
-            ),
+        content = content if content.endswith(b"\n") else content + b"\n"
+        read = csv.ReadOptions(column_names=self.names, skip_rows=skipped, use_threads=False)
+        parse = csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=b'"' in content)
+        convert = csv.ConvertOptions(
+            column_types=types,
+            include_columns=names or None,
+            null_values=_NULLS,
+            strings_can_be_null=True,
         )
+        return csv.read_csv(io.BytesIO(content), read, parse, convert)
 
 
 def _numbers_of(column: Any, name: str, place: Location, start: int) -> Any:
@@ -258,12 +220,6 @@ def _numbers_of(column: Any, name: str, place: Location, start: int) -> Any:
         row = numbers.index(None)
         raise no_number(place.url, start + row, name, texts[row])
     return import_pyarrow().array(numbers, from_pandas=True)
-
-
-def _are_integers(texts: Any) -> bool:
-    from pyarrow import compute
-
-    return bool(compute.all(compute.match_substring_regex(texts, _INTEGER), min_count=0).as_py())
 
 
 def _blocks(place: Location, file: RowFile) -> Iterator[bytes]:

@@ -113,17 +113,17 @@ class DaskSparseDataset(SparseDataset):
 
     Parameters
     ----------
-    array : dask.array.Array
-        One chunk along the columns; blocks of any scipy sparse format.
-    counts : tuple of ndarray of int64
-        Stored values of each row, for each block.
+    held : tuple of (dask.array.Array, tuple of ndarray of int64)
+        An array of one chunk along the columns, with blocks of any scipy sparse format, and the number of
+        stored values of each row, for each block.
     recipe : HeldRecipe, optional
         Of the same array, if it has been given one before.
     """
 
     def __init__(
-        self, array: Any, counts: tuple[np.ndarray, ...], recipe: HeldRecipe | None = None
+        self, held: tuple[Any, tuple[np.ndarray, ...]], recipe: HeldRecipe | None = None
     ) -> None:
+        array, counts = held
         self._blocks = DaskBlocks(array, tuple(len(block) for block in counts))
         indptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
         entry_bytes = array.dtype.itemsize + INDEX_DTYPE.itemsize
@@ -131,7 +131,7 @@ class DaskSparseDataset(SparseDataset):
         self.array = array
         self.on_cluster = self._blocks.on_cluster
         what = f"dask array of shape {(self.n_rows, self.n_features)}"
-        self._recipe = recipe or HeldRecipe.of((array, counts), what, _of_sparse_blocks)
+        self._recipe = recipe or HeldRecipe.of(held, what, DaskSparseDataset)
 
     @property
     def source(self) -> str:
@@ -172,14 +172,7 @@ def open_dask_sparse(array: Any) -> DaskSparseDataset:
     check_shape((sum(map(len, counts)), array.shape[1]), flatten=False, what="dask array")
     chunks = (tuple(map(len, counts)), array.chunks[1])
     array = da.Array(array.dask, array.name, chunks, meta=meta_from_array(array))
-    return DaskSparseDataset(array, counts)
-
-
-def _of_sparse_blocks(
-    held: tuple[Any, tuple[np.ndarray, ...]], recipe: HeldRecipe
-) -> DaskSparseDataset:
-    array, counts = held
-    return DaskSparseDataset(array, counts, recipe)
+    return DaskSparseDataset((array, counts))
 
 
 def _as_sparse_rows(block: Any, start: int = 0) -> SparseRows:
@@ -204,24 +197,21 @@ class DaskDataset(RowDataset):
 
     Parameters
     ----------
-    array : dask.array.Array
-        One chunk along the columns.
-    sizes : tuple of int
-        Rows of each block, zeros included.
+    held : tuple of (dask.array.Array, tuple of int)
+        An array of one chunk along the columns, and the number of rows of each block, zeros included.
     recipe : HeldRecipe, optional
         Of the same array, if it has been given one before.
     """
 
-    def __init__(
-        self, array: Any, sizes: tuple[int, ...], recipe: HeldRecipe | None = None
-    ) -> None:
+    def __init__(self, held: tuple[Any, tuple[int, ...]], recipe: HeldRecipe | None = None) -> None:
+        array, sizes = held
         self._blocks = DaskBlocks(array, sizes)
         super().__init__(array.shape[1], array.dtype, self._blocks.edges)
         self.array = array
         self.on_cluster = self._blocks.on_cluster
         self.frame: Any = None
         what = f"dask array of shape {(self.n_rows, self.n_features)}"
-        self._recipe = recipe or HeldRecipe.of((array, sizes), what, _of_blocks)
+        self._recipe = recipe or HeldRecipe.of(held, what, DaskDataset)
 
     @property
     def source(self) -> str:
@@ -243,11 +233,6 @@ class DaskDataset(RowDataset):
     def to_scratch(self, folder: str) -> RowDataset:
         """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
         return write_scratch(self, folder)
-
-
-def _of_blocks(held: tuple[Any, tuple[int, ...]], recipe: HeldRecipe) -> DaskDataset:
-    array, sizes = held
-    return DaskDataset(array, sizes, recipe)
 
 
 def rows_of(source: Any, columns: ColumnChoice | None = None) -> Any:
@@ -378,7 +363,7 @@ def _open_array(source: Any, *, flatten: bool = False) -> RowDataset:
     if flatten and array.ndim > 2:
         array = array.reshape(-1, array.shape[-1]).rechunk({1: -1})
     check_shape(array.shape, flatten=False, what="dask array")
-    return DaskDataset(array, array.chunks[0])
+    return DaskDataset((array, array.chunks[0]))
 
 
 def _as_rows(block: Any, dtype: np.dtype[Any]) -> np.ndarray:

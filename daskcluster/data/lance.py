@@ -101,11 +101,12 @@ class LanceDataset(StoredDataset):
         )
         self.id_column, self.feature_names = columns.id_column, columns.feature_names
 
-    def _table(self, names: tuple[str, ...], start: int, stop: int) -> Any:
+    def table(self, names: tuple[str, ...], start: int, stop: int) -> Any:
+        """Return columns of a range of rows."""
         return self._source.to_table(columns=list(names), offset=start, limit=stop - start)
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        table = self._table(self._columns.names, start, stop)
+        table = self.table(self._columns.names, start, stop)
         return rows_of_table(
             table, self._columns, lambda row: f"row {start + row} of {self.source}"
         )
@@ -113,12 +114,7 @@ class LanceDataset(StoredDataset):
     def ids(self, start: int, stop: int) -> Any:
         if self.id_column is None:
             return super().ids(start, stop)
-        return self._table((self.id_column,), start, stop).column(self.id_column)
-
-    def numbers(self, name: str) -> np.ndarray:
-        """Return a column of numbers, e.g. of weights, as float64 (n,)."""
-        table = self._table((name,), 0, self.n_rows)
-        return weights_of_table(table, name, lambda row: f"row {row} of {self.source}")
+        return self.table((self.id_column,), start, stop).column(self.id_column)
 
     def places(self) -> tuple[Location, ...]:
         return (self._recipe.location,)  # type: ignore[union-attr]
@@ -177,10 +173,11 @@ def open_lance(
         lambda name: (batch.column(name) for batch in batches(name)),
         lambda names: any(holds_nulls(batch, names) for batch in batches(*names)),
     )
-    recipe = LanceRecipe(location, version=source.version, columns=chosen)
-    dataset: RowDataset = LanceDataset(source, recipe)
+    opened = LanceDataset(source, LanceRecipe(location, version=source.version, columns=chosen))
+    dataset: RowDataset = opened
     if chosen.weights is not None:
-        weights = LanceDataset(source, recipe).numbers(chosen.weights)
+        table = opened.table((chosen.weights,), 0, opened.n_rows)
+        weights = weights_of_table(table, chosen.weights, lambda row: f"row {row} of {what}")
         dataset = dataset.with_weights(array_weights(weights, dataset.n_rows))
         dataset.weights_column = chosen.weights
     return dataset

@@ -11,14 +11,14 @@ from typing import Any
 from daskcluster.data.arrow_columns import import_pyarrow
 from daskcluster.data.row_files import RowFile
 from daskcluster.errors import InvalidDataError
-from daskcluster.storage.files import read_range
+from daskcluster.storage.files import open_file, read_range
 from daskcluster.storage.location import Location
 from daskcluster.storage.retry import retry
 
 _TAIL_BYTES = 1 << 16
 """Bytes to read from the end of a remote file at first: most footers fit."""
 _MOST_FOOTERS = 512
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES, _STREAM_BYTES = 1 << 20, 4 << 20
 
 
 class _Window(io.RawIOBase):
@@ -136,22 +136,27 @@ def with_path_columns(table: Any, file: RowFile, kinds: Sequence[tuple[str, str]
     return table
 
 
-def read_groups(place: Location, file: RowFile, groups: range, names: Sequence[str]) -> Any:
+def read_groups(place: Location, file: RowFile, groups: Sequence[int], names: Sequence[str]) -> Any:
     """Return columns of neighbouring row groups of a file as an Arrow table."""
-    footer = checked_footer(place, file)
-    with _opened(place, file, footer, groups, names) as parquet:
+    with _opened(place, file, groups, names) as parquet:
         return parquet.read_row_groups(list(groups), columns=list(names), use_threads=False)
 
 
 def batches_of_groups(
-    place: Location, file: RowFile, groups: range, names: Sequence[str], step: int
+    place: Location,
+    file: RowFile,
+    groups: Sequence[int],
+    names: Sequence[str],
+    step: int,
+    *,
+    streamed: bool,
 ) -> Iterator[Any]:
     """Yield columns of neighbouring row groups as Arrow tables of `step` rows.
 
-    A list column decoded at once takes several times its memory, and more time.
+    A list column decoded at once takes several times its memory, and more time. `streamed` fetches the
+    bytes of a remote file as they are needed, else all that are needed at once.
     """
-    footer = checked_footer(place, file)
-    with _opened(place, file, footer, groups, names) as parquet:
+    with _opened(place, file, groups, names, streamed) as parquet:
         batches = parquet.iter_batches(
             step, row_groups=list(groups), columns=list(names), use_threads=False
         )
@@ -171,20 +176,26 @@ def checked_footer(place: Location, file: RowFile) -> Any:
 
 
 def _opened(
-    place: Location, file: RowFile, footer: Any, groups: range, names: Sequence[str]
+    place: Location,
+    file: RowFile,
+    groups: Sequence[int],
+    names: Sequence[str],
+    streamed: bool = False,
 ) -> Any:
     import pyarrow.parquet as pq
 
-    if place.is_local:
-        return pq.ParquetFile(
-            place.url, metadata=footer, pre_buffer=False, buffer_size=_BUFFER_BYTES
-        )
-    start, stop = _byte_range(footer, groups, names)
-    window = _Window(read_range(place, start, stop), start, file.size)
-    return pq.ParquetFile(window, metadata=footer, pre_buffer=False)
+    footer = checked_footer(place, file)
+    source: Any = place.url
+    if not place.is_local and streamed:
+        source = open_file(place)
+    elif not place.is_local:
+        start, stop = _byte_range(footer, groups, names)
+        source = _Window(read_range(place, start, stop), start, file.size)
+    buffered = (_STREAM_BYTES if streamed else _BUFFER_BYTES) * (place.is_local or streamed)
+    return pq.ParquetFile(source, metadata=footer, pre_buffer=False, buffer_size=buffered)
 
 
-def _byte_range(footer: Any, groups: range, names: Sequence[str]) -> tuple[int, int]:
+def _byte_range(footer: Any, groups: Sequence[int], names: Sequence[str]) -> tuple[int, int]:
     """Return the bytes of a file in which columns of row groups lie."""
     starts, stops = [], []
     numbers = leaves_of(footer, names)

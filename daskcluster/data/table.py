@@ -122,22 +122,11 @@ def text_form(location: Location) -> TextForm:
     InvalidDataError
         The file is empty, or no text.
     """
-    with _open_text(location) as lines:
-        return _form_of(lines, location)
-
-
-def _open_text(location: Location) -> Any:
     try:
-        return open_compressed(location, text=True)
-    except (OSError, ImportError, ValueError) as error:
-        raise explain(error, location, "file") from error
-
-
-def _form_of(lines: Any, location: Location) -> TextForm:
-    try:
-        numbered = ((i, line) for i, line in enumerate(lines) if line.strip())
-        kept = dropwhile(lambda each: each[1].startswith("#"), numbered)
-        (at, first), (_, second) = [*islice(kept, 2), (0, ""), (0, "")][:2]
+        with _open_text(location) as lines:
+            numbered = ((i, line) for i, line in enumerate(lines) if line.strip())
+            kept = dropwhile(lambda each: each[1].startswith("#"), numbered)
+            (at, first), (_, second) = [*islice(kept, 2), (0, ""), (0, "")][:2]
     except UnicodeDecodeError as error:
         raise InvalidDataError(f"{location.url!r} is not text ({error}); is it csv?") from error
     if not first:
@@ -147,6 +136,13 @@ def _form_of(lines: Any, location: Location) -> TextForm:
     if _holds_values(fields, _fields(second, delimiter)):
         return TextForm(delimiter, (), len(fields), at)
     return TextForm(delimiter, tuple(map(_plain, fields)), len(fields), at + 1)
+
+
+def _open_text(location: Location) -> Any:
+    try:
+        return open_compressed(location, text=True)
+    except (OSError, ImportError, ValueError) as error:
+        raise explain(error, location, "file") from error
 
 
 def without_rows(location: Location, what: str = "has a header and no rows") -> InvalidDataError:
