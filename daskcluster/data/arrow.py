@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,48 +19,38 @@ from daskcluster.data.arrow_columns import (
     is_list,
     warn_of_ids,
 )
-from daskcluster.data.checks import check_shape
+from daskcluster.data.checks import check_shape, is_frame
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.spec import (
-    RowsSpec,
-)
+from daskcluster.data.spec import RowsSpec
 from daskcluster.data.weighted import array_weights
 from daskcluster.errors import InvalidDataError
-from daskcluster.storage.location import locate
+from daskcluster.storage.location import Location, locate
 
 
-def has_nulls(table: Any, columns: RowColumns) -> np.ndarray:
-    """Return which rows lack a value, as bool (m,): a null, a null list, or a null within a list."""
-    bad = np.zeros(table.num_rows, bool)
-    for name in columns.read:
-        start = 0
-        for array in table.column(name).chunks:
-            array = _storage(array)
-            here = bad[start : start + len(array)]
-            here |= array.is_null().to_numpy(zero_copy_only=False)
-            values = _values(array) if is_list(array.type) else None
-            if values is not None and values.null_count:
-                width = columns.widths[columns.names.index(name)]
-                nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
-                here[_row_of_value(array, nulls, width)] = True
-            start += len(array)
-    return bad
+def holds_nulls(table: Any, names: Sequence[str]) -> bool:
+    """Return True if columns hold a null, a null list, or a null within a list."""
+    return any(
+        array.null_count or (is_list(array.type) and _values(array).null_count)
+        for name in names
+        for array in map(_storage, getattr(table.column(name), "chunks", [table.column(name)]))
+    )
 
 
 def rows_of_table(table: Any, columns: RowColumns, where: Callable[[int], str]) -> np.ndarray:
-    """Return rows (m, d) of a table; without a copy for one list column in one piece.
+    """Return rows (m, d) of a table; without a copy for one list column in one piece without nulls.
 
     Parameters
     ----------
     table : pyarrow.Table or RecordBatch
     columns : RowColumns
+        Of a floating dtype where values are null: these become NaN, and a null list a row of NaN.
     where : callable (row) -> str
         What errors call a row of the table.
 
     Raises
     ------
     InvalidDataError
-        A null, or a list of another length.
+        A list of another length.
     """
     dtype = np.dtype(columns.dtype)
     parts = []
@@ -68,9 +60,8 @@ def rows_of_table(table: Any, columns: RowColumns, where: Callable[[int], str]) 
         for array in getattr(column, "chunks", [column]):
             array = _storage(array)
             if width:
-                pieces.append(_of_lists(array, width, name, start, where))
+                pieces.append(_of_lists(array, width, dtype, name, start, where))
             else:
-                _refuse_nulls(array, name, start, where)
                 pieces.append(array.to_numpy(zero_copy_only=False))
             start += len(array)
         values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else None
@@ -83,14 +74,70 @@ def rows_of_table(table: Any, columns: RowColumns, where: Callable[[int], str]) 
     return np.column_stack(parts)
 
 
-def numbers_of_column(table: Any, name: str, where: Callable[[int], str]) -> np.ndarray:
-    """Return a column of numbers as float64 (m,)."""
+def weights_of_table(table: Any, name: str, where: Callable[[int], str]) -> np.ndarray:
+    """Return a column of weights as float64 (m,).
+
+    Raises
+    ------
+    InvalidDataError
+        A null.
+    """
     column = table.column(name)
-    start = 0
-    for array in column.chunks:
-        _refuse_nulls(array, name, start, where)
-        start += len(array)
+    if column.null_count:
+        row = column.is_null().to_pylist().index(True)
+        raise InvalidDataError(
+            f"Column {name!r} of the weights is null in {where(row)}; every row needs a weight that is "
+            "finite and >= 0. Write 0 for a row without weight."
+        )
     return np.asarray(column.to_numpy(), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class TableFormat(ABC):
+    """The columns of files that hold the rows; see `RowFormat`."""
+
+    columns: RowColumns
+    reader_bytes = 80 << 20  # pyarrow, with what its allocator keeps: measured 75 MB
+
+    @property
+    def n_features(self) -> int:
+        return self.columns.n_features
+
+    @property
+    def dtype(self) -> str:
+        return self.columns.dtype
+
+    @property
+    def id_column(self) -> str | None:
+        return self.columns.id_column
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        return self.columns.feature_names
+
+    @abstractmethod
+    def parts(
+        self, place: Location, file: Any, first: int, last: int, names: Sequence[str]
+    ) -> Iterator[tuple[Any, Callable[[int], str], int, int]]:
+        """Yield ``(table, where, low, high)``: rows `low` to `high` of a table, which `where` names."""
+
+    def read_ids(self, place: Location, file: Any, first: int, last: int) -> Any:
+        """Return the ids of rows, an Arrow chunked array."""
+        assert self.id_column is not None
+        arrays = [
+            array
+            for table, _, low, high in self.parts(place, file, first, last, (self.id_column,))
+            for array in table.column(self.id_column).slice(low, high - low).chunks
+        ]
+        return import_pyarrow().chunked_array(arrays)
+
+    def read_numbers(
+        self, name: str, place: Location, file: Any, first: int, last: int
+    ) -> np.ndarray:
+        """Return a column of weights as float64."""
+        parts = self.parts(place, file, first, last, (name,))
+        found = [weights_of_table(table, name, where)[i:j] for table, where, i, j in parts]
+        return np.concatenate(found)
 
 
 def _storage(array: Any) -> Any:
@@ -102,49 +149,34 @@ def _values(array: Any) -> Any:
     return _storage(array.flatten())
 
 
-def _row_of_value(array: Any, at: np.ndarray, width: int) -> np.ndarray:
-    """Return the rows in which some of the numbers of `_values` lie."""
-    present = np.flatnonzero(~array.is_null().to_numpy(zero_copy_only=False))
-    if hasattr(array, "offsets"):
-        lengths = np.diff(array.offsets.to_numpy())[present]
-    else:
-        lengths = np.full(len(present), width)
-    return present[np.searchsorted(np.cumsum(lengths), at, side="right")]
-
-
-def _refuse_nulls(array: Any, name: str, start: int, where: Callable[[int], str]) -> None:
-    if array.null_count:
-        row = start + int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
-        raise _null(name, where(row))
-
-
-def _null(name: str, where: str, how: str = "is null") -> InvalidDataError:
-    return InvalidDataError(
-        f"Column {name!r} {how} in {where}. Leave rows that lack a value out with nulls='drop' "
-        "(--nulls drop), or fill them in."
-    )
-
-
 def _of_lists(
-    array: Any, width: int, name: str, start: int, where: Callable[[int], str]
+    array: Any,
+    width: int,
+    dtype: np.dtype[Any],
+    name: str,
+    start: int,
+    where: Callable[[int], str],
 ) -> np.ndarray:
-    _refuse_nulls(array, name, start, where)
+    present = None
+    if array.null_count:
+        present = array.is_valid().to_numpy(zero_copy_only=False)
+        rows = np.full((len(array), width), np.nan, dtype)
+        if not present.any():  # and perhaps no list by its type
+            return rows
     if hasattr(array, "offsets"):  # lists of any length
         lengths = np.diff(array.offsets.to_numpy())
-        bad = lengths != width
+        bad = lengths != width if present is None else (lengths != width) & present
         if bad.any():
             row = int(np.argmax(bad))
             raise InvalidDataError(
                 f"Column {name!r} has a list of {lengths[row]} numbers in {where(start + row)}, where "
                 f"the first row has {width}; every row needs the same number of features."
             )
-    values = _values(array)
-    if values.null_count:
-        at = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[:1]
-        row = int(_row_of_value(array, at, width)[0])
-        raise _null(name, where(start + row), "has a null within the list")
-    numbers: np.ndarray = values.to_numpy(zero_copy_only=False)
-    return numbers.reshape(-1, width)
+    numbers: np.ndarray = _values(array).to_numpy(zero_copy_only=False).reshape(-1, width)
+    if present is None:
+        return numbers
+    rows[present] = numbers
+    return rows
 
 
 def is_arrow(given: Any) -> bool:
@@ -174,9 +206,20 @@ def arrow_table(given: Any) -> Any:
         return given.with_format("arrow")[:]
     if not hasattr(given, "__arrow_c_stream__") and hasattr(given, "collect"):
         given = given.collect()
-    if type(given).__module__.startswith("pandas"):
-        return pa.Table.from_pandas(given, preserve_index=False)
     return given if isinstance(given, pa.Table) else pa.table(given)
+
+
+def _table_of_frame(frame: Any, faults: dict[str, Exception]) -> Any:
+    """Return a pandas frame as an Arrow table; what cannot be converted is null there, and in `faults`."""
+    pa = import_pyarrow()
+    columns = {}
+    for label, column in frame.items():
+        name = str(label)
+        try:
+            columns[name] = pa.array(column, from_pandas=True)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            columns[name], faults[name] = pa.nulls(len(frame)), error
+    return pa.table(columns)
 
 
 def open_arrow(given: Any, spec: RowsSpec) -> RowDataset:
@@ -186,19 +229,31 @@ def open_arrow(given: Any, spec: RowsSpec) -> RowDataset:
     ------
     InvalidDataError, InvalidParameterError, MissingExtraError
     """
-    table = arrow_table(given)
+    faults: dict[str, Exception] = {}
+    table = _table_of_frame(given, faults) if is_frame(given) else arrow_table(given)
     what = f"the {type(given).__name__}"
     check_shape((table.num_rows, max(1, table.num_columns)), flatten=False, what=what[4:])
-    chosen = choose_columns(table.schema, spec, what, table.select)
-    if spec.features is None:
+    chosen = choose_columns(
+        table.schema,
+        spec,
+        what,
+        lambda name: [table.column(name)],
+        lambda names: holds_nulls(table, names),
+    )
+    if spec.features is None and not spec.expected:
         warn_of_ids(chosen, lambda name: only_increases(table.column(name)))
-    if spec.nulls == "drop":
-        table = table.filter(import_pyarrow().array(~has_nulls(table, chosen)))
+    for name in (*chosen.read, chosen.id_column):
+        if name in faults:
+            dtype = given.dtypes.iloc[list(map(str, given.columns)).index(name)]
+            raise InvalidDataError(
+                f"Column {name!r} ({dtype}) of {what} cannot be read ({faults[name]}). Choose the features "
+                "with columns=[...], leave it out with drop=[...], or convert it."
+            ) from faults[name]
     rows = rows_of_table(table, chosen, lambda row: f"row {row} of {what}")
     check_shape(rows.shape, flatten=False, what=what[4:])
     dataset: RowDataset = ArrayDataset(np.ascontiguousarray(rows))
     if chosen.weights is not None:
-        values = numbers_of_column(table, chosen.weights, lambda row: f"row {row} of {what}")
+        values = weights_of_table(table, chosen.weights, lambda row: f"row {row} of {what}")
         dataset = dataset.with_weights(array_weights(values, len(rows)))
         dataset.weights_column = chosen.weights
     if chosen.id_column is not None:

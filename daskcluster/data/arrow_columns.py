@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,11 @@ class RowColumns:
 
 
 def choose_columns(
-    schema: Any, spec: RowsSpec, what: str, first_row: Callable[[tuple[str, ...]], Any]
+    schema: Any,
+    spec: RowsSpec,
+    what: str,
+    parts: Callable[[str], Iterable[Any]],
+    hold_nulls: Callable[[Sequence[str]], bool],
 ) -> RowColumns:
     """Choose the columns of rows, ids and weights in a schema.
 
@@ -88,9 +92,12 @@ def choose_columns(
         Without `features`, the one list column of numbers, else every column of numbers.
     what : str
         What errors call the table.
-    first_row : callable (names) -> pyarrow.Table
-        A table of at least one row of these columns. Called for lists whose length the schema does not
-        tell.
+    parts : callable (name) -> iterable of pyarrow.Array
+        The values of a column. Called for lists whose length the schema does not tell; the first list
+        that is not null tells it.
+    hold_nulls : callable (names) -> bool
+        Whether columns may hold nulls. Called for columns of one dtype that has no NaN, which becomes
+        floating then.
 
     Raises
     ------
@@ -115,13 +122,13 @@ def choose_columns(
     names = spec.features_among(types) or _default_features(
         types, {spec.id_column, weights, *spec.drop}, what
     )
-    dtypes = {name: _number_dtype(types[name]) for name in names}
-    _refuse_other_types(dtypes, types, what)
-    kinds = set(dtypes.values())
-    dtype = kinds.pop() if len(kinds) == 1 else frame_dtype(dtypes.values())
+    kinds = _number_dtypes(names, types, what)
+    dtype = kinds[0] if len(set(kinds)) == 1 else frame_dtype(kinds)
     check_dtype(dtype, what=what)
-    widths = _widths(names, types, what, first_row)
-    return RowColumns(tuple(names), widths, np.dtype(dtype).str, spec.id_column, weights)
+    if dtype.kind in "biu" and hold_nulls(names):
+        dtype = frame_dtype(kinds)
+    widths = tuple(_width(name, types[name], what, parts) for name in names)
+    return RowColumns(tuple(names), widths, dtype.str, spec.id_column, weights)
 
 
 def _default_features(
@@ -147,7 +154,10 @@ def _default_features(
     return tuple(left)
 
 
-def _refuse_other_types(dtypes: Mapping[str, Any], types: Mapping[str, Any], what: str) -> None:
+def _number_dtypes(
+    names: Sequence[str], types: Mapping[str, Any], what: str
+) -> list[np.dtype[Any]]:
+    dtypes = {name: _number_dtype(types[name]) for name in names}
     bad = [name for name, dtype in dtypes.items() if dtype is None]
     if bad:
         shown = ", ".join(f"{name!r} ({types[name]})" for name in bad[:10])
@@ -156,37 +166,30 @@ def _refuse_other_types(dtypes: Mapping[str, Any], types: Mapping[str, Any], wha
             "(--columns), or leave these out with drop=[...] (--drop); an id is named with id_column= "
             "(--id-column)."
         )
+    return [dtype for dtype in dtypes.values() if dtype is not None]
 
 
-def _widths(
-    names: Sequence[str], types: Mapping[str, Any], what: str, first_row: Callable[..., Any]
-) -> tuple[int, ...]:
-    pa = import_pyarrow()
-    open_lists = tuple(
-        name
-        for name in names
-        if is_list(types[name]) and not pa.types.is_fixed_size_list(types[name])
-    )
-    found: dict[str, int] = {}
-    if open_lists:
-        table = first_row(open_lists)
-        for name in open_lists:
-            column = table.column(name).drop_null()
-            found[name] = len(column[0]) if len(column) else 0
-    widths = []
-    for name in names:
-        if name in found and not found[name]:
-            raise InvalidDataError(
-                f"The first row of {what} that has a list in column {name!r} has an empty one, so the "
-                "number of features is not known; write lists of one length."
-            )
-        fixed = pa.types.is_fixed_size_list(types[name])
-        widths.append(found.get(name, types[name].list_size if fixed else 0))
-    return tuple(widths)
+def _width(name: str, kind: Any, what: str, parts: Callable[[str], Iterable[Any]]) -> int:
+    if not is_list(kind):
+        return 0
+    if import_pyarrow().types.is_fixed_size_list(kind):
+        return int(kind.list_size)
+    width = len(next((value for part in parts(name) for value in part.drop_null()), ()))
+    if not width:
+        raise InvalidDataError(
+            f"The first list in column {name!r} of {what} is empty, or all are null, so the number of "
+            "features is not known; write lists of one length."
+        )
+    return width
 
 
 def storage_type(kind: Any) -> Any:
-    """Return the type that an Arrow type is stored as: the list of an extension type, e.g. a tensor."""
+    """Return the type that an Arrow type is stored as: the list of an extension type, e.g. a tensor.
+
+    A period of pandas is no number, although it is stored as one.
+    """
+    if getattr(kind, "extension_name", "").startswith("pandas."):
+        return kind
     return getattr(kind, "storage_type", kind)
 
 
@@ -199,9 +202,11 @@ def is_list(kind: Any) -> bool:
 
 
 def _number_dtype(kind: Any) -> np.dtype[Any] | None:
-    """Return the dtype of a column's numbers; None if it holds something else."""
+    """Return the dtype of the numbers in a column, float64 for decimals and nulls; None without numbers."""
     is_type = import_pyarrow().types
     kind = storage_type(kind.value_type) if is_list(kind) else kind
+    if is_type.is_null(kind) or is_type.is_decimal(kind):
+        return np.dtype(np.float64)
     if not (is_type.is_integer(kind) or is_type.is_floating(kind) or is_type.is_boolean(kind)):
         return None
     return np.dtype(kind.to_pandas_dtype())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from daskcluster.data.spec import (
     warn_of_id_columns,
 )
 from daskcluster.errors import InvalidDataError
+
+_NUMBERS = (Real, Decimal, np.bool_)
 
 
 def check_shape(shape: tuple[int, ...], *, flatten: bool, what: str = "array") -> None:
@@ -107,12 +111,13 @@ def is_frame(source: Any) -> bool:
 
 def has_list_column(frame: Any) -> bool:
     """Return True for a pandas DataFrame with a column whose first value is a list or an array."""
-    return is_frame(frame) and any(
-        dtype == "object"
-        and len(frame)
-        and isinstance(frame[name].iloc[0], (list, tuple, np.ndarray))
-        for name, dtype in frame.dtypes.items()
-    )
+    return is_frame(frame) and any(_holds_lists(column) for _, column in frame.items())
+
+
+def _holds_lists(column: Any) -> bool:
+    if column.dtype == "object":
+        return isinstance(next(iter(column.dropna()), None), (list, tuple, np.ndarray))
+    return str(column.dtype).partition("<")[0] in ("list", "large_list", "fixed_size_list")
 
 
 def warn_of_ids_in_frame(frame: Any) -> None:
@@ -146,8 +151,9 @@ def check_columns(dtypes: Any) -> None:
     bad = [f"{name!r} ({dtype})" for name, dtype in dtypes.items() if not _is_real(dtype)]
     if bad:
         raise InvalidDataError(
-            f"The frame has columns that are no real numbers: {', '.join(bad[:10])}. Drop or encode them, "
-            "e.g. frame.select_dtypes('number')."
+            f"The frame has columns that are no real numbers: {', '.join(bad[:10])}. Choose the features "
+            "with columns=[...], leave these out with drop=[...], or encode them, e.g. times with "
+            "astype('int64') and categories with pandas.get_dummies."
         )
 
 
@@ -156,29 +162,44 @@ def _is_real(dtype: Any) -> bool:
     return kind in "biuf" and not str(dtype).startswith("Sparse")
 
 
+def numeric_frame(frame: Any) -> Any:
+    """Return a pandas frame of real numbers: columns of objects that are numbers or None become float64.
+
+    Raises
+    ------
+    InvalidDataError
+        Columns that are no real numbers.
+    """
+    columns = [_numbers_of(column) for _, column in frame.items()]
+    if any(column.dtype != dtype for column, dtype in zip(columns, frame.dtypes, strict=True)):
+        frame = type(frame)(dict(enumerate(columns))).set_axis(frame.columns, axis=1)
+    check_columns(frame.dtypes)
+    return frame
+
+
+def _numbers_of(column: Any) -> Any:
+    """Return a column of objects as float64 if all are real numbers or missing; another column as it is."""
+    if column.dtype != "object" or not all(isinstance(x, _NUMBERS) for x in column.dropna()):
+        return column
+    return column.mask(column.isna(), np.nan).astype(np.float64)
+
+
 def frame_rows(frame: Any) -> np.ndarray:
     """Return the columns of a pandas frame as an array (n, d); a missing value becomes NaN.
 
     float32 where all columns are exact in it, else float64 (a frame of one dtype keeps it).
     """
-    check_columns(frame.dtypes)
+    frame = numeric_frame(frame)
     kinds = {str(dtype) for dtype in frame.dtypes}
     if len(kinds) == 1 and isinstance(next(iter(frame.dtypes)), np.dtype):
         rows: np.ndarray = frame.to_numpy()
         return rows
-    wanted = frame_dtype(frame.dtypes)
-    try:
-        rows = frame.to_numpy(dtype=wanted, na_value=np.nan)
-    except (TypeError, ValueError) as error:
-        raise InvalidDataError(
-            f"The frame cannot be made into numbers ({error}); convert its columns, e.g. with "
-            "frame.astype('float64')."
-        ) from error
-    return rows
+    found: np.ndarray = frame.to_numpy(dtype=frame_dtype(frame.dtypes), na_value=np.nan)
+    return found
 
 
 def frame_dtype(dtypes: Any) -> np.dtype[Any]:
-    """Return the floating dtype that holds every column, wide enough for each."""
-    exact = {"float32", "float16", "int8", "uint8", "int16", "uint16", "bool", "boolean"}
-    names = {str(dtype).lower() for dtype in dtypes}
+    """Return the floating dtype that holds every column and NaN, wide enough for each."""
+    exact = {"float32", "float16", "int8", "uint8", "int16", "uint16", "bool"}
+    names = {str(getattr(dtype, "numpy_dtype", dtype)) for dtype in dtypes}
     return np.dtype(np.float32 if names <= exact else np.float64)

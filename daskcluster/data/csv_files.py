@@ -7,28 +7,39 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from daskcluster.data.arrow import has_nulls, numbers_of_column, only_increases, rows_of_table
+from daskcluster.data.arrow import TableFormat, only_increases, rows_of_table
 from daskcluster.data.arrow_columns import RowColumns, choose_columns, import_pyarrow, warn_of_ids
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
 from daskcluster.data.row_files import RowFile, dataset_of, read_part, with_column_weights
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.table import TextForm, text_form
+from daskcluster.data.table import (
+    MISSING,
+    TextForm,
+    is_nearly_number,
+    no_number,
+    number_of,
+    text_form,
+    uneven,
+    without_rows,
+)
 from daskcluster.errors import InvalidDataError
 from daskcluster.storage.files import StoredFile, open_compressed, read_range
 from daskcluster.storage.location import Location
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _BLOCK_BYTES = 4 << 20
-_UNCONVERTED = re.compile(r"CSV column #(\d+): .*conversion error to \w+: invalid value (.*)", re.S)
-"""What pyarrow says of a value that is not of the type of its column."""
-_NULLS = ["", "na", "NA", "nan", "NaN", "null", "NULL", "None", "?"]
+_SAMPLE_BYTES = 1 << 20
+_INTEGER = "^(0|-?[1-9][0-9]{0,17})$"
+_UNEVEN = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
+"""What pyarrow says of a line with another number of fields; lines count from 1."""
+_NULLS = [*MISSING, *(f" {text}" for text in MISSING)]
 
 
 @dataclass(frozen=True)
@@ -39,46 +50,33 @@ class CsvFile(RowFile):
     ----------
     offsets : tuple of int
         Bytes at which blocks begin, and the end; empty for a compressed file, which is one block.
+    skipped : int
+        Lines before the first row.
     """
 
     offsets: tuple[int, ...] = ()
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
-class CsvFormat:
+class CsvFormat(TableFormat):
     """The columns of text files that hold the rows; see `RowFormat`.
 
     Attributes
     ----------
-    columns : RowColumns
     names : tuple of str
         Of all columns, in the order of the files.
-    texts, booleans : tuple of str
-        Columns that are read as text, and as booleans; the others are numbers.
     delimiter : str
     has_header : bool
+    types : tuple of str
+        Arrow types of all columns; empty where they are yet to be found.
     """
 
-    columns: RowColumns
     names: tuple[str, ...]
-    texts: tuple[str, ...]
     delimiter: str
     has_header: bool
-    booleans: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
     kind = "csv"
-    reader_bytes = 80 << 20  # pyarrow, as for Parquet
-
-    @property
-    def n_features(self) -> int:
-        return self.columns.n_features
-
-    @property
-    def dtype(self) -> str:
-        return self.columns.dtype
-
-    @property
-    def id_column(self) -> str | None:
-        return self.columns.id_column
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -92,112 +90,162 @@ class CsvFormat:
 
     def read(self, place: Location, file: CsvFile, first: int, last: int) -> np.ndarray:
         """Return rows of a file, shape (last - first, d), float64."""
-        blocks = []
-        for table, start, low, high in self._parts(place, file, first, last, self.columns.read):
-
-            def where(row: int, start: int = start) -> str:
-                return f"row {start + row} of {place.url!r}"
-
-            blocks.append(rows_of_table(table, self.columns, where)[low:high])
+        blocks = [
+            rows_of_table(table, self.columns, where)[low:high]
+            for table, where, low, high in self.parts(place, file, first, last, self.columns.read)
+        ]
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
-    def read_ids(self, place: Location, file: CsvFile, first: int, last: int) -> Any:
-        """Return the ids of rows, an Arrow chunked array."""
-        assert self.id_column is not None
-        pa, wanted = import_pyarrow(), self._with_rows(file, self.id_column)
-        arrays = [
-            array
-            for table, _, low, high in self._parts(place, file, first, last, wanted)
-            for array in table.column(self.id_column).slice(low, high - low).chunks
-        ]
-        return pa.chunked_array(arrays)
-
-    def read_numbers(
-        self, name: str, place: Location, file: CsvFile, first: int, last: int
-    ) -> np.ndarray:
-        """Return a column of numbers as float64."""
-        return np.concatenate(
-            [
-                numbers_of_column(table, name, lambda row: f"{place.url!r}")[low:high]
-                for table, _, low, high in self._parts(
-                    place, file, first, last, self._with_rows(file, name)
-                )
-            ]
-        )
-
-    def _with_rows(self, file: CsvFile, name: str) -> tuple[str, ...]:
-        # Which rows are left out, the columns of the rows tell.
-        return tuple(dict.fromkeys((name, *self.columns.read))) if file.stored else (name,)
-
-    def _parts(
+    def parts(
         self, place: Location, file: CsvFile, first: int, last: int, names: Sequence[str]
-    ) -> Iterator[tuple[Any, int, int, int]]:
-        """Yield ``(table, start, low, high)``: rows `low` to `high` of the block that begins at `start`."""
+    ) -> Iterator[tuple[Any, Callable[[int], str], int, int]]:
         edges = np.append(0, np.cumsum(file.blocks))
         for block in range(len(file.blocks)):
             start, stop = int(edges[block]), int(edges[block + 1])
             if start < last and first < stop:
-                table = self.table(place, file, block, names)
-                if file.stored:
-                    table = table.filter(import_pyarrow().array(~has_nulls(table, self.columns)))
+                if file.offsets:
+                    content = read_range(place, file.offsets[block], file.offsets[block + 1])
+                else:
+                    content = next(_blocks(place, file))
+                skipped = 0 if block else file.skipped
+                table = self.parsed(content, place, skipped, names, start)
                 if table.num_rows != stop - start:
                     raise InvalidDataError(
                         f"The file {place.url!r} was replaced since the dataset was opened; open it again "
                         "and restart."
                     )
-                yield table, start, max(first, start) - start, min(last, stop) - start
 
-    def table(self, place: Location, file: CsvFile, block: int, names: Sequence[str]) -> Any:
-        """Return columns of a block of lines."""
-        if file.offsets:
-            content = read_range(place, file.offsets[block], file.offsets[block + 1])
-        else:
-            with open_compressed(place) as stream:
-                content = stream.read()
-        skipped = 1 if self.has_header and block == 0 else 0
-        try:
-            return _parsed(content, self.names, self.delimiter, skipped, names, self._types())
-        except import_pyarrow().ArrowInvalid as error:
-            found = _UNCONVERTED.search(str(error))
-            if found is None:
-                raise
-            name, value = self.names[int(found[1])], found[2]
-            kind = "booleans" if name in self.booleans else "numbers"
-            raise InvalidDataError(
-                f"Column {name!r} of {place.url!r} cannot be read as {kind}, like its first lines: it has "
-                f"{value}. Correct the value, or leave the column out with drop={name!r} (--drop {name})."
-            ) from error
+                def where(row: int, start: int = start) -> str:
+                    return f"row {start + row} of {place.url!r}"
 
-    def _types(self) -> dict[str, Any]:
+                yield table, where, max(first, start) - start, min(last, stop) - start
+
+    def sample(self, place: Location, file: CsvFile, first: int, last: int) -> Any:
+        """Return the first lines of a file as a table of the types that they seem to have."""
+        with open_compressed(place) as stream:
+            content = stream.read(_SAMPLE_BYTES)
+        end = _end_of_lines(content) if len(content) == _SAMPLE_BYTES else len(content)
+        return self.parsed(content[: end or len(content)], place, file.skipped)
+
+    def counted(
+        self, place: Location, file: CsvFile, first: int, last: int
+    ) -> tuple[CsvFile, bool]:
+        """Return a file with its blocks and their rows, and whether all ids in it are integers."""
+        from pyarrow import compute
+
+        rows: list[int] = []
+        offsets, integers = [0], self.id_column is not None
+        name = self.id_column or self.columns.read[0]
+        for content in _blocks(place, file):
+            skipped = 0 if rows else file.skipped
+            table = self.parsed(content, place, skipped, (name,), sum(rows))
+            rows.append(table.num_rows)
+            offsets.append(offsets[-1] + len(content))
+            if integers:
+                fit = compute.match_substring_regex(table.column(name), _INTEGER)
+                integers = False not in fit.unique().to_pylist()
+        cut = () if place.url.lower().endswith(".gz") else tuple(offsets)
+        return replace(file, blocks=tuple(rows), offsets=cut), integers
+
+    def parsed(
+        self,
+        content: bytes,
+        place: Location,
+        skipped: int,
+        names: Sequence[str] = (),
+        start: int = 0,
+    ) -> Any:
+        """Return columns of lines as a table; without `names`, all.
+
+        Parameters
+        ----------
+        content : bytes
+        place : Location
+            The file, for errors.
+        skipped : int
+            Lines before the first row.
+        names : sequence of str
+        start : int
+            The number of the first row in the file.
+
+        Raises
+        ------
+        InvalidDataError
+            A text where a number is needed, or a row of another length.
+        """
         pa = import_pyarrow()
-        others = dict.fromkeys(self.texts, pa.string()) | dict.fromkeys(self.booleans, pa.bool_())
-        return {name: others.get(name, pa.float64()) for name in self.names}
+        types = dict(zip(self.names, map(pa.type_for_alias, self.types), strict=False))
+        try:
+            return self._parsed(content, skipped, names, types)
+        except pa.ArrowInvalid as error:
+            found = _UNEVEN.search(str(error))
+            if found is not None:
+                row = start + int(found[1]) - 1 - skipped
+                raise uneven(place.url, row, int(found[3]), int(found[2])) from error
+            if "Empty CSV file" in str(error):  # blank lines alone
+                return pa.schema([(name, types[name]) for name in names]).empty_table()
+            if "conversion error" not in str(error):
+                raise
+        # Slow, but knows booleans among numbers and can name the row.
+        numbers = [name for name in names if types[name] in (pa.float64(), pa.bool_())]
+        types |= dict.fromkeys(numbers, pa.string())
+        table = self._parsed(content, skipped, names, types)
+        for name in numbers:
+            column = _numbers_of(table.column(name), name, place, start)
+            table = table.set_column(table.column_names.index(name), name, column)
+        return table
 
+    def _parsed(
+        self, content: bytes, skipped: int, names: Sequence[str], types: Mapping[str, Any]
+    ) -> Any:
+        from pyarrow import csv
 
-def _parsed(
-    content: bytes,
-    all_names: Sequence[str],
-    delimiter: str,
-    skipped: int,
-    names: Sequence[str] | None,
-    types: Mapping[str, Any] | None,
-) -> Any:
-    """Return columns of lines as a table, of types that may be yet to be found."""
-    from pyarrow import csv
-
-    return csv.read_csv(
-        io.BytesIO(content),
-        read_options=csv.ReadOptions(
-            column_names=list(all_names), skip_rows=skipped, use_threads=False
-        ),
-        parse_options=csv.ParseOptions(delimiter=delimiter),
-        convert_options=csv.ConvertOptions(
+        content = content if content.endswith(b"\n") else content + b"\n"
+        read = csv.ReadOptions(column_names=self.names, skip_rows=skipped, use_threads=False)
+        parse = csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=b'"' in content)
+        convert = csv.ConvertOptions(
             column_types=types,
-            include_columns=None if names is None else list(names),
+            include_columns=names or None,
             null_values=_NULLS,
             strings_can_be_null=True,
-        ),
-    )
+        )
+        return csv.read_csv(io.BytesIO(content), read, parse, convert)
+
+
+def _numbers_of(column: Any, name: str, place: Location, start: int) -> Any:
+    """Return a column of texts as one of numbers; refuse the first text that is none."""
+    texts = column.to_pylist()
+    numbers = list(map(number_of, texts))
+    if None in numbers:
+        row = numbers.index(None)
+        raise no_number(place.url, start + row, name, texts[row])
+    return import_pyarrow().array(numbers, from_pandas=True)
+
+
+def _blocks(place: Location, file: RowFile) -> Iterator[bytes]:
+    """Yield whole lines of a file, about 4 MB at a time; a compressed file as a whole."""
+    if place.url.lower().endswith(".gz"):
+        with open_compressed(place) as stream:
+            yield stream.read()
+        return
+    start = 0
+    while start < file.size:
+        content, end = b"", 0
+        while not end:
+            stop = min(start + len(content) + _BLOCK_BYTES, file.size)
+            content += read_range(place, start + len(content), stop)
+            end = len(content) if stop == file.size else _end_of_lines(content)
+        yield content[:end]
+        start += end
+
+
+def _end_of_lines(content: bytes) -> int:
+    """Return where the last whole line ends; line breaks within quotes end none."""
+    values = np.frombuffer(content, np.uint8)
+    ends = np.flatnonzero(values == ord("\n")) + 1
+    quotes = np.flatnonzero(values == ord('"'))
+    outside = ends[np.searchsorted(quotes, ends) % 2 == 0] if len(quotes) else ends
+    return int(max(outside[-1:] if len(outside) else ends[-1:], default=0))
 
 
 def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
@@ -229,78 +277,51 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
             f"convert {places[0].url} OUTPUT.zarr"
         )
     names = form.names or tuple(f"f{i}" for i in range(form.width))
-    layout = CsvFormat(RowColumns((), (), "<f8"), names, (), form.delimiter, bool(form.names))
-    cut = map_files(lambda at: _cut(places[at], files[at]), range(len(files)))
-    sample = _sample(layout, places[0], cut[0])
-    chosen = choose_columns(sample.schema, spec, repr(places[0].url), sample.select)
-    if spec.features is None:
-        warn_of_ids(chosen, lambda name: only_increases(sample.column(name)))
-    texts = tuple(name for name in names if name not in chosen.read)
-    is_boolean = import_pyarrow().types.is_boolean
-    booleans = tuple(name for name in chosen.read if is_boolean(sample.schema.field(name).type))
-    chosen = replace(chosen, dtype="<f8")
-    layout = replace(layout, columns=chosen, texts=texts, booleans=booleans)
-    counted = map_files(
-        lambda at: _counted(layout, places[at], cut[at], spec.nulls), range(len(files))
+    layout = CsvFormat(RowColumns((), (), "<f8"), names, form.delimiter, bool(form.names))
+    opened = [
+        CsvFile(file.name, file.size, file.version, skipped=form.skipped)
+        for file, form in zip(files, forms, strict=True)
+    ]
+    samples = (
+        (place, read_part(layout.sample, place, file, 0, 0))
+        for place, file in zip(places, opened, strict=True)
     )
-    dataset = dataset_of(location, counted, layout)
+    place, sample = next((each for each in samples if each[1].num_rows), (places[0], None))
+    if sample is None:
+        raise without_rows(place)
+    pa = import_pyarrow()
+    schema = sample.schema
+    for i, field in enumerate(schema):
+        if pa.types.is_string(field.type) and _holds_numbers(sample.column(i)):
+            schema = schema.set(i, pa.field(field.name, pa.float64()))
+    chosen = choose_columns(schema, spec, repr(place.url), lambda name: (), lambda names: False)
+    if spec.features is None and not spec.expected:
+        warn_of_ids(chosen, lambda name: only_increases(sample.column(name)))
+    for name in chosen.read:
+        if pa.types.is_string(sample.schema.field(name).type):
+            _numbers_of(sample.column(name), name, place, 0)
+    types = tuple(
+        "string" if name not in chosen.read else "bool" if pa.types.is_boolean(kind) else "double"
+        for name, kind in zip(names, schema.types, strict=True)
+    )
+    layout = replace(layout, columns=replace(chosen, dtype="<f8"), types=types)
+    counted = map_files(
+        lambda at: read_part(layout.counted, places[at], opened[at], 0, 0), range(len(files))
+    )
+    if all(integers for _, integers in counted):
+        at = names.index(chosen.id_column)
+        layout = replace(layout, types=(*types[:at], "int64", *types[at + 1 :]))
+    dataset = dataset_of(location, [file for file, _ in counted], layout)
     if chosen.weights is not None:
         return with_column_weights(dataset, chosen.weights)
     return dataset
 
 
+def _holds_numbers(column: Any) -> bool:
+    """Return True if at least half of the first texts of a column are numbers, or nearly so."""
+    texts = column.drop_null().slice(0, 1000).to_pylist()
+    return 2 * sum(map(is_nearly_number, texts)) >= len(texts)
+
+
 def _shown(form: TextForm) -> str:
     return ", ".join(form.names) if form.names else f"0 to {form.width - 1}, without names"
-
-
-def _cut(place: Location, file: StoredFile) -> CsvFile:
-    """Return where blocks of whole lines of a file begin; no line is counted yet."""
-    plain = CsvFile(file.name, file.size, file.version)
-    if place.url.lower().endswith(".gz"):
-        return plain
-
-    def cut(place: Location, _file: RowFile, first: int, last: int) -> tuple[int, ...]:
-        offsets = [0]
-        while offsets[-1] < file.size:
-            end = offsets[-1] + _BLOCK_BYTES
-            while end < file.size:
-                newline = read_range(place, end, min(end + _BLOCK_BYTES, file.size)).find(b"\n")
-                if newline >= 0:
-                    end += newline + 1
-                    break
-                end += _BLOCK_BYTES
-            offsets.append(min(end, file.size))
-        return tuple(offsets)
-
-    return replace(plain, offsets=read_part(cut, place, plain, 0, 0))
-
-
-def _sample(layout: CsvFormat, place: Location, file: CsvFile) -> Any:
-    """Return the first lines of a file as a table of the types that they seem to have."""
-
-    def read(place: Location, file: CsvFile, first: int, last: int) -> Any:
-        with open_compressed(place) as stream:
-            content = stream.read(1 << 20)
-        whole = content[: content.rfind(b"\n") + 1] or content
-        skipped = int(layout.has_header)
-        return _parsed(whole, layout.names, layout.delimiter, skipped, None, None)
-
-    return read_part(read, place, file, 0, 0)
-
-
-def _counted(layout: CsvFormat, place: Location, file: CsvFile, nulls: str) -> CsvFile:
-    """Return a file with the rows of its blocks."""
-    names = layout.columns.read if nulls == "drop" else layout.columns.read[:1]
-
-    def count(place: Location, file: CsvFile, first: int, last: int) -> tuple[list[int], list[int]]:
-        stored, kept = [], []
-        for block in range(max(1, len(file.offsets) - 1)):
-            table = layout.table(place, file, block, names)
-            stored.append(table.num_rows)
-            bad = int(has_nulls(table, layout.columns).sum()) if nulls == "drop" else 0
-            kept.append(table.num_rows - bad)
-        return stored, kept
-
-    stored, kept = read_part(count, place, file, 0, 0)
-    left_out = tuple(stored) if stored != kept else ()
-    return replace(file, blocks=tuple(kept), stored=left_out)

@@ -15,10 +15,17 @@ import numpy as np
 from dask.array.utils import meta_from_array
 
 from daskcluster.annotations import without_annotations
-from daskcluster.data.checks import check_columns, check_dtype, check_shape, frame_dtype
+from daskcluster.data.checks import (
+    check_columns,
+    check_dtype,
+    check_shape,
+    frame_dtype,
+    frame_rows,
+)
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.masked import without_mask, without_masks
 from daskcluster.data.memory import is_sparse, scipy_rows
+from daskcluster.data.missing import complete_rows
 from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import write_sparse_scratch
@@ -107,17 +114,17 @@ class DaskSparseDataset(SparseDataset):
 
     Parameters
     ----------
-    array : dask.array.Array
-        One chunk along the columns; blocks of any scipy sparse format.
-    counts : tuple of ndarray of int64
-        Stored values of each row, for each block.
+    held : tuple of (dask.array.Array, tuple of ndarray of int64)
+        An array of one chunk along the columns, with blocks of any scipy sparse format, and the number of
+        stored values of each row, for each block.
     recipe : HeldRecipe, optional
         Of the same array, if it has been given one before.
     """
 
     def __init__(
-        self, array: Any, counts: tuple[np.ndarray, ...], recipe: HeldRecipe | None = None
+        self, held: tuple[Any, tuple[np.ndarray, ...]], recipe: HeldRecipe | None = None
     ) -> None:
+        array, counts = held
         self._blocks = DaskBlocks(array, tuple(len(block) for block in counts))
         indptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
         entry_bytes = array.dtype.itemsize + INDEX_DTYPE.itemsize
@@ -125,7 +132,7 @@ class DaskSparseDataset(SparseDataset):
         self.array = array
         self.on_cluster = self._blocks.on_cluster
         what = f"dask array of shape {(self.n_rows, self.n_features)}"
-        self._recipe = recipe or HeldRecipe.of((array, counts), what, _of_sparse_blocks)
+        self._recipe = recipe or HeldRecipe.of(held, what, DaskSparseDataset)
 
     @property
     def source(self) -> str:
@@ -166,14 +173,7 @@ def open_dask_sparse(array: Any) -> DaskSparseDataset:
     check_shape((sum(map(len, counts)), array.shape[1]), flatten=False, what="dask array")
     chunks = (tuple(map(len, counts)), array.chunks[1])
     array = da.Array(array.dask, array.name, chunks, meta=meta_from_array(array))
-    return DaskSparseDataset(array, counts)
-
-
-def _of_sparse_blocks(
-    held: tuple[Any, tuple[np.ndarray, ...]], recipe: HeldRecipe
-) -> DaskSparseDataset:
-    array, counts = held
-    return DaskSparseDataset(array, counts, recipe)
+    return DaskSparseDataset((array, counts))
 
 
 def _as_sparse_rows(block: Any, start: int = 0) -> SparseRows:
@@ -198,24 +198,21 @@ class DaskDataset(RowDataset):
 
     Parameters
     ----------
-    array : dask.array.Array
-        One chunk along the columns.
-    sizes : tuple of int
-        Rows of each block, zeros included.
+    held : tuple of (dask.array.Array, tuple of int)
+        An array of one chunk along the columns, and the number of rows of each block, zeros included.
     recipe : HeldRecipe, optional
         Of the same array, if it has been given one before.
     """
 
-    def __init__(
-        self, array: Any, sizes: tuple[int, ...], recipe: HeldRecipe | None = None
-    ) -> None:
+    def __init__(self, held: tuple[Any, tuple[int, ...]], recipe: HeldRecipe | None = None) -> None:
+        array, sizes = held
         self._blocks = DaskBlocks(array, sizes)
         super().__init__(array.shape[1], array.dtype, self._blocks.edges)
         self.array = array
         self.on_cluster = self._blocks.on_cluster
         self.frame: Any = None
         what = f"dask array of shape {(self.n_rows, self.n_features)}"
-        self._recipe = recipe or HeldRecipe.of((array, sizes), what, _of_blocks)
+        self._recipe = recipe or HeldRecipe.of(held, what, DaskDataset)
 
     @property
     def source(self) -> str:
@@ -237,11 +234,6 @@ class DaskDataset(RowDataset):
     def to_scratch(self, folder: str) -> RowDataset:
         """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
         return write_scratch(self, folder)
-
-
-def _of_blocks(held: tuple[Any, tuple[int, ...]], recipe: HeldRecipe) -> DaskDataset:
-    array, sizes = held
-    return DaskDataset(array, sizes, recipe)
 
 
 def rows_of(source: Any, spec: RowsSpec = AS_THEY_ARE) -> Any:
@@ -279,13 +271,11 @@ def _frame_array(frame: Any, spec: RowsSpec) -> Any:
         )
     frame = frame[_features(frame, spec)]
     check_columns(frame.dtypes)
-    names = {str(dtype) for dtype in frame.dtypes}
-    array = frame.to_dask_array()
-    if len(names) == 1 and array.dtype != object:
-        return array
-    # Mixed and nullable columns are converted where the rows are, partition by partition.
-    wanted = frame_dtype(frame.dtypes)
-    return frame.astype(wanted).to_dask_array()
+    dtypes = set(frame.dtypes)
+    if len(dtypes) != 1 or not isinstance(next(iter(dtypes)), np.dtype):
+        # Mixed and nullable columns are converted where the rows are, partition by partition.
+        frame = frame.astype(frame_dtype(dtypes))
+    return frame.to_dask_array()
 
 
 def _features(frame: Any, spec: RowsSpec) -> list[Any]:
@@ -333,14 +323,11 @@ def open_dask(source: Any, spec: RowsSpec) -> RowDataset:
     names = _features(source, spec)
     if spec.features is None and len(names) > 1:
         warn_of_id_columns([name for name in names if looks_like_id(str(name))])
-    if spec.nulls == "drop":
-        weights = [] if spec.weights is None else [spec.weights]
-        source = source.dropna(subset=[*names, *weights])
     dataset: Any = _open_array(rows_of(source, spec), flatten=spec.flatten)
     dataset.frame = source[names]
     if spec.weights is not None:
-        series = source[spec.weights]
-        weights_of_rows = np.asarray(series.compute(**scheduler_for(series)))
+        column = source[[spec.weights]]
+        weights_of_rows = frame_rows(column.compute(**scheduler_for(column)))[:, 0]
         dataset = dataset.with_weights(array_weights(weights_of_rows, dataset.n_rows))
         dataset.weights_column = spec.weights
     if spec.id_column is not None:
@@ -370,7 +357,7 @@ def _open_array(source: Any, *, flatten: bool = False) -> RowDataset:
     if flatten and array.ndim > 2:
         array = array.reshape(-1, array.shape[-1]).rechunk({1: -1})
     check_shape(array.shape, flatten=False, what="dask array")
-    return DaskDataset(array, array.chunks[0])
+    return DaskDataset((array, array.chunks[0]))
 
 
 def _as_rows(block: Any, dtype: np.dtype[Any]) -> np.ndarray:
@@ -381,10 +368,10 @@ def _as_rows(block: Any, dtype: np.dtype[Any]) -> np.ndarray:
             "meta=scipy.sparse.csr_array((0, 0))), or convert them, e.g. with "
             "array.map_blocks(lambda block: block.toarray())."
         )
-    if np.ma.is_masked(block) and dtype.kind in "biu":
+    if dtype.kind in "biu" and not complete_rows(block).all():
         raise InvalidDataError(
-            f"A block of the dask array has masked values, and its metadata says {dtype}, which has no NaN "
-            "for them; make it floating, e.g. with array.astype('float32'), or leave these rows out."
+            f"A block of the dask array lacks values, and its metadata says {dtype}, which has no NaN for "
+            "them; make it floating, e.g. with array.astype('float32'), or leave these rows out."
         )
     return without_mask(block)
 

@@ -38,6 +38,9 @@ class FeatureSpec:
         Of the features, where the rows of the fit had names.
     scaling : FeatureScaling, optional
         The scale of the fit, and its values in place of missing ones.
+    decoded : bool, optional
+        False if it was fitted on stored numbers that attributes would decode; None if an earlier version
+        saved the model, which does not say.
     owner : str
         What messages call the model.
     """
@@ -45,6 +48,7 @@ class FeatureSpec:
     n_features: int
     names: Sequence[str] | None = None
     scaling: FeatureScaling | None = None
+    decoded: bool | None = True
     owner: str = "the model"
 
     def align(self, dataset: Dataset) -> Any:
@@ -56,10 +60,19 @@ class FeatureSpec:
         Raises
         ------
         InvalidDataError
-            Another number of features, or names of the model that the rows lack.
+            Another number of features, or names of the model that the rows lack; or rows that are decoded
+            unlike those of the fit.
         InvalidParameterError
             The rows are on another scale than the model.
         """
+        if getattr(dataset, "decoded", None) and not self.decoded:
+            why = "which earlier versions did not always do, one of which saved"
+            if self.decoded is False:
+                why = "unlike the stored numbers of the fit of"
+            raise InvalidDataError(
+                f"The rows are decoded by attributes of their array, {why} {self.owner}. Pass decode=False "
+                "(--no-decode) if it was fitted on stored numbers, else decode=True (--decode)."
+            )
         return _scaled_like(self._chosen_from(dataset), self.scaling)
 
     def _chosen_from(self, dataset: Dataset) -> Any:

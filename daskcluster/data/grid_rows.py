@@ -91,8 +91,8 @@ class Decoding:
         -------
         decoding : Decoding or None
         decoded : bool or None
-            True if attributes decode the array, False if only ``decode=False`` keeps them from that, None
-            if there are none.
+            True if attributes decode the array by default, False if only ``decode=False`` keeps them from
+            that, None if there are none or ``decode=True`` was asked for.
 
         Raises
         ------
@@ -118,10 +118,12 @@ class Decoding:
         if nodata is not None and not math.isnan(nodata) and (decoded or fill):
             codes += (nodata,)
         if not (scale or offset or codes):
-            return None, decoded
+            return None, None if decode else decoded
         small = array.dtype.itemsize <= (4 if array.dtype.kind == "f" else 2)
         dtype = "float32" if small and not scale and not offset else "float64"
-        return cls((), (*scale, 1.0)[0], (*offset, 0.0)[0], codes, dtype), decoded
+        return cls(
+            (), (*scale, 1.0)[0], (*offset, 0.0)[0], codes, dtype
+        ), None if decode else decoded
 
     @classmethod
     def _given(cls, given: Any, dtype: np.dtype[Any], fills: tuple[float, ...]) -> Decoding:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from daskcluster.data.arrow import numbers_of_column, rows_of_table
+from daskcluster.data.arrow import holds_nulls, rows_of_table, weights_of_table
 from daskcluster.data.arrow_columns import RowColumns, choose_columns
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitioned import StoredDataset
@@ -20,7 +21,6 @@ from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,
-    InvalidParameterError,
     MissingExtraError,
 )
 from daskcluster.extras import install_command
@@ -101,11 +101,12 @@ class LanceDataset(StoredDataset):
         )
         self.id_column, self.feature_names = columns.id_column, columns.feature_names
 
-    def _table(self, names: tuple[str, ...], start: int, stop: int) -> Any:
+    def table(self, names: tuple[str, ...], start: int, stop: int) -> Any:
+        """Return columns of a range of rows."""
         return self._source.to_table(columns=list(names), offset=start, limit=stop - start)
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        table = self._table(self._columns.names, start, stop)
+        table = self.table(self._columns.names, start, stop)
         return rows_of_table(
             table, self._columns, lambda row: f"row {start + row} of {self.source}"
         )
@@ -113,12 +114,7 @@ class LanceDataset(StoredDataset):
     def ids(self, start: int, stop: int) -> Any:
         if self.id_column is None:
             return super().ids(start, stop)
-        return self._table((self.id_column,), start, stop).column(self.id_column)
-
-    def numbers(self, name: str) -> np.ndarray:
-        """Return a column of numbers, e.g. of weights, as float64 (n,)."""
-        table = self._table((name,), 0, self.n_rows)
-        return numbers_of_column(table, name, lambda row: f"row {row} of {self.source}")
+        return self.table((self.id_column,), start, stop).column(self.id_column)
 
     def places(self) -> tuple[Location, ...]:
         return (self._recipe.location,)  # type: ignore[union-attr]
@@ -152,30 +148,33 @@ def open_lance(given: Any, spec: RowsSpec) -> RowDataset:
 
     Notes
     -----
-    Cost: no pass; the manifest is read, and weights are loaded.
+    Cost: no pass, except over columns of integers, which are searched for nulls; the manifest is read,
+    and weights are loaded.
     """
     is_url = isinstance(given, Location)
     source = _opened(given) if is_url else given
     location = given if is_url else locate(source.uri)
     what = repr(location.url)
-    if spec.nulls == "drop":
-        raise InvalidParameterError(
-            "nulls='drop' cannot leave out rows of a Lance dataset; delete them there, e.g. with "
-            "dataset.delete('emb IS NULL')."
-        )
     if not source.count_rows():
         raise InvalidDataError(
             f"Found array with 0 sample(s) while a minimum of 1 is required: {what} has no rows."
         )
 
-    def first_row(names: tuple[str, ...]) -> Any:
-        return source.to_table(columns=list(names), limit=64)
+    def batches(*names: str) -> Iterator[Any]:
+        yield from source.to_batches(columns=list(names))
 
-    chosen = choose_columns(source.schema, spec, what, first_row)
-    recipe = LanceRecipe(location, version=source.version, columns=chosen)
-    dataset: RowDataset = LanceDataset(source, recipe)
+    chosen = choose_columns(
+        source.schema,
+        spec,
+        what,
+        lambda name: (batch.column(name) for batch in batches(name)),
+        lambda names: any(holds_nulls(batch, names) for batch in batches(*names)),
+    )
+    opened = LanceDataset(source, LanceRecipe(location, version=source.version, columns=chosen))
+    dataset: RowDataset = opened
     if chosen.weights is not None:
-        weights = LanceDataset(source, recipe).numbers(chosen.weights)
+        table = opened.table((chosen.weights,), 0, opened.n_rows)
+        weights = weights_of_table(table, chosen.weights, lambda row: f"row {row} of {what}")
         dataset = dataset.with_weights(array_weights(weights, dataset.n_rows))
         dataset.weights_column = chosen.weights
     return dataset

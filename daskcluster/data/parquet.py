@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 
-from daskcluster.data.arrow import has_nulls, numbers_of_column, rows_of_table
+from daskcluster.data.arrow import TableFormat, rows_of_table
 from daskcluster.data.arrow_columns import (
     RowColumns,
     choose_columns,
@@ -21,6 +21,8 @@ from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
 from daskcluster.data.parquet_parts import (
     batches_of_groups,
+    leaves_of,
+    may_hold_nulls,
     path_schema,
     read_footer,
     read_groups,
@@ -43,36 +45,17 @@ SUFFIXES = (".parquet", ".pq")
 
 
 @dataclass(frozen=True)
-class ParquetFormat:
+class ParquetFormat(TableFormat):
     """The columns of Parquet files that hold the rows; see `RowFormat`.
 
     Attributes
     ----------
-    columns : RowColumns
     path_columns : tuple of (name, type)
         Columns whose values are those of folders such as ``year=2024`` in the path of a file.
     """
 
-    columns: RowColumns
     path_columns: tuple[tuple[str, str], ...] = ()
     kind = "Parquet"
-    reader_bytes = 80 << 20  # pyarrow, with what its allocator keeps: measured 75 MB
-
-    @property
-    def n_features(self) -> int:
-        return self.columns.n_features
-
-    @property
-    def dtype(self) -> str:
-        return self.columns.dtype
-
-    @property
-    def id_column(self) -> str | None:
-        return self.columns.id_column
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        return self.columns.feature_names
 
     @property
     def row_bytes(self) -> int:
@@ -96,82 +79,61 @@ class ParquetFormat:
 
     def read(self, place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
         """Return rows of a file, shape (last - first, d)."""
-        edges = row_group_edges(file)
-        blocks = []
-        group = int(np.searchsorted(edges, first, side="right")) - 1
-        while first < last:
-            start = int(edges[group])
-            if self._is_large(file.blocks[group]):
-                end = min(last, int(edges[group + 1]))
-                blocks.append(read_stream(self, place, file, group, first - start, end - start))
-                first, group = end, group + 1
-                continue
-            stop = group  # neighbouring row groups are read together
-            while (
-                stop < len(file.blocks)
-                and edges[stop] < last
-                and not self._is_large(file.blocks[stop])
-            ):
-                stop += 1
-            rows = self._read_groups(place, file, range(group, stop))
-            end = min(last, int(edges[stop]))
-            blocks.append(rows[first - start : end - start])
-            first, group = end, stop
+        edges, blocks = row_group_edges(file), []
+        for is_large, run in groupby(
+            _groups_of(file, first, last), lambda group: self._is_large(file.blocks[group])
+        ):
+            groups = list(run)  # small neighbours are read together
+            for some in [range(i, i + 1) for i in groups] if is_large else [groups]:
+                start, stop = int(edges[some[0]]), int(edges[some[-1] + 1])
+                low, high = max(first, start) - start, min(last, stop) - start
+                if is_large:
+                    blocks.append(read_stream(self, place, file, some[0], low, high))
+                    continue
+                rows, done = np.empty((stop - start, self.n_features), self.dtype), 0
+                for part in self.decoded(place, file, some):
+                    rows[done : done + len(part)] = part
+                    done += len(part)
+                blocks.append(rows[low:high])
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
-    def _read_groups(self, place: Location, file: RowFile, groups: range) -> np.ndarray:
-        n_rows = sum(file.blocks[group] for group in groups)
-        rows = np.empty((n_rows, self.n_features), self.dtype)
-        origin, done = int(row_group_edges(file)[groups[0]]), 0
+    def decoded(
+        self, place: Location, file: RowFile, groups: Sequence[int], *, streamed: bool = False
+    ) -> Iterator[np.ndarray]:
+        """Yield the rows of neighbouring row groups, about 1 MB at a time; see `batches_of_groups`."""
+        start = int(row_group_edges(file)[groups[0]])
         step = max(1, BATCH_BYTES // max(1, self.row_bytes))
-        for table in batches_of_groups(place, file, groups, self.stored(self.columns.read), step):
-            part = self.decoded(table, place, file, origin + done)
-            rows[done : done + len(part)] = part
-            done += len(part)
-        return rows
+        names = self.stored(self.columns.read)
+        for table in batches_of_groups(place, file, groups, names, step, streamed=streamed):
 
-    def decoded(self, table: Any, place: Location, file: RowFile, start: int) -> np.ndarray:
-        """Return the rows of a table, of which the first is row `start` of those of the file."""
-        table = self.without_nulls(with_path_columns(table, file, self.path_columns), file)
-        return rows_of_table(table, self.columns, lambda row: f"row {start + row} of {place.url!r}")
+            def where(row: int, start: int = start) -> str:
+                return f"row {start + row} of {place.url!r}"
+
+            yield rows_of_table(
+                with_path_columns(table, file, self.path_columns), self.columns, where
+            )
+            start += table.num_rows
 
     def stored(self, names: Sequence[str]) -> list[str]:
         """Return which of some columns are stored in the files."""
         in_path = dict(self.path_columns)
         return [name for name in names if name not in in_path]
 
-    def without_nulls(self, table: Any, file: RowFile) -> Any:
-        """Return a table without the rows that are left out, if any are in this file."""
-        if not file.stored:
-            return table
-        return table.filter(import_pyarrow().array(~has_nulls(table, self.columns)))
-
-    def read_ids(self, place: Location, file: RowFile, first: int, last: int) -> Any:
-        """Return the ids of rows, an Arrow chunked array."""
-        assert self.id_column is not None
-        table, start = self._part(place, file, first, last, (self.id_column,))
-        return table.column(self.id_column).slice(first - start, last - first)
-
-    def read_numbers(
-        self, name: str, place: Location, file: RowFile, first: int, last: int
-    ) -> np.ndarray:
-        """Return a column of numbers as float64."""
-        table, start = self._part(place, file, first, last, (name,))
-        values = numbers_of_column(table, name, lambda row: f"row {start + row} of {place.url!r}")
-        return values[first - start : last - start]
-
-    def _part(
-        self, place: Location, file: RowFile, first: int, last: int, names: tuple[str, ...]
-    ) -> tuple[Any, int]:
-        """Return columns of the row groups that hold some rows, and the row that they begin with."""
-        edges = row_group_edges(file)
-        low = int(np.searchsorted(edges, first, side="right")) - 1
-        high = int(np.searchsorted(edges, last, side="left"))
-        # Which rows are left out, the columns of the rows tell.
-        wanted = names if not file.stored else tuple(dict.fromkeys((*names, *self.columns.read)))
-        table = read_groups(place, file, range(low, high), self.stored(wanted))
+    def parts(
+        self, place: Location, file: RowFile, first: int, last: int, names: Sequence[str]
+    ) -> Iterator[tuple[Any, Callable[[int], str], int, int]]:
+        groups = _groups_of(file, first, last)
+        start = int(row_group_edges(file)[groups[0]])
+        table = read_groups(place, file, groups, self.stored(names))
         table = with_path_columns(table, file, self.path_columns)
-        return self.without_nulls(table, file), int(edges[low])
+        yield table, lambda row: f"row {start + row} of {place.url!r}", first - start, last - start
+
+
+def _groups_of(file: RowFile, first: int, last: int) -> range:
+    """Return the row groups that hold some rows."""
+    edges = row_group_edges(file)
+    low = int(np.searchsorted(edges, first, side="right")) - 1
+    return range(low, int(np.searchsorted(edges, last, side="left")))
 
 
 # -- opening -----------------------------------------------------------------------------------------
@@ -207,34 +169,31 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
         for file, footer in zip(files, footers, strict=True)
     ]
     first = next((i for i, file in enumerate(opened) if file.n_rows), 0)
-    schema, place = footers[first].schema.to_arrow_schema(), place_of(files[first])
-    what = repr(place.url)
+    schemas = [footer.schema.to_arrow_schema() for footer in footers]
+    schema, what = schemas[first], repr(place_of(files[first]).url)
+    is_null = import_pyarrow().types.is_null
+    for number, field in enumerate(schema):
+        if is_null(field.type):  # another file may have values
+            others = [each.field(field.name) for each in schemas if field.name in each.names]
+            found = next((other for other in others if not is_null(other.type)), field)
+            schema = schema.set(number, found)
     in_path = _asked_of_paths(spec, schema, [file.name for file in files])
     for name, kind in in_path:
         schema = schema.append(import_pyarrow().field(name, import_pyarrow().type_for_alias(kind)))
 
-    def first_row(names: tuple[str, ...]) -> Any:
-        filled = [number for number, rows in enumerate(opened[first].blocks) if rows]
-        if not filled:
-            return schema.empty_table()
-        group = filled[0]
-        source: Any = place.url if place.is_local else open_file(place)
-        parquet = import_pyarrow().parquet.ParquetFile(source, pre_buffer=False)
-        batches = parquet.iter_batches(
-            64, row_groups=[group], columns=list(names), use_threads=False
-        )
-        return import_pyarrow().Table.from_batches([next(batches)])
+    def parts(name: str) -> Iterator[Any]:
+        for file in files:
+            place = place_of(file)
+            source: Any = place.url if place.is_local else open_file(place)
+            parquet = import_pyarrow().parquet.ParquetFile(source, pre_buffer=False)
+            for batch in parquet.iter_batches(64, columns=[name], use_threads=False):
+                yield batch.column(name)
 
-    chosen = choose_columns(schema, spec, what, first_row)
-    _check_schemas(chosen, schema, footers, [place_of(file).url for file in files], first, in_path)
-    if spec.features is None:
+    chosen = choose_columns(schema, spec, what, parts, lambda names: may_hold_nulls(footers, names))
+    _check_schemas(chosen, schema, schemas, [place_of(file).url for file in files], first, in_path)
+    if spec.features is None and not spec.expected:
         warn_of_ids(chosen, lambda name: _only_increases(footers, name))
     form = ParquetFormat(chosen, in_path)
-    if spec.nulls == "drop":
-        opened = [
-            _without_nulls(form, place_of(file), row_file, footer)
-            for file, row_file, footer in zip(files, opened, footers, strict=True)
-        ]
     dataset = dataset_of(location, opened, form)
     if chosen.weights is not None:
         return with_column_weights(dataset, chosen.weights)
@@ -272,7 +231,7 @@ def _first_footer(place: Location, file: StoredFile) -> Any:
 def _check_schemas(
     chosen: RowColumns,
     schema: Any,
-    footers: Sequence[Any],
+    schemas: Sequence[Any],
     urls: Sequence[str],
     first: int,
     in_path: Sequence[tuple[str, str]],
@@ -281,12 +240,12 @@ def _check_schemas(
     names = dict.fromkeys((*chosen.read, *([chosen.id_column] if chosen.id_column else [])))
     stored = names.keys() - dict(in_path)
     expected = {name: storage_type(schema.field(name).type) for name in names if name in stored}
-    for footer, url in zip(footers, urls, strict=True):
-        found = footer.schema.to_arrow_schema()
+    is_null = import_pyarrow().types.is_null
+    for found, url in zip(schemas, urls, strict=True):
         refuse_duplicates(found.names, RowsSpec(features=tuple(expected)), repr(url))
         for name, kind in expected.items():
             here = found.field(name).type if name in found.names else None
-            if here is None or storage_type(here) != kind:
+            if here is None or (storage_type(here) != kind and not is_null(here)):
                 has = "lacks column" if here is None else f"has {here} in column"
                 raise InvalidDataError(
                     f"{url!r} {has} {name!r}, where {urls[first]!r} has {kind}; files of one dataset "
@@ -296,47 +255,14 @@ def _check_schemas(
 
 def _only_increases(footers: Sequence[Any], name: str) -> bool:
     """Return True if statistics say that a column counts rows: each integer of a range, in order."""
-    low: list[int] = []
-    high: list[int] = []
-    n_rows = 0
-    for footer in footers:
-        for i in range(footer.num_row_groups):
-            group = footer.row_group(i)
-            n_rows += group.num_rows
-            for number in range(group.num_columns):
-                column = group.column(number)
-                if column.path_in_schema == name:
-                    statistics = column.statistics
-                    if statistics is None or not isinstance(statistics.min, int):
-                        return False
-                    low.append(statistics.min)
-                    high.append(statistics.max)
-    if n_rows < 2 or not low or isinstance(low[0], bool):
+    spans = [
+        footer.row_group(group).column(number).statistics
+        for footer in footers
+        for number in leaves_of(footer, (name,))
+        for group in range(footer.num_row_groups)
+    ]
+    n_rows = sum(footer.num_rows for footer in footers)
+    if n_rows < 2 or not spans or not all(type(getattr(each, "min", 0.0)) is int for each in spans):
         return False
-    ordered = all(a < b for a, b in zip(high, low[1:], strict=False))
-    return ordered and high[-1] - low[0] + 1 == n_rows
-
-
-def _without_nulls(form: ParquetFormat, place: Location, file: RowFile, footer: Any) -> RowFile:
-    """Return a file with its complete rows counted; only row groups that may lack a value are read."""
-    kept = []
-    for group, rows in enumerate(file.blocks):
-        if _may_have_nulls(footer.row_group(group), form.columns.read):
-            names = form.stored(form.columns.read)
-            table = read_groups(place, file, range(group, group + 1), names)
-            table = with_path_columns(table, file, form.path_columns)
-            rows -= int(has_nulls(table, form.columns).sum())
-        kept.append(rows)
-    if tuple(kept) == file.blocks:
-        return file
-    return replace(file, blocks=tuple(kept), stored=file.blocks)
-
-
-def _may_have_nulls(group: Any, names: Sequence[str]) -> bool:
-    for number in range(group.num_columns):
-        column = group.column(number)
-        if column.path_in_schema.split(".")[0] in names:
-            statistics = column.statistics
-            if statistics is None or not statistics.has_null_count or statistics.null_count:
-                return True
-    return False
+    ordered = all(a.max < b.min for a, b in pairwise(spans))
+    return bool(ordered and spans[-1].max - spans[0].min + 1 == n_rows)

@@ -11,14 +11,14 @@ from typing import Any
 from daskcluster.data.arrow_columns import import_pyarrow
 from daskcluster.data.row_files import RowFile
 from daskcluster.errors import InvalidDataError
-from daskcluster.storage.files import read_range
+from daskcluster.storage.files import open_file, read_range
 from daskcluster.storage.location import Location
 from daskcluster.storage.retry import retry
 
 _TAIL_BYTES = 1 << 16
 """Bytes to read from the end of a remote file at first: most footers fit."""
 _MOST_FOOTERS = 512
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES, _STREAM_BYTES = 1 << 20, 4 << 20
 
 
 class _Window(io.RawIOBase):
@@ -136,22 +136,27 @@ def with_path_columns(table: Any, file: RowFile, kinds: Sequence[tuple[str, str]
     return table
 
 
-def read_groups(place: Location, file: RowFile, groups: range, names: Sequence[str]) -> Any:
+def read_groups(place: Location, file: RowFile, groups: Sequence[int], names: Sequence[str]) -> Any:
     """Return columns of neighbouring row groups of a file as an Arrow table."""
-    footer = checked_footer(place, file)
-    with _opened(place, file, footer, groups, names) as parquet:
+    with _opened(place, file, groups, names) as parquet:
         return parquet.read_row_groups(list(groups), columns=list(names), use_threads=False)
 
 
 def batches_of_groups(
-    place: Location, file: RowFile, groups: range, names: Sequence[str], step: int
+    place: Location,
+    file: RowFile,
+    groups: Sequence[int],
+    names: Sequence[str],
+    step: int,
+    *,
+    streamed: bool,
 ) -> Iterator[Any]:
     """Yield columns of neighbouring row groups as Arrow tables of `step` rows.
 
-    A list column decoded at once takes several times its memory, and more time.
+    A list column decoded at once takes several times its memory, and more time. `streamed` fetches the
+    bytes of a remote file as they are needed, else all that are needed at once.
     """
-    footer = checked_footer(place, file)
-    with _opened(place, file, footer, groups, names) as parquet:
+    with _opened(place, file, groups, names, streamed) as parquet:
         batches = parquet.iter_batches(
             step, row_groups=list(groups), columns=list(names), use_threads=False
         )
@@ -163,7 +168,7 @@ def checked_footer(place: Location, file: RowFile) -> Any:
     """Return the metadata of a file; refuse one whose row groups are others than when it was opened."""
     footer = read_footer(place, file.size, file.version)
     rows = tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
-    if rows != (file.stored or file.blocks):
+    if rows != file.blocks:
         raise InvalidDataError(
             f"The file {place.url!r} was replaced since the dataset was opened; open it again and restart."
         )
@@ -171,30 +176,62 @@ def checked_footer(place: Location, file: RowFile) -> Any:
 
 
 def _opened(
-    place: Location, file: RowFile, footer: Any, groups: range, names: Sequence[str]
+    place: Location,
+    file: RowFile,
+    groups: Sequence[int],
+    names: Sequence[str],
+    streamed: bool = False,
 ) -> Any:
     import pyarrow.parquet as pq
 
-    if place.is_local:
-        return pq.ParquetFile(
-            place.url, metadata=footer, pre_buffer=False, buffer_size=_BUFFER_BYTES
-        )
-    start, stop = _byte_range(footer, groups, names)
-    window = _Window(read_range(place, start, stop), start, file.size)
-    return pq.ParquetFile(window, metadata=footer, pre_buffer=False)
+    footer = checked_footer(place, file)
+    source: Any = place.url
+    if not place.is_local and streamed:
+        source = open_file(place)
+    elif not place.is_local:
+        start, stop = _byte_range(footer, groups, names)
+        source = _Window(read_range(place, start, stop), start, file.size)
+    buffered = (_STREAM_BYTES if streamed else _BUFFER_BYTES) * (place.is_local or streamed)
+    return pq.ParquetFile(source, metadata=footer, pre_buffer=False, buffer_size=buffered)
 
 
-def _byte_range(footer: Any, groups: range, names: Sequence[str]) -> tuple[int, int]:
+def _byte_range(footer: Any, groups: Sequence[int], names: Sequence[str]) -> tuple[int, int]:
     """Return the bytes of a file in which columns of row groups lie."""
     starts, stops = [], []
+    numbers = leaves_of(footer, names)
     for group in groups:
-        facts = footer.row_group(group)
-        for number in range(facts.num_columns):
-            column = facts.column(number)
-            if column.path_in_schema.split(".")[0] in names:
-                begin = column.data_page_offset
-                if column.has_dictionary_page and column.dictionary_page_offset:
-                    begin = min(begin, column.dictionary_page_offset)
-                starts.append(begin)
-                stops.append(begin + column.total_compressed_size)
+        for number in numbers:
+            column = footer.row_group(group).column(number)
+            begin = column.data_page_offset
+            if column.has_dictionary_page and column.dictionary_page_offset:
+                begin = min(begin, column.dictionary_page_offset)
+            starts.append(begin)
+            stops.append(begin + column.total_compressed_size)
     return min(starts), max(stops)
+
+
+def leaves_of(footer: Any, names: Sequence[str]) -> list[int]:
+    """Return the numbers of the stored columns of some columns; the numbers in lists are stored."""
+    paths = [footer.schema.column(number).path for number in range(footer.num_columns)]
+    return [
+        number
+        for number, path in enumerate(paths)
+        if any(path == name or path.startswith(f"{name}.") for name in names)
+    ]
+
+
+def may_hold_nulls(footers: Sequence[Any], names: Sequence[str]) -> bool:
+    """Return True unless the footers of all files rule out nulls in some columns, and within their lists.
+
+    They do by counts of nulls, or where nothing is optional.
+    """
+    for footer in footers:
+        for number in leaves_of(footer, names):
+            leaf = footer.schema.column(number)
+            if leaf.max_definition_level == leaf.max_repetition_level:
+                continue
+            for group in range(footer.num_row_groups):
+                counts = footer.row_group(group).column(number).statistics
+                if counts is None or not counts.has_null_count or counts.null_count:
+                    return True
+    return False

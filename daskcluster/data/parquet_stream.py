@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daskcluster.data.arrow_columns import import_pyarrow
-from daskcluster.data.parquet_parts import checked_footer
 from daskcluster.data.row_files import RowFile
-from daskcluster.storage.files import open_file
 from daskcluster.storage.location import Location
 
 if TYPE_CHECKING:
@@ -21,7 +17,6 @@ if TYPE_CHECKING:
 BATCH_BYTES = 1 << 20
 """Decoded bytes of a batch: a row group of lists decoded at once takes several times its memory."""
 _MOST_STREAMS = 8
-_STREAM_BYTES = 4 << 20
 
 
 def row_group_edges(file: RowFile) -> np.ndarray:
@@ -33,28 +28,9 @@ class _Stream:
     """A row group too large to be held, decoded from front to back."""
 
     def __init__(self, form: ParquetFormat, place: Location, file: RowFile, group: int) -> None:
-        import pyarrow.parquet as pq
-
-        footer = checked_footer(place, file)
-        source: Any = place.url if place.is_local else open_file(place)
-        self._parquet = pq.ParquetFile(
-            source, metadata=footer, pre_buffer=False, buffer_size=_STREAM_BYTES
-        )
-        step = max(1, BATCH_BYTES // max(1, form.row_bytes))
-        batches = self._parquet.iter_batches(
-            step, row_groups=[group], columns=form.stored(form.columns.read), use_threads=False
-        )
-        self._blocks = self._decoded(form, place, file, batches, int(row_group_edges(file)[group]))
+        self._blocks = form.decoded(place, file, (group,), streamed=True)
         self._rest = np.empty((0, form.n_features), form.dtype)
         self.at = 0
-
-    def _decoded(
-        self, form: ParquetFormat, place: Location, file: RowFile, batches: Any, start: int
-    ) -> Iterator[np.ndarray]:
-        for batch in batches:
-            rows = form.decoded(import_pyarrow().Table.from_batches([batch]), place, file, start)
-            start += len(rows)
-            yield rows
 
     def read(self, first: int, last: int) -> np.ndarray:
         """Return rows of the group; `first` lies at `at` or behind it."""

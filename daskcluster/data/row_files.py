@@ -49,15 +49,12 @@ class RowFile:
     version : str
     blocks : tuple of int
         Rows of each block that is decoded as a whole, in order.
-    stored : tuple of int
-        Rows of each block as stored, where rows are left out; else empty.
     """
 
     name: str
     size: int
     version: str
     blocks: tuple[int, ...] = ()
-    stored: tuple[int, ...] = ()
 
     @cached_property
     def n_rows(self) -> int:

@@ -121,10 +121,6 @@ class RowsSpec:
         return self.features
 
     @property
-    def nulls(self) -> str:
-        return "drop" if self.missing == "drop" else "error"
-
-    @property
     def chooses_columns(self) -> bool:
         """Whether features or ids of a table were chosen."""
         return bool(self.features or self.drop or self.id_column)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import Any
 
 import numpy as np
@@ -57,10 +58,19 @@ def open_binary(location: Location) -> Any:
         raise explain(error, location, "file") from error
 
 
+MISSING = (
+    *(
+        "",
+        "#N/A N/A",
+        *"? #N/A #NA <NA> N/A n/a NA na NaN nan NAN -NaN -nan NULL Null null".split(),
+    ),
+    *"NONE None none 1.#IND 1.#QNAN -1.#IND -1.#QNAN".split(),
+)
+"""Texts that mean that a value is missing: those of pandas, and a few more."""
 _BLOCK_LINES = 1 << 14
-_MISSING = ("", "na", "nan", "null", "none", "?")
 _BOOLEANS = {"True": 1.0, "true": 1.0, "TRUE": 1.0, "False": 0.0, "false": 0.0, "FALSE": 0.0}
 """As pyarrow reads them."""
+_DELIMITERS = (",", ";", "\t", "|")
 
 
 @dataclass(frozen=True)
@@ -70,10 +80,9 @@ class TextForm:
     delimiter: str | None  # None: blanks
     names: tuple[str, ...]  # empty without a header
     width: int
-
-    @property
-    def header_lines(self) -> int:
-        return 1 if self.names else 0
+    skipped: int = field(
+        default=0, compare=False
+    )  # lines to the first row: blank, comments, header
 
 
 def text_table(location: Location, weights: Any = None) -> Table:
@@ -113,8 +122,20 @@ def text_form(location: Location) -> TextForm:
     InvalidDataError
         The file is empty, or no text.
     """
-    with _open_text(location) as lines:
-        return _form_of(lines, location)
+    try:
+        with _open_text(location) as lines:
+            numbered = ((i, line) for i, line in enumerate(lines) if line.strip())
+            kept = dropwhile(lambda each: each[1].startswith("#"), numbered)
+            (at, first), (_, second) = [*islice(kept, 2), (0, ""), (0, "")][:2]
+    except UnicodeDecodeError as error:
+        raise InvalidDataError(f"{location.url!r} is not text ({error}); is it csv?") from error
+    if not first:
+        raise without_rows(location, "is empty")
+    delimiter = _delimiter(first, second)
+    fields = _fields(first, delimiter)
+    if _holds_values(fields, _fields(second, delimiter)):
+        return TextForm(delimiter, (), len(fields), at)
+    return TextForm(delimiter, tuple(map(_plain, fields)), len(fields), at + 1)
 
 
 def _open_text(location: Location) -> Any:
@@ -124,24 +145,32 @@ def _open_text(location: Location) -> Any:
         raise explain(error, location, "file") from error
 
 
-def _form_of(lines: Any, location: Location) -> TextForm:
-    try:
-        first, second = [*islice((line for line in lines if line.strip()), 2), "", ""][:2]
-    except UnicodeDecodeError as error:
-        raise InvalidDataError(f"{location.url!r} is not text ({error}); is it csv?") from error
-    if not first:
-        raise InvalidDataError(
-            f"Found array with 0 sample(s) while a minimum of 1 is required: {location.url!r} is empty."
-        )
-    delimiter = next((mark for mark in (",", ";", "\t") if mark in first), None)
-    fields = _fields(first, delimiter)
-    holds_values = _holds_values(fields, _fields(second, delimiter))
-    names = () if holds_values else tuple(field.strip("\"'") for field in fields)
-    return TextForm(delimiter, names, len(fields))
+def without_rows(location: Location, what: str = "has a header and no rows") -> InvalidDataError:
+    """Return the error for a file without rows."""
+    return InvalidDataError(
+        f"Found array with 0 sample(s) while a minimum of 1 is required: {location.url!r} {what}."
+    )
+
+
+def _delimiter(first: str, second: str) -> str | None:
+    """Return the mark that cuts two lines into as many fields; else one in the first line, else blanks.
+
+    A mark between numbers comes first, since decimals may have commas.
+    """
+    marks = [mark for mark in _DELIMITERS if mark in first]
+    agreeing = [m for m in marks if len(_fields(first, m)) == len(_fields(second, m)) > 1]
+    numeric = (m for m in agreeing if all(map(is_nearly_number, _fields(first, m))))
+    others = [*agreeing, *(mark for mark in marks if mark != "|")]
+    others += [","] * (len(first.split()) == 1)
+    return next(numeric, others[0] if others else None)
 
 
 def _fields(line: str, delimiter: str | None) -> list[str]:
-    return [field.strip() for field in line.strip("\r\n").split(delimiter)]
+    line = line.strip("\r\n")
+    if delimiter is None:
+        return line.split()
+    found = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+    return [text.strip() for text in found]
 
 
 def _holds_values(fields: list[str], below: list[str]) -> bool:
@@ -150,28 +179,63 @@ def _holds_values(fields: list[str], below: list[str]) -> bool:
     A number is a value. The name of a column may be "true", so a boolean is a value if the next line is of
     the same kinds.
     """
-    if any(map(_is_number, fields)):
-        return True
     kinds = list(map(_kind, fields))
-    if "boolean" not in kinds:
-        return False
+    if "number" in kinds or "boolean" not in kinds:
+        return "number" in kinds
     others = list(map(_kind, below)) if any(below) else ["boolean"] * len(kinds)
     return all(a == b or "missing" in (a, b) for a, b in zip(kinds, others, strict=False))
 
 
-def _kind(field: str) -> str:
-    text = field.strip("\"'")
-    if text.lower() in _MISSING:
+def _kind(text: str) -> str:
+    text = _plain(text)
+    if text in MISSING:
         return "missing"
-    return "boolean" if text in _BOOLEANS else "number" if _is_number(text) else "text"
+    return "boolean" if text in _BOOLEANS else "text" if number_of(text) is None else "number"
 
 
-def _is_number(field: str) -> bool:
+def _plain(text: str) -> str:
+    return text.strip().strip("\"'")
+
+
+def number_of(text: str | None) -> float | None:
+    """Return the number that a text stands for: NaN for what is missing, 0 and 1 for booleans; else None.
+
+    Examples
+    --------
+    >>> [number_of(text) for text in ("1.5e3", "true", "N/A", "1,5", "-")]
+    [1500.0, 1.0, nan, None, None]
+    """
+    text = _plain(text or "")
+    if text in MISSING or text in _BOOLEANS:
+        return _BOOLEANS.get(text, float("nan"))
     try:
-        float(field.strip("\"'"))
+        return None if "_" in text else float(text)
     except ValueError:
-        return False
-    return True
+        return None
+
+
+def is_nearly_number(text: str) -> bool:
+    """Return True for a number, also with a decimal comma or with commas between thousands."""
+    return number_of(text.replace(",", "")) is not None
+
+
+def no_number(url: str, row: int, column: str, text: str) -> InvalidDataError:
+    """Return the error for a text in a column of numbers; rows count from 0."""
+    remedy = "Correct the value"
+    if "," in text and is_nearly_number(text):
+        remedy = "Write decimals with a point, and thousands without commas"
+    return InvalidDataError(
+        f"Column {column!r} of {url!r} has {text!r} in row {row} (from 0), which is no number. {remedy}, "
+        f"leave it empty if it is missing, or leave the column out with drop={column!r} (--drop {column})."
+    )
+
+
+def uneven(url: str, row: int, found: int, expected: int) -> InvalidDataError:
+    """Return the error for a row with another number of fields; rows count from 0."""
+    return InvalidDataError(
+        f"Row {row} (from 0) of {url!r} has {found} fields, where the first line has {expected}; every row "
+        "needs the same number. Correct the row; a comment may only stand before the first line."
+    )
 
 
 def _column_number(weights: Any, form: TextForm, location: Location) -> int:
@@ -192,9 +256,7 @@ def _column_number(weights: Any, form: TextForm, location: Location) -> int:
 def _blocks(location: Location, form: TextForm, at: int | None) -> Iterator[Block]:
     done = 0
     with _open_text(location) as stream:
-        lines = (line for line in stream if line.strip())
-        for _ in range(form.header_lines):
-            next(lines, None)
+        lines = (line for line in islice(stream, form.skipped, None) if line.strip())
         while block := list(islice(lines, _BLOCK_LINES)):
             rows = _parse(block, form, location, done)
             done += len(block)
@@ -203,46 +265,26 @@ def _blocks(location: Location, form: TextForm, at: int | None) -> Iterator[Bloc
             else:
                 yield np.delete(rows, at, axis=1), rows[:, at].copy()
     if not done:
-        raise InvalidDataError(
-            f"Found array with 0 sample(s) while a minimum of 1 is required: {location.url!r} has a header "
-            "and no rows."
-        )
+        raise without_rows(location)
 
 
 def _parse(lines: list[str], form: TextForm, location: Location, done: int) -> np.ndarray:
     try:
         rows = np.loadtxt(lines, delimiter=form.delimiter, ndmin=2, comments=None, quotechar='"')
+        if rows.shape[1] == form.width:
+            return rows
     except ValueError:
-        # Slow, but knows missing values and can name the line.
-        rows = _parse_slowly(lines, form, location, done)
-    if rows.shape[1] != form.width:
-        raise _uneven(location, done + form.header_lines + 1, rows.shape[1], form.width)
-    return rows
-
-
-def _parse_slowly(lines: list[str], form: TextForm, location: Location, done: int) -> np.ndarray:
+        pass
+    # Slow, but knows missing values and can name the row.
     rows = np.empty((len(lines), form.width))
     for i, line in enumerate(lines):
-        number = done + form.header_lines + i + 1
         fields = _fields(line, form.delimiter)
         if len(fields) != form.width:
-            raise _uneven(location, number, len(fields), form.width)
+            raise uneven(location.url, done + i, len(fields), form.width)
         for j, text in enumerate(fields):
-            text = text.strip("\"'")
-            if text.lower() in _MISSING:
-                rows[i, j] = np.nan
-            elif text in _BOOLEANS or _is_number(text):
-                rows[i, j] = _BOOLEANS[text] if text in _BOOLEANS else float(text)
-            else:
-                raise InvalidDataError(
-                    f"{location.url!r}: {text!r} in line {number}, column {j} is no number; drop "
-                    "or encode columns of text first."
-                )
+            number = number_of(text)
+            if number is None:
+                name = form.names[j] if form.names else f"f{j}"
+                raise no_number(location.url, done + i, name, text)
+            rows[i, j] = number
     return rows
-
-
-def _uneven(location: Location, number: int, found: int, expected: int) -> InvalidDataError:
-    return InvalidDataError(
-        f"{location.url!r}: line {number} (blank lines not counted) has {found} fields where the first has "
-        f"{expected}; every row needs the same number."
-    )

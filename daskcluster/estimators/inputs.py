@@ -51,6 +51,7 @@ def features_of(estimator: Any) -> FeatureSpec:
         estimator.n_features_in_,
         None if names is None else tuple(names),
         getattr(estimator, "scaling_", None),
+        getattr(estimator, "_decoded", None),
         type(estimator).__name__,
     )
 
@@ -98,6 +99,7 @@ def with_features_of(estimator: Any, X: Any) -> Any:
 def _remember(estimator: Any, dataset: Dataset, scalable: bool) -> None:
     """Set what an estimator knows of the features of its rows."""
     estimator.n_features_in_ = dataset.n_features
+    vars(estimator)["_decoded"] = getattr(dataset, "decoded", None) is not False
     names = getattr(dataset, "feature_names", None)
     if names is not None:
         estimator.feature_names_in_ = np.asarray(list(names), dtype=object)

@@ -56,6 +56,8 @@ class FittedModel:
         Class name of the estimator, as in the catalogue of algorithms.
     scaling : FeatureScaling, optional
         Scale of the features of `centres`; None if they are in the units of the data.
+    decoded : bool, optional
+        See `daskcluster.data.features.FeatureSpec`.
     search : FixedSearch, optional
         The search by bounds that suited the rows. It decides how long the nearest centres take, never which
         they are.
@@ -83,6 +85,7 @@ class FittedModel:
     created_with: dict[str, str] = field(default_factory=dict)
     estimator: str = ""
     scaling: FeatureScaling | None = None
+    decoded: bool | None = True
     search: FixedSearch | None = None
 
     def __post_init__(self) -> None:
@@ -108,7 +111,7 @@ class FittedModel:
     @property
     def features(self) -> FeatureSpec:
         """What rows must have for this model."""
-        return FeatureSpec(self.n_features, self.feature_names, self.scaling)
+        return FeatureSpec(self.n_features, self.feature_names, self.scaling, self.decoded)
 
     @property
     def centres_of_data(self) -> np.ndarray:
@@ -135,6 +138,8 @@ class FittedModel:
             "created_with": self.created_with,
             "estimator": self.estimator,
         }
+        if self.decoded is not None:
+            shared["decoded"] = self.decoded
         if self.scaling is not None:
             shared["scaling"] = self.scaling.plain()
         if self.search is not None:
@@ -163,6 +168,7 @@ class FittedModel:
         }
         if "estimator" in body:  # older documents do not name their estimator
             found["estimator"] = read_text(body, "estimator")
+        found["decoded"] = body["decoded"] is True if "decoded" in body else None
         if "scaling" in body:
             found["scaling"] = _scaling(body, arrays["centres"])
         if "search" in body:

@@ -201,15 +201,33 @@ def test_no_permission(store: str) -> None:
         os.chmod(store, 0o700)
 
 
-def test_frame_with_text_names_the_columns() -> None:
+def test_frames_with_other_columns_than_numbers_name_them() -> None:
     pd = pytest.importorskip("pandas", reason="pandas is not installed")
-    frame = pd.DataFrame({"a": [1.0], "name": ["x"], "when": pd.to_datetime(["2020-01-01"])})
-    with pytest.raises(InvalidDataError, match=r"'name'.*'when'.*select_dtypes"):
-        open_dataset(frame)
-    import dask.dataframe as dd
-
-    with pytest.raises(InvalidDataError, match=r"'name'.*'when'.*select_dtypes"):
-        open_dataset(dd.from_pandas(frame, npartitions=1))
+    dd = pytest.importorskip("dask.dataframe")
+    for dtype, values in {
+        "object": ["a", 1],
+        "category": pd.Categorical(["a", "b"]),
+        r"datetime64\[ns\]": pd.to_datetime(["2020-01-01", "2021-01-01"]),
+        r"timedelta64\[ns\]": pd.to_timedelta([1, 2], "s"),
+        "complex128": [1j, 2],
+        r"period\[D\]": pd.period_range("2020-01-01", periods=2, freq="D"),
+    }.items():
+        frame = pd.DataFrame({"a": [1.0, 2], "other": values})
+        with pytest.raises(
+            InvalidDataError, match=rf"no real numbers: 'other' \({dtype}\). Choose"
+        ):
+            open_dataset(frame)
+        with pytest.raises(InvalidDataError, match=r"'other'"):
+            open_dataset(frame, columns=["a", "other"])
+        if dtype != "object":
+            with pytest.raises(InvalidDataError, match=rf"no real numbers: 'other' \({dtype}\)"):
+                open_dataset(dd.from_pandas(frame, npartitions=1))
+        assert open_dataset(frame, columns="a").to_numpy().tolist() == [[1], [2]]
+    images = pd.DataFrame({"image": [np.ones((2, 2))] * 3})
+    with pytest.raises(
+        InvalidDataError, match=r"'image' \(object\) of the DataFrame cannot be read"
+    ):
+        open_dataset(images)
     with pytest.raises(InvalidDataError, match=r"a dask array of shape"):
         open_dataset(dd.from_pandas(frame, npartitions=1)["a"])
 

@@ -133,9 +133,9 @@ def test_booleans_become_zero_and_one(mark: str, tmp_path: Any) -> None:
     [
         ("", r"0 sample\(s\) .* is empty"),
         ("a,b\n", r"0 sample\(s\) .* has a header and no rows"),
-        ("1,2\n3,x\n", r"'x' in line 2, column 1 is no number"),
-        ("1,2\n3\n", r"line 2 .* has 1 fields where the first has 2"),
-        ("a,b\n1,2\n3,4,5\n", r"line 3 .* has 3 fields where the first has 2"),
+        ("1,2\n3,x\n", r"Column 'f1' of .* has 'x' in row 1 \(from 0\), which is no number"),
+        ("1,2\n3\n", r"Row 1 \(from 0\) of .* has 1 fields, where the first line has 2"),
+        ("a,b\n1,2\n3,4,5\n", r"Row 1 \(from 0\) of .* has 3 fields, where the first line has 2"),
     ],
 )
 def test_bad_text_leaves_nothing(content: str, match: str, tmp_path: Any) -> None:

@@ -75,17 +75,91 @@ def test_one_file_and_its_columns(tmp_path: Path) -> None:
     assert found.feature_names is None
 
 
-def test_nulls(tmp_path: Path) -> None:
+NAN = pytest.approx(np.nan, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a,b\n1,N/A\n<NA>,n/a\n,NaN\nnull,4\n", [[1, NAN], [NAN, NAN], [NAN, NAN], [NAN, 4]]),
+        ("a,b\n1, NA\n2, 3\n", [[1, NAN], [2, 3]]),
+        ("a,b\n1,\n2,\n", [[1, NAN], [2, NAN]]),
+        ("a,b\nTrue,1\n2,FALSE\n", [[1, 1], [2, 0]]),
+        ("a|b\n1|2\n3|4\n", [[1, 2], [3, 4]]),
+        ("w (mm, max);h\n1;2\n3;4\n", [[1, 2], [3, 4]]),
+        ("a\n1\n2\n", [[1], [2]]),
+        ("'a','b'\n'1',\"2\"\n3,4\n", [[1, 2], [3, 4]]),
+        ("# made by, a tool\n\n# 2026\na,b\n1,2\n\n3,4\n\n\n", [[1, 2], [3, 4]]),
+        ("\ufeffa,b\r\n1,2\r\n3,4\r\n", [[1, 2], [3, 4]]),
+        ("\ufeff1,2\r\n3,4", [[1, 2], [3, 4]]),
+        (
+            "a,b\n1,2\n3,-\n",
+            r"Column 'b' of .*x.csv' has '-' in row 1 \(from 0\), which is no number",
+        ),
+        ("a,b\n1,True\n3,yes\n", r"Column 'b' of .* has 'yes' in row 1"),
+        ("a;b\n1;1,5\n2;3\n", r"Column 'b' of .* has '1,5' in row 0 .*Write decimals with a point"),
+        ("1;1,5\n2;2,5\n", r"Column 'f1' of .* has '1,5' in row 0 .*Write decimals with a point"),
+        ('a,b\n1,"1,234"\n', r"Column 'b' of .* has '1,234' in row 0 .*thousands without commas"),
+        ("a,b\n1,1_0\n2,3\n", r"Column 'b' of .* has '1_0' in row 0"),
+        (
+            "a,b\n1,2\n# note\n3,4\n",
+            r"Row 1 \(from 0\) of .* has 1 fields, where the first line has 2",
+        ),
+        ("a,b\n1,2\n3,4,5\n", r"Row 1 \(from 0\) of .* has 3 fields"),
+        ("a,b\n", r"x.csv' has a header and no rows"),
+        ("a,b", r"x.csv' has a header and no rows"),
+        ("\n\n", r"x.csv' is empty"),
+    ],
+)
+def test_both_readers_of_text_agree(content: str, expected: Any, tmp_path: Path) -> None:
+    path, stored = tmp_path / "x.csv", tmp_path / "x.zarr"
+    path.write_bytes(content.encode())
+    for read in (dc.open_dataset, lambda path: (convert(path, stored), dc.open_dataset(stored))[1]):
+        if isinstance(expected, str):
+            with pytest.raises(InvalidDataError, match=expected):
+                read(path)
+        else:
+            rows: Any = read(path)
+            assert rows.to_numpy().tolist() == expected
+
+
+def test_rows_and_weights_that_are_missing(tmp_path: Path) -> None:
     path = write(tmp_path / "x.csv")
     lines = path.read_text().splitlines()
     lines[500] = '"doc 499",1.0,,2.0,1.0'
     path.write_text("\n".join(lines))
     given: Any = {"columns": ["x", "y", "z"], "id_column": "name"}
-    with pytest.raises(InvalidDataError, match=r"Column 'y' is null in row 499 of .*x.csv"):
-        dc.open_dataset(path, **given).to_numpy()
-    left: Any = dc.open_dataset(path, nulls="drop", **given)
+    assert np.isnan(dc.open_dataset(path, **given).to_numpy()).nonzero() == ([499], [1])
+    left: Any = dc.open_dataset(path, missing="drop", **given)
     assert np.array_equal(left.to_numpy(), np.delete(ROWS, 499, axis=0))
     assert left.ids(498, 500).to_pylist() == ["doc 498", "doc 500"]
+    with pytest.raises(
+        InvalidDataError, match=r"'y' of the weights is null in row 499 of .*x.csv'"
+    ):
+        dc.open_dataset(path, columns="x", weights="y")
+
+
+def test_ids_that_are_integers_in_all_files_stay_integers(tmp_path: Path) -> None:
+    for last, integer in (("2", 2), ("", None), ("007", "007"), ("x", "x")):
+        (tmp_path / "0.csv").write_text("id,x\n" + "".join(f"{i},1\n" for i in range(900)))
+        (tmp_path / "1.csv").write_text(f"id,x\n-1,2\n{last},3\n")
+        rows: Any = dc.open_dataset(tmp_path, id_column="id")
+        first = ["899", "-1"] if isinstance(integer, str) else [899, -1]
+        assert rows.ids(899, 902).to_pylist() == [*first, integer]
+
+
+def test_line_breaks_within_quotes(tmp_path: Path) -> None:
+    texts = [f'a {i}\n,""\n' * (i % 7) for i in range(900)]
+    lines = "".join(
+        f'{x},"{text}",{i}\n' for i, (x, text) in enumerate(zip(ROWS[:, 0], texts, strict=True))
+    )
+    (tmp_path / "x.csv").write_text(f"x,text,i\n{lines}" + "\n" * 6000)
+    rows: Any = dc.open_dataset(tmp_path / "x.csv", columns=["x", "i"], id_column="text")
+    assert np.array_equal(rows.to_numpy(), np.column_stack([ROWS[:, 0], np.arange(900)]))
+    assert rows.ids(890, 900).to_pylist() == [
+        text.replace('""', '"') or None for text in texts[890:]
+    ]
+    assert len(rows.chunk_sizes) > 5
 
 
 def test_invalid_files_are_refused_by_name(tmp_path: Path) -> None:
@@ -94,7 +168,7 @@ def test_invalid_files_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidDataError, match=r"b.csv' has the columns name, x, z, y, w, where"):
         dc.open_dataset(tmp_path, id_column="name")
     (tmp_path / "b.csv").write_text("name,x,y,z,w\n" + "q,1,2,3,4\n" * 2000 + "q,1,?!,3,4\n")
-    with pytest.raises(InvalidDataError, match=r"of .*b.csv' cannot be read .*'\?!'"):
+    with pytest.raises(InvalidDataError, match=r"'y' of .*b.csv' has '\?!' in row 2000"):
         dc.open_dataset(tmp_path, id_column="name", drop="w").to_numpy()
     (tmp_path / "b.csv").write_text("")
     with pytest.raises(InvalidDataError, match=r"b.csv' is empty"):
@@ -138,7 +212,7 @@ def test_booleans_are_zero_and_one(ending: str, tmp_path: Path) -> None:
     [
         ("True,False\nFalse,True\n", [[1, 0], [0, 1]]),
         ("TRUE;false\n", [[1, 0]]),
-        ('"True","False"\nTrue,\n', "Column 'f1' is null in row 1"),
+        ('"True","False"\nTrue,\n', [[1, 0], [1, NAN]]),
         ("True,2\nFalse,3\n", [[1, 2], [0, 3]]),
         ("true,pred\n1,0\n", [[1, 0]]),
         ("true,pred\nTrue,False\n", [[1, 0]]),
@@ -161,24 +235,20 @@ def test_a_first_line_of_booleans_holds_values(content: str, expected: Any, tmp_
 
 def test_booleans_and_numbers_in_one_column(tmp_path: Path) -> None:
     many = "a,b\n" + "1.0000000000,True\n" * 60_000  # more than the lines that tell the types
-    (tmp_path / "bits.csv").write_text(many + "2,1\n3,0\n")
-    rows: Any = dc.open_dataset(tmp_path / "bits.csv")
-    assert rows.to_numpy()[-3:].tolist() == [[1, 1], [2, 1], [3, 0]]
-    (tmp_path / "part.csv").write_text(many + "2,0.5\n")
-    rows = dc.open_dataset(tmp_path / "part.csv")
-    with pytest.raises(
-        InvalidDataError, match=r"Column 'b' of .*part.csv' cannot be read as booleans, .* '0.5'"
+    for name, content, expected in (
+        ("bits", many + "2,1\n3,0\n", [[1, 1], [2, 1], [3, 0]]),
+        ("part", many + "2,0.5\n", [[1, 1], [1, 1], [2, 0.5]]),
+        ("late", many.replace("True", "7000") + "2,True\n", [[1, 7000], [1, 7000], [2, 1]]),
     ):
+        (tmp_path / f"{name}.csv").write_text(content)
+        convert(tmp_path / f"{name}.csv", tmp_path / f"{name}.zarr")
+        for ending in ("csv", "zarr"):
+            rows: Any = dc.open_dataset(tmp_path / f"{name}.{ending}")
+            assert rows.to_numpy()[-3:].tolist() == expected
+    (tmp_path / "x.csv").write_text(many + "2,x\n")
+    rows = dc.open_dataset(tmp_path / "x.csv")
+    with pytest.raises(InvalidDataError, match=r"Column 'b' of .*x.csv' has 'x' in row 60000"):
         rows.to_numpy()
-    (tmp_path / "late.csv").write_text(many.replace("True", "7000") + "2,True\n")
-    rows = dc.open_dataset(tmp_path / "late.csv")
-    with pytest.raises(
-        InvalidDataError, match=r"Column 'b' of .*late.csv' cannot be read as numbers, .* 'True'"
-    ):
-        rows.to_numpy()
-    convert(tmp_path / "late.csv", tmp_path / "late.zarr")
-    stored: Any = dc.open_dataset(tmp_path / "late.zarr")
-    assert stored.to_numpy()[-2:].tolist() == [[1, 7000], [2, 1]]
 
 
 def test_booleans_of_several_files(tmp_path: Path) -> None:

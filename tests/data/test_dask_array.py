@@ -153,11 +153,23 @@ def test_chosen_columns_of_a_frame(rows: np.ndarray) -> None:
     )
     frame.loc[7, "c"] = np.nan
     lazy = dd.from_pandas(frame, npartitions=3)
-    dataset = dc.open_dataset(lazy, id_column="id", weights="w", nulls="drop")
+    dataset = dc.open_dataset(lazy, id_column="id", weights="w", missing="drop")
     left = np.delete(np.arange(90), 7)
     assert np.array_equal(dataset.to_numpy(), rows[left])
     assert list(dataset.ids(6, 9)) == ["r6", "r8", "r9"]
     assert np.array_equal(np.asarray(dataset.weights), left)
+    assert np.isnan(dc.open_dataset(lazy, columns="c").to_numpy()[7])
+    nullable = frame[["a", "c"]].astype({"a": "float32[pyarrow]", "c": "Float32"})
+    mixed = dd.from_pandas(nullable, npartitions=3)
+    assert np.array_equal(
+        dc.open_dataset(mixed).to_numpy(), frame[["a", "c"]].astype("f4"), equal_nan=True
+    )
+    wrong = da.from_array(np.ones((4, 2), int)).map_blocks(lambda x: x * np.nan, dtype=int)
+    with pytest.raises(InvalidDataError, match=r"lacks values, and its metadata says int64"):
+        dc.open_dataset(wrong).to_numpy()
+    lazy["w"] = lazy["w"].astype("Float64").where(lazy["w"] != 5)
+    with pytest.raises(InvalidParameterError, match=r"weight nan of row 5"):
+        dc.open_dataset(lazy, columns="a", weights="w")
     with pytest.raises(InvalidParameterError, match=r"no column 'z' in the frame; columns: a, b"):
         dc.open_dataset(lazy, columns=["z"])
     with pytest.raises(InvalidParameterError, match=r"choose columns of a table"):

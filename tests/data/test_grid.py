@@ -15,9 +15,7 @@ import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.features import FeatureSpec
-from daskcluster.data.open import open_object, open_url
 from daskcluster.errors import InvalidDataError, InvalidParameterError, OutputExistsError
-from daskcluster.storage.location import locate
 
 
 def raster(y=12, x=9, bands=3):
@@ -200,24 +198,24 @@ def test_stored_numbers_without_decoding(tmp_path, zarr_format):
     values[rows == -9999] = np.nan
     both = {"array": ["packed", "plain"], "features": ("variable", "band")}
     for decode in (None, True):
-        opened = open_url(locate(url), array="packed", flatten=True, decode=decode)
+        opened = dc.open_dataset(url, array="packed", flatten=True, decode=decode)
         np.testing.assert_array_equal(opened.to_numpy(), values)
         alone = dc.open_grid(url, array="packed", decode=decode)
         assert np.array_equal(alone.mask.ravel(), kept)
         several = dc.open_grid(url, decode=decode, **both)
         assert np.array_equal(several.dataset.to_numpy(), np.hstack([values, rows])[kept])
-        assert opened.decoded is alone.dataset.decoded is several.dataset.decoded is True
+        assert opened.decoded is alone.dataset.decoded is several.dataset.decoded
+        assert opened.decoded is (None if decode else True)
         # What means no data is a stored code, of which -0.5 is the value.
         some = kept & (rows != -1).all(axis=1)
         for more in ({"array": "packed"}, both):
             assert np.array_equal(
                 dc.open_grid(url, nodata=-1, decode=decode, **more).mask.ravel(), some
             )
-    derived = FeatureSpec(2).align(alone.dataset).with_scaling(
-        FeatureScaling.filling(values[0])
-    )
+    alone = dc.open_grid(url, array="packed")
+    derived = FeatureSpec(2).align(alone.dataset).with_scaling(FeatureScaling.filling(values[0]))
     assert derived.decoded is True
-    opened = open_url(locate(url), array="packed", flatten=True, decode=False)
+    opened = dc.open_dataset(url, array="packed", flatten=True, decode=False)
     alone = dc.open_grid(url, array="packed", decode=False)
     assert np.array_equal(opened.to_numpy(), rows)
     assert np.array_equal(alone.dataset.to_numpy(), rows)
@@ -233,7 +231,7 @@ def test_stored_numbers_without_decoding(tmp_path, zarr_format):
     here = zarr.create_array({}, data=codes, attributes=packing)
     assert np.array_equal(dc.open_grid(here).dataset.to_numpy(), values[kept])
     assert np.array_equal(dc.open_grid(here, decode=False).dataset.to_numpy(), rows)
-    assert open_object(here, flatten=True, decode=False).decoded is False
+    assert dc.open_dataset(here, flatten=True, decode=False).decoded is False
 
 
 @pytest.mark.parametrize("kind", ["memory", "dask", "zarr", "xarray", "masked"])

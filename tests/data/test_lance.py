@@ -66,5 +66,15 @@ def test_missing_datasets_and_columns_are_refused(url: str, tmp_path: Path) -> N
         dc.open_dataset(str(tmp_path / "none.lance"))
     with pytest.raises(InvalidParameterError, match=r"There is no column 'q' in .*rows.lance"):
         dc.open_dataset(url, columns="q")
-    with pytest.raises(InvalidParameterError, match=r"cannot leave out rows of a Lance dataset"):
-        dc.open_dataset(url, columns="emb", nulls="drop")
+
+
+def test_nulls_are_nan(tmp_path: Path) -> None:
+    table = pa.table({"x": [1, None, 3], "y": [1, 2, 3], "emb": [None, [1.0, 2.0], [3.0, 4.0]]})
+    lance.write_dataset(table, str(tmp_path / "rows.lance"))
+    for columns, expected in (
+        ("x", [[1], [np.nan], [3]]),
+        ("emb", [[np.nan, np.nan], [1, 2], [3, 4]]),
+    ):
+        rows: Any = dc.open_dataset(str(tmp_path / "rows.lance"), columns=columns)
+        assert np.array_equal(rows.to_numpy(), expected, equal_nan=True)
+    assert dc.open_dataset(str(tmp_path / "rows.lance"), columns="y").dtype == np.int64

@@ -134,22 +134,83 @@ def test_large_row_groups_are_streamed(tmp_path: Path, monkeypatch: pytest.Monke
     assert np.array_equal(dataset.take(wanted), ROWS[wanted])
 
 
-def test_nulls_are_named_or_left_out(tmp_path: Path) -> None:
-    rows = [list(row) for row in ROWS[:90]]
-    rows[40], rows[77][3] = None, None  # type: ignore[call-overload]
-    table = pa.table({"id": IDS[:90], "emb": pa.array(rows, pa.list_(pa.float64()))})
-    pq.write_table(table, tmp_path / "x.parquet", row_group_size=30)
+def test_nulls_are_nan_and_footers_tell_whether_there_are_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[Any] = [list(row) for row in ROWS[:90]]
+    rows[0], rows[40], rows[77][3] = None, None, None
+    expected = ROWS[:90].copy()
+    expected[[0, 40]] = expected[77, 3] = np.nan
+    emb = pa.array(rows, pa.list_(pa.float64()))
+    pq.write_table(
+        pa.table({"id": IDS[:90], "emb": emb}), tmp_path / "x.parquet", row_group_size=30
+    )
+    left = np.delete(np.arange(90), [0, 40, 77])
+    for most in (1 << 26, 1 << 10):  # row groups are read as a whole, and streamed
+        monkeypatch.setattr(module, "MOST_BYTES", most)
+        dataset = open_dataset(tmp_path / "x.parquet", columns={"id_column": "id"})
+        assert np.array_equal(dataset.to_numpy(), expected, equal_nan=True)
+        kept: Any = dc.open_dataset(tmp_path / "x.parquet", missing="drop", id_column="id")
+        assert np.array_equal(kept.to_numpy(), ROWS[left])
+        assert kept.ids(0, 87).to_pylist() == [IDS[i] for i in left]
+    late = pa.array([None] * 100 + [[1.0, 2.0]])
+    pq.write_table(pa.table({"emb": late}), tmp_path / "late.parquet", row_group_size=10)
+    assert open_dataset(tmp_path / "late.parquet").to_numpy()[-1].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "dtype"),
+    [
+        ([1, 2], {}, "int16"),
+        ([1, None], {}, "float32"),
+        ([1, 2], {"write_statistics": False}, "float32"),
+        ([[1, 2], [3, 4]], {}, "int16"),
+        ([[1, 2], [3, None]], {}, "float32"),
+        ([[1, 2], None], {}, "float32"),
+    ],
+)
+def test_integers_are_floating_where_a_file_may_hold_nulls(
+    values: Any, options: Any, dtype: str, tmp_path: Path
+) -> None:
+    kind = pa.list_(pa.int16()) if isinstance(values[0], list) else pa.int16()
+    whole = pa.table({"a.b": pa.array(values[:1] * 2, kind)})
+    pq.write_table(whole, tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a.b": pa.array(values, kind)}), tmp_path / "1.parquet", **options)
+    dataset = open_dataset(tmp_path)
+    assert dataset.dtype == dtype
+    nan = np.full(np.shape(values[0]), np.nan)
+    expected = [*[values[0]] * 3, nan if values[1] is None else values[1]]
+    found = dataset.to_numpy().reshape(4, *np.shape(values[0]))
+    assert np.array_equal(found, np.array(expected, float), equal_nan=True)
+    required = pa.schema([pa.field("a.b", pa.int16(), nullable=False)])
+    pq.write_table(
+        whole.cast(required)
+        if dtype == "int16" and kind == pa.int16()
+        else pa.table({"a.b": pa.array([1, 2], pa.int16())}, required),
+        tmp_path / "required.parquet",
+        write_statistics=False,
+    )
+    assert open_dataset(tmp_path / "required.parquet").dtype == "int16"
+
+
+def test_a_column_without_values_in_some_files(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1, 2], "y": pa.nulls(2)}), tmp_path / "0.parquet")
+    alone = open_dataset(tmp_path).to_numpy()
+    assert np.array_equal(alone, [[1, np.nan], [2, np.nan]], equal_nan=True)
+    pq.write_table(pa.table({"x": [3], "y": [4]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"x": pa.nulls(1), "y": [5]}), tmp_path / "2.parquet")
+    expected = [[1, np.nan], [2, np.nan], [3, 4], [np.nan, 5]]
+    assert np.array_equal(open_dataset(tmp_path).to_numpy(), expected, equal_nan=True)
+    pq.write_table(pa.table({"x": [1], "y": ["text"]}), tmp_path / "3.parquet")
     with pytest.raises(
-        InvalidDataError, match=r"'emb' is null in row 40 of '.*x.parquet'.*nulls='drop'"
+        InvalidDataError, match=r"3.parquet' has string in column 'y', where .* int64"
     ):
-        open_dataset(tmp_path / "x.parquet").to_numpy()
-    with pytest.raises(InvalidDataError, match=r"a null within the list in row 77 of"):
-        open_dataset(tmp_path / "x.parquet").take(np.array([80]))
-    dataset = dc.open_dataset(tmp_path / "x.parquet", nulls="drop", id_column="id")
-    left = np.delete(np.arange(90), [40, 77])
-    assert np.array_equal(dataset.to_numpy(), ROWS[left])
-    assert dataset.ids(0, 88).to_pylist() == [IDS[i] for i in left]  # type: ignore[attr-defined]
-    assert dataset.chunk_sizes == (30, 29, 29)
+        open_dataset(tmp_path)
+    pq.write_table(pa.table({"x": [1], "w": [None]}), tmp_path / "w.parquet")
+    with pytest.raises(
+        InvalidDataError, match=r"'w' of the weights is null in row 0 of .*w.parquet"
+    ):
+        dc.open_dataset(tmp_path / "w.parquet", weights="w")
 
 
 def test_rows_of_other_lengths_and_files_that_differ(tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def coreset_quality(
         return compared(costs, None, few.n_rows)
     names = getattr(few, "feature_names", None)
     dataset = open_source(X, RowsSpec(expected=names or ()), weights=sample_weight)
-    known = FeatureSpec(few.n_features, names, scaling, "the coreset")
+    known = FeatureSpec(few.n_features, names, scaling, owner="the coreset")
     dataset = for_metric(known.align(dataset), metric)
     dtype = compute_dtype(dataset.dtype)
     with choose_engine(engine, dataset).place(

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.dataset import refuse_replacing
-from daskcluster.data.features import FeatureSpec
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.sink import ArraySink, GroupSink
 from daskcluster.engine.choose import choose_engine
@@ -120,8 +119,7 @@ class Partitions:
         rows: Dataset = (
             source if is_dataset else open_dataset(source, storage_options=storage_options)
         )
-        names = getattr(self.dataset, "feature_names", None)
-        rows = FeatureSpec(self.centres.shape[1], names, owner="the partitions").align(rows)
+        rows = self.to_model().features.align(rows)
         rows = rows.normalized() if self.metric == "cosine" else rows
         return assigned_rows(rows, self.assigning, choose_engine(engine, rows))
 
@@ -178,6 +176,7 @@ class Partitions:
             self.centres, self.sizes.astype(np.float64), self.sizes, metric=self.metric,
             assigning=self.assigning.centres, penalties=self.assigning.penalties,
             feature_names=getattr(self.dataset, "feature_names", None),
+            decoded=getattr(self.dataset, "decoded", None) is not False,
             n_rows=len(self.partition), passes=self.passes, bytes_read=self.bytes_read,
             parameters={"metric": self.metric, "random_state": self.seed},
             created_with=created_with(),

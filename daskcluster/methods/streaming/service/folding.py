@@ -266,6 +266,7 @@ def _opened(
             state.fold = learner.empty(dtype, state.seed)
             state.n_features = dataset.n_features
             state.feature_names = getattr(dataset, "feature_names", None)
+            state.decoded = getattr(dataset, "decoded", None) is not False
         ready.append(_Ready(new, dataset))
     return ready
 
@@ -284,7 +285,9 @@ def _checked(dataset: Dataset, new: New, state: StreamState) -> Dataset:
             f"{new.arrival.name!r} has {dataset.n_features} features, the stream has {state.n_features}; "
             "remove it from the source, or start another stream."
         )
-    known = FeatureSpec(state.n_features, state.feature_names, owner="the stream")
+    known = FeatureSpec(
+        state.n_features, state.feature_names, decoded=state.decoded, owner="the stream"
+    )
     found: Dataset = known.align(dataset)
     return found
 

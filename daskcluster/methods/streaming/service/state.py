@@ -19,7 +19,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from daskcluster.errors import CheckpointError, DatasetNotFoundError, ModelFormatError
@@ -27,7 +27,7 @@ from daskcluster.methods.streaming.fold import StreamFold
 from daskcluster.methods.streaming.service.ledger import Finding, Ledger
 from daskcluster.methods.streaming.state import document_of
 from daskcluster.methods.streaming.streams import Learner
-from daskcluster.models.persist import load_document, save_model
+from daskcluster.models.persist import Model, load_document, save_model
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import (
     Document,
@@ -157,6 +157,8 @@ class StreamState:
     version : int or None
         Version of the model; None before there is one.
     n_commits : int
+    decoded : bool or None
+        See `daskcluster.data.features.FeatureSpec`.
     """
 
     ledger: Ledger
@@ -166,6 +168,7 @@ class StreamState:
     version: int | None = None
     n_commits: int = 0
     feature_names: tuple[str, ...] | None = None
+    decoded: bool | None = True
 
     @property
     def rows_seen(self) -> int:
@@ -229,6 +232,7 @@ class StateStore:
             None if version is None else int(version),
             read_count(body, "n_commits"),
             read_names(body, "feature_names") if "feature_names" in body else None,
+            body.get("decoded"),
         )
         self.point(state)  # in case a run was stopped between its commit and this
         return state
@@ -257,6 +261,7 @@ class StateStore:
             "seed": str(state.seed),
             "n_features": state.n_features,
             "feature_names": None if state.feature_names is None else list(state.feature_names),
+            "decoded": state.decoded,
             "version": state.version,
             "n_commits": state.n_commits + 1,
         }
@@ -280,7 +285,8 @@ class StateStore:
         try:
             load_document(place.url, place.storage_options())
         except ModelFormatError:
-            model = learner.model_of(state.fold, state.n_features, state.feature_names)
+            found: Any = learner.model_of(state.fold, state.n_features, state.feature_names)
+            model: Model = replace(found, decoded=state.decoded)
             options = place.storage_options() or None
             save_model(model, place.url, overwrite=True, storage_options=options)
         return version
