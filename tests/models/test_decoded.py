@@ -38,7 +38,9 @@ def test_a_fit_of_stored_numbers_labels_stored_numbers(packed: str, tmp_path: Pa
     expected = fitted.predict(CODES)
     np.testing.assert_array_equal(labels_of(url, packed, decode=False), expected)
     for model in (fitted, pickle.loads(pickle.dumps(fitted))):
-        with pytest.raises(InvalidDataError, match="unlike the stored numbers of the fit of KMeans"):
+        with pytest.raises(
+            InvalidDataError, match="unlike the stored numbers of the fit of KMeans"
+        ):
             model.predict(packed)
     with pytest.raises(InvalidDataError, match=r"decode=False \(--no-decode\)"):
         labels_of(url, packed)

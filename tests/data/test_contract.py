@@ -1,0 +1,281 @@
+"""The contract of sources: rows mean the same whatever holds them and by whatever door they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zarr
+from click.testing import CliRunner
+from scipy import sparse
+
+import daskcluster as dc
+from daskcluster import jobs
+from daskcluster.cli.main import main
+from daskcluster.data.sources import SOURCES
+from daskcluster.errors import DaskClusterError, InvalidDataError, InvalidParameterError
+from tests.extending.outside import Outside, register
+
+NAMES = ("a", "b", "c")
+ROWS = np.random.default_rng(3).normal(0, 3, (120, 3)).astype(np.float32)
+ROWS[60:] += 20
+HOLES = np.zeros(ROWS.shape, bool)
+HOLES[[5, 5, 40, 119], [0, 1, 2, 0]] = True
+GAPPY = np.where(HOLES, np.nan, ROWS).astype(np.float32)
+COMPLETE = ~HOLES.any(axis=1)
+Make = Callable[[Path, np.ndarray], Any]
+
+
+def frame(rows: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=list(NAMES))
+
+
+def arrow(table: pd.DataFrame) -> pa.Table:
+    """Return a table in which missing values are null."""
+    return pa.Table.from_pandas(table, preserve_index=False)
+
+
+def lists(rows: np.ndarray) -> pa.Table:
+    """Return a table of lists, in which missing values are null."""
+    values = pa.array(rows.ravel(), mask=np.isnan(rows).ravel())
+    return pa.table({"row": pa.ListArray.from_arrays(np.arange(len(rows) + 1) * 3, values)})
+
+
+def saved(write: Callable[[Path], Any], path: Path) -> str:
+    write(path)
+    return str(path)
+
+
+def text(table: pd.DataFrame, path: Path, **more: Any) -> str:
+    table.to_csv(path, index=False, **more)
+    return str(path)
+
+
+def parquet(table: pa.Table, path: Path, **more: Any) -> str:
+    pq.write_table(table, path, **more)
+    return str(path)
+
+
+def grouped(rows: np.ndarray, path: Path) -> str:
+    zarr.open_group(path, mode="w").create_array("X", data=rows, chunks=(50, 2))
+    return str(path)
+
+
+def stored(rows: np.ndarray, path: Path, name: str) -> str:
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+    with h5py.File(path, "w") as file:
+        file[name] = rows
+    return str(path)
+
+
+def uncounted(rows: np.ndarray) -> Any:
+    lazy = da.from_array(rows, chunks=(50, 3))
+    return lazy[da.ones(len(rows), chunks=50) > 0]
+
+
+def masked(rows: np.ndarray) -> np.ma.MaskedArray:
+    return np.ma.array(np.where(np.isnan(rows), -9999, rows), mask=np.isnan(rows))
+
+
+def annotated(rows: np.ndarray) -> Any:
+    anndata = pytest.importorskip("anndata", reason="anndata is not installed")
+    return anndata.AnnData(rows, var=pd.DataFrame(index=list(NAMES)))
+
+
+def many(table: pd.DataFrame, folder: Path) -> str:
+    (folder / "parts").mkdir()
+    for number in range(3):
+        part = table.iloc[40 * number : 40 * number + 40]
+        pq.write_table(arrow(part), folder / "parts" / f"part-{number}.parquet")
+    return str(folder / "parts")
+
+
+ARRAYS: dict[str, Make] = {
+    "array": lambda folder, rows: rows,
+    "list": lambda folder, rows: rows.tolist(),
+    "Fortran order": lambda folder, rows: np.asfortranarray(rows),
+    "view": lambda folder, rows: np.repeat(rows, 2, axis=0)[::2],
+    "read-only": lambda folder, rows: np.frombuffer(rows.tobytes(), np.float32).reshape(-1, 3),
+    "masked": lambda folder, rows: masked(rows),
+    "objects": lambda folder, rows: rows.astype(object),
+    "dask": lambda folder, rows: da.from_array(rows, chunks=(50, 2)),
+    "dask of unknown lengths": lambda folder, rows: uncounted(rows),
+    "masked dask": lambda folder, rows: da.from_array(masked(rows), chunks=(50, 2)),
+    "npy": lambda folder, rows: saved(lambda path: np.save(path, rows), folder / "x.npy"),
+    "memmap": lambda folder, rows: np.load(
+        saved(lambda path: np.save(path, rows), folder / "x.npy"), mmap_mode="r"
+    ),
+    "npz": lambda folder, rows: saved(lambda path: np.savez(path, X=rows), folder / "x.npz"),
+    "HDF5": lambda folder, rows: stored(rows, folder / "x.h5", "X"),
+    "Zarr": lambda folder, rows: saved(
+        lambda path: zarr.save_array(str(path), rows), folder / "x.zarr"
+    ),
+    "Zarr object": lambda folder, rows: zarr.create_array({}, data=rows, chunks=(50, 2)),
+    "outside": lambda folder, rows: Outside(rows),
+}
+FRAMES: dict[str, Callable[[Path, pd.DataFrame], Any]] = {
+    "pandas": lambda folder, table: table,
+    "pandas of nullable types": lambda folder, table: table.convert_dtypes(convert_integer=False),
+    "pandas over Arrow": lambda folder, table: arrow(table).to_pandas(types_mapper=pd.ArrowDtype),
+    "Arrow": lambda folder, table: arrow(table),
+    "polars": lambda folder, table: pl.from_arrow(arrow(table)),
+    "lazy polars": lambda folder, table: pl.from_arrow(arrow(table)).lazy(),
+    "dask frame": lambda folder, table: dd.from_pandas(table, npartitions=3),
+    "Parquet": lambda folder, table: parquet(arrow(table), folder / "x.parquet", row_group_size=50),
+    "Parquet without statistics": lambda folder, table: parquet(
+        arrow(table), folder / "x.parquet", write_statistics=False
+    ),
+    "Parquet files": lambda folder, table: many(table, folder),
+    "csv": lambda folder, table: text(table, folder / "x.csv"),
+    "csv with NA": lambda folder, table: text(table, folder / "x.csv", na_rep="NA"),
+    "csv, compressed": lambda folder, table: text(table, folder / "x.csv.gz"),
+    "tsv": lambda folder, table: text(table, folder / "x.tsv", sep="\t"),
+}
+NAMED: dict[str, Make] = {
+    "AnnData": lambda folder, rows: annotated(rows),
+    "AnnData view": lambda folder, rows: annotated(np.vstack([rows, rows]))[: len(rows)],
+    "h5ad": lambda folder, rows: saved(
+        lambda path: annotated(rows).write_h5ad(path), folder / "x.h5ad"
+    ),
+}
+LISTS: dict[str, Make] = {
+    "Arrow lists": lambda folder, rows: lists(rows),
+    "Parquet lists": lambda folder, rows: parquet(lists(rows), folder / "x.parquet"),
+}
+ALL = [*ARRAYS, *FRAMES, *NAMED, *LISTS]
+CSV = [kind for kind in FRAMES if "sv" in kind]
+
+
+@pytest.fixture(autouse=True)
+def _outside() -> Iterator[None]:
+    before = list(SOURCES)
+    register()
+    yield
+    SOURCES[:] = before
+
+
+def given(kind: str, folder: Path, rows: np.ndarray = ROWS) -> Any:
+    if kind in FRAMES:
+        return FRAMES[kind](folder, frame(rows))
+    return {**ARRAYS, **NAMED, **LISTS}[kind](folder, rows)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_every_door_gives_the_same_rows(kind: str, tmp_path: Path) -> None:
+    source = given(kind, tmp_path)
+    opened = dc.open_dataset(source)
+    np.testing.assert_allclose(opened.to_numpy(), ROWS, rtol=1e-6)
+    estimator = dc.KMeans(2, init=ROWS[[0, 60]])
+    plain = dc.KMeans(2, init=ROWS[[0, 60]]).fit(ROWS)
+    for rows in (source, opened):
+        model = estimator.fit(rows)
+        np.testing.assert_array_equal(np.asarray(model.labels_), plain.labels_)
+        np.testing.assert_array_equal(np.asarray(plain.predict(rows)), plain.labels_)
+        named = kind in FRAMES or kind in NAMED
+        assert getattr(model, "feature_names_in_", np.empty(0)).tolist() == list(NAMES) * named
+    url = str(tmp_path / "model")
+    record = jobs.fit(source, n_clusters=2, init=ROWS[[0, 60]], model=url)
+    assert record.n_rows == 120
+    np.testing.assert_allclose(
+        dc.load_model(url).cluster_centers_, plain.cluster_centers_, rtol=1e-6
+    )
+    if isinstance(source, str):
+        done = CliRunner().invoke(main, ["score", url, source, "--json"])
+        assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_nan_null_and_masked_are_missing(kind: str, tmp_path: Path) -> None:
+    source = given(kind, tmp_path, GAPPY)
+    with pytest.raises(InvalidDataError, match=r"contains NaN: first in row 5.*missing="):
+        dc.KMeans(2, random_state=0).fit(source)
+    dropped = dc.open_dataset(source, missing="drop")
+    np.testing.assert_allclose(dropped.to_numpy(), ROWS[COMPLETE], rtol=1e-6)
+    means = dc.open_dataset(source, missing="mean")
+    filled = np.where(HOLES, np.nanmean(GAPPY.astype(np.float64), axis=0), ROWS)
+    np.testing.assert_allclose(means.to_numpy(), filled, rtol=1e-5)
+    model = dc.KMeans(2, init=ROWS[[0, 60]]).fit(means)
+    np.testing.assert_array_equal(np.asarray(model.predict(source)), ROWS[:, 0] > 10)
+    partial = dc.KMeans(2, init=ROWS[[0, 60]]).fit(dc.open_dataset(source, missing="partial"))
+    np.testing.assert_array_equal(np.asarray(partial.labels_), ROWS[:, 0] > 10)
+    record = jobs.fit(source, n_clusters=2, model=str(tmp_path / "model"), missing="drop")
+    assert record.n_rows == COMPLETE.sum()
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_columns_ids_and_weights(kind: str, tmp_path: Path) -> None:
+    ids, weights = np.arange(1000, 1120), np.linspace(1, 2, 120)
+    source = FRAMES[kind](tmp_path, frame(ROWS).assign(id=ids, w=weights, text="t"))
+    dataset: Any = dc.open_dataset(source, drop="text", id_column="id", weights="w")
+    np.testing.assert_allclose(dataset.to_numpy(), ROWS, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(dataset.weights), weights)
+    assert np.array_equal(np.asarray(dataset.ids(0, 120)), ids)
+    assert dataset.feature_names == NAMES
+    with pytest.raises(InvalidDataError, match=r"'text' \(.*drop"):
+        dc.open_dataset(source)
+    with pytest.raises(InvalidDataError, match=r"'text'"):
+        dc.KMeans(2).fit(source)
+    with pytest.raises(InvalidParameterError, match="no column 'z' in"):
+        dc.open_dataset(source, columns=["a", "z"])
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_booleans_and_integers_keep_their_values(kind: str, tmp_path: Path) -> None:
+    table = pd.DataFrame(
+        {"a": ROWS[:, 0] > 3, "b": np.arange(120)[::-1] % 7, "c": np.arange(120) % 2}
+    )
+    dataset = dc.open_dataset(FRAMES[kind](tmp_path, table))
+    assert np.array_equal(dataset.to_numpy(), table.to_numpy(np.float64))
+    table["b"] = table["b"].astype("Int64").mask(table["c"] > 0)
+    (folder := tmp_path / "gappy").mkdir()
+    gappy = dc.open_dataset(FRAMES[kind](folder, table), missing="drop")
+    assert gappy.n_rows == 60
+
+
+@pytest.mark.parametrize("kind", CSV)
+def test_a_value_that_cannot_be_read_is_named(kind: str, tmp_path: Path) -> None:
+    table = frame(ROWS).astype(object)
+    table.loc[7, "b"] = "oops"
+    with pytest.raises(InvalidDataError, match=r"x\..sv") as info:
+        dc.open_dataset(FRAMES[kind](tmp_path, table)).to_numpy()
+    for part in ("row 7", "'b'", "'oops'"):
+        assert part in str(info.value), info.value
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_sources_without_rows_are_refused(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(DaskClusterError, match=r"0 sample\(s\)|no rows|got 1D array"):
+        dc.open_dataset(given(kind, tmp_path, ROWS[:0]))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_options_that_a_source_does_not_have_are_refused(kind: str, tmp_path: Path) -> None:
+    source = given(kind, tmp_path)
+    if kind in ARRAYS or kind in NAMED:
+        with pytest.raises(InvalidParameterError, match="choose columns of a table, but"):
+            dc.open_dataset(source, columns="a")
+    else:
+        with pytest.raises(InvalidParameterError, match="array='X' names an array of a Zarr group"):
+            dc.open_dataset(source, array="X")
+    if not kind.startswith("Zarr"):
+        with pytest.raises(
+            InvalidParameterError, match="decode=False says how a stored Zarr array"
+        ):
+            dc.open_dataset(source, decode=False)
+
+
+def test_sparse_rows_are_the_rows() -> None:
+    kept = np.where(np.abs(ROWS) > 2, ROWS, 0)
+    for kind in (sparse.csr_array, sparse.csc_array, sparse.coo_matrix):
+        np.testing.assert_array_equal(
+            dc.open_dataset(kind(kept)).load((0, 120)).rows.toarray(), kept
+        )
