@@ -86,37 +86,12 @@ def command(
     from daskcluster import jobs
     from daskcluster.data.weighted_store import KINDS
 
-    if task.detach:
-        urls = {"source": source, "output": output, "checkpoint": checkpoint}
-        drawing = {"size": size, "random_state": random_state, "quality": quality}
-        options = {**drawing, "overwrite": overwrite, "resume": resume}
-        task.submit(jobs.build_coreset, place, console, urls, options, opening)
-        return
-    # Check before a cluster is started.
-    inputs = {"source": source, "weights": opening["weights"]}
-    options = opening["storage_options"]
-    if task.name is None:  # a job may replace its own outputs
-        jobs.check_outputs({"output": output}, inputs, options, overwrite, kinds=KINDS)
-    with (
-        place.open() as engine,
-        console.watching() as callbacks,
-        after_a_commit(wanted=checkpoint is not None or task.name is not None),
-    ):
-        record = jobs.build_coreset(
-            source,
-            size=size,
-            output=output,
-            random_state=random_state,
-            quality=quality,
-            overwrite=overwrite,
-            checkpoint=checkpoint,
-            resume=resume,
-            name=task.name,
-            engine=engine,
-            callbacks=callbacks,
-            **opening,
-        ).as_dict()
-    console.emit(record, _rows_of_record(record))
+    urls = {"source": source, "output": output, "checkpoint": checkpoint}
+    options = {"size": size, "random_state": random_state, "quality": quality}
+    options |= {"overwrite": overwrite, "resume": resume}
+    within = after_a_commit(wanted=checkpoint is not None or task.name is not None)
+    job, rows = jobs.build_coreset, _rows_of_record
+    task.run(job, place, console, urls, options, opening, rows, kinds=KINDS, within=within)
 
 
 def _project(

@@ -104,27 +104,9 @@ def command(
     from daskcluster.data.sink import KINDS
 
     options = {**search, "overwrite": overwrite, "resume": resume, "scratch": scratch}
-    if task.detach:
-        urls = {"source": source, "output": output, "checkpoint": checkpoint}
-        task.submit(jobs.dedup, place, console, urls, options, opening)
-        return
-    # Check before a cluster is started.
-    if task.name is None:  # a job may replace its own outputs
-        stored = opening["storage_options"]
-        jobs.check_outputs({"output": output}, {"source": source}, stored, overwrite, kinds=KINDS)
-    with place.open() as engine, console.watching() as callbacks:
-        record = jobs.dedup(
-            source,
-            output=output,
-            report=report,
-            checkpoint=checkpoint,
-            name=task.name,
-            engine=engine,
-            callbacks=callbacks,
-            **options,
-            **opening,
-        ).as_dict()
-    console.emit(record, _rows_of_record(record))
+    options |= {"report": report}
+    urls = {"source": source, "output": output, "checkpoint": checkpoint}
+    task.run(jobs.dedup, place, console, urls, options, opening, _rows_of_record, kinds=KINDS)
 
 
 def _project(source: str, opening: Mapping[str, Any], place: Place, console: Console) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,52 @@ class Task:
 
     name: str | None = None
     detach: bool = False
+
+    def run(
+        self,
+        job: Callable[..., Any],
+        place: Place,
+        console: Console,
+        urls: Mapping[str, Any],
+        options: Mapping[str, Any],
+        opening: Mapping[str, Any],
+        rows: Callable[[Mapping[str, Any]], Any],
+        *,
+        writes: Sequence[str] = ("output",),
+        kinds: tuple[str, ...] = ("array",),
+        within: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        """Run the job here and print its record, or submit it with ``--detach``; see `submit`.
+
+        Parameters
+        ----------
+        job, place, console, urls, options, opening
+            See `submit`.
+        rows : callable
+            Makes lines of text of the record.
+        writes : sequence of str
+            Those of `urls` that are outputs, which are checked before a cluster is started.
+        kinds : tuple of str
+            What an output may replace.
+        within : context manager, optional
+            Holds around the job.
+        """
+        if self.detach:
+            self.submit(job, place, console, urls, options, opening)
+            return
+        if writes and self.name is None:  # a job may replace its own outputs
+            from daskcluster.jobs import check_outputs
+
+            outputs = {name: urls[name] for name in writes}
+            inputs = {name: urls[name] for name in ("source", "model") if name in urls}
+            inputs = {n: url for n, url in inputs.items() if n not in writes}
+            inputs |= {"weights": opening.get("weights")}
+            stored, overwrite = opening["storage_options"], options["overwrite"]
+            check_outputs(outputs, inputs, stored, overwrite, kinds=kinds)
+        with place.open() as engine, console.watching() as callbacks, within or nullcontext():
+            given = {**urls, **options, **opening, "name": self.name}
+            record = job(**given, engine=engine, callbacks=callbacks).as_dict()
+        console.emit(record, rows(record))
 
     def submit(
         self,

@@ -85,37 +85,21 @@ def command(
     from daskcluster.data.label_files import is_file_output
     from daskcluster.reports.tables import rows_of_record
 
-    if task.detach:
-        is_file_output(labels or "")  # refuses endings of other files
-        urls = {"source": source, "model": model, "labels": labels}
-        urls |= take_urls(given)
-        options = {"overwrite": overwrite, "algorithm": algorithm, "resume": resume}
-        task.submit(jobs.fit, place, console, urls, {**options, **given}, opening)
-        return
-    # Check before a cluster is started.
-    outputs = {"model": model, "labels": labels}
-    inputs = {"source": source, "weights": opening["weights"]}
-    if task.name is None:  # a job may replace its own outputs
-        jobs.check_outputs(outputs, inputs, opening["storage_options"], overwrite)
-    with (
-        place.open() as engine,
-        console.watching() as callbacks,
-        after_a_commit(wanted=_keeps_state(algorithm, given, task)),
-    ):
-        record = jobs.fit(
-            source,
-            model=model,
-            labels=labels,
-            overwrite=overwrite,
-            algorithm=algorithm,
-            resume=resume,
-            name=task.name,
-            engine=engine,
-            callbacks=callbacks,
-            **opening,
-            **given,
-        ).as_dict()
-    console.emit(record, rows_of_record(record))
+    is_file_output(labels or "")  # refuses endings of other files
+    options = {"overwrite": overwrite, "algorithm": algorithm, "resume": resume}
+    within = after_a_commit(wanted=_keeps_state(algorithm, given, task))
+    urls = {"source": source, "model": model, "labels": labels} | take_urls(given)
+    task.run(
+        jobs.fit,
+        place,
+        console,
+        urls,
+        {**options, **given},
+        opening,
+        rows_of_record,
+        writes=("model", "labels"),
+        within=within,
+    )
 
 
 def _keeps_state(algorithm: str, given: Mapping[str, Any], task: Task) -> bool:

@@ -92,26 +92,11 @@ def command(
     from daskcluster import jobs
     from daskcluster.data.sink import KINDS
 
-    urls: dict[str, Any] = {
-        "source": source,
-        "output": output,
-        "centroids": centroids,
-        "checkpoint": checkpoint,
-    }
+    urls: dict[str, Any] = {"source": source, "output": output, "centroids": centroids}
+    urls |= {"checkpoint": checkpoint}
     options = {**settings, "overwrite": overwrite, "resume": resume}
-    if task.detach:
-        task.submit(jobs.partition, place, console, urls, options, opening)
-        return
-    # Check before a cluster is started.
-    if task.name is None:  # a job may replace its own outputs
-        outputs, stored = {"output": output, "centroids": centroids}, opening["storage_options"]
-        kinds = (*KINDS, "file")
-        jobs.check_outputs(outputs, {"source": source}, stored, overwrite, kinds=kinds)
-    with place.open() as engine, console.watching() as callbacks:
-        record = jobs.partition(
-            **urls, name=task.name, engine=engine, callbacks=callbacks, **options, **opening
-        ).as_dict()
-    console.emit(record, _rows_of_record(record))
+    may_be: dict[str, Any] = {"writes": ("output", "centroids"), "kinds": (*KINDS, "file")}
+    task.run(jobs.partition, place, console, urls, options, opening, _rows_of_record, **may_be)
 
 
 def _project(

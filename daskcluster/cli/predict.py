@@ -89,32 +89,9 @@ def command(
     from daskcluster.data.label_files import is_file_output
     from daskcluster.reports.tables import rows_of_record
 
-    if task.detach:
-        is_file_output(output)  # refuses endings of other files
-        urls = {"model": model, "source": source, "output": output, "posteriors": posteriors}
-        options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
-        options |= {"n_nearest": n_nearest, "distances": distances, "level": level}
-        task.submit(jobs.predict, place, console, urls, options, opening)
-        return
-    # Check before a cluster is started.
-    inputs = {"source": source, "model": model}
-    outputs = {"output": output, "posteriors": posteriors}
-    if task.name is None:  # a job may replace its own outputs
-        jobs.check_outputs(outputs, inputs, opening["storage_options"], overwrite)
-    with place.open() as engine, console.watching() as callbacks:
-        record = jobs.predict(
-            model,
-            source,
-            output=output,
-            posteriors=posteriors,
-            n_nearest=n_nearest,
-            distances=distances,
-            level=level,
-            overwrite=overwrite,
-            resume=resume,
-            name=task.name,
-            engine=engine,
-            callbacks=callbacks,
-            **opening,
-        ).as_dict()
-    console.emit(record, rows_of_record(record))
+    is_file_output(output)  # refuses endings of other files
+    urls = {"model": model, "source": source, "output": output, "posteriors": posteriors}
+    options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
+    options |= {"n_nearest": n_nearest, "distances": distances, "level": level}
+    writes = ("output", "posteriors")
+    task.run(jobs.predict, place, console, urls, options, opening, rows_of_record, writes=writes)

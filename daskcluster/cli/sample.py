@@ -98,30 +98,11 @@ def command(
 
     urls: dict[str, Any] = {"model": model, "source": source, "output": output, "rows": rows}
     options: dict[str, Any] = {"size": size, "how": how, "random_state": random_state}
-    options |= {"weighted": weighted}
-    if task.detach:
-        # Otherwise it names a column or an array.
-        if how not in shared.HOW and looks_like_path(how):
-            urls["how"] = options.pop("how")
-        task.submit(jobs.sample, place, console, urls, options | {"overwrite": overwrite}, opening)
-        return
-    # Check before a cluster is started.
-    if task.name is None:  # a job may replace its own outputs
-        outputs, inputs = {"output": output, "rows": rows}, {"source": source, "model": model}
-        jobs.check_outputs(
-            outputs, inputs, opening["storage_options"], overwrite, kinds=OUTPUT_KINDS
-        )
-    with place.open() as engine, console.watching() as callbacks:
-        record = jobs.sample(
-            **urls,
-            **options,
-            overwrite=overwrite,
-            name=task.name,
-            engine=engine,
-            callbacks=callbacks,
-            **opening,
-        ).as_dict()
-    console.emit(record, _rows_of_record(record))
+    options |= {"weighted": weighted, "overwrite": overwrite}
+    if how not in shared.HOW and looks_like_path(how):  # else it names a column or an array
+        urls["how"] = options.pop("how")
+    may_be: dict[str, Any] = {"writes": ("output", "rows"), "kinds": OUTPUT_KINDS}
+    task.run(jobs.sample, place, console, urls, options, opening, _rows_of_record, **may_be)
 
 
 def _project(

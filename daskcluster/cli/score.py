@@ -82,21 +82,8 @@ def command(
         "sample_size": sample_size,
         "random_state": random_state,
     }
-    if task.detach:
-        urls = {"model": model, "source": source}
-        task.submit(jobs.score, place, console, urls, measured, opening)
-        return
-    with place.open() as engine, console.watching() as callbacks:
-        record = jobs.score(
-            model,
-            source,
-            **measured,
-            name=task.name,
-            engine=engine,
-            callbacks=callbacks,
-            **opening,
-        ).as_dict()
-    console.emit(record, rows_of_score(record))
+    urls = {"model": model, "source": source}
+    task.run(jobs.score, place, console, urls, measured, opening, rows_of_score, writes=())
 
 
 def rows_of_score(record: Mapping[str, Any]) -> list[tuple[str, str]]:
