@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from daskcluster.data.arrow import TableFormat, only_increases, rows_of_table
+from daskcluster.data.arrow import TableFormat, only_increases
 from daskcluster.data.arrow_columns import RowColumns, choose_columns, import_pyarrow, warn_of_ids
 from daskcluster.data.columns import ColumnChoice
 from daskcluster.data.dataset import RowDataset
@@ -39,7 +39,8 @@ _SAMPLE_BYTES = 1 << 20
 _INTEGER = "^(0|-?[1-9][0-9]{0,17})$"
 _UNEVEN = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 """What pyarrow says of a line with another number of fields; lines count from 1."""
-_NULLS = [*MISSING, *(f" {text}" for text in MISSING)]
+_NULLS = [text for text in MISSING if not text.startswith(("-", "1"))]
+"""Others would slow pyarrow down for every number; they are found in a second look."""
 
 
 @dataclass(frozen=True)
@@ -88,37 +89,30 @@ class CsvFormat(TableFormat):
     def reads_in_order(self, file: RowFile) -> bool:
         return False
 
-    def read(self, place: Location, file: CsvFile, first: int, last: int) -> np.ndarray:
-        """Return rows of a file, shape (last - first, d), float64."""
-        blocks = [
-            rows_of_table(table, self.columns, where)[low:high]
-            for table, where, low, high in self.parts(place, file, first, last, self.columns.read)
-        ]
-        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-
-    def parts(
-        self, place: Location, file: CsvFile, first: int, last: int, names: Sequence[str]
-    ) -> Iterator[tuple[Any, Callable[[int], str], int, int]]:
-        edges = np.append(0, np.cumsum(file.blocks))
-        for block in range(len(file.blocks)):
-            start, stop = int(edges[block]), int(edges[block + 1])
-            if start < last and first < stop:
+    def tables(
+        self,
+        place: Location,
+        file: CsvFile,
+        first: int,
+        last: int,
+        names: Sequence[str],
+        streamed: bool = False,
+    ) -> Iterator[tuple[int, Any]]:
+        start = 0
+        for block, n_rows in enumerate(file.blocks):
+            if start < last and first < start + n_rows:
                 if file.offsets:
-                    content = read_range(place, file.offsets[block], file.offsets[block + 1])
+                    content = read_range(place, *file.offsets[block : block + 2])
                 else:
                     content = next(_blocks(place, file))
-                skipped = 0 if block else file.skipped
-                table = self.parsed(content, place, skipped, names, start)
-                if table.num_rows != stop - start:
+                table = self.parsed(content, place, 0 if block else file.skipped, names, start)
+                if table.num_rows != n_rows:
                     raise InvalidDataError(
                         f"The file {place.url!r} was replaced since the dataset was opened; open it again "
                         "and restart."
                     )
-
-                def where(row: int, start: int = start) -> str:
-                    return f"row {start + row} of {place.url!r}"
-
-                yield table, where, max(first, start) - start, min(last, stop) - start
+                yield start, table
+            start += n_rows
 
     def sample(self, place: Location, file: CsvFile, first: int, last: int) -> Any:
         """Return the first lines of a file as a table of the types that they seem to have."""
@@ -241,10 +235,12 @@ def _blocks(place: Location, file: RowFile) -> Iterator[bytes]:
 
 def _end_of_lines(content: bytes) -> int:
     """Return where the last whole line ends; line breaks within quotes end none."""
+    if b'"' not in content:
+        return content.rfind(b"\n") + 1
     values = np.frombuffer(content, np.uint8)
     ends = np.flatnonzero(values == ord("\n")) + 1
     quotes = np.flatnonzero(values == ord('"'))
-    outside = ends[np.searchsorted(quotes, ends) % 2 == 0] if len(quotes) else ends
+    outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
     return int(max(outside[-1:] if len(outside) else ends[-1:], default=0))
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 
-from daskcluster.data.arrow import TableFormat, rows_of_table
+from daskcluster.data.arrow import TableFormat
 from daskcluster.data.arrow_columns import (
     RowColumns,
     choose_columns,
@@ -21,15 +22,16 @@ from daskcluster.data.columns import ColumnChoice, refuse_duplicates
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
 from daskcluster.data.parquet_parts import (
-    batches_of_groups,
+    batches_of,
+    groups_of,
     leaves_of,
     may_hold_nulls,
     path_schema,
     read_footer,
-    read_groups,
+    row_group_edges,
     with_path_columns,
 )
-from daskcluster.data.parquet_stream import BATCH_BYTES, read_stream, row_group_edges
+from daskcluster.data.parquet_stream import BATCH_BYTES, read_stream
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES
 from daskcluster.data.row_files import (
     RowFile,
@@ -78,62 +80,31 @@ class ParquetFormat(TableFormat):
         return np.unique(np.concatenate(found))
 
     def read(self, place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
-        """Return rows of a file, shape (last - first, d)."""
-        edges, blocks = row_group_edges(file), []
-        for is_large, run in groupby(
-            _groups_of(file, first, last), lambda group: self._is_large(file.blocks[group])
-        ):
-            groups = list(run)  # small neighbours are read together
-            for some in [range(i, i + 1) for i in groups] if is_large else [groups]:
-                start, stop = int(edges[some[0]]), int(edges[some[-1] + 1])
-                low, high = max(first, start) - start, min(last, stop) - start
-                if is_large:
-                    blocks.append(read_stream(self, place, file, some[0], low, high))
-                    continue
-                rows, done = np.empty((stop - start, self.n_features), self.dtype), 0
-                for part in self.decoded(place, file, some):
-                    rows[done : done + len(part)] = part
-                    done += len(part)
-                blocks.append(rows[low:high])
+        """Return rows of a file, shape (last - first, d); small row groups are read together."""
+        edges, blocks, groups = row_group_edges(file), [], groups_of(file, first, last)
+        for is_large, run in groupby(groups, lambda group: self._is_large(file.blocks[group])):
+            *_, group = run
+            stop = min(last, int(edges[group + 1]))
+            read = partial(read_stream, self) if is_large else super().read
+            blocks.append(read(place, file, first, stop))
+            first = stop
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
-    def decoded(
-        self, place: Location, file: RowFile, groups: Sequence[int], *, streamed: bool = False
-    ) -> Iterator[np.ndarray]:
-        """Yield the rows of neighbouring row groups, about 1 MB at a time; see `batches_of_groups`."""
-        start = int(row_group_edges(file)[groups[0]])
-        step = max(1, BATCH_BYTES // max(1, self.row_bytes))
-        names = self.stored(self.columns.read)
-        for table in batches_of_groups(place, file, groups, names, step, streamed=streamed):
-
-            def where(row: int, start: int = start) -> str:
-                return f"row {start + row} of {place.url!r}"
-
-            yield rows_of_table(
-                with_path_columns(table, file, self.path_columns), self.columns, where
-            )
-            start += table.num_rows
-
-    def stored(self, names: Sequence[str]) -> list[str]:
-        """Return which of some columns are stored in the files."""
+    def tables(
+        self,
+        place: Location,
+        file: Any,
+        first: int,
+        last: int,
+        names: Sequence[str],
+        streamed: bool = False,
+    ) -> Iterator[tuple[int, Any]]:
         in_path = dict(self.path_columns)
-        return [name for name in names if name not in in_path]
+        stored = [name for name in names if name not in in_path]
+        step = max(1, BATCH_BYTES // max(1, self.row_bytes))
 
-    def parts(
-        self, place: Location, file: RowFile, first: int, last: int, names: Sequence[str]
-    ) -> Iterator[tuple[Any, Callable[[int], str], int, int]]:
-        groups = _groups_of(file, first, last)
-        start = int(row_group_edges(file)[groups[0]])
-        table = read_groups(place, file, groups, self.stored(names))
-        table = with_path_columns(table, file, self.path_columns)
-        yield table, lambda row: f"row {start + row} of {place.url!r}", first - start, last - start
-
-
-def _groups_of(file: RowFile, first: int, last: int) -> range:
-    """Return the row groups that hold some rows."""
-    edges = row_group_edges(file)
-    low = int(np.searchsorted(edges, first, side="right")) - 1
-    return range(low, int(np.searchsorted(edges, last, side="left")))
+        for start, table in batches_of(place, file, first, last, stored, step, streamed):
+            yield start, with_path_columns(table, file, self.path_columns)
 
 
 # -- opening -----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daskcluster.data.parquet_parts import groups_of, row_group_edges
 from daskcluster.data.row_files import RowFile
 from daskcluster.storage.location import Location
 
@@ -19,21 +20,16 @@ BATCH_BYTES = 1 << 20
 _MOST_STREAMS = 8
 
 
-def row_group_edges(file: RowFile) -> np.ndarray:
-    """Return the rows at which row groups of a file begin, and its number of rows; int64."""
-    return np.concatenate([[0], np.cumsum(file.blocks)]).astype(np.int64)
-
-
 class _Stream:
-    """A row group too large to be held, decoded from front to back."""
+    """Row groups too large to be held, decoded from front to back, to the end of a file."""
 
-    def __init__(self, form: ParquetFormat, place: Location, file: RowFile, group: int) -> None:
-        self._blocks = form.decoded(place, file, (group,), streamed=True)
+    def __init__(self, form: ParquetFormat, place: Location, file: RowFile, start: int) -> None:
+        self._blocks = form.decoded(place, file, start, file.n_rows, streamed=True)
         self._rest = np.empty((0, form.n_features), form.dtype)
-        self.at = 0
+        self.at = start
 
     def read(self, first: int, last: int) -> np.ndarray:
-        """Return rows of the group; `first` lies at `at` or behind it."""
+        """Return rows of the file; `first` lies at `at` or behind it."""
         found = []
         while self.at < last:
             if not len(self._rest):
@@ -48,22 +44,25 @@ class _Stream:
 
 
 _lock = threading.Lock()
-_streams: OrderedDict[object, _Stream] = OrderedDict()
+_streams: OrderedDict[tuple[object, int], _Stream] = OrderedDict()
 
 
 def read_stream(
-    form: ParquetFormat, place: Location, file: RowFile, group: int, first: int, last: int
+    form: ParquetFormat, place: Location, file: RowFile, first: int, last: int
 ) -> np.ndarray:
-    """Return rows of a large row group; a reader that stopped at or before them continues."""
-    key = form, place.url, file.version, group
+    """Return rows of large row groups; a reader that stopped in the group of the first continues."""
+    start = int(row_group_edges(file)[groups_of(file, first, last)[0]])
+    key = form, place.url, file.version
     with _lock:
-        usable = [name for name in _streams if name[0] == key and _streams[name].at <= first]  # type: ignore[index]
+        usable = [
+            name for name, each in _streams.items() if name[0] == key and start <= each.at <= first
+        ]
         best = max(usable, key=lambda name: _streams[name].at, default=None)
         stream = None if best is None else _streams.pop(best)
     if stream is None:
-        stream = _Stream(form, place, file, group)
+        stream = _Stream(form, place, file, start)
     rows = stream.read(first, last)
-    if stream.at < file.blocks[group]:
+    if stream.at < file.n_rows:
         with _lock:
             _streams[key, id(stream)] = stream
             while len(_streams) > _MOST_STREAMS:
