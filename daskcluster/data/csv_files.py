@@ -65,23 +65,18 @@ class CsvFormat(TableFormat):
 
     Attributes
     ----------
-    names : tuple of str
-        Of all columns, in the order of the files.
-    delimiter : str
-    has_header : bool
+    form : TextForm
     types : tuple of str
         Arrow types of all columns; empty where they are yet to be found.
     """
 
-    names: tuple[str, ...]
-    delimiter: str
-    has_header: bool
+    form: TextForm
     types: tuple[str, ...] = ()
     kind = "csv"
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        return self.columns.feature_names if self.has_header else None
+        return self.columns.feature_names if self.form.names else None
 
     def cuts(self, file: RowFile) -> np.ndarray:
         return np.unique(np.append(0, np.cumsum(file.blocks)))
@@ -168,7 +163,7 @@ class CsvFormat(TableFormat):
             A text where a number is needed, or a row of another length.
         """
         pa = import_pyarrow()
-        types = dict(zip(self.names, map(pa.type_for_alias, self.types), strict=False))
+        types = dict(zip(self.form.columns, map(pa.type_for_alias, self.types), strict=False))
         try:
             return self._parsed(content, skipped, names, types)
         except pa.ArrowInvalid as error:
@@ -195,8 +190,8 @@ class CsvFormat(TableFormat):
         from pyarrow import csv
 
         content = content if content.endswith(b"\n") else content + b"\n"
-        read = csv.ReadOptions(column_names=self.names, skip_rows=skipped, use_threads=False)
-        parse = csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=b'"' in content)
+        read = csv.ReadOptions(column_names=self.form.columns, skip_rows=skipped, use_threads=False)
+        parse = csv.ParseOptions(delimiter=self.form.delimiter, newlines_in_values=b'"' in content)
         convert = csv.ConvertOptions(
             column_types=types,
             include_columns=names or None,
@@ -275,8 +270,7 @@ def open_csv_files(
             f"The columns of {places[0].url!r} are separated by blanks; convert it with: daskcluster "
             f"convert {places[0].url} OUTPUT.zarr"
         )
-    names = form.names or tuple(f"f{i}" for i in range(form.width))
-    layout = CsvFormat(RowColumns((), (), "<f8"), names, form.delimiter, bool(form.names))
+    layout = CsvFormat(RowColumns((), (), "<f8"), form)
     opened = [
         CsvFile(file.name, file.size, file.version, skipped=form.skipped)
         for file, form in zip(files, forms, strict=True)
@@ -301,14 +295,14 @@ def open_csv_files(
             _numbers_of(sample.column(name), name, place, 0)
     types = tuple(
         "string" if name not in chosen.read else "bool" if pa.types.is_boolean(kind) else "double"
-        for name, kind in zip(names, schema.types, strict=True)
+        for name, kind in zip(form.columns, schema.types, strict=True)
     )
     layout = replace(layout, columns=replace(chosen, dtype="<f8"), types=types)
     counted = map_files(
         lambda at: read_part(layout.counted, places[at], opened[at], 0, 0), range(len(files))
     )
     if all(integers for _, integers in counted):
-        at = names.index(chosen.id_column)
+        at = form.columns.index(chosen.id_column)
         layout = replace(layout, types=(*types[:at], "int64", *types[at + 1 :]))
     dataset = dataset_of(location, [file for file, _ in counted], layout)
     if chosen.weights is not None:

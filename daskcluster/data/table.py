@@ -80,9 +80,12 @@ class TextForm:
     delimiter: str | None  # None: blanks
     names: tuple[str, ...]  # empty without a header
     width: int
-    skipped: int = field(
-        default=0, compare=False
-    )  # lines to the first row: blank, comments, header
+    skipped: int = field(default=0, compare=False)  # lines before the first row
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of all columns, also without a header."""
+        return self.names or tuple(f"f{i}" for i in range(self.width))
 
 
 def text_table(location: Location, weights: Any = None) -> Table:
@@ -284,7 +287,6 @@ def _parse(lines: list[str], form: TextForm, location: Location, done: int) -> n
         for j, text in enumerate(fields):
             number = number_of(text)
             if number is None:
-                name = form.names[j] if form.names else f"f{j}"
-                raise no_number(location.url, done + i, name, text)
+                raise no_number(location.url, done + i, form.columns[j], text)
             rows[i, j] = number
     return rows

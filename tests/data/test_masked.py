@@ -125,7 +125,7 @@ def test_blocks_of_a_lazy_array_have_one_dtype() -> None:
     flat: Any = dc.open_dataset(raster, flatten=True, missing="drop")
     assert np.array_equal(flat.to_numpy(), CODES[COMPLETE])
     with pytest.raises(
-        InvalidDataError, match=r"masked values, .* metadata says int16, which .*astype"
+        InvalidDataError, match=r"lacks values, .* metadata says int16, which .*astype"
     ):
         dc.KMeans(3, random_state=0).fit(silent(CODES))
 
