@@ -117,37 +117,23 @@ class TableFormat(ABC):
 
     @abstractmethod
     def tables(
-        self,
-        place: Location,
-        file: Any,
-        first: int,
-        last: int,
-        names: Sequence[str],
-        streamed: bool = False,
+        self, place: Location, file: Any, first: int, last: int, names: Sequence[str]
     ) -> Iterator[tuple[int, Any]]:
         """Yield columns of a file as tables that cover some rows, each with the number of its first row."""
 
     def _parts(
-        self,
-        place: Location,
-        file: Any,
-        first: int,
-        last: int,
-        names: Sequence[str],
-        streamed: bool = False,
+        self, place: Location, file: Any, first: int, last: int, names: Sequence[str]
     ) -> Iterator[tuple[int, Any, slice]]:
         """Yield ``(start, table, span)``: the rows `span` of a table whose first row is `start`."""
-        for start, table in self.tables(place, file, first, last, names, streamed):
+        for start, table in self.tables(place, file, first, last, names):
             span = slice(max(first - start, 0), min(last - start, table.num_rows))
             if span.start < span.stop:
                 yield start, table, span
 
-    def decoded(
-        self, place: Location, file: Any, first: int, last: int, streamed: bool = False
-    ) -> Iterator[np.ndarray]:
+    def decoded(self, place: Location, file: Any, first: int, last: int) -> Iterator[np.ndarray]:
         """Yield the rows of a file, block by block."""
         names, what = self.columns.names, repr(place.url)
-        for start, table, span in self._parts(place, file, first, last, names, streamed):
+        for start, table, span in self._parts(place, file, first, last, names):
             yield rows_of_table(table, self.columns, what, start)[span]
 
     def read(self, place: Location, file: Any, first: int, last: int) -> np.ndarray:

@@ -85,13 +85,7 @@ class CsvFormat(TableFormat):
         return False
 
     def tables(
-        self,
-        place: Location,
-        file: CsvFile,
-        first: int,
-        last: int,
-        names: Sequence[str],
-        streamed: bool = False,
+        self, place: Location, file: CsvFile, first: int, last: int, names: Sequence[str]
     ) -> Iterator[tuple[int, Any]]:
         start = 0
         for block, n_rows in enumerate(file.blocks):

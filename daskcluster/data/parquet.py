@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
@@ -31,19 +33,17 @@ from daskcluster.data.parquet_parts import (
     row_group_edges,
     with_path_columns,
 )
-from daskcluster.data.parquet_stream import BATCH_BYTES, read_stream
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES
-from daskcluster.data.row_files import (
-    RowFile,
-    dataset_of,
-    with_column_weights,
-)
+from daskcluster.data.row_files import RowFile, dataset_of, with_column_weights
 from daskcluster.errors import DaskClusterError, InvalidDataError
 from daskcluster.storage.files import StoredFile, open_file
 from daskcluster.storage.location import Location, explain
 from daskcluster.storage.retry import is_passing
 
 SUFFIXES = (".parquet", ".pq")
+_BATCH_BYTES = 1 << 20
+"""Decoded bytes of a batch: a row group of lists decoded at once takes several times its memory."""
+_MOST_STREAMS = 8
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,12 @@ class ParquetFormat(TableFormat):
     ----------
     path_columns : tuple of (name, type)
         Columns whose values are those of folders such as ``year=2024`` in the path of a file.
+    streamed : bool
+        Fetch the bytes of a remote file as they are needed, else all that are needed at once.
     """
 
     path_columns: tuple[tuple[str, str], ...] = ()
+    streamed: bool = False
     kind = "Parquet"
 
     @property
@@ -85,26 +88,73 @@ class ParquetFormat(TableFormat):
         for is_large, run in groupby(groups, lambda group: self._is_large(file.blocks[group])):
             *_, group = run
             stop = min(last, int(edges[group + 1]))
-            read = partial(read_stream, self) if is_large else super().read
+            read = partial(_read_stream, self) if is_large else super().read
             blocks.append(read(place, file, first, stop))
             first = stop
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
     def tables(
-        self,
-        place: Location,
-        file: Any,
-        first: int,
-        last: int,
-        names: Sequence[str],
-        streamed: bool = False,
+        self, place: Location, file: Any, first: int, last: int, names: Sequence[str]
     ) -> Iterator[tuple[int, Any]]:
         in_path = dict(self.path_columns)
         stored = [name for name in names if name not in in_path]
-        step = max(1, BATCH_BYTES // max(1, self.row_bytes))
+        step = max(1, _BATCH_BYTES // max(1, self.row_bytes))
 
-        for start, table in batches_of(place, file, first, last, stored, step, streamed):
+        for start, table in batches_of(place, file, first, last, stored, step, self.streamed):
             yield start, with_path_columns(table, file, self.path_columns)
+
+
+# -- large row groups, decoded by a reader that stays where it stopped -------------------------------
+
+
+class _Stream:
+    """Row groups too large to be held, decoded from front to back, to the end of a file."""
+
+    def __init__(self, form: ParquetFormat, place: Location, file: RowFile, start: int) -> None:
+        self._blocks = replace(form, streamed=True).decoded(place, file, start, file.n_rows)
+        self._rest = np.empty((0, form.n_features), form.dtype)
+        self.at = start
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        """Return rows of the file; `first` lies at `at` or behind it."""
+        found = []
+        while self.at < last:
+            if not len(self._rest):
+                self._rest = next(self._blocks)
+            skipped = min(max(first - self.at, 0), len(self._rest))
+            taken = min(last - self.at, len(self._rest))
+            if taken > skipped:
+                found.append(self._rest[skipped:taken])
+            self._rest = self._rest[taken:]
+            self.at += taken
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+_lock = threading.Lock()
+_streams: OrderedDict[tuple[object, int], _Stream] = OrderedDict()
+
+
+def _read_stream(
+    form: ParquetFormat, place: Location, file: RowFile, first: int, last: int
+) -> np.ndarray:
+    """Return rows of large row groups; a reader that stopped in the group of the first continues."""
+    start = int(row_group_edges(file)[groups_of(file, first, last)[0]])
+    key = form, place.url, file.version
+    with _lock:
+        usable = [
+            name for name, each in _streams.items() if name[0] == key and start <= each.at <= first
+        ]
+        best = max(usable, key=lambda name: _streams[name].at, default=None)
+        stream = None if best is None else _streams.pop(best)
+    if stream is None:
+        stream = _Stream(form, place, file, start)
+    rows = stream.read(first, last)
+    if stream.at < file.n_rows:
+        with _lock:
+            _streams[key, id(stream)] = stream
+            while len(_streams) > _MOST_STREAMS:
+                _streams.popitem(last=False)
+    return rows
 
 
 # -- opening -----------------------------------------------------------------------------------------
