@@ -5,7 +5,6 @@ Booleans are 0 and 1.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +38,7 @@ _SAMPLE_BYTES = 1 << 20
 _INTEGER = "^(0|-?[1-9][0-9]{0,17})$"
 _UNEVEN = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 """What pyarrow says of a line with another number of fields; lines count from 1."""
+_UNCONVERTED = re.compile(r"CSV column #(\d+): .*conversion error", re.S)
 _NULLS = [text for text in MISSING if not text.startswith(("-", "1"))]
 """Others would slow pyarrow down for every number; they are found in a second look."""
 
@@ -158,22 +158,25 @@ class CsvFormat(TableFormat):
         """
         pa = import_pyarrow()
         types = dict(zip(self.form.columns, map(pa.type_for_alias, self.types), strict=False))
-        try:
-            return self._parsed(content, skipped, names, types)
-        except pa.ArrowInvalid as error:
-            found = _UNEVEN.search(str(error))
-            if found is not None:
-                row = start + int(found[1]) - 1 - skipped
-                raise uneven(place.url, row, int(found[3]), int(found[2])) from error
-            if "Empty CSV file" in str(error):  # blank lines alone
-                return pa.schema([(name, types[name]) for name in names]).empty_table()
-            if "conversion error" not in str(error):
-                raise
-        # Slow, but knows booleans among numbers and can name the row.
-        numbers = [name for name in names if types[name] in (pa.float64(), pa.bool_())]
-        types |= dict.fromkeys(numbers, pa.string())
-        table = self._parsed(content, skipped, names, types)
-        for name in numbers:
+        texts: list[str] = []  # slow to read, but with booleans among numbers, and rows to name
+        while True:
+            try:
+                table = self._parsed(content, skipped, names, types)
+                break
+            except pa.ArrowInvalid as error:
+                uneven_row, unconverted = (
+                    each.search(str(error)) for each in (_UNEVEN, _UNCONVERTED)
+                )
+                if uneven_row is not None:
+                    line, expected, found = map(int, uneven_row.groups())
+                    raise uneven(place.url, start + line - 1 - skipped, found, expected) from error
+                if "Empty CSV file" in str(error):  # blank lines alone
+                    return pa.schema([(name, types[name]) for name in names]).empty_table()
+                if unconverted is None or self.form.columns[int(unconverted[1])] in texts:
+                    raise
+                texts.append(self.form.columns[int(unconverted[1])])
+                types[texts[-1]] = pa.string()
+        for name in texts:
             column = _numbers_of(table.column(name), name, place, start)
             table = table.set_column(table.column_names.index(name), name, column)
         return table
@@ -192,7 +195,7 @@ class CsvFormat(TableFormat):
             null_values=_NULLS,
             strings_can_be_null=True,
         )
-        return csv.read_csv(io.BytesIO(content), read, parse, convert)
+        return csv.read_csv(import_pyarrow().BufferReader(content), read, parse, convert)
 
 
 def _numbers_of(column: Any, name: str, place: Location, start: int) -> Any:

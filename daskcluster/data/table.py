@@ -58,13 +58,9 @@ def open_binary(location: Location) -> Any:
         raise explain(error, location, "file") from error
 
 
-MISSING = (
-    *(
-        "",
-        "#N/A N/A",
-        *"? #N/A #NA <NA> N/A n/a NA na NaN nan NAN -NaN -nan NULL Null null".split(),
-    ),
-    *"NONE None none 1.#IND 1.#QNAN -1.#IND -1.#QNAN".split(),
+MISSING = frozenset(
+    "|?|#N/A|#N/A N/A|#NA|<NA>|N/A|n/a|NA|na|NaN|nan|NAN|-NaN|-nan|NULL|Null|null|NONE|None|none|1.#IND|"
+    "1.#QNAN|-1.#IND|-1.#QNAN".split("|")
 )
 """Texts that mean that a value is missing: those of pandas, and a few more."""
 _BLOCK_LINES = 1 << 14
