@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def holds_nulls(table: Any, names: Sequence[str]) -> bool:
     )
 
 
-def rows_of_table(table: Any, columns: RowColumns, where: Callable[[int], str]) -> np.ndarray:
+def rows_of_table(table: Any, columns: RowColumns, what: str, start: int = 0) -> np.ndarray:
     """Return rows (m, d) of a table; without a copy for one list column in one piece without nulls.
 
     Parameters
@@ -44,8 +45,10 @@ def rows_of_table(table: Any, columns: RowColumns, where: Callable[[int], str]) 
     table : pyarrow.Table or RecordBatch
     columns : RowColumns
         Of a floating dtype where values are null: these become NaN, and a null list a row of NaN.
-    where : callable (row) -> str
-        What errors call a row of the table.
+    what : str
+        What errors call the source of the table.
+    start : int
+        The number of the first row in the source.
 
     Raises
     ------
@@ -56,17 +59,14 @@ def rows_of_table(table: Any, columns: RowColumns, where: Callable[[int], str]) 
     parts = []
     for name, width in zip(columns.names, columns.widths, strict=True):
         column = table.column(name)
-        start, pieces = 0, []
-        for array in getattr(column, "chunks", [column]):
-            array = _storage(array)
+        done, pieces = start, [np.empty((0, width) if width else 0, dtype)]
+        for array in map(_storage, getattr(column, "chunks", [column])):
             if width:
-                pieces.append(_of_lists(array, width, dtype, name, start, where))
+                pieces.append(_of_lists(array, width, dtype, f"Column {name!r}", what, done))
             else:
                 pieces.append(array.to_numpy(zero_copy_only=False))
-            start += len(array)
-        values = pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else None
-        if values is None:
-            values = np.empty((0, width) if width else 0, dtype)
+            done += len(array)
+        values = pieces[1] if len(pieces) == 2 else np.concatenate(pieces)
         parts.append(values.astype(dtype, copy=False))
     if len(parts) == 1:
         rows: np.ndarray = parts[0]
@@ -74,8 +74,8 @@ def rows_of_table(table: Any, columns: RowColumns, where: Callable[[int], str]) 
     return np.column_stack(parts)
 
 
-def weights_of_table(table: Any, name: str, where: Callable[[int], str]) -> np.ndarray:
-    """Return a column of weights as float64 (m,).
+def weights_of_table(table: Any, name: str, what: str, start: int = 0) -> np.ndarray:
+    """Return a column of weights as float64 (m,); see `rows_of_table`.
 
     Raises
     ------
@@ -84,10 +84,10 @@ def weights_of_table(table: Any, name: str, where: Callable[[int], str]) -> np.n
     """
     column = table.column(name)
     if column.null_count:
-        row = column.is_null().to_pylist().index(True)
+        row = start + column.is_null().to_pylist().index(True)
         raise InvalidDataError(
-            f"Column {name!r} of the weights is null in {where(row)}; every row needs a weight that is "
-            "finite and >= 0. Write 0 for a row without weight."
+            f"Column {name!r} of the weights is null in row {row} of {what}; every row needs a weight that "
+            "is finite and >= 0. Write 0 for a row without weight."
         )
     return np.asarray(column.to_numpy(), dtype=np.float64)
 
@@ -116,28 +116,49 @@ class TableFormat(ABC):
         return self.columns.feature_names
 
     @abstractmethod
-    def parts(
+    def tables(
         self, place: Location, file: Any, first: int, last: int, names: Sequence[str]
-    ) -> Iterator[tuple[Any, Callable[[int], str], int, int]]:
-        """Yield ``(table, where, low, high)``: rows `low` to `high` of a table, which `where` names."""
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield columns of a file as tables that cover some rows, each with the number of its first row."""
+
+    def _parts(
+        self, place: Location, file: Any, first: int, last: int, names: Sequence[str]
+    ) -> Iterator[tuple[int, Any, slice]]:
+        """Yield ``(start, table, span)``: the rows `span` of a table whose first row is `start`."""
+        for start, table in self.tables(place, file, first, last, names):
+            span = slice(max(first - start, 0), min(last - start, table.num_rows))
+            if span.start < span.stop:
+                yield start, table, span
+
+    def decoded(self, place: Location, file: Any, first: int, last: int) -> Iterator[np.ndarray]:
+        """Yield the rows of a file, block by block."""
+        names, what = self.columns.names, repr(place.url)
+        for start, table, span in self._parts(place, file, first, last, names):
+            yield rows_of_table(table, self.columns, what, start)[span]
+
+    def read(self, place: Location, file: Any, first: int, last: int) -> np.ndarray:
+        """Return rows of a file, shape (last - first, d)."""
+        rows, done = np.empty((last - first, self.n_features), self.dtype), 0
+        for block in self.decoded(place, file, first, last):
+            rows[done : done + len(block)] = block
+            done += len(block)
+        return rows
 
     def read_ids(self, place: Location, file: Any, first: int, last: int) -> Any:
         """Return the ids of rows, an Arrow chunked array."""
         assert self.id_column is not None
-        arrays = [
-            array
-            for table, _, low, high in self.parts(place, file, first, last, (self.id_column,))
-            for array in table.column(self.id_column).slice(low, high - low).chunks
-        ]
-        return import_pyarrow().chunked_array(arrays)
+        parts = self._parts(place, file, first, last, (self.id_column,))
+        chunks = [table.column(self.id_column)[span].chunks for _, table, span in parts]
+        return import_pyarrow().chunked_array(list(chain.from_iterable(chunks)))
 
     def read_numbers(
         self, name: str, place: Location, file: Any, first: int, last: int
     ) -> np.ndarray:
         """Return a column of weights as float64."""
-        parts = self.parts(place, file, first, last, (name,))
-        found = [weights_of_table(table, name, where)[i:j] for table, where, i, j in parts]
-        return np.concatenate(found)
+        parts, what = self._parts(place, file, first, last, (name,)), repr(place.url)
+        return np.concatenate(
+            [weights_of_table(table, name, what, at)[span] for at, table, span in parts]
+        )
 
 
 def _storage(array: Any) -> Any:
@@ -150,12 +171,7 @@ def _values(array: Any) -> Any:
 
 
 def _of_lists(
-    array: Any,
-    width: int,
-    dtype: np.dtype[Any],
-    name: str,
-    start: int,
-    where: Callable[[int], str],
+    array: Any, width: int, dtype: np.dtype[Any], column: str, what: str, start: int
 ) -> np.ndarray:
     present = None
     if array.null_count:
@@ -169,7 +185,7 @@ def _of_lists(
         if bad.any():
             row = int(np.argmax(bad))
             raise InvalidDataError(
-                f"Column {name!r} has a list of {lengths[row]} numbers in {where(start + row)}, where "
+                f"{column} has a list of {lengths[row]} numbers in row {start + row} of {what}, where "
                 f"the first row has {width}; every row needs the same number of features."
             )
     numbers: np.ndarray = _values(array).to_numpy(zero_copy_only=False).reshape(-1, width)
@@ -249,11 +265,11 @@ def open_arrow(given: Any, spec: RowsSpec) -> RowDataset:
                 f"Column {name!r} ({dtype}) of {what} cannot be read ({faults[name]}). Choose the features "
                 "with columns=[...], leave it out with drop=[...], or convert it."
             ) from faults[name]
-    rows = rows_of_table(table, chosen, lambda row: f"row {row} of {what}")
+    rows = rows_of_table(table, chosen, what)
     check_shape(rows.shape, flatten=False, what=what[4:])
     dataset: RowDataset = ArrayDataset(np.ascontiguousarray(rows))
     if chosen.weights is not None:
-        values = weights_of_table(table, chosen.weights, lambda row: f"row {row} of {what}")
+        values = weights_of_table(table, chosen.weights, what)
         dataset = dataset.with_weights(array_weights(values, len(rows)))
         dataset.weights_column = chosen.weights
     if chosen.id_column is not None:

@@ -178,8 +178,12 @@ def numeric_frame(frame: Any) -> Any:
 
 
 def _numbers_of(column: Any) -> Any:
-    """Return a column of objects as float64 if all are real numbers or missing; another column as it is."""
-    if column.dtype != "object" or not all(isinstance(x, _NUMBERS) for x in column.dropna()):
+    """Return a column of objects as float64 if all are real numbers or missing; another column as it is.
+
+    Decimals and nulls of Arrow are such objects.
+    """
+    holds_objects = str(column.dtype).startswith(("object", "decimal", "null"))
+    if not holds_objects or not all(isinstance(x, _NUMBERS) for x in column.dropna()):
         return column
     return column.mask(column.isna(), np.nan).astype(np.float64)
 

@@ -5,15 +5,14 @@ Booleans are 0 and 1.
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from daskcluster.data.arrow import TableFormat, only_increases, rows_of_table
+from daskcluster.data.arrow import TableFormat, only_increases
 from daskcluster.data.arrow_columns import RowColumns, choose_columns, import_pyarrow, warn_of_ids
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
@@ -39,7 +38,9 @@ _SAMPLE_BYTES = 1 << 20
 _INTEGER = "^(0|-?[1-9][0-9]{0,17})$"
 _UNEVEN = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 """What pyarrow says of a line with another number of fields; lines count from 1."""
-_NULLS = [*MISSING, *(f" {text}" for text in MISSING)]
+_UNCONVERTED = re.compile(r"CSV column #(\d+): .*conversion error", re.S)
+_NULLS = [text for text in MISSING if not text.startswith(("-", "1"))]
+"""Others would slow pyarrow down for every number; they are found in a second look."""
 
 
 @dataclass(frozen=True)
@@ -64,23 +65,18 @@ class CsvFormat(TableFormat):
 
     Attributes
     ----------
-    names : tuple of str
-        Of all columns, in the order of the files.
-    delimiter : str
-    has_header : bool
+    form : TextForm
     types : tuple of str
         Arrow types of all columns; empty where they are yet to be found.
     """
 
-    names: tuple[str, ...]
-    delimiter: str
-    has_header: bool
+    form: TextForm
     types: tuple[str, ...] = ()
     kind = "csv"
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        return self.columns.feature_names if self.has_header else None
+        return self.columns.feature_names if self.form.names else None
 
     def cuts(self, file: RowFile) -> np.ndarray:
         return np.unique(np.append(0, np.cumsum(file.blocks)))
@@ -88,37 +84,24 @@ class CsvFormat(TableFormat):
     def reads_in_order(self, file: RowFile) -> bool:
         return False
 
-    def read(self, place: Location, file: CsvFile, first: int, last: int) -> np.ndarray:
-        """Return rows of a file, shape (last - first, d), float64."""
-        blocks = [
-            rows_of_table(table, self.columns, where)[low:high]
-            for table, where, low, high in self.parts(place, file, first, last, self.columns.read)
-        ]
-        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-
-    def parts(
+    def tables(
         self, place: Location, file: CsvFile, first: int, last: int, names: Sequence[str]
-    ) -> Iterator[tuple[Any, Callable[[int], str], int, int]]:
-        edges = np.append(0, np.cumsum(file.blocks))
-        for block in range(len(file.blocks)):
-            start, stop = int(edges[block]), int(edges[block + 1])
-            if start < last and first < stop:
+    ) -> Iterator[tuple[int, Any]]:
+        start = 0
+        for block, n_rows in enumerate(file.blocks):
+            if start < last and first < start + n_rows:
                 if file.offsets:
-                    content = read_range(place, file.offsets[block], file.offsets[block + 1])
+                    content = read_range(place, *file.offsets[block : block + 2])
                 else:
                     content = next(_blocks(place, file))
-                skipped = 0 if block else file.skipped
-                table = self.parsed(content, place, skipped, names, start)
-                if table.num_rows != stop - start:
+                table = self.parsed(content, place, 0 if block else file.skipped, names, start)
+                if table.num_rows != n_rows:
                     raise InvalidDataError(
                         f"The file {place.url!r} was replaced since the dataset was opened; open it again "
                         "and restart."
                     )
-
-                def where(row: int, start: int = start) -> str:
-                    return f"row {start + row} of {place.url!r}"
-
-                yield table, where, max(first, start) - start, min(last, stop) - start
+                yield start, table
+            start += n_rows
 
     def sample(self, place: Location, file: CsvFile, first: int, last: int) -> Any:
         """Return the first lines of a file as a table of the types that they seem to have."""
@@ -174,23 +157,26 @@ class CsvFormat(TableFormat):
             A text where a number is needed, or a row of another length.
         """
         pa = import_pyarrow()
-        types = dict(zip(self.names, map(pa.type_for_alias, self.types), strict=False))
-        try:
-            return self._parsed(content, skipped, names, types)
-        except pa.ArrowInvalid as error:
-            found = _UNEVEN.search(str(error))
-            if found is not None:
-                row = start + int(found[1]) - 1 - skipped
-                raise uneven(place.url, row, int(found[3]), int(found[2])) from error
-            if "Empty CSV file" in str(error):  # blank lines alone
-                return pa.schema([(name, types[name]) for name in names]).empty_table()
-            if "conversion error" not in str(error):
-                raise
-        # Slow, but knows booleans among numbers and can name the row.
-        numbers = [name for name in names if types[name] in (pa.float64(), pa.bool_())]
-        types |= dict.fromkeys(numbers, pa.string())
-        table = self._parsed(content, skipped, names, types)
-        for name in numbers:
+        types = dict(zip(self.form.columns, map(pa.type_for_alias, self.types), strict=False))
+        texts: list[str] = []  # slow to read, but with booleans among numbers, and rows to name
+        while True:
+            try:
+                table = self._parsed(content, skipped, names, types)
+                break
+            except pa.ArrowInvalid as error:
+                uneven_row, unconverted = (
+                    each.search(str(error)) for each in (_UNEVEN, _UNCONVERTED)
+                )
+                if uneven_row is not None:
+                    line, expected, found = map(int, uneven_row.groups())
+                    raise uneven(place.url, start + line - 1 - skipped, found, expected) from error
+                if "Empty CSV file" in str(error):  # blank lines alone
+                    return pa.schema([(name, types[name]) for name in names]).empty_table()
+                if unconverted is None or self.form.columns[int(unconverted[1])] in texts:
+                    raise
+                texts.append(self.form.columns[int(unconverted[1])])
+                types[texts[-1]] = pa.string()
+        for name in texts:
             column = _numbers_of(table.column(name), name, place, start)
             table = table.set_column(table.column_names.index(name), name, column)
         return table
@@ -201,15 +187,15 @@ class CsvFormat(TableFormat):
         from pyarrow import csv
 
         content = content if content.endswith(b"\n") else content + b"\n"
-        read = csv.ReadOptions(column_names=self.names, skip_rows=skipped, use_threads=False)
-        parse = csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=b'"' in content)
+        read = csv.ReadOptions(column_names=self.form.columns, skip_rows=skipped, use_threads=False)
+        parse = csv.ParseOptions(delimiter=self.form.delimiter, newlines_in_values=b'"' in content)
         convert = csv.ConvertOptions(
             column_types=types,
             include_columns=names or None,
             null_values=_NULLS,
             strings_can_be_null=True,
         )
-        return csv.read_csv(io.BytesIO(content), read, parse, convert)
+        return csv.read_csv(import_pyarrow().BufferReader(content), read, parse, convert)
 
 
 def _numbers_of(column: Any, name: str, place: Location, start: int) -> Any:
@@ -241,10 +227,12 @@ def _blocks(place: Location, file: RowFile) -> Iterator[bytes]:
 
 def _end_of_lines(content: bytes) -> int:
     """Return where the last whole line ends; line breaks within quotes end none."""
+    if b'"' not in content:
+        return content.rfind(b"\n") + 1
     values = np.frombuffer(content, np.uint8)
     ends = np.flatnonzero(values == ord("\n")) + 1
     quotes = np.flatnonzero(values == ord('"'))
-    outside = ends[np.searchsorted(quotes, ends) % 2 == 0] if len(quotes) else ends
+    outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
     return int(max(outside[-1:] if len(outside) else ends[-1:], default=0))
 
 
@@ -276,8 +264,7 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
             f"The columns of {places[0].url!r} are separated by blanks; convert it with: daskcluster "
             f"convert {places[0].url} OUTPUT.zarr"
         )
-    names = form.names or tuple(f"f{i}" for i in range(form.width))
-    layout = CsvFormat(RowColumns((), (), "<f8"), names, form.delimiter, bool(form.names))
+    layout = CsvFormat(RowColumns((), (), "<f8"), form)
     opened = [
         CsvFile(file.name, file.size, file.version, skipped=form.skipped)
         for file, form in zip(files, forms, strict=True)
@@ -302,14 +289,14 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
             _numbers_of(sample.column(name), name, place, 0)
     types = tuple(
         "string" if name not in chosen.read else "bool" if pa.types.is_boolean(kind) else "double"
-        for name, kind in zip(names, schema.types, strict=True)
+        for name, kind in zip(form.columns, schema.types, strict=True)
     )
     layout = replace(layout, columns=replace(chosen, dtype="<f8"), types=types)
     counted = map_files(
         lambda at: read_part(layout.counted, places[at], opened[at], 0, 0), range(len(files))
     )
     if all(integers for _, integers in counted):
-        at = names.index(chosen.id_column)
+        at = form.columns.index(chosen.id_column)
         layout = replace(layout, types=(*types[:at], "int64", *types[at + 1 :]))
     dataset = dataset_of(location, [file for file, _ in counted], layout)
     if chosen.weights is not None:

@@ -107,9 +107,7 @@ class LanceDataset(StoredDataset):
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         table = self.table(self._columns.names, start, stop)
-        return rows_of_table(
-            table, self._columns, lambda row: f"row {start + row} of {self.source}"
-        )
+        return rows_of_table(table, self._columns, self.source, start)
 
     def ids(self, start: int, stop: int) -> Any:
         if self.id_column is None:
@@ -174,7 +172,7 @@ def open_lance(given: Any, spec: RowsSpec) -> RowDataset:
     dataset: RowDataset = opened
     if chosen.weights is not None:
         table = opened.table((chosen.weights,), 0, opened.n_rows)
-        weights = weights_of_table(table, chosen.weights, lambda row: f"row {row} of {what}")
+        weights = weights_of_table(table, chosen.weights, what)
         dataset = dataset.with_weights(array_weights(weights, dataset.n_rows))
         dataset.weights_column = chosen.weights
     return dataset

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 
-from daskcluster.data.arrow import TableFormat, rows_of_table
+from daskcluster.data.arrow import TableFormat
 from daskcluster.data.arrow_columns import (
     RowColumns,
     choose_columns,
@@ -20,21 +23,17 @@ from daskcluster.data.arrow_columns import (
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
 from daskcluster.data.parquet_parts import (
-    batches_of_groups,
+    batches_of,
+    groups_of,
     leaves_of,
     may_hold_nulls,
     path_schema,
     read_footer,
-    read_groups,
+    row_group_edges,
     with_path_columns,
 )
-from daskcluster.data.parquet_stream import BATCH_BYTES, read_stream, row_group_edges
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES
-from daskcluster.data.row_files import (
-    RowFile,
-    dataset_of,
-    with_column_weights,
-)
+from daskcluster.data.row_files import RowFile, dataset_of, with_column_weights
 from daskcluster.data.spec import RowsSpec, refuse_duplicates
 from daskcluster.errors import DaskClusterError, InvalidDataError
 from daskcluster.storage.files import StoredFile, open_file
@@ -42,6 +41,9 @@ from daskcluster.storage.location import Location, explain
 from daskcluster.storage.retry import is_passing
 
 SUFFIXES = (".parquet", ".pq")
+_BATCH_BYTES = 1 << 20
+"""Decoded bytes of a batch: a row group of lists decoded at once takes several times its memory."""
+_MOST_STREAMS = 8
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,12 @@ class ParquetFormat(TableFormat):
     ----------
     path_columns : tuple of (name, type)
         Columns whose values are those of folders such as ``year=2024`` in the path of a file.
+    streamed : bool
+        Fetch the bytes of a remote file as they are needed, else all that are needed at once.
     """
 
     path_columns: tuple[tuple[str, str], ...] = ()
+    streamed: bool = False
     kind = "Parquet"
 
     @property
@@ -78,62 +83,78 @@ class ParquetFormat(TableFormat):
         return np.unique(np.concatenate(found))
 
     def read(self, place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
-        """Return rows of a file, shape (last - first, d)."""
-        edges, blocks = row_group_edges(file), []
-        for is_large, run in groupby(
-            _groups_of(file, first, last), lambda group: self._is_large(file.blocks[group])
-        ):
-            groups = list(run)  # small neighbours are read together
-            for some in [range(i, i + 1) for i in groups] if is_large else [groups]:
-                start, stop = int(edges[some[0]]), int(edges[some[-1] + 1])
-                low, high = max(first, start) - start, min(last, stop) - start
-                if is_large:
-                    blocks.append(read_stream(self, place, file, some[0], low, high))
-                    continue
-                rows, done = np.empty((stop - start, self.n_features), self.dtype), 0
-                for part in self.decoded(place, file, some):
-                    rows[done : done + len(part)] = part
-                    done += len(part)
-                blocks.append(rows[low:high])
+        """Return rows of a file, shape (last - first, d); small row groups are read together."""
+        edges, blocks, groups = row_group_edges(file), [], groups_of(file, first, last)
+        for is_large, run in groupby(groups, lambda group: self._is_large(file.blocks[group])):
+            *_, group = run
+            stop = min(last, int(edges[group + 1]))
+            read = partial(_read_stream, self) if is_large else super().read
+            blocks.append(read(place, file, first, stop))
+            first = stop
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
-    def decoded(
-        self, place: Location, file: RowFile, groups: Sequence[int], *, streamed: bool = False
-    ) -> Iterator[np.ndarray]:
-        """Yield the rows of neighbouring row groups, about 1 MB at a time; see `batches_of_groups`."""
-        start = int(row_group_edges(file)[groups[0]])
-        step = max(1, BATCH_BYTES // max(1, self.row_bytes))
-        names = self.stored(self.columns.read)
-        for table in batches_of_groups(place, file, groups, names, step, streamed=streamed):
-
-            def where(row: int, start: int = start) -> str:
-                return f"row {start + row} of {place.url!r}"
-
-            yield rows_of_table(
-                with_path_columns(table, file, self.path_columns), self.columns, where
-            )
-            start += table.num_rows
-
-    def stored(self, names: Sequence[str]) -> list[str]:
-        """Return which of some columns are stored in the files."""
+    def tables(
+        self, place: Location, file: Any, first: int, last: int, names: Sequence[str]
+    ) -> Iterator[tuple[int, Any]]:
         in_path = dict(self.path_columns)
-        return [name for name in names if name not in in_path]
+        stored = [name for name in names if name not in in_path]
+        step = max(1, _BATCH_BYTES // max(1, self.row_bytes))
 
-    def parts(
-        self, place: Location, file: RowFile, first: int, last: int, names: Sequence[str]
-    ) -> Iterator[tuple[Any, Callable[[int], str], int, int]]:
-        groups = _groups_of(file, first, last)
-        start = int(row_group_edges(file)[groups[0]])
-        table = read_groups(place, file, groups, self.stored(names))
-        table = with_path_columns(table, file, self.path_columns)
-        yield table, lambda row: f"row {start + row} of {place.url!r}", first - start, last - start
+        for start, table in batches_of(place, file, first, last, stored, step, self.streamed):
+            yield start, with_path_columns(table, file, self.path_columns)
 
 
-def _groups_of(file: RowFile, first: int, last: int) -> range:
-    """Return the row groups that hold some rows."""
-    edges = row_group_edges(file)
-    low = int(np.searchsorted(edges, first, side="right")) - 1
-    return range(low, int(np.searchsorted(edges, last, side="left")))
+# -- large row groups, decoded by a reader that stays where it stopped -------------------------------
+
+
+class _Stream:
+    """Row groups too large to be held, decoded from front to back, to the end of a file."""
+
+    def __init__(self, form: ParquetFormat, place: Location, file: RowFile, start: int) -> None:
+        self._blocks = replace(form, streamed=True).decoded(place, file, start, file.n_rows)
+        self._rest = np.empty((0, form.n_features), form.dtype)
+        self.at = start
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        """Return rows of the file; `first` lies at `at` or behind it."""
+        found = []
+        while self.at < last:
+            if not len(self._rest):
+                self._rest = next(self._blocks)
+            skipped = min(max(first - self.at, 0), len(self._rest))
+            taken = min(last - self.at, len(self._rest))
+            if taken > skipped:
+                found.append(self._rest[skipped:taken])
+            self._rest = self._rest[taken:]
+            self.at += taken
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+_lock = threading.Lock()
+_streams: OrderedDict[tuple[object, int], _Stream] = OrderedDict()
+
+
+def _read_stream(
+    form: ParquetFormat, place: Location, file: RowFile, first: int, last: int
+) -> np.ndarray:
+    """Return rows of large row groups; a reader that stopped in the group of the first continues."""
+    start = int(row_group_edges(file)[groups_of(file, first, last)[0]])
+    key = form, place.url, file.version
+    with _lock:
+        usable = [
+            name for name, each in _streams.items() if name[0] == key and start <= each.at <= first
+        ]
+        best = max(usable, key=lambda name: _streams[name].at, default=None)
+        stream = None if best is None else _streams.pop(best)
+    if stream is None:
+        stream = _Stream(form, place, file, start)
+    rows = stream.read(first, last)
+    if stream.at < file.n_rows:
+        with _lock:
+            _streams[key, id(stream)] = stream
+            while len(_streams) > _MOST_STREAMS:
+                _streams.popitem(last=False)
+    return rows
 
 
 # -- opening -----------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from daskcluster.data.arrow_columns import import_pyarrow
 from daskcluster.data.row_files import RowFile
 from daskcluster.errors import InvalidDataError
@@ -136,32 +138,39 @@ def with_path_columns(table: Any, file: RowFile, kinds: Sequence[tuple[str, str]
     return table
 
 
-def read_groups(place: Location, file: RowFile, groups: Sequence[int], names: Sequence[str]) -> Any:
-    """Return columns of neighbouring row groups of a file as an Arrow table."""
-    with _opened(place, file, groups, names) as parquet:
-        return parquet.read_row_groups(list(groups), columns=list(names), use_threads=False)
+def row_group_edges(file: RowFile) -> np.ndarray:
+    """Return the rows at which row groups of a file begin, and its number of rows; int64."""
+    return np.concatenate([[0], np.cumsum(file.blocks)]).astype(np.int64)
 
 
-def batches_of_groups(
+def groups_of(file: RowFile, first: int, last: int) -> range:
+    """Return the row groups that hold some rows."""
+    return range(*np.searchsorted(row_group_edges(file), (first + 1, last)) - (1, 0))
+
+
+def batches_of(
     place: Location,
     file: RowFile,
-    groups: Sequence[int],
+    first: int,
+    last: int,
     names: Sequence[str],
     step: int,
-    *,
     streamed: bool,
-) -> Iterator[Any]:
-    """Yield columns of neighbouring row groups as Arrow tables of `step` rows.
+) -> Iterator[tuple[int, Any]]:
+    """Yield columns of the row groups that hold some rows as tables of `step` rows, with their first rows.
 
     A list column decoded at once takes several times its memory, and more time. `streamed` fetches the
     bytes of a remote file as they are needed, else all that are needed at once.
     """
+    groups = groups_of(file, first, last)
+    start = int(row_group_edges(file)[groups[0]])
     with _opened(place, file, groups, names, streamed) as parquet:
         batches = parquet.iter_batches(
             step, row_groups=list(groups), columns=list(names), use_threads=False
         )
         for batch in batches:
-            yield import_pyarrow().Table.from_batches([batch])
+            yield start, import_pyarrow().Table.from_batches([batch])
+            start += batch.num_rows
 
 
 def checked_footer(place: Location, file: RowFile) -> Any:
@@ -178,9 +187,9 @@ def checked_footer(place: Location, file: RowFile) -> Any:
 def _opened(
     place: Location,
     file: RowFile,
-    groups: Sequence[int],
+    groups: range,
     names: Sequence[str],
-    streamed: bool = False,
+    streamed: bool,
 ) -> Any:
     import pyarrow.parquet as pq
 
@@ -195,7 +204,7 @@ def _opened(
     return pq.ParquetFile(source, metadata=footer, pre_buffer=False, buffer_size=buffered)
 
 
-def _byte_range(footer: Any, groups: Sequence[int], names: Sequence[str]) -> tuple[int, int]:
+def _byte_range(footer: Any, groups: range, names: Sequence[str]) -> tuple[int, int]:
     """Return the bytes of a file in which columns of row groups lie."""
     starts, stops = [], []
     numbers = leaves_of(footer, names)

@@ -58,13 +58,9 @@ def open_binary(location: Location) -> Any:
         raise explain(error, location, "file") from error
 
 
-MISSING = (
-    *(
-        "",
-        "#N/A N/A",
-        *"? #N/A #NA <NA> N/A n/a NA na NaN nan NAN -NaN -nan NULL Null null".split(),
-    ),
-    *"NONE None none 1.#IND 1.#QNAN -1.#IND -1.#QNAN".split(),
+MISSING = frozenset(
+    "|?|#N/A|#N/A N/A|#NA|<NA>|N/A|n/a|NA|na|NaN|nan|NAN|-NaN|-nan|NULL|Null|null|NONE|None|none|1.#IND|"
+    "1.#QNAN|-1.#IND|-1.#QNAN".split("|")
 )
 """Texts that mean that a value is missing: those of pandas, and a few more."""
 _BLOCK_LINES = 1 << 14
@@ -80,9 +76,12 @@ class TextForm:
     delimiter: str | None  # None: blanks
     names: tuple[str, ...]  # empty without a header
     width: int
-    skipped: int = field(
-        default=0, compare=False
-    )  # lines to the first row: blank, comments, header
+    skipped: int = field(default=0, compare=False)  # lines before the first row
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of all columns, also without a header."""
+        return self.names or tuple(f"f{i}" for i in range(self.width))
 
 
 def text_table(location: Location, weights: Any = None) -> Table:
@@ -284,7 +283,6 @@ def _parse(lines: list[str], form: TextForm, location: Location, done: int) -> n
         for j, text in enumerate(fields):
             number = number_of(text)
             if number is None:
-                name = form.names[j] if form.names else f"f{j}"
-                raise no_number(location.url, done + i, name, text)
+                raise no_number(location.url, done + i, form.columns[j], text)
             rows[i, j] = number
     return rows

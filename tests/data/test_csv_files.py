@@ -82,7 +82,7 @@ NAN = pytest.approx(np.nan, nan_ok=True)
     ("content", "expected"),
     [
         ("a,b\n1,N/A\n<NA>,n/a\n,NaN\nnull,4\n", [[1, NAN], [NAN, NAN], [NAN, NAN], [NAN, 4]]),
-        ("a,b\n1, NA\n2, 3\n", [[1, NAN], [2, 3]]),
+        ("a,b\n1, NA\n2, 3\n1.#IND,-nan\n", [[1, NAN], [2, 3], [NAN, NAN]]),
         ("a,b\n1,\n2,\n", [[1, NAN], [2, NAN]]),
         ("a,b\nTrue,1\n2,FALSE\n", [[1, 1], [2, 0]]),
         ("a|b\n1|2\n3|4\n", [[1, 2], [3, 4]]),
