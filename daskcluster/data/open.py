@@ -34,7 +34,6 @@ from daskcluster.data.weighted import array_weights, stored_weights
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, recipe_of
 from daskcluster.errors import (
-    DaskClusterError,
     DatasetNotFoundError,
     InvalidDataError,
     InvalidParameterError,
@@ -239,7 +238,7 @@ def open_folder(
 def _holds_files(location: Location) -> bool:
     try:
         return any(file.name for file in find_row_files(location, IN_PLACE)[1])
-    except DaskClusterError:
+    except DatasetNotFoundError:
         return False
 
 
