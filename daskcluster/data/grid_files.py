@@ -124,6 +124,10 @@ def _coordinates(template: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
 
     files: dict[str, Any] = {}
     coordinates = template.coords.to_dataset().drop_encoding()
+    # Xarray writes no index of several levels, so that each level becomes a coordinate.
+    indexes = coordinates.indexes
+    stacked = [dim for dim in coordinates.dims if dim in indexes and indexes[dim].nlevels > 1]
+    coordinates = coordinates.reset_index(stacked)
     coordinates.to_zarr(MemoryStore(files), zarr_format=3, consolidated=False)
     found = {name: content.to_bytes() for name, content in files.items()}
     attributes = json.loads(found.pop(HEAD))["attributes"]

@@ -286,8 +286,8 @@ def open_url(
     if not hasattr(node, "chunks"):
         raise not_an_array(node, location, name)
     what = f"array at {location.url!r}"
-    check_shape(node.shape, flatten=flatten, what=what)
     check_dtype(node.dtype, what=what)
+    check_shape(node.shape, flatten=flatten, what=what)
     warn_of_missing_chunks(node, place)
     rows = packed_rows(node, location, name, decode)
     rows.feature_names = names(rows.n_features)
@@ -319,8 +319,8 @@ def open_object(array: Any, *, flatten: bool = False, decode: bool | None = None
         raise InvalidDataError(
             f"source is a Zarr {type(array).__name__}, not an array; pick one, e.g. group['X']."
         )
-    check_shape(array.shape, flatten=flatten, what="Zarr array")
     check_dtype(array.dtype, what="Zarr array")
+    check_shape(array.shape, flatten=flatten, what="Zarr array")
     recipe = recipe_of(array)
     if isinstance(recipe, ZarrRecipe):
         return packed_rows(array, recipe.location, "", decode)

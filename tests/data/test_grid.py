@@ -181,6 +181,19 @@ def test_packed_arrays_are_decoded_as_xarray_does(tmp_path, zarr_format, dtype, 
     assert dc.open_grid(url, array="refl", dequantize=(1.0, 0.0)).dataset.n_rows == len(rows)
 
 
+def test_a_map_of_stacked_cells_keeps_the_levels_of_their_index(tmp_path):
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    coords = {"y": np.arange(12) * 10.0, "x": np.arange(9)}
+    cells = xr.DataArray(raster(), coords, ("y", "x", "band")).stack(cell=("y", "x"))
+    grid = dc.open_grid(cells)
+    labels = dc.KMeans(2, random_state=0).fit(grid.dataset).predict(grid.dataset)
+    grid.save(labels, str(tmp_path / "map.zarr"))
+    found = xr.open_zarr(tmp_path / "map.zarr", consolidated=False)["label"]
+    image = found.set_index(cell=("y", "x")).unstack("cell")
+    assert np.array_equal(image.transpose("y", "x"), labels.reshape(12, 9))
+    assert np.array_equal(image.y, coords["y"])
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_stored_numbers_without_decoding(tmp_path, zarr_format):
     """``decode=`` means the same for an array, a grid and several arrays; Zarr's zeros stay values."""
