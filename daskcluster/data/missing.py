@@ -63,7 +63,9 @@ def presence(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
     if not missing:
         return np.full(values.shape[:-1], ALL, np.uint8)
     lacking: Any = reduce(or_, missing)
-    found: np.ndarray = np.add(~lacking.all(axis=-1), ~lacking.any(axis=-1), dtype=np.uint8)
+    incomplete = lacking.any(axis=-1)
+    found: np.ndarray = np.full(incomplete.shape, ALL, np.uint8)
+    found[incomplete] = np.where(lacking[incomplete].all(axis=-1), 0, SOME)
     return found
 
 
