@@ -26,12 +26,6 @@ SOME, ALL = 1, 2
 """How many features of a row have values; 0: none."""
 
 
-def complete_rows(rows: np.ndarray) -> np.ndarray:
-    """Return where rows, features last, have a value in every feature; see `presence`."""
-    complete: np.ndarray = presence(rows) == ALL
-    return complete
-
-
 def presence(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
     """Return whether rows, features last, have values in all features, in some or in none.
 

@@ -298,6 +298,12 @@ def test_cells_that_lack_some_dates(tmp_path, kind, dtype):
         labels = dc.KMeans(2, init=filled[[0, 5]]).fit(expected).labels_
         assert np.array_equal(image[known], labels)
         assert np.array_equal(np.asarray(model.predict(grid.dataset)), labels)
+        if kind == "xarray":
+            stack = source.where(source != -99)
+            for cells_of in (stack, stack.compute()):
+                image = np.asarray(model.predict(cells_of)).ravel()
+                assert np.array_equal(image == -1, ~known)
+                assert np.array_equal(image[known], labels)
     complete = ~np.isnan(cells).any(axis=1)
     assert np.array_equal(dc.open_grid(source, **given).mask.ravel(), complete)
     with pytest.raises(
