@@ -251,8 +251,8 @@ def open_array_like(source: Any, spec: RowsSpec) -> RowDataset:
         source.flush()
         return mapped_file(source, str(source.filename)).open()
     rows = frame_rows(source) if is_frame(source) else _as_array(source)
-    check_shape(rows.shape, flatten=spec.flatten)
     check_dtype(rows.dtype)
+    check_shape(rows.shape, flatten=spec.flatten)
     return ArrayDataset(rows.reshape(-1, rows.shape[-1]) if rows.ndim > 2 else rows)
 
 

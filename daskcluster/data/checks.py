@@ -56,9 +56,10 @@ def _how_to_reshape(shape: tuple[int, ...]) -> str:
     pixels = (math.prod(shape[:-1]), shape[-1])
     samples = (shape[0], math.prod(shape[1:]))
     return (
-        f"Use array.reshape({samples[0]}, {samples[1]}) if the first axis counts the samples, or "
-        f"flatten=True (rows {pixels[0]} x features {pixels[1]}) if the last axis holds the features, "
-        "as the bands of a raster do."
+        f"Use array.reshape({samples[0]}, {samples[1]}) if the first axis counts the samples, "
+        f"flatten=True (rows {pixels[0]} x features {pixels[1]}) if the last axis holds the features, or "
+        "open_grid(source, features=AXES), --features AXES on the command line, if others do, as the bands "
+        "and dates of a raster."
     )
 
 
@@ -99,8 +100,14 @@ def _remedy(dtype: np.dtype[Any]) -> str:
         return "Convert your data to numeric values explicitly, e.g. array.astype('float64')."
     if dtype.kind in "mM":
         return "Turn times into numbers first, e.g. array.astype('int64')."
+    if dtype.names is not None:
+        fields = ", ".join(map(repr, dtype.names))
+        return (
+            "Stack its fields, or some of them, as columns: "
+            f"numpy.stack([array[name] for name in [{fields}]], axis=-1)."
+        )
     if dtype.kind == "V":
-        return "Pick the fields and stack them as columns, or cast the rows to float32."
+        return "Cast the rows to float32."
     return "Cast the rows with array.astype('float64')."
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from daskcluster.data.checks import check_dtype
 from daskcluster.data.converted import ROWS, WEIGHTS, WeightsWriter, Written, cast, cast_sparse
 from daskcluster.data.dataset import stored_at
-from daskcluster.data.missing import complete_rows
+from daskcluster.data.missing import ALL, presence
 from daskcluster.data.npz import is_sparse_npz, npz_table, open_sparse_npz
 from daskcluster.data.open import open_source
 from daskcluster.data.sources import is_list_of_files
@@ -338,7 +338,7 @@ def _write(
         writer = stack.enter_context(RowWriter(rows))
         weights_writer = stack.enter_context(WeightsWriter(weights)) if weights else None
         for block, part in blocks:
-            n_incomplete += len(block) - int(np.count_nonzero(complete_rows(block)))
+            n_incomplete += int(np.count_nonzero(presence(block) < ALL))
             writer.append(cast(block, dtype, writer.n_rows))
             if weights_writer is not None and part is not None:
                 weights_writer.append(part)

@@ -25,7 +25,7 @@ from daskcluster.data.checks import (
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.masked import without_mask, without_masks
 from daskcluster.data.memory import is_sparse, scipy_rows
-from daskcluster.data.missing import complete_rows
+from daskcluster.data.missing import ALL, presence
 from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import write_sparse_scratch
@@ -368,7 +368,7 @@ def _as_rows(block: Any, dtype: np.dtype[Any]) -> np.ndarray:
             "meta=scipy.sparse.csr_array((0, 0))), or convert them, e.g. with "
             "array.map_blocks(lambda block: block.toarray())."
         )
-    if dtype.kind in "biu" and not complete_rows(block).all():
+    if dtype.kind in "biu" and not (presence(block) == ALL).all():
         raise InvalidDataError(
             f"A block of the dask array lacks values, and its metadata says {dtype}, which has no NaN for "
             "them; make it floating, e.g. with array.astype('float32'), or leave these rows out."

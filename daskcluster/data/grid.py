@@ -105,11 +105,7 @@ class Grid:
         Cost: no pass; memory for all values, twice.
         """
         flat = _filled(values, fill)
-        if flat.ndim not in (1, 2) or len(flat) != self.dataset.n_rows:
-            raise InvalidDataError(
-                f"values of shape {flat.shape} should be of shape ({self.dataset.n_rows},): one for each "
-                "row of the grid's dataset."
-            )
+        self._refuse_others(flat.shape[:1] if flat.ndim == 2 else flat.shape)
         shape = (*self.shape, *flat.shape[1:])
         if self.mask is None:
             grid = flat.reshape(shape)
@@ -122,6 +118,13 @@ class Grid:
         if flat.ndim == 2:
             template = template.expand_dims({"value": flat.shape[1]}, axis=-1)
         return template.copy(data=grid).rename(name_of_cells(grid.dtype))
+
+    def _refuse_others(self, shape: tuple[int, ...]) -> None:
+        if shape != (self.dataset.n_rows,):
+            raise InvalidDataError(
+                f"values of shape {shape} should be of shape ({self.dataset.n_rows},): one for each row of "
+                "the grid's dataset."
+            )
 
     def save(
         self,
@@ -158,14 +161,9 @@ class Grid:
         -----
         Cost: no pass over the rows; memory of a slab of about 8 MB.
         """
-        values = values if hasattr(values, "shape") else np.asarray(values)
-        if tuple(values.shape) != (self.dataset.n_rows,):
-            raise InvalidDataError(
-                f"values of shape {tuple(values.shape)} should be of shape ({self.dataset.n_rows},): one "
-                "for each row of the grid's dataset."
-            )
-        if not hasattr(values, "__getitem__"):
+        if not (hasattr(values, "shape") and hasattr(values, "__getitem__")):
             values = np.asarray(values)
+        self._refuse_others(tuple(values.shape))
         refuse_replacing(self.dataset, url=locate(url, storage_options))
         write_grid(
             url,
@@ -242,11 +240,11 @@ def with_reference_system(source: Any) -> Any:
 
 
 def grid_mapping(source: Any) -> dict[str, str]:
-    """Return the attribute of a DataArray or Dataset that names its coordinate reference system, if any."""
+    """Return the attribute of an array or Dataset that names its coordinate reference system, if any."""
     for each in (source, *getattr(source, "data_vars", {}).values()):
-        name = each.attrs.get("grid_mapping", each.encoding.get("grid_mapping"))
-        if name is not None:
-            return {"grid_mapping": name}
+        facts = {**getattr(each, "encoding", {}), **each.attrs}
+        if facts.get("grid_mapping") is not None:
+            return {"grid_mapping": facts["grid_mapping"]}
     return {}
 
 
@@ -255,11 +253,8 @@ def names_along(*coordinates: Any) -> tuple[str, ...] | None:
 
     Other labels, such as times, may differ between the grids of a fit and of its predictions.
     """
-    values = [None if each is None else np.asarray(each) for each in coordinates]
-    if not values or any(each is None or each.dtype.kind not in "UTO" for each in values):
-        return None
-    labels = [each.ravel().tolist() for each in values if each is not None]
-    if not all(isinstance(label, str) for axis in labels for label in axis):
+    labels = [[None] if each is None else np.asarray(each).ravel().tolist() for each in coordinates]
+    if not labels or not all(isinstance(label, str) for axis in labels for label in axis):
         return None
     return tuple("/".join(parts) for parts in product(*labels))
 
@@ -284,6 +279,8 @@ def feature_axes(
 
     Raises
     ------
+    InvalidDataError
+        No axis is left for the cells.
     InvalidParameterError
         No such axis, the same one twice, or nothing says which it is.
 
@@ -293,11 +290,15 @@ def feature_axes(
     ((0,), (0, 2))
     """
     if features is None:
-        return (_axis_by_name(shape, names),)
+        features = _axis_by_name(shape, names) if len(shape) > 1 else 0
     wanted = [features] if isinstance(features, str | int) else list(features)
     found = tuple(_axis(each, shape, names) for each in wanted)
     if not found or len(set(found)) < len(found):
         raise InvalidParameterError(f"features={features!r} should be axes, each of them once.")
+    if len(shape) <= len(found):
+        raise InvalidDataError(
+            f"a grid of shape {shape} should have an axis other than that of the features."
+        )
     return found
 
 
@@ -339,11 +340,3 @@ def _axis_by_name(shape: tuple[int, ...], names: Sequence[Any] | None) -> int:
 def row_axes(n_axes: int, features: Sequence[int]) -> tuple[int, ...]:
     """Return the axes that hold no features, in order."""
     return tuple(axis for axis in range(n_axes) if axis not in features)
-
-
-def check_axes(shape: tuple[int, ...], features: Sequence[int]) -> None:
-    """Refuse an array that has no axis other than those of the features."""
-    if len(shape) <= len(features):
-        raise InvalidDataError(
-            f"a grid of shape {shape} should have an axis other than that of the features."
-        )

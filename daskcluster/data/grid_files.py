@@ -79,8 +79,8 @@ def _fill_of(sample: np.ndarray, fill: Any) -> Any:
 def _begin(staging: Staging, grid: GridShape, name: str, read: ReadValues, fill: Any) -> Any:
     sample = read(0, 1)
     shape = (*grid.shape, *sample.shape[1:])
-    step = max(1, CHUNK_BYTES // (math.prod(shape[1:]) * sample.dtype.itemsize))
-    step = min(step, shape[0])
+    per_index = math.prod(shape[1:]) * sample.dtype.itemsize
+    step = min(max(1, CHUNK_BYTES // per_index), shape[0])
     names = None
     if grid.template is not None:
         names = [str(each) for each in grid.template.dims] + ["nearest"] * (sample.ndim - 1)
@@ -88,13 +88,7 @@ def _begin(staging: Staging, grid: GridShape, name: str, read: ReadValues, fill:
     attributes = {} if grid.template is None else dict(grid.template.attrs)
     if grid.mask is not None and isinstance(nodata, int):
         attributes["nodata"] = nodata
-    metadata = array_metadata(
-        shape,
-        step,
-        sample.dtype,
-        names=names,
-        attributes=attributes,
-    )
+    metadata = array_metadata(shape, step, sample.dtype, names=names, attributes=attributes)
     return StagedArray(staging.work, name, metadata, step)
 
 
@@ -124,6 +118,10 @@ def _coordinates(template: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
 
     files: dict[str, Any] = {}
     coordinates = template.coords.to_dataset().drop_encoding()
+    # Xarray writes no index of several levels, so that each level becomes a coordinate.
+    indexes = coordinates.indexes
+    stacked = [dim for dim in coordinates.dims if dim in indexes and indexes[dim].nlevels > 1]
+    coordinates = coordinates.reset_index(stacked)
     coordinates.to_zarr(MemoryStore(files), zarr_format=3, consolidated=False)
     found = {name: content.to_bytes() for name, content in files.items()}
     attributes = json.loads(found.pop(HEAD))["attributes"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.grid import blank_cells, row_axes, with_reference_system
+from daskcluster.data.grid import blank_cells, names_along, row_axes, with_reference_system
 from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
 from daskcluster.data.partitioned import StoredDataset
 from daskcluster.data.recipes import StoredRecipe
@@ -234,11 +234,8 @@ class GridDataset(StoredDataset):
         self._rows = row_axes(array.ndim, recipe.features)
         spans = [recipe.positions[axis] for axis in self._rows]
         d = math.prod(len(recipe.positions[axis]) for axis in recipe.features)
-        dtype = (
-            array.dtype
-            if recipe.decoding is None
-            else np.dtype(recipe.decoding.dtype or np.float32)
-        )
+        decoding = recipe.decoding
+        dtype = array.dtype if decoding is None else np.dtype(decoding.dtype or np.float32)
         self._layout = RowLayout(
             (*(stop - start for start, stop in spans), d),
             (*(array.chunks[axis] for axis in self._rows), d),
@@ -284,9 +281,9 @@ class GridDataset(StoredDataset):
         for axis, (_, taken) in zip(recipe.features, self._picked, strict=True):
             block = block if taken is None else block.take(taken, axis)
         rows = block.transpose(*self._rows, *recipe.features).reshape(-1, self.n_features)
-        if recipe.decoding is not None:
-            return recipe.decoding.apply(rows)
-        return np.ascontiguousarray(rows)
+        return np.ascontiguousarray(
+            rows if recipe.decoding is None else recipe.decoding.apply(rows)
+        )
 
     def places(self) -> tuple[Location, ...]:
         return (self._recipe.place,)
@@ -308,10 +305,9 @@ def packed_rows(
     if decoding is None:
         found: RowDataset = ZarrDataset(array, ZarrRecipe(location, name, digest))
     else:
-        spans = tuple((0, length) for length in array.shape[:-1])
-        positions = (*spans, tuple(range(array.shape[-1])))
-        recipe = GridRecipe(location, name, digest, (array.ndim - 1,), positions, decoding)
-        found = GridDataset(array, recipe)
+        axes = (array.ndim - 1,)
+        positions = selected_positions(array.shape, None, None, {}, axes)
+        found = GridDataset(array, GridRecipe(location, name, digest, axes, positions, decoding))
     found.decoded = decoded
     return found
 
@@ -325,8 +321,8 @@ def dimension_names(array: Any) -> tuple[str, ...] | None:
 
 def selected_positions(
     shape: tuple[int, ...],
-    names: Sequence[str] | None,
-    coordinates: Mapping[str, Any],
+    names: Sequence[Any] | None,
+    coordinates: Any,
     select: Mapping[Any, Any],
     features: Sequence[int],
 ) -> tuple[tuple[int, ...], ...]:
@@ -336,8 +332,7 @@ def selected_positions(
     ----------
     shape : tuple of int
     names : sequence of str or None
-    coordinates : mapping of name to xarray.DataArray
-        Those of dimensions that have some.
+    coordinates : xarray.Dataset or None
     select : mapping of dimension or axis to label, slice or list of labels
         As ``xarray.DataArray.sel`` has them; positions where there are no coordinates.
     features : sequence of int
@@ -354,12 +349,13 @@ def selected_positions(
     for key, wanted in select.items():
         axis = list(names or ()).index(key) if key in (names or ()) else key
         if not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
-            known = ", ".join(names or map(str, range(len(shape))))
+            known = ", ".join(map(str, names or range(len(shape))))
             raise InvalidParameterError(
                 f"select has {key!r}, which should be one of the dimensions {known}."
             )
         axis %= len(shape)
-        at = np.atleast_1d(_positions(shape[axis], key, wanted, coordinates.get(str(key))))
+        along = None if coordinates is None else coordinates.coords.get(key)
+        at = np.atleast_1d(_positions(shape[axis], key, wanted, along))
         if not len(at):
             raise InvalidParameterError(
                 f"select={{{key!r}: {wanted!r}}} leaves nothing; choose labels that the grid has."
@@ -382,70 +378,64 @@ def _positions(length: int, key: Any, wanted: Any, coordinate: Any) -> np.ndarra
             return np.arange(length)[wanted]
         import xarray
 
-        numbers = xarray.DataArray(np.arange(length), {str(key): coordinate.values}, [str(key)])
-        return np.asarray(numbers.sel({str(key): wanted}).values)
+        numbers = xarray.DataArray(np.arange(length), {key: coordinate.values}, [key])
+        return np.asarray(numbers.sel({key: wanted}).values)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InvalidParameterError(
             f"select={{{key!r}: {wanted!r}}} is not found along {key!r} ({error})."
         ) from error
 
 
-def stored_coordinates(location: Location, *, needed: bool) -> dict[str, Any]:
-    """Return the coordinates of the arrays of a Zarr group, decoded by xarray; by name.
-
-    Raises
-    ------
-    MissingExtraError
-        They are `needed`, and xarray is not installed.
-    """
-    try:
-        import xarray  # noqa: F401
-    except ImportError as error:
-        if not needed:
-            return {}
-        raise MissingExtraError(
-            f"select= by coordinates needs xarray; install it with: {install_command('xarray')}."
-        ) from error
-    try:
-        group = open_group(location, chunks=None)
-    except Exception:  # not written by xarray: arrays of one name and other shapes, foreign codecs
-        if needed:
-            raise
-        return {}
-    return dict(group.coords)
-
-
 def open_group(location: Location, **options: Any) -> Any:
     """Open a Zarr group by xarray; see `with_reference_system`.
 
     Zarr's own fill value masks nothing, not even in Zarr v2, whose writers leave it at 0.
-    """
-    import xarray
 
+    Raises
+    ------
+    MissingExtraError
+        Xarray is not installed.
+    """
+    try:
+        import xarray
+    except ImportError as error:
+        raise MissingExtraError(
+            "several arrays of a group, and select= by coordinates, need xarray; install it with: "
+            f"{install_command('xarray')}."
+        ) from error
     store = xarray.backends.ZarrStore.open_group(
         open_store(location), "r", consolidated=False, use_zarr_fill_value_as_mask=False
     )
     return with_reference_system(xarray.open_dataset(store, **options))
 
 
-def template_of(
-    names: Sequence[str],
-    axes: Sequence[int],
+def template_and_names(
+    dims: Sequence[Any] | None,
+    features: Sequence[int],
     positions: Sequence[tuple[int, ...]],
-    coordinates: Mapping[str, Any],
-    attributes: Mapping[str, Any],
-) -> Any:
-    """Return a DataArray without content of the row axes of a grid; None without xarray."""
-    dims = [names[axis] for axis in axes]
-    parts = {names[axis]: slice(*positions[axis]) for axis in axes}
-    kept = {
-        name: each.isel({dim: parts[dim] for dim in each.dims})
-        for name, each in coordinates.items()
-        if set(each.dims) <= set(dims)
-    }
-    shape = tuple(positions[axis][1] - positions[axis][0] for axis in axes)
-    mapping = {"grid_mapping": attributes["grid_mapping"]} if "grid_mapping" in attributes else {}
-    try:
-        return blank_cells(shape, dims, kept, mapping)
-    except ImportError:
-        return None
+    coordinates: Any,
+    mapping: Mapping[str, str],
+) -> tuple[Any, tuple[str, ...] | None]:
+    """Return a DataArray without content of the cells of a grid, and the names of its features.
+
+    Parameters
+    ----------
+    dims : sequence or None
+        Names of the dimensions. Without them, and without coordinates, both results are None.
+    features : sequence of int
+    positions : sequence of tuple of int
+        See `GridRecipe`.
+    coordinates : xarray.Dataset or None
+    mapping : mapping
+        See `grid_mapping`.
+    """
+    if dims is None or coordinates is None:
+        return None, None
+    along = (coordinates.coords.get(dims[axis]) for axis in features)
+    taken = zip(along, (list(positions[axis]) for axis in features), strict=True)
+    names = names_along(*(each if each is None else each[at] for each, at in taken))
+    spans = {dims[axis]: slice(*positions[axis]) for axis in row_axes(len(dims), features)}
+    others = [name for name, each in coordinates.coords.items() if not set(each.dims) <= set(spans)]
+    kept = coordinates.drop_vars(others).isel(spans, missing_dims="ignore")
+    shape = tuple(span.stop - span.start for span in spans.values())
+    return blank_cells(shape, list(spans), kept.coords, mapping), names

@@ -11,7 +11,7 @@ import numpy as np
 
 from daskcluster.annotations import unannotated
 from daskcluster.data.nodes import open_array, read_chunk
-from daskcluster.data.sources import is_zarr
+from daskcluster.data.sources import IN_PLACE, is_zarr
 from daskcluster.errors import InvalidDataError
 from daskcluster.storage.location import locate
 
@@ -69,6 +69,11 @@ def open_labels(
     location = None
     if isinstance(source, (str, os.PathLike)):
         location = locate(source, storage_options)
+        if os.path.isfile(location.url) or location.url.lower().endswith(IN_PLACE):
+            raise InvalidDataError(
+                f"{what} are read from a Zarr array, and {location.url!r} is a file; load it and pass the "
+                "array, e.g. numpy.load(file), or pandas.read_parquet(file)['label']."
+            )
         source, what = open_array(location), f"{what} {location.url!r}"
     elif type(source).__module__.startswith("pandas") and hasattr(source, "isna"):
         if np.any(source.isna()):

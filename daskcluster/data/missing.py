@@ -25,12 +25,6 @@ SOME, ALL = 1, 2
 """How many features of a row have values; 0: none."""
 
 
-def complete_rows(rows: np.ndarray) -> np.ndarray:
-    """Return where rows, features last, have a value in every feature; see `presence`."""
-    complete: np.ndarray = presence(rows) == ALL
-    return complete
-
-
 def presence(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
     """Return whether rows, features last, have values in all features, in some or in none.
 
@@ -62,7 +56,9 @@ def presence(rows: np.ndarray, nodata: float | None = None) -> np.ndarray:
     if not missing:
         return np.full(values.shape[:-1], ALL, np.uint8)
     lacking: Any = reduce(or_, missing)
-    found: np.ndarray = np.add(~lacking.all(axis=-1), ~lacking.any(axis=-1), dtype=np.uint8)
+    incomplete = lacking.any(axis=-1)
+    found: np.ndarray = np.full(incomplete.shape, ALL, np.uint8)
+    found[incomplete] = np.where(lacking[incomplete].all(axis=-1), 0, SOME)
     return found
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
@@ -19,7 +20,7 @@ from daskcluster.typing import Visibility
 if TYPE_CHECKING:
     import zarr
 
-_MOST_LISTED = 10_000
+_MOST_LISTED, _MOST_NAMED = 10_000, 20
 
 
 def open_array(location: Location, name: str = "") -> zarr.Array[Any]:
@@ -109,10 +110,15 @@ def _open_root(location: Location) -> Any:
 
 
 def _no_metadata(location: Location) -> DatasetNotFoundError:
-    if location.is_local and not os.path.isdir(location.url):
+    folder, _, name = location.url.rpartition("/")
+    is_file = location.is_local and not os.path.isdir(location.url)
+    if is_file or file_size(replace(location, url=folder), name) > 0:
+        from daskcluster.data.sources import IN_PLACE
+
         return DatasetNotFoundError(
-            f"{location.url!r} is a file, not a Zarr array. .npy and .parquet files are read directly; "
-            "turn .npz and .csv into Zarr with: daskcluster convert SOURCE OUTPUT."
+            f"{location.url!r} is a file that is not read in place, as Zarr folders and files that end in "
+            f"{', '.join(IN_PLACE)} are. Unpack it, save its rows in one of these formats, or load it in "
+            "Python and pass the array."
         )
     if _is_partial(location):
         return DatasetNotFoundError(
@@ -152,30 +158,30 @@ def _arrays_in(group: Any) -> str:
             for name, inner in sorted(group.groups())
             if inner.attrs.get("encoding-type") == "csr_matrix"
         ]
+        if not names:
+            nested = sorted(group.members(max_depth=None))
+            names = [f"{path} {node.shape}" for path, node in nested if hasattr(node, "shape")]
     except Exception:  # some stores cannot be listed; the error at hand matters more
         return "Its arrays could not be listed."
-    return f"Arrays there: {', '.join(names)}." if names else "It holds no arrays."
+    more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    shown = ", ".join(names[:_MOST_NAMED])
+    return f"Arrays there: {shown}{more}." if names else "It holds no arrays."
 
 
-def metadata_digest(array: zarr.Array[Any]) -> str:
+def metadata_digest(array: zarr.Array[Any], *but: str) -> str:
     """Return a digest of what decides how an array is decoded: shape, chunks, dtype, codecs.
 
-    Attributes are left out: a note added to an array does not make it another one.
+    Attributes are left out: a note added to an array does not make it another one. So is what `but` names.
     """
     facts = dict(array.metadata.to_dict())
-    facts.pop("attributes", None)
+    for name in ("attributes", *but):
+        facts.pop(name, None)
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def is_longer(before: zarr.Array[Any], now: zarr.Array[Any]) -> bool:
     """Return True if an array is another one only in that rows were appended."""
-    old, new = dict(before.metadata.to_dict()), dict(now.metadata.to_dict())
-    for facts in (old, new):
-        facts.pop("attributes", None)
-        facts.pop("shape")
-    same = json.dumps(old, sort_keys=True, default=str) == json.dumps(
-        new, sort_keys=True, default=str
-    )
+    same = metadata_digest(before, "shape") == metadata_digest(now, "shape")
     return same and before.shape[1:] == now.shape[1:] and before.shape[0] < now.shape[0]
 
 

@@ -96,8 +96,8 @@ def open_npy_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
 
 def _mapped(place: Location, *, flatten: bool) -> RowDataset:
     def check(array: np.ndarray) -> None:
-        check_shape(array.shape, flatten=flatten, what=f"array in {place.url!r}")
         check_dtype(array.dtype, what=f"array in {place.url!r}")
+        check_shape(array.shape, flatten=flatten, what=f"array in {place.url!r}")
 
     return mapped_npy(place.url, check).open()
 
@@ -125,9 +125,9 @@ def _head(place: Location, *, flatten: bool) -> tuple[tuple[int, int], str, int]
         ) from error
     what = f"array in {place.url!r}"
     n_rows = shape[0] if shape else 0
+    check_dtype(dtype, what=what)
     # A file without rows among others is left out.
     check_shape((max(1, n_rows), *shape[1:]) if shape else shape, flatten=flatten, what=what)
-    check_dtype(dtype, what=what)
     if fortran and len(shape) > 1:
         raise InvalidDataError(
             f"{place.url!r} is in Fortran order, in which rows are not contiguous; write it in C order "

@@ -30,7 +30,6 @@ from daskcluster.data.weighted import array_weights, stored_weights
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, recipe_of
 from daskcluster.errors import (
-    DaskClusterError,
     DatasetNotFoundError,
     InvalidDataError,
     InvalidParameterError,
@@ -195,7 +194,7 @@ def open_folder(location: Location, spec: RowsSpec) -> RowDataset:
 def _holds_files(location: Location) -> bool:
     try:
         return any(file.name for file in find_row_files(location, IN_PLACE)[1])
-    except DaskClusterError:
+    except DatasetNotFoundError:
         return False
 
 
@@ -236,8 +235,8 @@ def open_url(location: Location, spec: RowsSpec) -> RowDataset:
     if not hasattr(node, "chunks"):
         raise not_an_array(node, location, name)
     what = f"array at {location.url!r}"
-    check_shape(node.shape, flatten=spec.flatten, what=what)
     check_dtype(node.dtype, what=what)
+    check_shape(node.shape, flatten=spec.flatten, what=what)
     warn_of_missing_chunks(node, place)
     rows = packed_rows(node, location, name, spec.decode)
     rows.feature_names = names(rows.n_features)
@@ -269,8 +268,8 @@ def open_object(array: Any, spec: RowsSpec) -> RowDataset:
         raise InvalidDataError(
             f"source is a Zarr {type(array).__name__}, not an array; pick one, e.g. group['X']."
         )
-    check_shape(array.shape, flatten=spec.flatten, what="Zarr array")
     check_dtype(array.dtype, what="Zarr array")
+    check_shape(array.shape, flatten=spec.flatten, what="Zarr array")
     recipe = recipe_of(array)
     if isinstance(recipe, ZarrRecipe):
         return packed_rows(array, recipe.location, "", spec.decode)

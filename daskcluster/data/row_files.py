@@ -23,7 +23,7 @@ from daskcluster.errors import (
     InvalidDataError,
 )
 from daskcluster.storage.change_guard import ChangeGuard
-from daskcluster.storage.files import StoredFile, list_files, match_files
+from daskcluster.storage.files import StoredFile, match_files
 from daskcluster.storage.location import Location, explain
 from daskcluster.storage.process_local import open_once
 from daskcluster.storage.retry import is_passing, retry
@@ -279,9 +279,7 @@ def _files_now(location: Location, seen: Sequence[Any]) -> list[StoredFile]:
                 if os.path.exists(place.url):
                     found += [replace(file, name=name) for file in match_files(place)[1]]
             return found or [StoredFile("", 0, 0.0, "")]
-        return (
-            match_files(location)[1] if len(seen) == 1 and not seen[0][0] else list_files(location)
-        )
+        return match_files(location)[1]
     except Exception:  # listing needs a permission that reading does not
         return []
 

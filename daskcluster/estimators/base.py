@@ -309,7 +309,7 @@ class CentreEstimator(ClusterEstimator):
     def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int, most: int) -> Any:
         X = with_features_of(self, X)
         if is_xarray(X):
-            return map_cells(X, lambda rows: self._map(rows, fn, dtype, width, most), dtype, width)
+            return map_cells(X, self._map, getattr(self, "scaling_", None), fn, dtype, width, most)
         if hasattr(X, "__dask_graph__"):
             self._check_lazy_features(X)
             if is_dask_frame(X):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.features import names_differ
 from daskcluster.data.grid import (
     feature_axes,
@@ -16,9 +17,9 @@ from daskcluster.data.grid import (
     variables_as_features,
     with_reference_system,
 )
-from daskcluster.data.missing import complete_rows
+from daskcluster.data.masked import without_mask
+from daskcluster.data.missing import ALL, SOME, presence
 from daskcluster.data.open import open_source
-from daskcluster.typing import Dataset
 
 
 def is_xarray(X: Any) -> bool:
@@ -47,18 +48,30 @@ def select_features(X: Any, names: list[str]) -> Any:
     return chosen()
 
 
-def map_cells(X: Any, fn: Callable[[Dataset], Any], dtype: np.dtype[Any], width: int = 0) -> Any:
-    """Map `fn` over the cells of a DataArray, or of the variables of a Dataset.
+def map_cells(
+    X: Any,
+    map_rows: Callable[..., Any],
+    scaling: FeatureScaling | None,
+    fn: Any,
+    dtype: np.dtype[Any],
+    width: int = 0,
+    *more: Any,
+) -> Any:
+    """Map an estimator over the cells of a DataArray, or of the variables of a Dataset.
 
     Parameters
     ----------
     X : xarray.DataArray or Dataset
         Of which a dimension named band, channel, feature or variable holds the features, or the last one of
         two.
-    fn : callable (rows) -> ndarray of shape (n,) or (n, width)
-        Gets a dataset of rows (n, d) that lack no value.
+    map_rows : callable (rows, fn, dtype, width, *more) -> ndarray of shape (n,) or (n, width)
+        Gets a dataset of rows (n, d) that lack no value, or not all values, if `scaling` fills these.
+    scaling : FeatureScaling or None
+        Of the estimator.
+    fn, *more
+        For `map_rows`.
     dtype : dtype
-        Of the results. Cells that lack a value get -1, or NaN.
+        Of the results. Cells that are left out get -1, or NaN.
     width : int
         Values of a cell, along a dimension "value"; 0 for one.
 
@@ -73,14 +86,16 @@ def map_cells(X: Any, fn: Callable[[Dataset], Any], dtype: np.dtype[Any], width:
     X = variables_as_features(X)
     name = X.dims[feature_axes(X.shape, X.dims, None)[0]]
     d, tail = X.sizes[name], (width,) if width else ()
+    least = ALL if scaling is None or scaling.fill is None else SOME
 
     def of_block(values: np.ndarray) -> np.ndarray:
         cells = values.reshape(-1, d)
-        complete = complete_rows(cells)
+        complete = presence(cells) >= least
         found = np.full((len(cells), *tail), _no_data(dtype), dtype)
         if complete.any():
             # A dataset: scikit-learn would warn that its rows have no names.
-            found[complete] = np.asarray(fn(open_source(np.ma.getdata(cells)[complete])))
+            rows = open_source(without_mask(cells[complete]))
+            found[complete] = np.asarray(map_rows(rows, fn, dtype, width, *more))
         return found.reshape(*values.shape[:-1], *tail)
 
     if hasattr(X.data, "__dask_graph__"):

@@ -16,11 +16,8 @@ from daskcluster.data.grid import (
     Axes,
     Grid,
     GridShape,
-    blank_cells,
-    check_axes,
     feature_axes,
     grid_mapping,
-    names_along,
     row_axes,
     variables_as_features,
 )
@@ -30,8 +27,7 @@ from daskcluster.data.grid_rows import (
     dimension_names,
     open_group,
     selected_positions,
-    stored_coordinates,
-    template_of,
+    template_and_names,
 )
 from daskcluster.data.masked import has_masks, is_masked, without_mask, without_masks
 from daskcluster.data.missing import ALL, SOME, presence, without_incomplete
@@ -44,12 +40,10 @@ from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import (
     InvalidDataError,
     InvalidParameterError,
-    MissingExtraError,
     WrongTypeError,
 )
 from daskcluster.estimators.prepared import presence_of, without_missing
 from daskcluster.events import Callback
-from daskcluster.extras import install_command
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.zarr_stores import location_of
 
@@ -157,12 +151,15 @@ def open_grid(
             source, decoded = _variables(home, array, partial(decoding_of, fill=True))
             extra = [home.child(str(name)) for name in source.coords]
             nodata, decoding_of = (None if nodata is None else np.nan), None
-    source, axes, template, names = _in_axes(source, features, select)
+    source, dims, coordinates, mapping = _unlabelled(source)
+    axes = feature_axes(tuple(source.shape), dims, features)
+    positions = selected_positions(tuple(source.shape), dims, coordinates, select, axes)
+    template, names = template_and_names(dims, axes, positions, coordinates, mapping)
     lazy = hasattr(source, "__dask_graph__")
     values: Any = source if lazy or is_masked(source) else np.asarray(source)
     check_dtype(values.dtype, what="grid")
-    if select and template is None:
-        for axis, at in enumerate(selected_positions(values.shape, None, {}, select, axes)):
+    if select:
+        for axis, at in enumerate(positions):
             index: Any = list(at) if axis in axes else slice(*at)
             values = values[(slice(None),) * axis + (index,)]
     if lazy and nodata is None and (values.dtype.kind not in "biu" or has_masks(values)):
@@ -190,12 +187,7 @@ def open_grid(
 
 def _variables(location: Location, names: Sequence[str], decoding_of: Any) -> tuple[Any, Any]:
     """Return variables of a Zarr group as a lazy xarray Dataset, and whether attributes decoded one."""
-    try:
-        group = open_group(location, chunks={}, mask_and_scale=dict.fromkeys(names, False))
-    except ImportError as error:
-        raise MissingExtraError(
-            f"several arrays of a group need xarray; install it with: {install_command('xarray')}."
-        ) from error
+    group = open_group(location, chunks={}, mask_and_scale=dict.fromkeys(names, False))
     missing = [name for name in names if name not in group]
     if missing:
         raise InvalidParameterError(
@@ -210,44 +202,17 @@ def _variables(location: Location, names: Sequence[str], decoding_of: Any) -> tu
     return group, True if True in flags else False if False in flags else None
 
 
-def _in_axes(source: Any, features: Axes | None, select: Mapping[Any, Any]) -> Any:
-    """Return the values of a grid and the axes of their features.
-
-    Of xarray they are those of the part to `select`, and a template of the cells and the names of the
-    features follow.
-    """
-    if not hasattr(source, "dims"):
-        if not hasattr(source, "shape"):
-            raise WrongTypeError(
-                f"source is a {type(source).__name__}, which is no grid; give an array, an "
-                "xarray.DataArray or the URL of a Zarr array."
-            )
-        axes = feature_axes(tuple(source.shape), None, features)
-        check_axes(tuple(source.shape), axes)
-        return source, axes, None, None
-    mapping, source = grid_mapping(source), variables_as_features(source)
-    dims = source.dims
-    unknown = [key for key in select if key not in dims]
-    if unknown:
-        raise InvalidParameterError(
-            f"select has {unknown[0]!r}, which should be one of the dimensions "
-            f"{', '.join(map(str, dims))}."
+def _unlabelled(source: Any) -> tuple[Any, Any, Any, dict[str, str]]:
+    """Return values, and of xarray the names of dimensions, coordinates, and the reference system."""
+    if hasattr(source, "dims"):
+        mapping, cells = grid_mapping(source), variables_as_features(source)
+        return cells.data, cells.dims, cells.coords.to_dataset(), mapping
+    if not hasattr(source, "shape"):
+        raise WrongTypeError(
+            f"source is a {type(source).__name__}, which is no grid; give an array, an "
+            "xarray.DataArray or the URL of a Zarr array."
         )
-    # Lists keep the dimension of a single label.
-    wanted = {
-        key: label if isinstance(label, slice | str) or np.ndim(label) else [label]
-        for key, label in select.items()
-    }
-    try:
-        source = source.sel(wanted)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise InvalidParameterError(f"select={dict(select)!r} is not found ({error}).") from error
-    axes = feature_axes(source.shape, dims, features)
-    check_axes(source.shape, axes)
-    part = source.isel({dims[axis]: 0 for axis in axes}, drop=True)
-    template = blank_cells(part.shape, part.dims, part.coords, mapping)
-    names = names_along(*(source.coords.get(dims[axis]) for axis in axes))
-    return source.data, axes, template, names
+    return source, None, None, {}
 
 
 def _stored(
@@ -262,28 +227,28 @@ def _stored(
     node, what = open_array(place, name), f"array at {place.url!r}"
     dims, shape = dimension_names(node), tuple(node.shape)
     axes = feature_axes(shape, dims, features)
-    check_axes(shape, axes)
     check_shape(shape, flatten=True, what=what)
     check_dtype(node.dtype, what=what)
     warn_of_missing_chunks(node, place.child(name) if name else place)
     group = place if name else replace(place, url=place.url.rpartition("/")[0])
-    by_label = any(key in (dims or ()) for key in select)
-    coordinates = stored_coordinates(group, needed=by_label and bool(name)) if dims else {}
+    coordinates = None
+    try:
+        coordinates = open_group(group, chunks=None).coords.to_dataset() if dims else None
+    except Exception:
+        # There is no xarray, or it did not write the group: other shapes along a name, foreign codecs.
+        if name and any(key in (dims or ()) for key in select):
+            raise
     positions = selected_positions(shape, dims, coordinates, select, axes)
+    template, names = template_and_names(dims, axes, positions, coordinates, grid_mapping(node))
     decoding, decoded = decoding_of(node, place.url)
     digest = metadata_digest(node)
     if axes == (len(shape) - 1,) and decoding is None and not select:
         dataset: Any = ZarrDataset(node, ZarrRecipe(place, name, digest))
     else:
         dataset = GridRecipe(place, name, digest, axes, positions, decoding).open()
-    others, template, names = row_axes(len(shape), axes), None, None
-    if dims:
-        template = template_of(dims, others, positions, coordinates, node.attrs)
-        if all(dims[axis] in coordinates for axis in axes):
-            names = names_along(*(coordinates[dims[axis]][list(positions[axis])] for axis in axes))
-    spans = (positions[axis] for axis in others)
+    spans = (positions[axis] for axis in row_axes(len(shape), axes))
     cells = GridShape(tuple(stop - start for start, stop in spans), None, template)
-    read = [group.child(str(each)) for each in coordinates]
+    read = [] if coordinates is None else [group.child(str(each)) for each in coordinates.coords]
     if decoding is not None and decoding.fills:
         nodata = np.nan
     return _grid(dataset, cells, nodata, None, names, read, decoded, **rest)

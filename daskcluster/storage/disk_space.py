@@ -46,11 +46,11 @@ def check_space(
     )
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_full_disk(error: BaseException | None) -> bool:
-    """Return whether an error says that a disk, or a user's share of it, is full."""
+    """Return whether an error says that a disk, a user's share of it, or a file has no room for more."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 
@@ -58,7 +58,8 @@ def full_disk(place: Location) -> DiskSpaceError:
     """Return the error that says which disk is full; the system's own names no path."""
     return DiskSpaceError(
         f"No space left for {place.url!r}: its disk has {format_bytes(free_bytes(place))} free, of which a "
-        "quota may allow less. Free some space there, or write to another disk."
+        "quota, or a limit on the size of a file (ulimit -f), may allow less. Free some space there, raise "
+        "the limit, or write to another disk."
     )
 
 

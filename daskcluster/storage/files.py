@@ -5,17 +5,24 @@ All other modules of `daskcluster.storage` use these functions. A place is a `Lo
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from daskcluster.errors import DaskClusterError, DatasetNotFoundError, ModelNotFoundError
+from daskcluster.errors import (
+    DaskClusterError,
+    DatasetNotFoundError,
+    InvalidDataError,
+    ModelNotFoundError,
+)
 from daskcluster.storage.disk_space import naming_full_disk
 from daskcluster.storage.location import Location, explain
 from daskcluster.storage.retry import retry, while_others_write
@@ -23,7 +30,10 @@ from daskcluster.storage.zarr_stores import METADATA, PARTIAL_MARK
 
 _ATTRIBUTES = (".zattrs", ".zmetadata")
 _TIMES = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
-_VERSIONS = ("ETag", "etag", "md5", "content_md5")
+_MARKS = "*?["
+_REQUESTS = 16
+"""Requests of one caller at the same time."""
+_VERSIONS = ("ETag", "etag", "md5", "content_md5", "Last-Modified")
 
 
 @contextmanager
@@ -297,10 +307,16 @@ def find_files(place: Location) -> list[StoredFile]:
     """Return the file at a place (with an empty name) or all files below it; raises the client's errors."""
     fs, path = place.filesystem()
     fs.invalidate_cache()
-    root = path.strip("/")
+    return _files_below(path, while_others_write(lambda: fs.find(path, detail=True)))
+
+
+def _files_below(path: str, found: Mapping[str, Any]) -> list[StoredFile]:
+    """Return files by their names below a path; markers of folders, as S3's consoles write, are none."""
     return [
-        _file(str(full).strip("/").removeprefix(root).lstrip("/"), facts)
-        for full, facts in while_others_write(lambda: fs.find(path, detail=True)).items()
+        _file(full.strip("/").removeprefix(path.strip("/")).lstrip("/"), facts)
+        for full, facts in found.items()
+        if facts.get("type") != "directory"
+        and (facts.get("size") != 0 or not full.endswith(("/", "_$folder$")))
     ]
 
 
@@ -308,35 +324,71 @@ def match_files(place: Location) -> tuple[Location, list[StoredFile]]:
     """Return the files at a place, or those that match it where it has ``*``, ``?`` or ``[`` in it.
 
     They come with the location that their names are relative to: the place itself, which as a file has no
-    name, or the folder above the first wildcard.
+    name, or the folder above the first wildcard. What exists by its name is no pattern.
 
     Raises
     ------
     DatasetNotFoundError
         There is no such file or folder, or nothing matches.
+    InvalidDataError
+        A web server does not send parts of files.
     """
-    cut = min((place.url.find(mark) for mark in "*?[" if mark in place.url), default=-1)
-    fs, path = place.filesystem()
+    (fs, path), location, search = place.filesystem(), place, "find"
     with explained(place, "file or folder"):
         fs.invalidate_cache()
-        if cut < 0 or fs.exists(path):
-            found = retry(lambda: find_files(place), place)
-            if not found:
-                raise FileNotFoundError(place.url)
-            return place, sorted(found, key=lambda file: file.name)
-        location = replace(place, url=place.url[:cut].rsplit("/", 1)[0])
-        root = location.filesystem()[1].strip("/")
-        pairs = retry(lambda: while_others_write(lambda: fs.glob(path, detail=True)), place)
-    files = [
-        _file(str(full).strip("/").removeprefix(root).lstrip("/"), facts)
-        for full, facts in pairs.items()
-        if facts.get("type") != "directory"
-    ]
+        if any(mark in place.url for mark in _MARKS) and not fs.exists(path):
+            location, path, search = *_pattern(place), "glob"
+        found: dict[str, Any] = retry(
+            lambda: while_others_write(lambda: getattr(fs, search)(path, detail=True)), place
+        )
+        if not found and search == "find":
+            raise FileNotFoundError(place.url)
+        if place.scheme in ("http", "https"):
+            found = _with_sizes(fs, found)
+    files = _files_below(location.filesystem()[1], found)
     if not files:
         raise DatasetNotFoundError(
             f"No file matches {place.url!r}; check the pattern, and that it ends as the files do."
         )
     return location, sorted(files, key=lambda file: file.name)
+
+
+def _pattern(place: Location) -> tuple[Location, str]:
+    """Return the folder above the first wildcard of a pattern, and the pattern for a file system."""
+    path, url = place.filesystem()[1], place.url
+    above = (replace(place, url=url[:at]) for at, mark in enumerate(url) if mark == "/")
+    literal, head = "", ""
+    for folder in above:
+        fs, name = folder.filesystem()
+        if any(mark in folder.url for mark in _MARKS) and fs.exists(name):
+            literal, head = folder.url, name
+    cut = min(url.find(mark, len(literal)) for mark in _MARKS if mark in url[len(literal) :])
+    folder = replace(place, url=url[:cut].rsplit("/", 1)[0])
+    return folder, glob.escape(head) + path[len(head) :]
+
+
+def _with_sizes(fs: Any, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of files of a web server, whose listings lack sizes.
+
+    Raises
+    ------
+    InvalidDataError
+        The last byte of the first file cannot be read alone.
+    """
+    names = [name for name, facts in found.items() if facts.get("type") != "directory"]
+    with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="daskcluster-files") as pool:
+        sized = dict(zip(names, pool.map(fs.info, names), strict=True))
+    for name in names[:1]:
+        try:
+            with fs.open(name, cache_type="none") as file:
+                file.seek(-1, os.SEEK_END)
+                file.read(1)
+        except ValueError as error:  # fsspec's, for servers that send whole files only
+            raise InvalidDataError(
+                f"The server of {name!r} sends whole files only, and rows are read by ranges of bytes; "
+                "download the file, or use a server that answers requests for ranges."
+            ) from error
+    return sized
 
 
 def file_names(place: Location) -> Iterator[str]:

@@ -12,7 +12,10 @@ import pytest
 import zarr
 
 from daskcluster import open_dataset
+from daskcluster.data.label_arrays import open_labels
+from daskcluster.data.sources import IN_PLACE
 from daskcluster.errors import (
+    DaskClusterError,
     DatasetNotFoundError,
     InvalidDataError,
     InvalidParameterError,
@@ -39,7 +42,10 @@ def grouped(tmp_path: Any) -> str:
     [
         (np.ones(3), "Expected 2D array, got 1D array instead"),
         (np.float64(1), "Expected 2D array, got scalar array instead"),
-        (np.ones((2, 3, 4)), r"Found array with dim 3.*array.reshape\(2, 12\).*flatten=True"),
+        (
+            np.ones((2, 3, 4)),
+            r"Found array with dim 3.*array.reshape\(2, 12\).*flatten=True.*--features",
+        ),
         (
             np.ones((0, 3)),
             r"Found array with 0 sample\(s\) \(shape=\(0, 3\)\) while a minimum of 1",
@@ -56,7 +62,7 @@ def grouped(tmp_path: Any) -> str:
             r"dtype=datetime64\[D\] cannot.*Turn times into numbers",
         ),
         (np.ones((2, 2), np.longdouble), "cannot be clustered"),
-        (np.zeros((2, 2), "f4,f4"), "Pick the fields"),
+        (np.zeros((2, 2), "f4,f4"), "Stack its fields"),
         ([[1, 2], [3]], "cannot be made into one array.*same number"),
     ],
 )
@@ -113,11 +119,39 @@ def test_missing_store(tmp_path: Any) -> None:
 def test_empty_folder_and_plain_file(tmp_path: Any) -> None:
     with pytest.raises(DatasetNotFoundError, match=r"has neither zarr.json nor .zarray"):
         open_dataset(tmp_path)
-    (tmp_path / "rows.dat").write_text("1 2")
-    with pytest.raises(
-        DatasetNotFoundError, match=r"is a file, not a Zarr array.*daskcluster convert"
-    ):
-        open_dataset(tmp_path / "rows.dat")
+    for name in ("rows.dat", "rows.csv.bz2", "rows.zarr.zip", "rows.txt"):
+        (tmp_path / name).write_text("1 2")
+        with pytest.raises(DatasetNotFoundError, match=r"is a file that is not read") as error:
+            open_dataset(tmp_path / name)
+        assert all(ending in str(error.value) for ending in IN_PLACE)
+        with pytest.raises(InvalidDataError, match=r"labels are read from a Zarr array, and"):
+            open_labels(tmp_path / name)
+
+
+def test_arrays_of_groups_within_groups_are_named(tmp_path: Any) -> None:
+    root = zarr.open_group(tmp_path / "deep.zarr", mode="w")
+    for number in range(30):
+        root.create_array(f"runs/{number:02}/X", data=np.ones((5, 2)))
+    for more in ({}, {"array": "Y"}):
+        with pytest.raises(
+            DaskClusterError, match=r"runs/00/X \(5, 2\), .*runs/19/X.*, and 10 more\."
+        ):
+            open_dataset(tmp_path / "deep.zarr", **more)
+    assert open_dataset(tmp_path / "deep.zarr", array="runs/07/X").n_rows == 5
+
+
+@pytest.mark.parametrize("kind", ["memory", "npy", "npys", "zarr"])
+def test_fields_of_structured_arrays_are_named(kind: str, tmp_path: Any) -> None:
+    rows: Any = np.zeros(10, [("red", "f4"), ("nir", "i2")])
+    source: Any = rows
+    if kind == "zarr":
+        source = zarr.create_array(tmp_path / "r.zarr", data=rows)
+    elif kind != "memory":
+        source = tmp_path / "rows.npy"
+        np.save(source, rows)
+        source = [source] if kind == "npys" else source
+    with pytest.raises(InvalidDataError, match=r"for name in \['red', 'nir'\]\], axis=-1\)"):
+        open_dataset(source)
 
 
 def test_group_without_and_with_a_wrong_name(tmp_path: Any) -> None:

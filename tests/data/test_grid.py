@@ -175,8 +175,31 @@ def test_packed_arrays_are_decoded_as_xarray_does(tmp_path, zarr_format, dtype, 
     if encoding.get("_FillValue") is not None:
         assert np.array_equal(alone.mask, lazy.mask)
         assert not alone.mask[3:7, 5].any()
+        raw = xr.open_zarr(url, consolidated=False, mask_and_scale=False)["refl"]
+        assert np.array_equal(dc.open_grid(raw, nodata=encoding["_FillValue"]).mask, alone.mask)
+    assert f"{known.sum()} rows with data" in repr(lazy)
     np.testing.assert_array_equal(alone.dataset.to_numpy(), rows[known])
+    model = dc.KMeans(2, init=rows[known][:2]).fit(expected)
+    labels = dc.KMeans(2, init=rows[known][:2]).fit(rows[known]).labels_
+    assert np.array_equal(np.asarray(model.labels_), labels)
+    image = model.predict(expected)
+    assert image.chunks is not None
+    assert np.array_equal(image.values.ravel() != -1, known)
+    assert np.array_equal(image.values.ravel()[known], labels)
     assert dc.open_grid(url, array="refl", dequantize=(1.0, 0.0)).dataset.n_rows == len(rows)
+
+
+def test_a_map_of_stacked_cells_keeps_the_levels_of_their_index(tmp_path):
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    coords = {"y": np.arange(12) * 10.0, "x": np.arange(9)}
+    cells = xr.DataArray(raster(), coords, ("y", "x", "band")).stack(cell=("y", "x"))
+    grid = dc.open_grid(cells)
+    labels = dc.KMeans(2, random_state=0).fit(grid.dataset).predict(grid.dataset)
+    grid.save(labels, str(tmp_path / "map.zarr"))
+    found = xr.open_zarr(tmp_path / "map.zarr", consolidated=False)["label"]
+    image = found.set_index(cell=("y", "x")).unstack("cell")
+    assert np.array_equal(image.transpose("y", "x"), labels.reshape(12, 9))
+    assert np.array_equal(image.y, coords["y"])
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -273,6 +296,12 @@ def test_cells_that_lack_some_dates(tmp_path, kind, dtype):
         labels = dc.KMeans(2, init=filled[[0, 5]]).fit(expected).labels_
         assert np.array_equal(image[known], labels)
         assert np.array_equal(np.asarray(model.predict(grid.dataset)), labels)
+        if kind == "xarray":
+            stack = source.where(source != -99)
+            for cells_of in (stack, stack.compute()):
+                image = np.asarray(model.predict(cells_of)).ravel()
+                assert np.array_equal(image == -1, ~known)
+                assert np.array_equal(image[known], labels)
     complete = ~np.isnan(cells).any(axis=1)
     assert np.array_equal(dc.open_grid(source, **given).mask.ravel(), complete)
     with pytest.raises(
@@ -387,10 +416,10 @@ def test_invalid_selections_are_refused(tmp_path):
         with pytest.raises(InvalidParameterError, match=r"is not found"):
             dc.open_grid(source, select={"y": 3.0}, **more)
         assert dc.open_grid(source, select={"y": 4.0}, **more).shape == (1, 5)
-    with pytest.raises(InvalidParameterError, match=r"cells that follow each other"):
-        dc.open_grid(str(tmp_path / "r"), array="v", select={"y": [0.0, 4.0]})
-    with pytest.raises(InvalidParameterError, match=r"leaves nothing"):
-        dc.open_grid(str(tmp_path / "r"), array="v", select={"y": slice(50, 60)})
+        with pytest.raises(InvalidParameterError, match=r"cells that follow each other"):
+            dc.open_grid(source, select={"y": [0.0, 4.0]}, **more)
+        with pytest.raises(InvalidParameterError, match=r"leaves nothing"):
+            dc.open_grid(source, select={"y": slice(50, 60)}, **more)
     with pytest.raises(InvalidParameterError, match=r"Which of the dimensions a, b, c holds"):
         dc.open_grid(raster.rename(band="a", y="b", x="c"))
     with pytest.raises(InvalidParameterError, match=r"should be axes, each of them once"):
@@ -405,6 +434,8 @@ def test_several_arrays_of_a_group(tmp_path):
     grid = dc.open_grid(str(tmp_path / "r"), array=["nir", "red"])
     expected = np.stack([bands["nir"][1], bands["red"][1]], -1).reshape(-1, 2)
     assert np.array_equal(grid.dataset.to_numpy(), expected)
+    with pytest.raises(InvalidParameterError, match=r"replace|lies in|is read"):
+        grid.save(np.zeros(72, int), str(tmp_path / "r"), overwrite=True)
     with pytest.raises(InvalidParameterError, match=r"There is no array 'blue' in"):
         dc.open_grid(str(tmp_path / "r"), array=["blue"])
 

@@ -61,6 +61,17 @@ def test_shards_that_differ(odd: np.ndarray, text: str, tmp_path: Path) -> None:
         open_dataset(tmp_path)
 
 
+def test_a_pattern_below_a_folder_with_brackets(tmp_path: Path) -> None:
+    """A folder that exists is meant by its name, and the rest of the pattern is a pattern."""
+    for folder, values in (("run[1]", ROWS), ("run1", ROWS + 1)):
+        (tmp_path / folder / "a*").mkdir(parents=True)
+        np.save(tmp_path / folder / "a*" / "0.npy", values)
+    for pattern in ("run[1]/*/*.npy", "run[1]/a*/[01].npy", "run[1]/**/*.npy"):
+        found: Any = open_dataset(str(tmp_path / pattern))
+        assert np.array_equal(found.to_numpy(), ROWS)
+    assert np.array_equal(open_dataset(str(tmp_path / "run[1-3]/*/0.npy")).to_numpy(), ROWS + 1)  # type: ignore[attr-defined]
+
+
 def test_a_shard_that_was_cut_short(tmp_path: Path) -> None:
     write_shards(tmp_path, 3)
     path = tmp_path / "shard_1.npy"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import subprocess
@@ -76,3 +77,17 @@ def test_missing_things_are_named(stored: str, s3: dict[str, Any]) -> None:
     for url in ("s3://rows/none.zarr", "s3://no-such-bucket/x.zarr"):
         with pytest.raises(DatasetNotFoundError, match=f"no Zarr array at '{url}'"):
             open_dataset(url, storage_options=s3)
+
+
+def test_markers_of_folders_are_no_files(s3: dict[str, Any], rows: np.ndarray) -> None:
+    """Consoles and Hadoop write empty objects for folders."""
+    import s3fs
+
+    fs, content = s3fs.S3FileSystem(**s3), io.BytesIO()
+    np.save(content, rows)
+    names = ("f/", "f/sub/", "f/sub_$folder$", "f_$folder$")
+    for name, body in [(name, b"") for name in names] + [("f/0.npy", content.getvalue())]:
+        fs.call_s3("put_object", Bucket="rows", Key=f"marked/{name}", Body=body)
+    for url in ("marked/f", "marked/f/", "marked/f/*", "marked/f/**", "marked/*/*.npy"):
+        opened: Any = open_dataset(f"s3://rows/{url}", storage_options=s3)
+        assert np.array_equal(opened.to_numpy(), rows)

@@ -55,6 +55,20 @@ def test_a_full_disk_is_named_and_nothing_remains(
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("name", ["labels.npy", "labels.zarr"])
+def test_a_limit_on_the_size_of_files_names_the_output(tmp_path: Path, name: str) -> None:
+    resource = pytest.importorskip("resource", reason="no limits of processes here")
+    model, rows = dc.KMeans(1).fit([[1.0, 2.0]]), np.ones((60_000, 2))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
+    try:
+        with pytest.raises(DiskSpaceError, match=rf"No space left for .*{name}'.*ulimit -f"):
+            model.predict(rows, output=str(tmp_path / name))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(tmp_path) == []
+
+
 def test_finished_rows_on_a_full_disk_are_kept_for_resuming(tmp_path: Path) -> None:
     with (
         pytest.raises(DiskSpaceError) as raised,

@@ -170,7 +170,7 @@ class KernelEstimator(ClusterEstimator):
     def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int = 0) -> Any:
         X = with_features_of(self, X)
         if is_xarray(X):
-            return map_cells(X, lambda rows: self._map(rows, fn, dtype, width), dtype, width)
+            return map_cells(X, self._map, getattr(self, "scaling_", None), fn, dtype, width)
         params = self._params()
         dataset = fit_dataset(self, X, None, reset=False)
         if hasattr(X, "__dask_graph__"):

@@ -371,7 +371,7 @@ class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
     ) -> Any:
         X = with_features_of(self, X)
         if is_xarray(X):
-            return map_cells(X, lambda rows: self._map(rows, fn, dtype, width), dtype, width)
+            return map_cells(X, self._map, getattr(self, "scaling_", None), fn, dtype, width)
         if hasattr(X, "__dask_graph__") and not width:
             # Imports dask, which only callers who hold a dask collection have paid for.
             from daskcluster.data.dask_array import rows_of
