@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from daskcluster.data.checks import check_dtype
-from daskcluster.data.converted import ROWS, WEIGHTS, WeightsWriter, Written, cast, cast_sparse
+from daskcluster.data.converted import (
+    ROWS,
+    WEIGHTS,
+    Block,
+    Table,
+    WeightsWriter,
+    Written,
+    cast,
+    cast_sparse,
+)
+from daskcluster.data.csv_files import open_csv_files
 from daskcluster.data.dataset import stored_at
 from daskcluster.data.missing import ALL, presence
-from daskcluster.data.npz import is_sparse_npz, npz_table, open_sparse_npz
 from daskcluster.data.open import open_source
 from daskcluster.data.sources import is_list_of_files
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import CsrLayout, CsrWriter, refuse_row_chunks
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.table import Block, Table, text_table
 from daskcluster.data.writer import (
     RowWriter,
     StagedArray,
@@ -35,6 +42,7 @@ from daskcluster.data.writer import (
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.storage.disk_space import check_space
+from daskcluster.storage.files import match_files
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import Staging, refuse_sources
 from daskcluster.storage.zarr_stores import group_document
@@ -55,49 +63,33 @@ def open_table(
     Parameters
     ----------
     source : str, array or Table
-        ``.npz``, ``.csv`` or ``.tsv`` (also ``.gz``), or a dataset's source. A table is taken as it is.
-    array : str, optional
-        Which array of a ``.npz`` or Zarr group; a ``.npz`` with one matrix needs none.
-    weights : str, optional
-        Column of a csv or parquet file (by name, or csv by number), array of a ``.npz``; else as in
-        `open_dataset`.
+        ``.csv``, ``.tsv`` or ``.txt``, also compressed, or anything that `open_dataset` takes. A table is
+        taken as it is.
+    array, weights, storage_options, flatten, columns, decode
+        See `convert`.
     """
     if isinstance(source, Table):
         return source
-    suffix = _suffix(source)
-    if suffix == ".npz":
-        location = locate(source, storage_options)
-        if is_sparse_npz(location):
-            return _dataset_table(open_sparse_npz(location, array, weights))
-        return npz_table(location, array, weights, flatten=flatten)
-    # The parser of one file takes NaN and blanks as separators, and needs no pyarrow.
-    if suffix in (".csv", ".tsv", ".txt") and _is_one_file(source) and not columns:
-        _refuse_array(array, suffix)
-        return text_table(locate(source, storage_options), weights)
+    spec = RowsSpec.of(
+        array=array, flatten=flatten, columns=columns, decode=decode, weights=weights
+    )
+    if _is_text(source):
+        location, files = match_files(locate(source, storage_options))
+        spec.refuse_all_but(("columns",), f"{location.url!r} is a text file")
+        return _dataset_table(open_csv_files(location, files, spec))
     named = is_list_of_files(source) or isinstance(source, (str, os.PathLike))
     if not (named or isinstance(weights, (str, os.PathLike))):
         storage_options = None  # they are the output's
-    spec = RowsSpec.of(array=array, flatten=flatten, columns=columns, decode=decode)
     return _dataset_table(
         open_source(source, spec, weights=weights, storage_options=storage_options)
     )
 
 
-def _is_one_file(source: Any) -> bool:
-    return isinstance(source, (str, os.PathLike)) and not any(mark in str(source) for mark in "*?[")
-
-
-def _suffix(source: Any) -> str:
-    name = str(source).lower() if isinstance(source, str) or hasattr(source, "__fspath__") else ""
-    name = name.removesuffix(".gz")
-    return name[name.rfind(".") :] if "." in name.rsplit("/", 1)[-1] else ""
-
-
-def _refuse_array(array: str | None, suffix: str) -> None:
-    if array is not None:
-        raise InvalidParameterError(
-            f"array={array!r} names an array of a Zarr group or .npz; a {suffix} file holds one table."
-        )
+def _is_text(source: Any) -> bool:
+    """Return True for one file of text, also compressed in a way that is not read in place."""
+    if not isinstance(source, (str, os.PathLike)) or any(mark in str(source) for mark in "*?["):
+        return False
+    return re.search(r"\.(csv|tsv|txt)(\.\w+)?$", str(source).lower()) is not None
 
 
 def _dataset_table(dataset: Any) -> Table:
@@ -134,7 +126,6 @@ def write_sparse(
         Chunks or shards of so many rows are asked for: those of CSR rows are cut by values.
     """
     refuse_row_chunks(chunk_rows, shard_rows)
-    assert table.n_rows is not None
     assert table.n_entries is not None
     shape = CsrLayout(table.n_rows, table.n_features, dtype, table.n_entries)
     weights = _staged_weights(staging, table.n_rows) if table.weighted else None
@@ -159,9 +150,6 @@ def write_sparse(
 def _staged_weights(staging: Staging, n_rows: int) -> StagedArray:
     step = good_chunk_rows(8, n_rows)
     return StagedArray(staging.work, WEIGHTS, array_metadata((n_rows,), step, np.float64), step)
-
-
-_UNKNOWN_ROWS = 1 << 46  # a length that no file reaches; the metadata gets the true one at the end
 
 
 @dataclass(frozen=True)
@@ -272,11 +260,11 @@ def convert(
     refuse_sources({"output": target}, table.stored_at)
     wanted = _checked_dtype(dtype, table.dtype)
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
-    if table.n_rows is not None and table.n_entries is None:
+    if table.n_entries is None:
         n_bytes = table.n_rows * table.n_features * wanted.itemsize
         check_space(output, n_bytes, storage_options=storage_options)
     with Staging.begin(output, kinds=("array", "group"), **options) as staging:
-        publish(callbacks, PassStarted("convert", table.n_rows or 0))
+        publish(callbacks, PassStarted("convert", table.n_rows))
         if table.n_entries is not None:
             written = write_sparse(table, staging, wanted, chunk_rows, shard_rows, callbacks)
         else:
@@ -324,10 +312,9 @@ def _write(
 ) -> Written:
     row_bytes = table.n_features * dtype.itemsize
     step = chunk_rows or good_chunk_rows(row_bytes)
-    blocks, known = _peek(table, step)
-    step = min(step, known) if chunk_rows is None else step
+    step = min(step, table.n_rows) if chunk_rows is None else step
     check_chunking(step, shard_rows)
-    length = table.n_rows or _UNKNOWN_ROWS
+    length = table.n_rows
     name = ROWS if table.weighted else ""
     rows = _staged(staging, name, (length, table.n_features), step, shard_rows, dtype)
     weights = (
@@ -337,7 +324,7 @@ def _write(
     with ExitStack() as stack:
         writer = stack.enter_context(RowWriter(rows))
         weights_writer = stack.enter_context(WeightsWriter(weights)) if weights else None
-        for block, part in blocks:
+        for block, part in table.blocks():
             n_incomplete += int(np.count_nonzero(presence(block) < ALL))
             writer.append(cast(block, dtype, writer.n_rows))
             if weights_writer is not None and part is not None:
@@ -369,21 +356,3 @@ def _staged(
 ) -> StagedArray:
     metadata = array_metadata(shape, step, dtype, shard_rows=shard_rows)
     return StagedArray(staging.work, name, metadata, shard_rows or step)
-
-
-def _peek(table: Table, step: int) -> tuple[Iterator[Block], int]:
-    """Return all blocks, and how many rows are known to come (at least `step`, if there are)."""
-    blocks = table.blocks()
-    if table.n_rows is not None:
-        return blocks, table.n_rows
-    head: deque[Block] = deque()
-    known = 0
-    while known < step and (block := next(blocks, None)) is not None:
-        head.append(block)
-        known += len(block[0])
-    return chain(_drained(head), blocks), known
-
-
-def _drained(head: deque[Block]) -> Iterator[Block]:
-    while head:
-        yield head.popleft()

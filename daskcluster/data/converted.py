@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +13,41 @@ from daskcluster.data.weighted import check_block, refuse_all_zero
 from daskcluster.data.writer import RowWriter, StagedArray
 from daskcluster.errors import InvalidDataError
 from daskcluster.sparse_rows import SparseRows
+from daskcluster.storage.location import Location
+
+Block = tuple[Any, np.ndarray | None]
+"""Rows, (m, d) or `SparseRows`, and their weights (m,), or None."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows to be read once, front to back.
+
+    Attributes
+    ----------
+    n_rows : int
+    n_features : int
+    dtype : dtype
+        What holds every value of the source.
+    weighted : bool
+    blocks : callable () -> iterator of (rows, weights or None)
+    n_entries : int or None
+        Stored values of CSR rows; None for dense ones.
+    attributes : mapping
+        Of the group that rows and weights are written to.
+    stored_at : tuple of Location
+        The arrays and files that are read.
+    """
+
+    n_rows: int
+    n_features: int
+    dtype: np.dtype[Any]
+    weighted: bool
+    blocks: Callable[[], Iterator[Block]]
+    n_entries: int | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    stored_at: tuple[Location, ...] = ()
+
 
 ROWS, WEIGHTS = "X", "weights"
 """Names in the group that holds rows and their weights."""

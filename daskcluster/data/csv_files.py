@@ -16,9 +16,15 @@ from daskcluster.data.arrow import TableFormat, only_increases
 from daskcluster.data.arrow_columns import RowColumns, choose_columns, import_pyarrow, warn_of_ids
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
-from daskcluster.data.row_files import RowFile, dataset_of, read_part, with_column_weights
+from daskcluster.data.row_files import (
+    RowFile,
+    dataset_of,
+    read_part,
+    read_stream,
+    with_column_weights,
+)
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.table import (
+from daskcluster.data.text_form import (
     MISSING,
     TextForm,
     is_nearly_number,
@@ -32,7 +38,8 @@ from daskcluster.errors import InvalidDataError
 from daskcluster.storage.files import StoredFile, open_compressed, read_range
 from daskcluster.storage.location import Location
 
-SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+PLAIN = (".csv", ".tsv", ".txt")
+"""Endings of files that are not compressed."""
 _BLOCK_BYTES = 4 << 20
 _SAMPLE_BYTES = 1 << 20
 _INTEGER = "^(0|-?[1-9][0-9]{0,17})$"
@@ -50,7 +57,7 @@ class CsvFile(RowFile):
     Attributes
     ----------
     offsets : tuple of int
-        Bytes at which blocks begin, and the end; empty for a compressed file, which is one block.
+        Bytes at which blocks begin, and the end; empty for a compressed file, which is read from its start.
     skipped : int
         Lines before the first row.
     """
@@ -82,18 +89,23 @@ class CsvFormat(TableFormat):
         return np.unique(np.append(0, np.cumsum(file.blocks)))
 
     def reads_in_order(self, file: RowFile) -> bool:
-        return False
+        return _is_compressed(file)
+
+    def read(self, place: Location, file: CsvFile, first: int, last: int) -> np.ndarray:
+        """Return rows of a file, shape (last - first, d)."""
+        if _is_compressed(file):
+            return read_stream(self, place, file, first, last)
+        return super().read(place, file, first, last)
 
     def tables(
         self, place: Location, file: CsvFile, first: int, last: int, names: Sequence[str]
     ) -> Iterator[tuple[int, Any]]:
-        start = 0
+        start, contents = 0, None if file.offsets else _blocks(place)
         for block, n_rows in enumerate(file.blocks):
+            content = None if contents is None else next(contents, b"")
             if start < last and first < start + n_rows:
-                if file.offsets:
+                if content is None:
                     content = read_range(place, *file.offsets[block : block + 2])
-                else:
-                    content = next(_blocks(place, file))
                 table = self.parsed(content, place, 0 if block else file.skipped, names, start)
                 if table.num_rows != n_rows:
                     raise InvalidDataError(
@@ -102,6 +114,8 @@ class CsvFormat(TableFormat):
                     )
                 yield start, table
             start += n_rows
+            if start >= last:
+                return
 
     def sample(self, place: Location, file: CsvFile, first: int, last: int) -> Any:
         """Return the first lines of a file as a table of the types that they seem to have."""
@@ -119,7 +133,7 @@ class CsvFormat(TableFormat):
         rows: list[int] = []
         offsets, integers = [0], self.id_column is not None
         name = self.id_column or self.columns.read[0]
-        for content in _blocks(place, file):
+        for content in _blocks(place):
             skipped = 0 if rows else file.skipped
             table = self.parsed(content, place, skipped, (name,), sum(rows))
             rows.append(table.num_rows)
@@ -127,7 +141,8 @@ class CsvFormat(TableFormat):
             if integers:
                 fit = compute.match_substring_regex(table.column(name), _INTEGER)
                 integers = False not in fit.unique().to_pylist()
-        cut = () if place.url.lower().endswith(".gz") else tuple(offsets)
+        is_plain = place.url.lower().endswith(PLAIN)
+        cut = tuple(offsets) if is_plain else ()
         return replace(file, blocks=tuple(rows), offsets=cut), integers
 
     def parsed(
@@ -187,8 +202,13 @@ class CsvFormat(TableFormat):
         from pyarrow import csv
 
         content = content if content.endswith(b"\n") else content + b"\n"
+        if self.form.delimiter is None:  # blanks, any number of them
+            lines = content.splitlines()
+            content = b"\n".join([*(b" ".join(line.split()) for line in lines), b""])
         read = csv.ReadOptions(column_names=self.form.columns, skip_rows=skipped, use_threads=False)
-        parse = csv.ParseOptions(delimiter=self.form.delimiter, newlines_in_values=b'"' in content)
+        parse = csv.ParseOptions(
+            delimiter=self.form.delimiter or " ", newlines_in_values=b'"' in content
+        )
         convert = csv.ConvertOptions(
             column_types=types,
             include_columns=names or None,
@@ -208,21 +228,21 @@ def _numbers_of(column: Any, name: str, place: Location, start: int) -> Any:
     return import_pyarrow().array(numbers, from_pandas=True)
 
 
-def _blocks(place: Location, file: RowFile) -> Iterator[bytes]:
-    """Yield whole lines of a file, about 4 MB at a time; a compressed file as a whole."""
-    if place.url.lower().endswith(".gz"):
-        with open_compressed(place) as stream:
-            yield stream.read()
-        return
-    start = 0
-    while start < file.size:
-        content, end = b"", 0
-        while not end:
-            stop = min(start + len(content) + _BLOCK_BYTES, file.size)
-            content += read_range(place, start + len(content), stop)
-            end = len(content) if stop == file.size else _end_of_lines(content)
-        yield content[:end]
-        start += end
+def _is_compressed(file: Any) -> bool:
+    return not file.offsets
+
+
+def _blocks(place: Location) -> Iterator[bytes]:
+    """Yield whole lines of a file, about 4 MB at a time."""
+    with open_compressed(place) as stream:
+        content = b""
+        while more := stream.read(_BLOCK_BYTES):
+            content += more
+            if end := _end_of_lines(content):
+                yield content[:end]
+                content = content[end:]
+        if content:
+            yield content
 
 
 def _end_of_lines(content: bytes) -> int:
@@ -245,8 +265,8 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
 
     Notes
     -----
-    Cost: one pass over the files, to count their rows. Every pass of a fit parses the text again; a
-    compressed file is read as a whole.
+    Cost: one pass over the files, to count their rows. Every pass of a fit parses the text again; one
+    thread reads a compressed file, from its start.
     """
     import_pyarrow()
     places = [location.child(file.name) if file.name else location for file in files]
@@ -259,11 +279,9 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
                 f"{_shown(form)}; files of one dataset need the same columns in the same order: write it "
                 "again, or leave it out."
             )
-    if form.delimiter is None:
-        raise InvalidDataError(
-            f"The columns of {places[0].url!r} are separated by blanks; convert it with: daskcluster "
-            f"convert {places[0].url} OUTPUT.zarr"
-        )
+    if (spec.weights or "").isdecimal():  # the number of a column
+        columns = dict(enumerate(form.columns))
+        spec = replace(spec, weights=columns.get(int(spec.weights or 0), spec.weights))
     layout = CsvFormat(RowColumns((), (), "<f8"), form)
     opened = [
         CsvFile(file.name, file.size, file.version, skipped=form.skipped)

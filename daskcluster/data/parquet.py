@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -33,17 +30,15 @@ from daskcluster.data.parquet_parts import (
     with_path_columns,
 )
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES
-from daskcluster.data.row_files import RowFile, dataset_of, with_column_weights
+from daskcluster.data.row_files import RowFile, dataset_of, read_stream, with_column_weights
 from daskcluster.data.spec import RowsSpec, refuse_duplicates
 from daskcluster.errors import DaskClusterError, InvalidDataError
 from daskcluster.storage.files import StoredFile, open_file
 from daskcluster.storage.location import Location, explain
 from daskcluster.storage.retry import is_passing
 
-SUFFIXES = (".parquet", ".pq")
 _BATCH_BYTES = 1 << 20
 """Decoded bytes of a batch: a row group of lists decoded at once takes several times its memory."""
-_MOST_STREAMS = 8
 
 
 @dataclass(frozen=True)
@@ -85,11 +80,14 @@ class ParquetFormat(TableFormat):
     def read(self, place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
         """Return rows of a file, shape (last - first, d); small row groups are read together."""
         edges, blocks, groups = row_group_edges(file), [], groups_of(file, first, last)
-        for is_large, run in groupby(groups, lambda group: self._is_large(file.blocks[group])):
-            *_, group = run
-            stop = min(last, int(edges[group + 1]))
-            read = partial(_read_stream, self) if is_large else super().read
-            blocks.append(read(place, file, first, stop))
+        for is_large, some in groupby(groups, lambda group: self._is_large(file.blocks[group])):
+            run = list(some)
+            stop = min(last, int(edges[run[-1] + 1]))
+            if is_large:
+                form, start = replace(self, streamed=True), int(edges[run[0]])
+                blocks.append(read_stream(form, place, file, first, stop, start))
+            else:
+                blocks.append(super().read(place, file, first, stop))
             first = stop
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
@@ -102,59 +100,6 @@ class ParquetFormat(TableFormat):
 
         for start, table in batches_of(place, file, first, last, stored, step, self.streamed):
             yield start, with_path_columns(table, file, self.path_columns)
-
-
-# -- large row groups, decoded by a reader that stays where it stopped -------------------------------
-
-
-class _Stream:
-    """Row groups too large to be held, decoded from front to back, to the end of a file."""
-
-    def __init__(self, form: ParquetFormat, place: Location, file: RowFile, start: int) -> None:
-        self._blocks = replace(form, streamed=True).decoded(place, file, start, file.n_rows)
-        self._rest = np.empty((0, form.n_features), form.dtype)
-        self.at = start
-
-    def read(self, first: int, last: int) -> np.ndarray:
-        """Return rows of the file; `first` lies at `at` or behind it."""
-        found = []
-        while self.at < last:
-            if not len(self._rest):
-                self._rest = next(self._blocks)
-            skipped = min(max(first - self.at, 0), len(self._rest))
-            taken = min(last - self.at, len(self._rest))
-            if taken > skipped:
-                found.append(self._rest[skipped:taken])
-            self._rest = self._rest[taken:]
-            self.at += taken
-        return found[0] if len(found) == 1 else np.concatenate(found)
-
-
-_lock = threading.Lock()
-_streams: OrderedDict[tuple[object, int], _Stream] = OrderedDict()
-
-
-def _read_stream(
-    form: ParquetFormat, place: Location, file: RowFile, first: int, last: int
-) -> np.ndarray:
-    """Return rows of large row groups; a reader that stopped in the group of the first continues."""
-    start = int(row_group_edges(file)[groups_of(file, first, last)[0]])
-    key = form, place.url, file.version
-    with _lock:
-        usable = [
-            name for name, each in _streams.items() if name[0] == key and start <= each.at <= first
-        ]
-        best = max(usable, key=lambda name: _streams[name].at, default=None)
-        stream = None if best is None else _streams.pop(best)
-    if stream is None:
-        stream = _Stream(form, place, file, start)
-    rows = stream.read(first, last)
-    if stream.at < file.n_rows:
-        with _lock:
-            _streams[key, id(stream)] = stream
-            while len(_streams) > _MOST_STREAMS:
-                _streams.popitem(last=False)
-    return rows
 
 
 # -- opening -----------------------------------------------------------------------------------------

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -215,6 +217,65 @@ class FilesDataset(StoredDataset):
     def to_scratch(self, folder: str) -> RowDataset:
         """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
         return write_scratch(self, folder)
+
+
+class _Stream:
+    """Rows that are decoded from front to back, to the end of a file."""
+
+    def __init__(self, form: Any, place: Location, file: RowFile, start: int) -> None:
+        self._blocks = form.decoded(place, file, start, file.n_rows)
+        self._rest = np.empty((0, form.n_features), form.dtype)
+        self.at = start
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        """Return rows of the file; `first` lies at `at` or behind it."""
+        found = []
+        while self.at < last:
+            if not len(self._rest):
+                self._rest = next(self._blocks)
+            skipped = min(max(first - self.at, 0), len(self._rest))
+            taken = min(last - self.at, len(self._rest))
+            if taken > skipped:
+                found.append(self._rest[skipped:taken])
+            self._rest = self._rest[taken:]
+            self.at += taken
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+_lock = threading.Lock()
+_streams: OrderedDict[tuple[object, int], _Stream] = OrderedDict()
+_MOST_STREAMS = 8
+
+
+def read_stream(
+    form: Any, place: Location, file: RowFile, first: int, last: int, start: int = 0
+) -> np.ndarray:
+    """Return rows that can only be decoded from row `start` on; a reader that stopped there continues.
+
+    Parameters
+    ----------
+    form : RowFormat
+        ``form.decoded(place, file, first, last)`` yields rows block by block.
+    place : Location
+    file : RowFile
+    first, last, start : int
+    """
+    key = form, place.url, file.version
+    with _lock:
+        usable = [
+            name for name, each in _streams.items() if name[0] == key and start <= each.at <= first
+        ]
+        best = max(usable, key=lambda name: _streams[name].at, default=None)
+        stream = None if best is None else _streams.pop(best)
+    if stream is None:
+        stream = _Stream(form, place, file, start)
+    rows = stream.read(first, last)
+    if stream.at < file.n_rows:
+        with _lock:
+            _streams[key, id(stream)] = stream
+            while len(_streams) > _MOST_STREAMS:
+                _streams.popitem(last=False)
+    return rows
 
 
 def read_part(

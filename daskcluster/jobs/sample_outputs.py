@@ -12,10 +12,10 @@ import numpy as np
 from daskcluster.chunk import row_dtype
 from daskcluster.data.chosen import chosen_rows
 from daskcluster.data.convert import convert
+from daskcluster.data.converted import Block, Table
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.data.table import Block, Table
 from daskcluster.data.weighted_store import MARK
 from daskcluster.data.writer import write_array
 from daskcluster.errors import InvalidDataError, InvalidParameterError

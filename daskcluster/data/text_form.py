@@ -1,69 +1,21 @@
-"""Tables: rows from text files, read once from front to back in bounded memory."""
+"""Text files: how their columns are separated and named, and which texts are numbers."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import dropwhile, islice
 from typing import Any
 
-import numpy as np
-
-from daskcluster.data.spec import AS_THEY_ARE, refuse_duplicates
-from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.storage.files import open_compressed, open_file
+from daskcluster.errors import InvalidDataError
+from daskcluster.storage.files import open_compressed
 from daskcluster.storage.location import Location, explain
-
-Block = tuple[Any, np.ndarray | None]
-"""Rows, (m, d) or `SparseRows`, and their weights (m,), or None."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows to be read once, front to back.
-
-    Attributes
-    ----------
-    n_rows : int or None
-        None where only reading tells.
-    n_features : int
-    dtype : dtype
-        What holds every value of the source.
-    weighted : bool
-    blocks : callable () -> iterator of (rows, weights or None)
-    n_entries : int or None
-        Stored values of CSR rows; None for dense ones.
-    attributes : mapping
-        Of the group that rows and weights are written to.
-    stored_at : tuple of Location
-        The arrays and files that are read.
-    """
-
-    n_rows: int | None
-    n_features: int
-    dtype: np.dtype[Any]
-    weighted: bool
-    blocks: Callable[[], Iterator[Block]]
-    n_entries: int | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    stored_at: tuple[Location, ...] = ()
-
-
-def open_binary(location: Location) -> Any:
-    """Open a file for reading bytes."""
-    try:
-        return open_file(location)
-    except OSError as error:
-        raise explain(error, location, "file") from error
-
 
 MISSING = frozenset(
     "|?|#N/A|#N/A N/A|#NA|<NA>|N/A|n/a|NA|na|NaN|nan|NAN|-NaN|-nan|NULL|Null|null|NONE|None|none|1.#IND|"
     "1.#QNAN|-1.#IND|-1.#QNAN".split("|")
 )
 """Texts that mean that a value is missing: those of pandas, and a few more."""
-_BLOCK_LINES = 1 << 14
 _BOOLEANS = {"True": 1.0, "true": 1.0, "TRUE": 1.0, "False": 0.0, "false": 0.0, "FALSE": 0.0}
 """As pyarrow reads them."""
 _DELIMITERS = (",", ";", "\t", "|")
@@ -82,35 +34,6 @@ class TextForm:
     def columns(self) -> tuple[str, ...]:
         """Names of all columns, also without a header."""
         return self.names or tuple(f"f{i}" for i in range(self.width))
-
-
-def text_table(location: Location, weights: Any = None) -> Table:
-    """Open a text file of numbers; missing values become NaN, booleans 0 and 1.
-
-    Parameters
-    ----------
-    location : Location
-        Also compressed, by suffix.
-    weights : str or int, optional
-        Column of the row weights, by name in the header or by number from 0.
-
-    Raises
-    ------
-    InvalidDataError
-        Empty, columns of one name, or (while reading) a field that is no number or a line of another
-        length, by line.
-    """
-    form = text_form(location)
-    refuse_duplicates(form.names, AS_THEY_ARE, repr(location.url))
-    at = None if weights is None else _column_number(weights, form, location)
-    width = form.width - (at is not None)
-    if width == 0:
-        raise InvalidDataError(
-            f"{location.url!r} has no column other than the weights; add features."
-        )
-    return Table(
-        None, width, np.dtype(np.float64), at is not None, lambda: _blocks(location, form, at)
-    )
 
 
 def text_form(location: Location) -> TextForm:
@@ -235,54 +158,3 @@ def uneven(url: str, row: int, found: int, expected: int) -> InvalidDataError:
         f"Row {row} (from 0) of {url!r} has {found} fields, where the first line has {expected}; every row "
         "needs the same number. Correct the row; a comment may only stand before the first line."
     )
-
-
-def _column_number(weights: Any, form: TextForm, location: Location) -> int:
-    if isinstance(weights, str) and weights in form.names:
-        return form.names.index(weights)
-    try:
-        number = int(weights)
-    except (TypeError, ValueError):
-        number = -1
-    if not 0 <= number < form.width:
-        columns = ", ".join(form.names) if form.names else f"0 to {form.width - 1}"
-        raise InvalidParameterError(
-            f"There is no column {weights!r} in {location.url!r} for the weights; columns: {columns}."
-        )
-    return number
-
-
-def _blocks(location: Location, form: TextForm, at: int | None) -> Iterator[Block]:
-    done = 0
-    with _open_text(location) as stream:
-        lines = (line for line in islice(stream, form.skipped, None) if line.strip())
-        while block := list(islice(lines, _BLOCK_LINES)):
-            rows = _parse(block, form, location, done)
-            done += len(block)
-            if at is None:
-                yield rows, None
-            else:
-                yield np.delete(rows, at, axis=1), rows[:, at].copy()
-    if not done:
-        raise without_rows(location)
-
-
-def _parse(lines: list[str], form: TextForm, location: Location, done: int) -> np.ndarray:
-    try:
-        rows = np.loadtxt(lines, delimiter=form.delimiter, ndmin=2, comments=None, quotechar='"')
-        if rows.shape[1] == form.width:
-            return rows
-    except ValueError:
-        pass
-    # Slow, but knows missing values and can name the row.
-    rows = np.empty((len(lines), form.width))
-    for i, line in enumerate(lines):
-        fields = _fields(line, form.delimiter)
-        if len(fields) != form.width:
-            raise uneven(location.url, done + i, len(fields), form.width)
-        for j, text in enumerate(fields):
-            number = number_of(text)
-            if number is None:
-                raise no_number(location.url, done + i, form.columns[j], text)
-            rows[i, j] = number
-    return rows
