@@ -341,11 +341,11 @@ def match_files(place: Location) -> tuple[Location, list[StoredFile]]:
         found: dict[str, Any] = retry(
             lambda: while_others_write(lambda: getattr(fs, search)(path, detail=True)), place
         )
-        if not found and search == "find":
-            raise FileNotFoundError(place.url)
         if place.scheme in ("http", "https"):
             found = _with_sizes(fs, found)
-    files = _files_below(location.filesystem()[1], found)
+        files = _files_below(location.filesystem()[1], found)
+        if not files and search == "find":
+            raise FileNotFoundError(place.url)
     if not files:
         raise DatasetNotFoundError(
             f"No file matches {place.url!r}; check the pattern, and that it ends as the files do."
@@ -355,16 +355,15 @@ def match_files(place: Location) -> tuple[Location, list[StoredFile]]:
 
 def _pattern(place: Location) -> tuple[Location, str]:
     """Return the folder above the first wildcard of a pattern, and the pattern for a file system."""
-    path, url = place.filesystem()[1], place.url
-    above = (replace(place, url=url[:at]) for at, mark in enumerate(url) if mark == "/")
-    literal, head = "", ""
-    for folder in above:
-        fs, name = folder.filesystem()
-        if any(mark in folder.url for mark in _MARKS) and fs.exists(name):
-            literal, head = folder.url, name
-    cut = min(url.find(mark, len(literal)) for mark in _MARKS if mark in url[len(literal) :])
-    folder = replace(place, url=url[:cut].rsplit("/", 1)[0])
-    return folder, glob.escape(head) + path[len(head) :]
+    path, url, literal, head = place.filesystem()[1], place.url, "", ""
+    above = [url[:at] for at, letter in enumerate(url) if letter == "/"]
+    for folder in (each for each in above if any(mark in each for mark in _MARKS)):
+        fs, name = replace(place, url=folder).filesystem()
+        if fs.exists(name):
+            literal, head = folder, name
+    marks = [at for at, letter in enumerate(url) if letter in _MARKS and at >= len(literal)]
+    below = url[: marks[0]] if marks else url
+    return replace(place, url=below.rsplit("/", 1)[0]), glob.escape(head) + path[len(head) :]
 
 
 def _with_sizes(fs: Any, found: Mapping[str, Any]) -> dict[str, Any]:

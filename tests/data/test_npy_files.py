@@ -11,7 +11,7 @@ import pytest
 
 import daskcluster as dc
 from daskcluster import open_dataset
-from daskcluster.errors import InvalidDataError
+from daskcluster.errors import DatasetNotFoundError, InvalidDataError
 
 ROWS = np.random.default_rng(2).normal(size=(4000, 6)).astype(np.float16)
 
@@ -69,6 +69,8 @@ def test_a_pattern_below_a_folder_with_brackets(tmp_path: Path) -> None:
     for pattern in ("run[1]/*/*.npy", "run[1]/a*/[01].npy", "run[1]/**/*.npy"):
         found: Any = open_dataset(str(tmp_path / pattern))
         assert np.array_equal(found.to_numpy(), ROWS)
+    with pytest.raises(DatasetNotFoundError, match=r"No file matches .*run\[1\]/none.npy"):
+        open_dataset(str(tmp_path / "run[1]/none.npy"))
     assert np.array_equal(open_dataset(str(tmp_path / "run[1-3]/*/0.npy")).to_numpy(), ROWS + 1)  # type: ignore[attr-defined]
 
 
