@@ -44,7 +44,7 @@ def rows_of_table(table: Any, columns: RowColumns, what: str, start: int = 0) ->
     ----------
     table : pyarrow.Table or RecordBatch
     columns : RowColumns
-        Of a floating dtype where values are null: these become NaN, and a null list a row of NaN.
+        The dtype is floating where values are null. Nulls become NaN, and a null list a row of NaN.
     what : str
         What errors call the source of the table.
     start : int
@@ -226,7 +226,7 @@ def arrow_table(given: Any) -> Any:
 
 
 def _table_of_frame(frame: Any, faults: dict[str, Exception]) -> Any:
-    """Return a pandas frame as an Arrow table; what cannot be converted is null there, and in `faults`."""
+    """Return a pandas frame as an Arrow table; `faults` gets what cannot be converted."""
     pa = import_pyarrow()
     columns = {}
     for label, column in frame.items():

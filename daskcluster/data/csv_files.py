@@ -47,7 +47,7 @@ _UNEVEN = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 """What pyarrow says of a line with another number of fields; lines count from 1."""
 _UNCONVERTED = re.compile(r"CSV column #(\d+): .*conversion error", re.S)
 _NULLS = [text for text in MISSING if not text.startswith(("-", "1"))]
-"""Others would slow pyarrow down for every number; they are found in a second look."""
+"""The other texts would slow down the parsing of numbers. They are found when a column is read as text."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def _blocks(place: Location) -> Iterator[bytes]:
 
 
 def _end_of_lines(content: bytes) -> int:
-    """Return where the last whole line ends; line breaks within quotes end none."""
+    """Return where the last whole line ends; a line break within quotes does not end a line."""
     if b'"' not in content:
         return content.rfind(b"\n") + 1
     values = np.frombuffer(content, np.uint8)

@@ -50,7 +50,7 @@ class ParquetFormat(TableFormat):
     path_columns : tuple of (name, type)
         Columns whose values are those of folders such as ``year=2024`` in the path of a file.
     streamed : bool
-        Fetch the bytes of a remote file as they are needed, else all that are needed at once.
+        The bytes of a remote file are fetched as they are needed, else all in one request.
     """
 
     path_columns: tuple[tuple[str, str], ...] = ()

@@ -160,7 +160,7 @@ def batches_of(
     """Yield columns of the row groups that hold some rows as tables of `step` rows, with their first rows.
 
     A list column decoded at once takes several times its memory, and more time. `streamed` fetches the
-    bytes of a remote file as they are needed, else all that are needed at once.
+    bytes of a remote file as they are needed, otherwise all in one request.
     """
     groups = groups_of(file, first, last)
     start = int(row_group_edges(file)[groups[0]])
@@ -220,7 +220,7 @@ def _byte_range(footer: Any, groups: range, names: Sequence[str]) -> tuple[int, 
 
 
 def leaves_of(footer: Any, names: Sequence[str]) -> list[int]:
-    """Return the numbers of the stored columns of some columns; the numbers in lists are stored."""
+    """Return the positions of the leaf columns that store some columns, or the values of their lists."""
     paths = [footer.schema.column(number).path for number in range(footer.num_columns)]
     return [
         number
@@ -232,7 +232,7 @@ def leaves_of(footer: Any, names: Sequence[str]) -> list[int]:
 def may_hold_nulls(footers: Sequence[Any], names: Sequence[str]) -> bool:
     """Return True unless the footers of all files rule out nulls in some columns, and within their lists.
 
-    They do by counts of nulls, or where nothing is optional.
+    Footers rule nulls out by counting none, or where no value is optional.
     """
     for footer in footers:
         for number in leaves_of(footer, names):

@@ -75,9 +75,9 @@ def without_rows(location: Location, what: str = "has a header and no rows") -> 
 
 
 def _delimiter(first: str, second: str) -> str | None:
-    """Return the mark that cuts two lines into as many fields; else one in the first line, else blanks.
+    """Return the delimiter of two lines: a mark that gives both the same number of fields, if there is one.
 
-    A mark between numbers comes first, since decimals may have commas.
+    A mark between numbers is preferred, since decimals may have commas. None stands for blanks.
     """
     marks = [mark for mark in _DELIMITERS if mark in first]
     agreeing = [m for m in marks if len(_fields(first, m)) == len(_fields(second, m)) > 1]
