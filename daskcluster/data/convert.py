@@ -70,6 +70,7 @@ def open_table(
     """
     if isinstance(source, Table):
         return source
+    weights = str(weights) if isinstance(weights, int) else weights  # a column of a text file
     spec = RowsSpec.of(
         array=array, flatten=flatten, columns=columns, decode=decode, weights=weights
     )

@@ -86,13 +86,12 @@ class NpzFormat(NpyFormat):
                 yield self._rows(member.read(n_rows * row_bytes), place, n_rows)
 
     def _rows(self, content: bytes, place: Location, n_rows: int) -> np.ndarray:
-        rows = np.frombuffer(content, self.dtype)
-        if len(rows) != n_rows * self.n_features:
+        if len(content) != n_rows * self.n_features * np.dtype(self.dtype).itemsize:
             raise InvalidDataError(
                 f"The file {place.url!r} was replaced since the dataset was opened; open it again and "
                 "restart."
             )
-        return rows.reshape(n_rows, self.n_features)
+        return np.frombuffer(content, self.dtype).reshape(n_rows, self.n_features)
 
 
 def open_npz_files(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:

@@ -21,6 +21,7 @@ from daskcluster.data.dataset import RowDataset, RowWeights
 from daskcluster.data.grid_rows import Decoding, packed_rows
 from daskcluster.data.listing import find_row_files
 from daskcluster.data.masked import is_masked
+from daskcluster.data.memory import open_sparse
 from daskcluster.data.nodes import not_an_array, open_node, warn_of_missing_chunks
 from daskcluster.data.recipes import places_behind
 from daskcluster.data.sources import FILES, IN_PLACE, is_list_of_files, is_zarr, source_of
@@ -211,7 +212,10 @@ def open_frame(frame: Any, spec: RowsSpec) -> RowDataset:
         warn_of_ids_in_frame(frame)
     else:
         frame = frame[list(chosen)]
-    dataset = open_array_like(frame, spec)
+    if all(hasattr(dtype, "fill_value") for dtype in frame.dtypes):  # of sparse columns alone
+        dataset: RowDataset = open_sparse(frame.sparse.to_coo())
+    else:
+        dataset = open_array_like(frame, spec)
     if all(isinstance(name, str) for name in frame.columns):
         dataset.feature_names = tuple(frame.columns)
     return dataset

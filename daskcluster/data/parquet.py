@@ -134,7 +134,10 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
         )
         for file, footer in zip(files, footers, strict=True)
     ]
-    first = next((i for i, file in enumerate(opened) if file.n_rows), 0)
+    filled = [i for i, file in enumerate(opened) if file.n_rows]
+    if not filled:
+        dataset_of(location, opened, None)  # which refuses files without rows
+    first = filled[0]
     schemas = [footer.schema.to_arrow_schema() for footer in footers]
     schema, what = schemas[first], repr(place_of(files[first]).url)
     is_null = import_pyarrow().types.is_null

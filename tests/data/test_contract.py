@@ -279,3 +279,10 @@ def test_sparse_rows_are_the_rows() -> None:
         np.testing.assert_array_equal(
             dc.open_dataset(kind(kept)).load((0, 120)).rows.toarray(), kept
         )
+
+
+def test_frames_of_sparse_columns_are_sparse_rows() -> None:
+    kept = np.where(np.abs(ROWS) > 2, ROWS, 0)
+    opened: Any = dc.open_dataset(frame(kept).astype(pd.SparseDtype("float32", 0.0)))
+    np.testing.assert_array_equal(opened.load((0, 120)).rows.toarray(), kept)
+    assert opened.feature_names == NAMES

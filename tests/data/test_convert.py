@@ -151,7 +151,12 @@ def test_bad_requests(rows: np.ndarray, tmp_path: Any) -> None:
     (tmp_path / "b.npz").write_bytes(b"no zip")
     before = sorted(os.listdir(tmp_path))
     cases: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
-        (tmp_path / "none.csv", {}, DatasetNotFoundError, r"There is no file at '.*none.csv'"),
+        (
+            tmp_path / "none.csv",
+            {},
+            DatasetNotFoundError,
+            r"There is no file or folder at '.*none.csv'",
+        ),
         (
             npz,
             {"array": "Z"},
@@ -159,7 +164,7 @@ def test_bad_requests(rows: np.ndarray, tmp_path: Any) -> None:
             r"no array 'Z' .*there: X \(5003, 7\), y \(5003,\)",
         ),
         (npz, {"array": "y"}, InvalidDataError, r"Expected 2D array, got 1D array"),
-        (csv, {"array": "X"}, InvalidParameterError, r"a .csv file holds one table"),
+        (csv, {"array": "X"}, InvalidParameterError, r"named.csv' is a text file; leave array="),
         (tmp_path / "n.csv", {"weights": 1}, InvalidParameterError, r"Negative values .* of row 1"),
         (tmp_path / "b.npz", {}, InvalidDataError, r"is no readable .npz file"),
         (csv, {"weights": "z"}, InvalidParameterError, r"no column 'z' .*columns: a, b, c"),

@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster.errors import InvalidDataError
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 
 ROWS = np.random.default_rng(4).normal(size=(900, 5)).astype(np.float32)
 
@@ -52,8 +52,19 @@ def test_invalid_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidDataError, match=r"is no readable .npz file"):
         dc.open_dataset(tmp_path / "x.npz")
     sparse.save_npz(tmp_path / "s.npz", sparse.random(9, 4, 0.5, format="csr"))
-    with pytest.raises(InvalidDataError, match=r"turn it into Zarr once with: daskcluster convert"):
-        dc.open_dataset(tmp_path / "s.npz")
+    with pytest.raises(InvalidParameterError, match=r"holds one sparse matrix and nothing else"):
+        dc.open_dataset(tmp_path / "s.npz", array="X")
+
+
+def test_a_sparse_matrix_and_weights(tmp_path: Path) -> None:
+    matrix = sparse.random(90, 4, 0.5, format="csr", random_state=0)
+    sparse.save_npz(tmp_path / "s.npz", matrix)
+    opened: Any = dc.open_dataset(tmp_path / "s.npz")
+    assert np.array_equal(opened.load((0, 90)).rows.toarray(), matrix.toarray())
+    weights = np.arange(1.0, 901.0)
+    np.savez_compressed(tmp_path / "w.npz", X=ROWS, w=weights)
+    weighted = dc.open_dataset(tmp_path / "w.npz", array="X", weights="w")
+    assert np.array_equal(weighted.weights, weights)
 
 
 def test_a_bucket(s3: dict[str, Any], tmp_path: Path) -> None:
