@@ -20,7 +20,6 @@ from daskcluster.data.partitions import cut_rows, read_spans
 from daskcluster.data.readahead import WINDOW_BYTES
 from daskcluster.data.recipes import HeldRecipe, reopen
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, WrongTypeError
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import open_once
@@ -59,10 +58,6 @@ class ArrayDataset(MemoryDataset):
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return a copy of the given rows."""
         return self.array[check_rows(rows, self.n_rows)]
-
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
-        return write_scratch(self, folder)
 
 
 class MappedDataset(RowDataset):
@@ -134,10 +129,6 @@ class MappedDataset(RowDataset):
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return a copy of the given rows."""
         return np.asarray(self._scaled(self._array[check_rows(rows, self.n_rows)]))
-
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
-        return write_scratch(self, folder)
 
     def _advise(self, start: int, stop: int, advice: int) -> None:
         if self.file.order != "C":

@@ -19,6 +19,7 @@ from daskcluster.data.listing import map_files
 from daskcluster.data.row_files import (
     RowFile,
     dataset_of,
+    places_of,
     read_part,
     read_stream,
     with_column_weights,
@@ -269,7 +270,7 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
     thread reads a compressed file, from its start.
     """
     import_pyarrow()
-    places = [location.child(file.name) if file.name else location for file in files]
+    places = places_of(location, files)
     forms = map_files(text_form, places)
     form = forms[0]
     for place, other in zip(places, forms, strict=True):

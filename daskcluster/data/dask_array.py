@@ -28,7 +28,6 @@ from daskcluster.data.memory import is_sparse, scipy_rows
 from daskcluster.data.missing import ALL, presence
 from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.data.sparse_zarr import write_sparse_scratch
 from daskcluster.data.spec import (
     AS_THEY_ARE,
     RowsSpec,
@@ -37,7 +36,6 @@ from daskcluster.data.spec import (
     warn_of_id_columns,
 )
 from daskcluster.data.weighted import array_weights
-from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
 from daskcluster.typing import Recipe, Visibility
@@ -151,10 +149,6 @@ class DaskSparseDataset(SparseDataset):
         assert isinstance(rows, SparseRows)
         return rows[start - origin : stop - origin].astype(self.dtype)
 
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
-        return write_sparse_scratch(self, folder)
-
 
 def open_dask_sparse(array: Any) -> DaskSparseDataset:
     """Open a dask array of sparse blocks, with one chunk along the columns; its row chunks become known.
@@ -230,10 +224,6 @@ class DaskDataset(RowDataset):
         rows = [_as_rows(block, self.dtype) for block in blocks]
         whole = rows[0] if len(rows) == 1 else np.concatenate(rows)
         return whole[start - origin : stop - origin].astype(self.dtype, copy=False)
-
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
-        return write_scratch(self, folder)
 
 
 def rows_of(source: Any, spec: RowsSpec = AS_THEY_ARE) -> Any:

@@ -114,9 +114,11 @@ class RowDataset(ABC):
         """The dataset of which these rows are a part."""
         return self
 
-    @abstractmethod
     def to_scratch(self, folder: str) -> RowDataset:
         """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
+        from daskcluster.data.zarr import write_scratch  # which builds on this class
+
+        return write_scratch(self, folder)
 
     # -- facts -----------------------------------------------------------------------------
 

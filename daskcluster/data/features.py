@@ -16,9 +16,7 @@ from daskcluster.data.memory import MemoryDataset, scipy_rows
 from daskcluster.data.partitioned import DerivedDataset
 from daskcluster.data.recipes import reopen
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.data.sparse_zarr import write_sparse_scratch
 from daskcluster.data.spec import AS_THEY_ARE
-from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows
 from daskcluster.storage.process_local import open_once
@@ -257,10 +255,6 @@ class ChosenFeatures(_Chosen):
         """Decoded bytes of one row of the base: all features are read."""
         return self.base.row_bytes
 
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
-        return write_scratch(self, folder)
-
 
 class ChosenSparseFeatures(_Chosen, SparseDataset):
     """All features of stored CSR rows, in another order.
@@ -278,10 +272,6 @@ class ChosenSparseFeatures(_Chosen, SparseDataset):
         super().__init__(len(order), base.dtype, base.indptr, entry_bytes, edges)
         self.base, self.order = base, order
         self.n_readers, self.reader_bytes = base.n_readers, base.reader_bytes
-
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
-        return write_sparse_scratch(self, folder)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import numpy as np
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.sparse_zarr import CsrWriter
 from daskcluster.data.writer import StagedArray, array_metadata, good_chunk_rows
-from daskcluster.data.zarr import write_scratch
 from daskcluster.elementary import exp, log1p
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
@@ -364,10 +363,6 @@ class GeneratedDataset(RowDataset):
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         return self.mixture.rows(start, stop)
-
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write the rows to Zarr in `folder`, and return that dataset."""
-        return write_scratch(self, folder)
 
 
 @dataclass(frozen=True)

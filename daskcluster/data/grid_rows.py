@@ -25,7 +25,6 @@ from daskcluster.data.zarr import (
     ZarrDataset,
     ZarrRecipe,
     changed_by_appending,
-    write_scratch,
 )
 from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
 from daskcluster.extras import install_command
@@ -290,10 +289,6 @@ class GridDataset(StoredDataset):
 
     def may_change(self) -> Collection[str]:
         return changed_by_appending(self.array, self._recipe.node())
-
-    def to_scratch(self, folder: str) -> Any:
-        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
-        return write_scratch(self, folder)
 
 
 def packed_rows(

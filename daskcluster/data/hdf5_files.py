@@ -14,19 +14,23 @@ from daskcluster.data.arrow_columns import import_pyarrow
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitions import cut_rows
-from daskcluster.data.row_files import RowFile, dataset_of
+from daskcluster.data.row_files import (
+    RowFile,
+    dataset_of,
+    explained,
+    places_of,
+    refuse_other_layouts,
+)
 from daskcluster.data.sparse_files import SparseFilesDataset
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import (
-    DaskClusterError,
     DatasetNotFoundError,
     InvalidDataError,
     MissingExtraError,
 )
 from daskcluster.extras import install_command
 from daskcluster.storage.files import StoredFile, open_file
-from daskcluster.storage.location import Location, explain
-from daskcluster.storage.retry import is_passing
+from daskcluster.storage.location import Location
 
 
 @dataclass(frozen=True)
@@ -149,9 +153,9 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
     """
     heads: list[tuple[Hdf5Format, RowFile]] = []
     features: list[tuple[str, ...] | None] = []
-    for file in files:
-        place = location.child(file.name) if file.name else location
-        with _explained(place), opened(place) as content:
+    places = places_of(location, files)
+    for file, place in zip(files, places, strict=True):
+        with explained(place, "HDF5"), opened(place) as content:
             name = _array_name(content, spec.array, place)
             node = content[name]
             if not hasattr(node, "shape"):
@@ -171,13 +175,7 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
             features.append(stored_names(content, name, form.n_features))
             heads.append((form, RowFile(file.name, file.size, file.version, (node.shape[0],))))
     first = heads[0][0]
-    for (form, _), file in zip(heads, files, strict=True):
-        is_alike = type(form) is type(first) and form.n_features == first.n_features
-        if not is_alike or form.dtype != first.dtype:
-            raise InvalidDataError(
-                f"{file.name!r} has rows of {form.n_features} x {form.dtype}, where {files[0].name!r} has "
-                f"{first.n_features} x {first.dtype}; write it again, or leave it out."
-            )
+    refuse_other_layouts(places, [form for form, _ in heads])
     for names, file in zip(features, files, strict=True):
         if names is not None and features[0] is not None and names != features[0]:
             raise InvalidDataError(
@@ -187,22 +185,6 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
     dataset = dataset_of(location, [row_file for _, row_file in heads], first)
     dataset.feature_names = features[0]
     return dataset
-
-
-@contextmanager
-def _explained(place: Location) -> Iterator[None]:
-    try:
-        yield
-    except DaskClusterError:
-        raise
-    except Exception as error:  # h5py's errors, and those of clouds' clients
-        if isinstance(error, (FileNotFoundError, PermissionError)):
-            raise explain(error, place, "file") from error
-        if not place.is_local and is_passing(error):
-            raise explain(error, place, "file") from error
-        raise InvalidDataError(
-            f"{place.url!r} is no readable HDF5 file ({error}); write it again."
-        ) from error
 
 
 def _array_name(content: Any, wanted: str | None, place: Location) -> str:

@@ -17,7 +17,6 @@ from daskcluster.data.partitions import cut_rows
 from daskcluster.data.recipes import StoredRecipe
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.weighted import array_weights
-from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,
@@ -120,10 +119,6 @@ class LanceDataset(StoredDataset):
     def change_guard(self) -> ChangeGuard | None:
         """Return None: a version does not change."""
         return None
-
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
-        return write_scratch(self, folder)
 
 
 def _opened(location: Location, version: int | None = None) -> Any:

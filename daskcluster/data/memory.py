@@ -16,7 +16,6 @@ from daskcluster.data.dataset import OnRead, RowDataset, check_rows
 from daskcluster.data.partitions import group_by_bytes
 from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.sparse import SparseDataset, bytes_before, canonical, check_structure
-from daskcluster.data.sparse_zarr import write_sparse_scratch
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
 from daskcluster.typing import Range, Recipe, Visibility
 
@@ -128,10 +127,6 @@ class MemorySparseDataset(MemoryDataset, SparseDataset):
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the given rows as a dense array."""
         return self.rows[check_rows(rows, self.n_rows)].toarray()
-
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write the rows (and weights) to Zarr in `folder` once, and return that dataset."""
-        return write_sparse_scratch(self, folder)
 
 
 def is_sparse(source: Any) -> bool:

@@ -16,7 +16,6 @@ from daskcluster.data.memory import MemoryDataset
 from daskcluster.data.partitioned import DerivedDataset
 from daskcluster.data.recipes import reopen
 from daskcluster.data.weighted import array_weights
-from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import InvalidDataError
 from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Recipe
@@ -163,10 +162,6 @@ class CompleteDataset(DerivedDataset):
     def own_recipe(self) -> Recipe:
         counts = self._counts.tobytes()
         return CompleteRecipe(self.base.own_recipe(), counts, self._nodata, self._least)
-
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
-        return write_scratch(self, folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (reopen, (self.recipe(),))

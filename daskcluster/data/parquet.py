@@ -30,12 +30,18 @@ from daskcluster.data.parquet_parts import (
     with_path_columns,
 )
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES
-from daskcluster.data.row_files import RowFile, dataset_of, read_stream, with_column_weights
+from daskcluster.data.row_files import (
+    RowFile,
+    dataset_of,
+    explained,
+    places_of,
+    read_stream,
+    with_column_weights,
+)
 from daskcluster.data.spec import RowsSpec, refuse_duplicates
-from daskcluster.errors import DaskClusterError, InvalidDataError
+from daskcluster.errors import InvalidDataError
 from daskcluster.storage.files import StoredFile, open_file
-from daskcluster.storage.location import Location, explain
-from daskcluster.storage.retry import is_passing
+from daskcluster.storage.location import Location
 
 _BATCH_BYTES = 1 << 20
 """Decoded bytes of a batch: a row group of lists decoded at once takes several times its memory."""
@@ -121,10 +127,8 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
     """
     import_pyarrow()
 
-    def place_of(file: StoredFile) -> Location:
-        return location.child(file.name) if file.name else location
-
-    footers = map_files(lambda file: _first_footer(place_of(file), file), files)
+    places = places_of(location, files)
+    footers = map_files(lambda at: _footer(places[at], files[at]), range(len(files)))
     opened = [
         RowFile(
             file.name,
@@ -139,7 +143,7 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
         dataset_of(location, opened, None)  # which refuses files without rows
     first = filled[0]
     schemas = [footer.schema.to_arrow_schema() for footer in footers]
-    schema, what = schemas[first], repr(place_of(files[first]).url)
+    schema, what = schemas[first], repr(places[first].url)
     is_null = import_pyarrow().types.is_null
     for number, field in enumerate(schema):
         if is_null(field.type):  # another file may have values
@@ -151,15 +155,14 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
         schema = schema.append(import_pyarrow().field(name, import_pyarrow().type_for_alias(kind)))
 
     def parts(name: str) -> Iterator[Any]:
-        for file in files:
-            place = place_of(file)
+        for place in places:
             source: Any = place.url if place.is_local else open_file(place)
             parquet = import_pyarrow().parquet.ParquetFile(source, pre_buffer=False)
             for batch in parquet.iter_batches(64, columns=[name], use_threads=False):
                 yield batch.column(name)
 
     chosen = choose_columns(schema, spec, what, parts, lambda names: may_hold_nulls(footers, names))
-    _check_schemas(chosen, schema, schemas, [place_of(file).url for file in files], first, in_path)
+    _check_schemas(chosen, schema, schemas, [place.url for place in places], first, in_path)
     if spec.features is None and not spec.expected:
         warn_of_ids(chosen, lambda name: _only_increases(footers, name))
     form = ParquetFormat(chosen, in_path)
@@ -182,19 +185,9 @@ def _asked_of_paths(
     )
 
 
-def _first_footer(place: Location, file: StoredFile) -> Any:
-    try:
+def _footer(place: Location, file: StoredFile) -> Any:
+    with explained(place, "Parquet"):
         return read_footer(place, file.size, file.version)
-    except DaskClusterError:
-        raise
-    except (FileNotFoundError, PermissionError) as error:
-        raise explain(error, place, "file") from error
-    except Exception as error:  # pyarrow's errors, and those of clouds' clients
-        if not place.is_local and is_passing(error):
-            raise explain(error, place, "file") from error
-        raise InvalidDataError(
-            f"{place.url!r} is no readable Parquet file ({error}); write it again, or leave it out."
-        ) from error
 
 
 def _check_schemas(

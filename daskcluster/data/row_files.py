@@ -7,7 +7,8 @@ import os
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -18,7 +19,7 @@ from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitioned import StoredDataset
 from daskcluster.data.recipes import reopen
 from daskcluster.data.weighted import check_weights
-from daskcluster.data.zarr import LOCAL_READERS, REMOTE_READERS, write_scratch
+from daskcluster.data.zarr import LOCAL_READERS, REMOTE_READERS
 from daskcluster.errors import (
     DaskClusterError,
     DatasetNotFoundError,
@@ -214,9 +215,47 @@ class FilesDataset(StoredDataset):
             return guard  # type: ignore[return-value]
         return super().change_guard()
 
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
-        return write_scratch(self, folder)
+
+def places_of(location: Location, files: Sequence[StoredFile]) -> list[Location]:
+    """Return where files are whose names are relative to a location."""
+    return [location.child(file.name) if file.name else location for file in files]
+
+
+@contextmanager
+def explained(place: Location, kind: str) -> Iterator[None]:
+    """Raise what a library says of a file that it cannot open as an error that names the file.
+
+    Parameters
+    ----------
+    place : Location
+    kind : str
+        What errors call such files.
+    """
+    try:
+        yield
+    except DaskClusterError:
+        raise
+    except Exception as error:  # readers and clouds' clients have error classes of their own
+        is_missing = isinstance(error, (FileNotFoundError, PermissionError))
+        if is_missing or (not place.is_local and is_passing(error)):
+            raise explain(error, place, "file") from error
+        raise InvalidDataError(
+            f"{place.url!r} is no readable {kind} file ({error}); write it again, or leave it out."
+        ) from error
+
+
+def refuse_other_layouts(places: Sequence[Location], forms: Sequence[Any]) -> None:
+    """Refuse files whose rows have other features, types or arrays than those of the first one."""
+    layouts = [(type(form), form.array, form.n_features, form.dtype) for form in forms]
+    for place, layout in zip(places, layouts, strict=True):
+        if layout != layouts[0]:
+            (_, name, *rows), (_, other, *expected) = layout, layouts[0]
+            here, there = (f" in {each!r}" if each else "" for each in (name, other))
+            raise InvalidDataError(
+                f"{place.url!r} has rows of {rows[0]} x {rows[1]}{here}, where {places[0].url!r} has "
+                f"{expected[0]} x {expected[1]}{there}; files of one dataset need the same: write it "
+                "again, or leave it out."
+            )
 
 
 class _Stream:

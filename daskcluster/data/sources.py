@@ -152,8 +152,8 @@ class FileKind:
 
 
 FILES = (
-    FileKind((".npy",), "daskcluster.data.npy_files:open_npy_files"),
-    FileKind((".npz",), "daskcluster.data.npz_files:open_npz_files", ("array",)),
+    FileKind((".npy",), "daskcluster.data.numpy_files:open_numpy"),
+    FileKind((".npz",), "daskcluster.data.numpy_files:open_numpy", ("array",)),
     FileKind((".h5", ".hdf5", ".h5ad"), "daskcluster.data.hdf5_files:open_hdf5", ("array",)),
     FileKind(
         (".csv", ".tsv", ".csv.gz", ".tsv.gz"),

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.dataset import RowDataset
 from daskcluster.data.row_files import FilesDataset, FilesRecipe, RowFile, read_part
 from daskcluster.data.sparse import SparseDataset, canonical, check_structure
-from daskcluster.data.sparse_zarr import row_edges, write_sparse_scratch
+from daskcluster.data.sparse_zarr import row_edges
 from daskcluster.data.zarr import LOCAL_READERS, REMOTE_READERS
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
 from daskcluster.storage.location import Location
@@ -71,7 +70,3 @@ class SparseFilesDataset(FilesDataset, SparseDataset):
         data, indices = self.form.entries(place, file, int(indptr[0]), int(indptr[-1]))
         rows = SparseRows(data, indices, indptr, self.n_features)
         return canonical(rows, first, repr(place.url))
-
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
-        return write_sparse_scratch(self, folder)

@@ -276,10 +276,6 @@ class ZarrSparseDataset(StoredDataset, SparseDataset):
             return ()
         return tuple(self._recipe.place.child(name) for name in PARTS)
 
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
-        return write_sparse_scratch(self, folder)
-
 
 def _arrays_of(group: zarr.Group, where: str) -> tuple[Any, Any, tuple[int, int]]:
     """Return data, indices and shape of a CSR group, after the checks that metadata allows."""

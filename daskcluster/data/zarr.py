@@ -192,10 +192,6 @@ class ZarrDataset(StoredDataset):
             return ()
         return changed_by_appending(self.array, self._recipe.node())
 
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
-        return write_scratch(self, folder)
-
 
 def changed_by_appending(array: zarr.Array[Any], now: Any) -> Collection[str]:
     """Return what changed where rows were appended: the metadata, and a last chunk that was not full."""

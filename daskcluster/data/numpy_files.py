@@ -1,0 +1,267 @@
+"""Rows of .npy and .npz files, read in place: by ranges of bytes, or from the start if compressed."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.array import mapped_npy
+from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.listing import map_files
+from daskcluster.data.memory import open_sparse
+from daskcluster.data.partitions import READ_BYTES, cut_rows
+from daskcluster.data.row_files import (
+    RowFile,
+    dataset_of,
+    explained,
+    places_of,
+    read_stream,
+    refuse_other_layouts,
+)
+from daskcluster.data.spec import RowsSpec, looks_like_path
+from daskcluster.data.weighted import array_weights
+from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.storage.files import StoredFile, open_file, read_range
+from daskcluster.storage.location import Location
+from daskcluster.storage.retry import retry
+
+_PACKED, _SPREAD = -1, -2
+_HEAD_BYTES = 1 << 12
+_LOCAL_HEADER = 30
+"""Bytes of a zip entry's header before its name and extra field."""
+
+
+@dataclass(frozen=True)
+class NumpyFile(RowFile):
+    """A .npy or .npz file.
+
+    Attributes
+    ----------
+    offset : int
+        Byte at which the first row begins; -1 in a compressed archive, -2 in Fortran order.
+    """
+
+    offset: int = _PACKED
+
+
+@dataclass(frozen=True)
+class NumpyFormat:
+    """Layout of rows in .npy and .npz files; see `RowFormat`.
+
+    Attributes
+    ----------
+    n_features : int
+    dtype : str
+    array : str
+        Name of the array in an archive; empty for .npy files.
+    """
+
+    n_features: int
+    dtype: str
+    array: str = ""
+
+    @property
+    def kind(self) -> str:
+        return ".npz" if self.array else ".npy"
+
+    @property
+    def row_bytes(self) -> int:
+        return self.n_features * np.dtype(self.dtype).itemsize
+
+    def cuts(self, file: RowFile) -> np.ndarray:
+        return cut_rows(file.n_rows, self.row_bytes)
+
+    def reads_in_order(self, file: Any) -> bool:
+        return bool(file.offset < 0)
+
+    def read(self, place: Location, file: NumpyFile, first: int, last: int) -> np.ndarray:
+        """Return rows of a file, shape (last - first, d)."""
+        if file.offset < 0:
+            return read_stream(self, place, file, first, last)
+        start = file.offset + first * self.row_bytes
+        content = read_range(place, start, start + (last - first) * self.row_bytes)
+        return self._rows(content, place, last - first)
+
+    def decoded(
+        self, place: Location, file: NumpyFile, first: int, last: int
+    ) -> Iterator[np.ndarray]:
+        """Yield the rows of a file from its start, block by block; all at once in Fortran order."""
+        with ExitStack() as stack:
+            member = stack.enter_context(open_file(place))
+            if self.array:
+                archive = stack.enter_context(zipfile.ZipFile(member))
+                member = stack.enter_context(archive.open(f"{self.array}.npy"))
+            if file.offset == _SPREAD:
+                values = np.lib.format.read_array(member, allow_pickle=False)
+                yield values.reshape(-1, self.n_features)
+                return
+            _header(member)
+            step = max(1, READ_BYTES // self.row_bytes)
+            for start in range(first, last, step):
+                n_rows = min(step, last - start)
+                yield self._rows(member.read(n_rows * self.row_bytes), place, n_rows)
+
+    def _rows(self, content: bytes, place: Location, n_rows: int) -> np.ndarray:
+        if len(content) != n_rows * self.row_bytes:
+            raise InvalidDataError(
+                f"The file {place.url!r} was replaced since the dataset was opened; open it again and "
+                "restart."
+            )
+        return np.frombuffer(content, self.dtype).reshape(n_rows, self.n_features)
+
+
+def open_numpy(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
+    """Open .npy files, or an array of .npz files: without `array`, the only matrix, or the one called X.
+
+    Raises
+    ------
+    DatasetNotFoundError, InvalidDataError
+
+    Notes
+    -----
+    Cost: the headers of each file are read. A .npy file on a local disk is mapped into memory. An array
+    that `numpy.savez_compressed` wrote is decoded by one thread from its start, one in Fortran order as a
+    whole, and so is a matrix that `scipy.sparse.save_npz` wrote.
+    """
+    places = places_of(location, files)
+    if not places[0].url.lower().endswith(".npz"):
+        if len(files) == 1 and location.is_local:
+            return _mapped(places[0], flatten=spec.flatten)
+    elif len(files) == 1 and {"data", "format", "shape"} <= set(_members(places[0])):
+        return _open_scipy(places[0], spec)
+    heads = map_files(lambda at: _head(places[at], files[at], spec), range(len(files)))
+    refuse_other_layouts(places, [form for form, _ in heads])
+    dataset: RowDataset = dataset_of(location, [file for _, file in heads], heads[0][0])
+    name = spec.weights
+    if name is not None and heads[0][0].array and not looks_like_path(name):
+        parts = []
+        for place in places:
+            _expect_member(_members(place), name, place)
+            with open_file(place) as stream, np.load(stream, allow_pickle=False) as archive:
+                parts.append(archive[name])
+        dataset = dataset.with_weights(array_weights(np.concatenate(parts), dataset.n_rows))
+        dataset.weights_column = name
+    return dataset
+
+
+def _mapped(place: Location, *, flatten: bool) -> RowDataset:
+    def check(array: np.ndarray) -> None:
+        check_dtype(array.dtype, what=f"array in {place.url!r}")
+        check_shape(array.shape, flatten=flatten, what=f"array in {place.url!r}")
+
+    return mapped_npy(place.url, check).open()
+
+
+def _open_scipy(place: Location, spec: RowsSpec) -> RowDataset:
+    from scipy.sparse import load_npz
+
+    if spec.array is not None or spec.weights is not None:
+        raise InvalidParameterError(
+            f"{place.url!r} holds one sparse matrix and nothing else; leave array= and weights= out."
+        )
+    with open_file(place) as file:
+        dataset = open_sparse(load_npz(file))
+    dataset.read_from = (place,)
+    return dataset
+
+
+def _head(place: Location, file: StoredFile, spec: RowsSpec) -> tuple[NumpyFormat, NumpyFile]:
+    """Return the layout of a file, and where its rows begin."""
+    name, what = "", f"array in {place.url!r}"
+    if place.url.lower().endswith(".npz"):
+        members = _members(place)
+        name = spec.array or _only_matrix(members, place)
+        _expect_member(members, name, place)
+        (shape, fortran, dtype), what = members[name], f"array {name!r} in {place.url!r}"
+    else:
+        with explained(place, ".npy"):
+            stream = io.BytesIO(retry(lambda: _first_bytes(place), place))
+            shape, fortran, dtype = _header(stream)
+    check_dtype(dtype, what=what)
+    # A file without rows among others is left out.
+    least = (max(1, shape[0]), *shape[1:]) if shape else shape
+    check_shape(least, flatten=spec.flatten, what=what)
+    n_rows, n_features = int(np.prod(shape[:-1])), int(shape[-1])
+    n_bytes = n_rows * n_features * dtype.itemsize
+    if fortran:
+        offset = _SPREAD
+    elif name:
+        with explained(place, ".npz"):
+            offset = _offset_of(place, name, n_bytes)
+    else:
+        offset = stream.tell()
+        if file.size != offset + n_bytes:
+            raise InvalidDataError(
+                f"{place.url!r} has {file.size} bytes where its header promises {offset + n_bytes}; write "
+                "it again."
+            )
+    opened = NumpyFile(file.name, file.size, file.version, (n_rows,), offset=offset)
+    return NumpyFormat(n_features, dtype.str, name), opened
+
+
+def _first_bytes(place: Location) -> Any:
+    with open_file(place) as file:
+        return file.read(_HEAD_BYTES)
+
+
+def _offset_of(place: Location, name: str, n_bytes: int) -> int:
+    """Return where the values of an array begin; `_PACKED` if they are compressed."""
+    with open_file(place) as file, zipfile.ZipFile(file) as archive:
+        entry = archive.getinfo(f"{name}.npy")
+    if entry.compress_type != zipfile.ZIP_STORED:
+        return _PACKED
+    start = entry.header_offset
+    lengths = read_range(place, start, start + _LOCAL_HEADER)[-4:]
+    # The values are what the header of the array leaves of the entry.
+    return start + _LOCAL_HEADER + sum(struct.unpack("<HH", lengths)) + entry.file_size - n_bytes
+
+
+_Headers = Mapping[str, tuple[tuple[int, ...], bool, np.dtype[Any]]]
+
+
+def _members(place: Location) -> _Headers:
+    """Return shape, Fortran order and dtype of the arrays of a .npz file, by name."""
+    headers = {}
+    with explained(place, ".npz"), open_file(place) as file, zipfile.ZipFile(file) as archive:
+        for member in archive.namelist():
+            with archive.open(member) as stream:
+                headers[member.removesuffix(".npy")] = _header(stream)
+    return headers
+
+
+def _header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    return np.lib.format.read_array_header_2_0(stream)
+
+
+def _only_matrix(headers: _Headers, place: Location) -> str:
+    """Return the name of the only matrix, or X."""
+    matrices = [
+        name
+        for name, (shape, _, dtype) in headers.items()
+        if len(shape) >= 2 and dtype.kind in "biuf"
+    ]
+    if len(matrices) == 1 or "X" in matrices:
+        return "X" if "X" in matrices else matrices[0]
+    raise InvalidDataError(
+        f"{place.url!r} holds {len(matrices)} matrices; say which with array=. {_listed(headers)}"
+    )
+
+
+def _expect_member(headers: _Headers, name: str, place: Location) -> None:
+    if name not in headers:
+        raise InvalidDataError(f"There is no array {name!r} in {place.url!r}. {_listed(headers)}")
+
+
+def _listed(headers: _Headers) -> str:
+    return f"Arrays there: {', '.join(f'{name} {shape}' for name, (shape, *_) in headers.items())}."
