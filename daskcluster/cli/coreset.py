@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.detach import Task, takes_task
-from daskcluster.cli.engines import Place
+from daskcluster.cli.detach import Task, takes_job
 from daskcluster.cli.options import (
     OUTPUT,
     SectionedCommand,
@@ -16,11 +15,8 @@ from daskcluster.cli.options import (
     declared_option,
     option,
     overwrite_option,
-    takes_console,
-    takes_place,
     takes_source,
 )
-from daskcluster.cli.output import Console
 from daskcluster.cli.signals import after_a_commit
 from daskcluster.methods.coreset.parameters import SIZE
 from daskcluster.parameters import shared
@@ -41,9 +37,7 @@ from daskcluster.parameters import shared
 )
 @option("--output", section=OUTPUT, metavar="URL", help="Where to write the coreset, as Zarr.")
 @overwrite_option
-@takes_place
-@takes_task
-@takes_console
+@takes_job
 @option(
     "--checkpoint",
     section=OUTPUT,
@@ -65,9 +59,7 @@ def command(
     output: str | None,
     overwrite: bool,
     opening: dict[str, Any],
-    place: Place,
     task: Task,
-    console: Console,
     checkpoint: str | None,
     resume: bool,
     dry_run: bool,
@@ -77,7 +69,7 @@ def command(
     Any command takes OUTPUT in place of SOURCE, and finds the weights by itself.
     """
     if dry_run:
-        _project(source, size, quality, opening, place, console)
+        _project(source, size, quality, opening, task)
         return
     if output is None:
         raise click.UsageError("Missing option '--output': the URL to write the coreset to.")
@@ -91,7 +83,7 @@ def command(
     options |= {"overwrite": overwrite, "resume": resume}
     within = after_a_commit(wanted=checkpoint is not None or task.name is not None)
     job, rows = jobs.build_coreset, _rows_of_record
-    task.run(job, place, console, urls, options, opening, rows, kinds=KINDS, within=within)
+    task.run(job, urls, options, opening, rows, kinds=KINDS, within=within)
 
 
 def _project(
@@ -99,18 +91,17 @@ def _project(
     size: int,
     quality: int | None,
     opening: Mapping[str, Any],
-    place: Place,
-    console: Console,
+    task: Task,
 ) -> None:
     from daskcluster.cli.dry_run import of_a_sample, project_fit
 
     given = {"n_clusters": 1, "coreset_size": size}
-    found = project_fit(source, opening, place, "coreset", given)
+    found = project_fit(source, opening, task.place, "coreset", given)
     passes = found["passes_at_most"] + (quality is not None)
     more = found["bytes_later_pass"] * (quality is not None)
     found |= {"passes_at_most": passes, "bytes_at_most": found["bytes_at_most"] + more}
     record, rows = of_a_sample(found)
-    console.emit({**record, "size": size}, rows)
+    task.console.emit({**record, "size": size}, rows)
 
 
 def _rows_of_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:

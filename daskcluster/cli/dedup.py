@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.detach import Task, takes_task
-from daskcluster.cli.engines import Place
+from daskcluster.cli.detach import Task, takes_job
 from daskcluster.cli.options import (
     OUTPUT,
     SectionedCommand,
@@ -16,11 +15,8 @@ from daskcluster.cli.options import (
     declared_option,
     option,
     overwrite_option,
-    takes_console,
-    takes_place,
     takes_source,
 )
-from daskcluster.cli.output import Console
 from daskcluster.methods.duplicates import parameters
 
 
@@ -65,9 +61,7 @@ from daskcluster.methods.duplicates import parameters
     metavar="DIR",
     help="Local folder for temporary files. Default: the system's.",
 )
-@takes_place
-@takes_task
-@takes_console
+@takes_job
 @option("--dry-run", is_flag=True, help="Show passes, bytes, scratch and memory, then exit.")
 def command(
     source: str,
@@ -78,9 +72,7 @@ def command(
     resume: bool,
     scratch: str | None,
     opening: dict[str, Any],
-    place: Place,
     task: Task,
-    console: Console,
     dry_run: bool,
     **search: Any,
 ) -> None:
@@ -90,7 +82,7 @@ def command(
     (or Euclidean distance) to the kept row. All pairs beyond the threshold are found.
     """
     if dry_run:
-        _project(source, opening, place, console)
+        _project(source, opening, task)
         return
     if output is None:
         raise click.UsageError("Missing option '--output': the URL to write the result to.")
@@ -106,17 +98,17 @@ def command(
     options = {**search, "overwrite": overwrite, "resume": resume, "scratch": scratch}
     options |= {"report": report}
     urls = {"source": source, "output": output, "checkpoint": checkpoint}
-    task.run(jobs.dedup, place, console, urls, options, opening, _rows_of_record, kinds=KINDS)
+    task.run(jobs.dedup, urls, options, opening, _rows_of_record, kinds=KINDS)
 
 
-def _project(source: str, opening: Mapping[str, Any], place: Place, console: Console) -> None:
+def _project(source: str, opening: Mapping[str, Any], task: Task) -> None:
     from daskcluster.engine.local import default_threads
     from daskcluster.host import format_bytes
     from daskcluster.jobs.opening import open_metadata
     from daskcluster.methods.duplicates.plan import DuplicatesPlan
 
     plan = DuplicatesPlan.of(open_metadata(source, opening))
-    threads = place.threads or (1 if place.workers else default_threads())
+    threads = task.place.threads or (1 if task.place.workers else default_threads())
     rows = [
         ("rows", f"{plan.n_rows:,} x {plan.n_features:,} {plan.dtype}"),
         ("cells", f"{plan.n_cells:,}, blocks of at most {plan.block_rows:,} rows"),
@@ -126,7 +118,7 @@ def _project(source: str, opening: Mapping[str, Any], place: Place, console: Con
         ("  a task", format_bytes(plan.memory_task)),
     ]
     facts = {**plan.facts(), "threads": threads, "memory": plan.memory(threads)}
-    console.emit({"dry_run": True, **facts}, rows)
+    task.console.emit({"dry_run": True, **facts}, rows)
 
 
 def _rows_of_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:

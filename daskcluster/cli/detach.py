@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskcluster.cli.engines import Place
-from daskcluster.cli.options import WHERE, option
+from daskcluster.cli.options import WHERE, option, takes_console, takes_place
 from daskcluster.cli.output import Console
 from daskcluster.parameters.shared import METHODS
 
@@ -26,16 +26,16 @@ _URLS = ("checkpoint", "state", "labels", "distances")
 
 @dataclass(frozen=True)
 class Task:
-    """Job options of a command: ``--name --detach``."""
+    """How and where a command runs its job: ``--name --detach``, its engine, and its output."""
 
+    place: Place
+    console: Console
     name: str | None = None
     detach: bool = False
 
     def run(
         self,
         job: Callable[..., Any],
-        place: Place,
-        console: Console,
         urls: Mapping[str, Any],
         options: Mapping[str, Any],
         opening: Mapping[str, Any],
@@ -49,7 +49,7 @@ class Task:
 
         Parameters
         ----------
-        job, place, console, urls, options, opening
+        job, urls, options, opening
             See `submit`.
         rows : callable
             Makes lines of text of the record.
@@ -61,7 +61,7 @@ class Task:
             Holds around the job.
         """
         if self.detach:
-            self.submit(job, place, console, urls, options, opening)
+            self.submit(job, urls, options, opening)
             return
         if writes and self.name is None:  # a job may replace its own outputs
             from daskcluster.jobs import check_outputs
@@ -72,16 +72,18 @@ class Task:
             inputs |= {"weights": opening.get("weights")}
             stored, overwrite = opening["storage_options"], options["overwrite"]
             check_outputs(outputs, inputs, stored, overwrite, kinds=kinds)
-        with place.open() as engine, console.watching() as callbacks, within or nullcontext():
+        with (
+            self.place.open() as engine,
+            self.console.watching() as callbacks,
+            within or nullcontext(),
+        ):
             given = {**urls, **options, **opening, "name": self.name}
             record = job(**given, engine=engine, callbacks=callbacks).as_dict()
-        console.emit(record, rows(record))
+        self.console.emit(record, rows(record))
 
     def submit(
         self,
         job: Callable[..., Any],
-        place: Place,
-        console: Console,
         urls: Mapping[str, Any],
         options: Mapping[str, Any],
         opening: Mapping[str, Any] = {},
@@ -91,8 +93,6 @@ class Task:
         Parameters
         ----------
         job : callable
-        place : Place
-        console : Console
         urls : mapping
             Arguments that are URLs or paths; made absolute, since workers have other working directories.
         options : mapping
@@ -109,12 +109,12 @@ class Task:
         # Otherwise it names an array in the group of the rows, or a column of their table.
         if rows.get("array") is None and weights is not None and looks_like_path(weights):
             rows["weights"] = _absolute(weights)
-        with place.open() as engine:
+        with self.place.open() as engine:
             future = jobs.submit(client_of(engine), job, name=self.name, **given, **options, **rows)
             name = self.name or future.key
-        record = {"job": name, "scheduler": place.scheduler, **given}
-        hint = f"daskcluster jobs status {name} --scheduler {place.scheduler}"
-        console.emit(record, [("job", name), ("see", hint)])
+        record = {"job": name, "scheduler": self.place.scheduler, **given}
+        hint = f"daskcluster jobs status {name} --scheduler {self.place.scheduler}"
+        self.console.emit(record, [("job", name), ("see", hint)])
 
 
 def take_urls(given: dict[str, Any]) -> dict[str, Any]:
@@ -139,30 +139,34 @@ def client_of(engine: LocalEngine | DaskEngine) -> Client:
     return client
 
 
-def takes_task(function: Callable[..., Any]) -> Any:
-    """Add the flags of jobs to a command; pass them to it as ``task``, checked."""
+def takes_job(function: Callable[..., Any]) -> Any:
+    """Add the flags of a job, its engine and its output to a command; pass them as ``task``, checked."""
 
     @wraps(function)
-    def call(*arguments: Any, name: str | None, detach: bool, place: Place, **values: Any) -> Any:
+    def call(
+        *arguments: Any,
+        name: str | None,
+        detach: bool,
+        place: Place,
+        console: Console,
+        **values: Any,
+    ) -> Any:
         if detach and not place.is_remote:
             raise click.UsageError(
                 "--detach leaves the work to a Dask cluster: give its address with --scheduler."
             )
-        return function(*arguments, task=Task(name, detach), place=place, **values)
+        return function(*arguments, task=Task(place, console, name, detach), **values)
 
-    for decorate in (
-        option(
-            "--detach",
-            section=WHERE,
-            is_flag=True,
-            help="Submit a job to --scheduler and return; see daskcluster jobs.",
-        ),
-        option(
-            "--name",
-            section=WHERE,
-            metavar="NAME",
-            help="Name of the job. Run the same command with the same name to resume it.",
-        ),
-    ):
-        call = decorate(call)
-    return call
+    call = option(
+        "--detach",
+        section=WHERE,
+        is_flag=True,
+        help="Submit a job to --scheduler and return; see daskcluster jobs.",
+    )(takes_console(call))
+    call = option(
+        "--name",
+        section=WHERE,
+        metavar="NAME",
+        help="Name of the job. Run the same command with the same name to resume it.",
+    )(call)
+    return takes_place(call)

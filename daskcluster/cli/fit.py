@@ -7,18 +7,14 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.detach import Task, take_urls, takes_task
-from daskcluster.cli.engines import Place
+from daskcluster.cli.detach import Task, take_urls, takes_job
 from daskcluster.cli.options import (
     OUTPUT,
     complete_path,
     option,
     overwrite_option,
-    takes_console,
-    takes_place,
     takes_source,
 )
-from daskcluster.cli.output import Console
 from daskcluster.cli.parameter_flags import (
     AlgorithmCommand,
     given_parameters,
@@ -41,9 +37,7 @@ from daskcluster.methods.catalogue import ALGORITHMS
 )
 @overwrite_option
 @parameter_options(required=("n_clusters",))
-@takes_place
-@takes_task
-@takes_console
+@takes_job
 @option(
     "--resume",
     section=OUTPUT,
@@ -58,9 +52,7 @@ def command(
     overwrite: bool,
     algorithm: str,
     opening: dict[str, Any],
-    place: Place,
     task: Task,
-    console: Console,
     resume: bool,
     dry_run: bool,
     **flags: Any,
@@ -74,8 +66,8 @@ def command(
     if dry_run:
         from daskcluster.cli.dry_run import project_fit, rows_of_projection
 
-        projection = project_fit(source, opening, place, algorithm, given)
-        console.emit(projection, rows_of_projection(projection))
+        projection = project_fit(source, opening, task.place, algorithm, given)
+        task.console.emit(projection, rows_of_projection(projection))
         return
     if resume and "checkpoint" not in given:
         raise click.UsageError("--resume needs --checkpoint, the URL of the state to resume from.")
@@ -91,8 +83,6 @@ def command(
     urls = {"source": source, "model": model, "labels": labels} | take_urls(given)
     task.run(
         jobs.fit,
-        place,
-        console,
         urls,
         {**options, **given},
         opening,

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.detach import Task, takes_task
-from daskcluster.cli.engines import Place
+from daskcluster.cli.detach import Task, takes_job
 from daskcluster.cli.options import (
     OUTPUT,
     SectionedCommand,
@@ -16,11 +15,8 @@ from daskcluster.cli.options import (
     declared_option,
     option,
     overwrite_option,
-    takes_console,
-    takes_place,
     takes_source,
 )
-from daskcluster.cli.output import Console
 from daskcluster.methods.partition import parameters
 from daskcluster.parameters import shared
 
@@ -59,9 +55,7 @@ from daskcluster.parameters import shared
     is_flag=True,
     help="Resume from the state at --checkpoint, if there is one.",
 )
-@takes_place
-@takes_task
-@takes_console
+@takes_job
 @option("--dry-run", is_flag=True, help="Show passes, bytes and memory, then exit.")
 def command(
     source: str,
@@ -71,9 +65,7 @@ def command(
     checkpoint: str | None,
     resume: bool,
     opening: dict[str, Any],
-    place: Place,
     task: Task,
-    console: Console,
     dry_run: bool,
     **settings: Any,
 ) -> None:
@@ -83,7 +75,7 @@ def command(
     rows than --max-size, copies left out.
     """
     if dry_run:
-        _project(source, settings, opening, place, console)
+        _project(source, settings, opening, task)
         return
     if output is None:
         raise click.UsageError("Missing option '--output': the URL to write the result to.")
@@ -96,15 +88,14 @@ def command(
     urls |= {"checkpoint": checkpoint}
     options = {**settings, "overwrite": overwrite, "resume": resume}
     may_be: dict[str, Any] = {"writes": ("output", "centroids"), "kinds": (*KINDS, "file")}
-    task.run(jobs.partition, place, console, urls, options, opening, _rows_of_record, **may_be)
+    task.run(jobs.partition, urls, options, opening, _rows_of_record, **may_be)
 
 
 def _project(
     source: str,
     settings: Mapping[str, Any],
     opening: Mapping[str, Any],
-    place: Place,
-    console: Console,
+    task: Task,
 ) -> None:
     from daskcluster.engine.local import default_threads
     from daskcluster.host import format_bytes
@@ -113,7 +104,7 @@ def _project(
 
     dataset = open_metadata(source, opening)
     plan = PartitionPlan.of(dataset, settings["target_size"], settings["spill"])
-    threads = place.threads or (1 if place.workers else default_threads())
+    threads = task.place.threads or (1 if task.place.workers else default_threads())
     rows = [
         ("rows", f"{plan.n_rows:,} x {plan.n_features:,} {plan.dtype}"),
         ("partitions", f"{plan.n_partitions:,}, trained on {plan.sample_rows:,} rows"),
@@ -122,7 +113,7 @@ def _project(
         ("  a task", format_bytes(plan.memory_task)),
     ]
     facts = {**plan.facts(), "threads": threads, "memory": plan.memory(threads)}
-    console.emit({"dry_run": True, **facts}, rows)
+    task.console.emit({"dry_run": True, **facts}, rows)
 
 
 def _rows_of_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:

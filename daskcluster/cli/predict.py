@@ -6,19 +6,15 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.detach import Task, takes_task
-from daskcluster.cli.engines import Place
+from daskcluster.cli.detach import Task, takes_job
 from daskcluster.cli.options import (
     OUTPUT,
     SectionedCommand,
     complete_path,
     option,
     overwrite_option,
-    takes_console,
-    takes_place,
     takes_source,
 )
-from daskcluster.cli.output import Console
 
 
 @click.command("predict", cls=SectionedCommand)
@@ -59,9 +55,7 @@ from daskcluster.cli.output import Console
     is_flag=True,
     help="Resume an interrupted call; an interrupted run keeps finished chunks for the next one.",
 )
-@takes_place
-@takes_task
-@takes_console
+@takes_job
 def command(
     model: str,
     source: str,
@@ -73,9 +67,7 @@ def command(
     overwrite: bool,
     resume: bool,
     opening: dict[str, Any],
-    place: Place,
     task: Task,
-    console: Console,
 ) -> None:
     """Write the label of every row of SOURCE under MODEL, in one pass.
 
@@ -94,4 +86,4 @@ def command(
     options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
     options |= {"n_nearest": n_nearest, "distances": distances, "level": level}
     writes = ("output", "posteriors")
-    task.run(jobs.predict, place, console, urls, options, opening, rows_of_record, writes=writes)
+    task.run(jobs.predict, urls, options, opening, rows_of_record, writes=writes)

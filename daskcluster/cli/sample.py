@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.detach import Task, takes_task
-from daskcluster.cli.engines import Place
+from daskcluster.cli.detach import Task, takes_job
 from daskcluster.cli.options import (
     OUTPUT,
     SectionedCommand,
@@ -16,11 +15,8 @@ from daskcluster.cli.options import (
     declared_option,
     option,
     overwrite_option,
-    takes_console,
-    takes_place,
     takes_source,
 )
-from daskcluster.cli.output import Console
 from daskcluster.parameters import shared
 
 
@@ -56,9 +52,7 @@ from daskcluster.parameters import shared
     "--weighted", section=OUTPUT, is_flag=True, help="Write --rows with the weights of the sample."
 )
 @overwrite_option
-@takes_place
-@takes_task
-@takes_console
+@takes_job
 @option("--dry-run", is_flag=True, help="Show passes, bytes and memory, then exit.")
 def command(
     model: str,
@@ -71,9 +65,7 @@ def command(
     weighted: bool,
     overwrite: bool,
     opening: dict[str, Any],
-    place: Place,
     task: Task,
-    console: Console,
     dry_run: bool,
 ) -> None:
     """Draw rows of SOURCE as evenly as possible from the clusters of MODEL, in two passes.
@@ -83,7 +75,7 @@ def command(
     --n-levels 2 or 3 give the most even samples.
     """
     if dry_run:
-        _project(model, source, size, how, opening, place, console)
+        _project(model, source, size, how, opening, task)
         return
     if output is None:
         raise click.UsageError("Missing option '--output': the URL to write the ids to.")
@@ -102,7 +94,7 @@ def command(
     if how not in shared.HOW and looks_like_path(how):  # else it names a column or an array
         urls["how"] = options.pop("how")
     may_be: dict[str, Any] = {"writes": ("output", "rows"), "kinds": OUTPUT_KINDS}
-    task.run(jobs.sample, place, console, urls, options, opening, _rows_of_record, **may_be)
+    task.run(jobs.sample, urls, options, opening, _rows_of_record, **may_be)
 
 
 def _project(
@@ -111,8 +103,7 @@ def _project(
     size: int,
     how: str,
     opening: Mapping[str, Any],
-    place: Place,
-    console: Console,
+    task: Task,
 ) -> None:
     from daskcluster.cli.dry_run import of_a_sample, project_plan
     from daskcluster.jobs.balanced_sample import model_of, plan_sample
@@ -120,9 +111,9 @@ def _project(
 
     fitted = model_of(model, opening["storage_options"])
     dataset = open_metadata(source, opening)
-    found = project_plan(dataset, plan_sample(fitted, dataset, size, how), place, "sample")
+    found = project_plan(dataset, plan_sample(fitted, dataset, size, how), task.place, "sample")
     record, rows = of_a_sample(found)
-    console.emit({**record, "size": size}, rows)
+    task.console.emit({**record, "size": size}, rows)
 
 
 def _rows_of_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -7,18 +7,14 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.detach import Task, takes_task
-from daskcluster.cli.engines import Place
+from daskcluster.cli.detach import Task, takes_job
 from daskcluster.cli.options import (
     SectionedCommand,
     complete_path,
     declared_option,
     option,
-    takes_console,
-    takes_place,
     takes_source,
 )
-from daskcluster.cli.output import Console
 from daskcluster.errors import InvalidParameterError
 from daskcluster.parameters import shared
 from daskcluster.parameters.algorithm import MEASURES, check_measures
@@ -57,9 +53,7 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> tuple[str, 
     help="Rows sampled for the silhouette; all rows if there are fewer.",
 )
 @declared_option(shared.RANDOM_STATE, section=WHAT, help="Seed of the sample for the silhouette.")
-@takes_place
-@takes_task
-@takes_console
+@takes_job
 def command(
     model: str,
     source: str,
@@ -67,9 +61,7 @@ def command(
     sample_size: int,
     random_state: int | None,
     opening: dict[str, Any],
-    place: Place,
     task: Task,
-    console: Console,
 ) -> None:
     """Compute the inertia of MODEL on SOURCE: the sum of squared distances to its centres, in one pass.
 
@@ -83,7 +75,7 @@ def command(
         "random_state": random_state,
     }
     urls = {"model": model, "source": source}
-    task.run(jobs.score, place, console, urls, measured, opening, rows_of_score, writes=())
+    task.run(jobs.score, urls, measured, opening, rows_of_score, writes=())
 
 
 def rows_of_score(record: Mapping[str, Any]) -> list[tuple[str, str]]:

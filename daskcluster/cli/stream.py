@@ -10,18 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.detach import Task, take_urls, takes_task
-from daskcluster.cli.engines import Place
+from daskcluster.cli.detach import Task, take_urls, takes_job
 from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
     complete_path,
     option,
-    takes_console,
-    takes_place,
     takes_source,
 )
-from daskcluster.cli.output import Console
 from daskcluster.cli.parameter_flags import (
     AlgorithmCommand,
     given_parameters,
@@ -112,9 +108,7 @@ class StreamCommand(AlgorithmCommand):
     "[default: 30m]",
 )
 @parameter_options(required=("n_clusters",), catalogue=STREAMS)
-@takes_place
-@takes_task
-@takes_console
+@takes_job
 def command(
     source: str,
     once: bool,
@@ -125,9 +119,7 @@ def command(
     metrics_address: str,
     stall_after: float | None,
     opening: dict[str, Any],
-    place: Place,
     task: Task,
-    console: Console,
     **flags: Any,
 ) -> None:
     """Keep a model of SOURCE up to date: read every row once, optionally forget old ones.
@@ -155,14 +147,14 @@ def command(
                 "the loop on the cluster; leave them out."
             )
         urls = {"source": source, **take_urls(given)}
-        task.submit(jobs.stream, place, console, urls, {"every": every, **given}, opening)
+        task.submit(jobs.stream, urls, {"every": every, **given}, opening)
         return
     reaction = None if on_drift is None else DriftCommand(tuple(shlex.split(on_drift)))
     health_check = HealthCheck(STALL if stall_after is None else stall_after, rest=every or 0.0)
     own = (health_check,) if reaction is None else (health_check, reaction)
     with (
-        place.open() as engine,
-        console.watching() as callbacks,
+        task.place.open() as engine,
+        task.console.watching() as callbacks,
         _served(metrics_port, metrics_address, health_check) as metrics,
     ):
         jobs.stream(

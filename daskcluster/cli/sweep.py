@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.detach import Task, takes_task
-from daskcluster.cli.engines import Place
+from daskcluster.cli.detach import Task, takes_job
 from daskcluster.cli.options import (
     OUTPUT,
     SectionedCommand,
@@ -19,11 +18,8 @@ from daskcluster.cli.options import (
     declared_option,
     option,
     overwrite_option,
-    takes_console,
-    takes_place,
     takes_source,
 )
-from daskcluster.cli.output import Console
 from daskcluster.cli.values import ParamType
 from daskcluster.methods.coreset.parameters import CORESET_SIZE
 from daskcluster.methods.mixture.parameters import COVARIANCE_TYPE
@@ -126,9 +122,7 @@ def _numbers(text: str) -> dict[str, Any] | None:
     help="Also write the table (.json, also a URL) or the curves (.png, .svg; needs matplotlib).",
 )
 @overwrite_option
-@takes_place
-@takes_task
-@takes_console
+@takes_job
 def command(
     source: str,
     numbers: dict[str, Any],
@@ -137,9 +131,7 @@ def command(
     output: str | None,
     overwrite: bool,
     opening: dict[str, Any],
-    place: Place,
     task: Task,
-    console: Console,
     **settings: Any,
 ) -> None:
     """Fit several numbers of clusters to SOURCE and report the best one.
@@ -158,13 +150,13 @@ def command(
                 "and see the table with daskcluster jobs status."
             )
         urls = {"source": source, "output": output}
-        task.submit(jobs.sweep, place, console, urls, {"overwrite": overwrite, **settings}, opening)
+        task.submit(jobs.sweep, urls, {"overwrite": overwrite, **settings}, opening)
         return
     if output is not None and is_drawn:
         from daskcluster.reports.pages import check_output
 
         check_output(output, SUFFIXES, overwrite=overwrite)
-    with place.open() as engine, console.watching() as callbacks:
+    with task.place.open() as engine, task.console.watching() as callbacks:
         record = jobs.sweep(
             source,
             output=None if is_drawn else output,
@@ -177,8 +169,8 @@ def command(
         ).as_dict()
     if output is not None and is_drawn:
         _draw(record, output)
-    if console.as_json:
-        console.emit({**record, "output": output}, [])
+    if task.console.as_json:
+        task.console.emit({**record, "output": output}, [])
     else:
         show({**record, "output": output})
 

@@ -1,4 +1,4 @@
-"""Models remember whether they were fitted on decoded rows, and refuse others unless told."""
+"""Models remember whether they were fitted on decoded rows, and refuse others unless decode= is given."""
 
 from __future__ import annotations
 
