@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import warnings
@@ -17,8 +16,7 @@ import numpy as np
 
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitioned import StoredDataset
-from daskcluster.data.recipes import reopen
-from daskcluster.data.weighted import check_weights
+from daskcluster.data.weighted import LazyWeights, check_weights
 from daskcluster.data.zarr import LOCAL_READERS, REMOTE_READERS
 from daskcluster.errors import (
     DaskClusterError,
@@ -384,21 +382,25 @@ def _files_now(location: Location, seen: Sequence[Any]) -> list[StoredFile]:
         return []
 
 
-class FileWeights:
-    """Row weights in a column of the files, read with the rows; `numpy.asarray` loads them all."""
+class FileWeights(LazyWeights):
+    """Row weights in a column of the files."""
+
+    stored_bytes = 8
 
     def __init__(self, dataset: FilesDataset, name: str) -> None:
         self._dataset, self._name = dataset, name
         self.shape = (dataset.n_rows,)
-        self.dtype = np.dtype(np.float64)
-        self.stored_bytes = 8
 
     @property
     def visibility(self) -> Visibility:
         return self._dataset.own_visibility
 
-    def values(self) -> FileWeights:
-        return self
+    @property
+    def source(self) -> str:
+        return f"column {self._name!r} of {self._dataset.source}"
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        return (self.read(*span) for span in self._dataset.partitions)
 
     def read(self, start: int, stop: int) -> np.ndarray:
         return self._dataset.numbers(self._name, start, stop)
@@ -408,32 +410,6 @@ class FileWeights:
 
     def recipe(self) -> FileWeightsRecipe:
         return FileWeightsRecipe(self._dataset.own_recipe(), self._name)
-
-    # `numpy.max` and `numpy.sum` come here with arguments of their own, all None.
-
-    def max(self, axis: None = None, out: None = None) -> float:
-        """Return the largest weight, block by block."""
-        return max(float(self.read(*span).max()) for span in self._dataset.partitions)
-
-    def sum(self, axis: None = None, dtype: None = None, out: None = None) -> float:
-        """Return the total weight, block by block."""
-        return math.fsum(float(self.read(*span).sum()) for span in self._dataset.partitions)
-
-    def __len__(self) -> int:
-        return self._dataset.n_rows
-
-    def __getitem__(self, span: slice) -> np.ndarray:
-        start, stop, step = span.indices(len(self))
-        return self.read(start, stop)[::step]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self.read(0, len(self)).astype(dtype or np.float64, copy=False)
-
-    def __repr__(self) -> str:
-        return f"<row weights {self.shape} in column {self._name!r} of {self._dataset.source}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (reopen, (self.recipe(),))
 
 
 @dataclass(frozen=True)
@@ -451,7 +427,7 @@ class FileWeightsRecipe:
 def with_column_weights(dataset: FilesDataset, name: str) -> RowDataset:
     """Return the rows with the weights in a column, which are checked in one pass over it."""
     weights = FileWeights(dataset, name)
-    check_weights(weights, dataset.n_rows)  # type: ignore[arg-type]
+    check_weights(weights, dataset.n_rows)
     weighted = dataset.with_weights(weights)
     weighted.weights_column = name
     return weighted

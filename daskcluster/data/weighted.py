@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
@@ -72,53 +74,45 @@ class InlineWeights:
         return ArrayWeights(np.frombuffer(self.content))
 
 
-class StoredWeights:
-    """Weights in a 1-D Zarr array, read with the rows; `numpy.asarray` loads them all."""
+class LazyWeights(ABC):
+    """Weights that are read with the rows; `numpy.asarray` loads them all."""
 
-    def __init__(self, array: zarr.Array[Any], source: ZarrWeights) -> None:
-        self._array = array
-        self._source = source
-        self.shape = array.shape
-        self.dtype = np.dtype(np.float64)
+    dtype = np.dtype(np.float64)
+    shape: tuple[int]
+    stored_bytes: int
 
-    @property
-    def stored_dtype(self) -> np.dtype[Any]:
-        return self._array.dtype
+    @abstractmethod
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Return the weights of rows `start` to `stop` as float64."""
 
-    @property
-    def stored_bytes(self) -> int:
-        return self._array.dtype.itemsize
+    @abstractmethod
+    def recipe(self) -> Any:
+        """Return what opens them elsewhere."""
 
     @property
-    def visibility(self) -> Visibility:
-        return self._source.location.visibility
+    @abstractmethod
+    def source(self) -> str:
+        """Where they are, for people."""
 
-    def values(self) -> StoredWeights:
+    def values(self) -> Self:
         return self
 
-    def read(self, start: int, stop: int) -> np.ndarray:
-        location = self._source.location
-        values = read_chunk(self._array, slice(start, stop), f"weights {location!r}", location)
-        return np.asarray(values, dtype=np.float64)
-
-    def places(self) -> tuple[Location, ...]:
-        return (self._source.place,)
-
-    def recipe(self) -> ZarrWeights:
-        return self._source
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yield all weights, block by block."""
+        return _blocks(self, len(self))
 
     # `numpy.max` and `numpy.sum` come here with arguments of their own, all None.
 
     def max(self, axis: None = None, out: None = None) -> float:
         """Return the largest weight, block by block."""
-        return max(float(block.max()) for block in _blocks(self, len(self)))
+        return max(float(block.max()) for block in self.blocks())
 
     def sum(self, axis: None = None, dtype: None = None, out: None = None) -> float:
         """Return the total weight, block by block."""
-        return math.fsum(float(block.sum()) for block in _blocks(self, len(self)))
+        return math.fsum(float(block.sum()) for block in self.blocks())
 
     def __len__(self) -> int:
-        return int(self.shape[0])
+        return self.shape[0]
 
     def __getitem__(self, span: slice) -> np.ndarray:
         start, stop, step = span.indices(len(self))
@@ -128,10 +122,38 @@ class StoredWeights:
         return self.read(0, len(self)).astype(dtype or np.float64, copy=False)
 
     def __repr__(self) -> str:
-        return f"<row weights {self.shape} in {self._source.location!r}>"
+        return f"<row weights {self.shape} in {self.source}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (reopen, (self._source,))
+        return (reopen, (self.recipe(),))
+
+
+class StoredWeights(LazyWeights):
+    """Weights in a 1-D Zarr array."""
+
+    def __init__(self, array: zarr.Array[Any], recipe: ZarrWeights) -> None:
+        self._array, self._recipe = array, recipe
+        self.shape: Any = array.shape
+        self.stored_dtype, self.stored_bytes = array.dtype, array.dtype.itemsize
+
+    @property
+    def visibility(self) -> Visibility:
+        return self._recipe.location.visibility
+
+    @property
+    def source(self) -> str:
+        return repr(self._recipe.location)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        location = self._recipe.location
+        values = read_chunk(self._array, slice(start, stop), f"weights {location!r}", location)
+        return np.asarray(values, dtype=np.float64)
+
+    def places(self) -> tuple[Location, ...]:
+        return (self._recipe.place,)
+
+    def recipe(self) -> ZarrWeights:
+        return self._recipe
 
 
 @dataclass(frozen=True)
@@ -230,7 +252,7 @@ def _check_dtype(dtype: Any) -> None:
         )
 
 
-def check_weights(weights: ArrayWeights | StoredWeights, n_rows: int) -> None:
+def check_weights(weights: ArrayWeights | LazyWeights, n_rows: int) -> None:
     """Refuse weights that are NaN, infinite, negative, all zero or too small; one pass over them."""
     start, largest = 0, 0.0
     for block in _blocks(weights, n_rows):
@@ -267,7 +289,7 @@ def refuse_all_zero(n_rows: int) -> NoReturn:
     )
 
 
-def _blocks(weights: ArrayWeights | StoredWeights, n_rows: int) -> Any:
+def _blocks(weights: ArrayWeights | LazyWeights, n_rows: int) -> Any:
     return (
         weights.read(start, min(start + _CHECK_ROWS, n_rows))
         for start in range(0, n_rows, _CHECK_ROWS)
