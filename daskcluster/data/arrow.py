@@ -55,23 +55,21 @@ def rows_of_table(table: Any, columns: RowColumns, what: str, start: int = 0) ->
     InvalidDataError
         A list of another length.
     """
-    dtype = np.dtype(columns.dtype)
-    parts = []
+    rows, at = np.empty((table.num_rows, columns.n_features), columns.dtype), 0
     for name, width in zip(columns.names, columns.widths, strict=True):
-        column = table.column(name)
-        done, pieces = start, [np.empty((0, width) if width else 0, dtype)]
+        column, done = table.column(name), 0
         for array in map(_storage, getattr(column, "chunks", [column])):
+            last = done + len(array)
             if width:
-                pieces.append(_of_lists(array, width, dtype, f"Column {name!r}", what, done))
+                values = _of_lists(array, width, rows.dtype, f"Column {name!r}", what, start + done)
+                if values.shape == rows.shape and values.dtype == rows.dtype:
+                    return values
+                rows[done:last, at : at + width] = values
             else:
-                pieces.append(array.to_numpy(zero_copy_only=False))
-            done += len(array)
-        values = pieces[1] if len(pieces) == 2 else np.concatenate(pieces)
-        parts.append(values.astype(dtype, copy=False))
-    if len(parts) == 1:
-        rows: np.ndarray = parts[0]
-        return rows if rows.ndim == 2 else rows[:, None]
-    return np.column_stack(parts)
+                rows[done:last, at] = array.to_numpy(zero_copy_only=False)
+            done = last
+        at += max(1, width)
+    return rows
 
 
 def weights_of_table(table: Any, name: str, what: str, start: int = 0) -> np.ndarray:

@@ -103,7 +103,9 @@ def test_several_files_and_a_bucket(s3: dict[str, Any], tmp_path: Path) -> None:
     stored = dc.open_dataset("s3://rows/cells/part-*.h5ad", storage_options=s3)
     assert np.array_equal(stored.to_numpy(), ROWS)
     write_h5ad(tmp_path / "part-9.h5ad", ROWS[:9, :4])
-    with pytest.raises(InvalidDataError, match=r"part-9.h5ad' has rows of 4 x <f4 in 'X', where .* has 5"):
+    with pytest.raises(
+        InvalidDataError, match=r"part-9.h5ad' has rows of 4 x <f4 in 'X', where .* has 5"
+    ):
         dc.open_dataset(tmp_path)
 
 
