@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +15,7 @@ import numpy as np
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, MissingExtraError
 from daskcluster.extras import install_command
+from daskcluster.storage.location import Location, locate
 
 
 def is_anndata(source: Any) -> bool:
@@ -97,8 +103,9 @@ def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None
 
     Parameters
     ----------
-    adata : AnnData
-        Changed.
+    adata : AnnData, or path of an .h5ad file or of the Zarr store of one
+        Changed. A file is written anew next to its place, and takes it when it is whole; of a store,
+        ``obs`` and ``uns`` alone are written.
     labels : array-like of shape (n,)
         Of its rows, e.g. ``model.labels_`` or ``model.predict(...)``.
     key : str
@@ -107,15 +114,17 @@ def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None
 
     Raises
     ------
+    DatasetNotFoundError
+        There is no such file.
     InvalidDataError
         Not one label for each row.
     MissingExtraError
-        pandas is not installed.
+        pandas is not installed, or anndata for a file.
 
     Notes
     -----
     Cost: no pass over the rows, one over the labels; memory for one text per row meanwhile, and for one
-    code per row in ``obs``.
+    code per row in ``obs``. An .h5ad file is copied once.
 
     Examples
     --------
@@ -123,6 +132,14 @@ def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None
     >>> rows = dc.open_dataset(adata, array="X_pca")  # doctest: +SKIP
     >>> dc.annotate(adata, dc.KMeans(8).fit(rows).labels_, "clusters")  # doctest: +SKIP
     """
+    if isinstance(adata, (str, os.PathLike)):
+        _annotate_file(locate(adata), labels, key, facts)
+        return
+    adata.obs[key] = _categories(labels, adata.n_obs)
+    adata.uns[key] = dict(facts)
+
+
+def _categories(labels: Any, n_rows: int) -> Any:
     try:
         import pandas as pd
     except ImportError as error:
@@ -135,11 +152,45 @@ def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None
             "e.g. with numpy.ma.filled(labels, -1)."
         )
     values = np.asarray(labels)
-    if values.shape != (adata.n_obs,):
+    if values.shape != (n_rows,):
         raise InvalidDataError(
-            f"labels of shape {values.shape} should be of shape ({adata.n_obs},), one for each row."
+            f"labels of shape {values.shape} should be of shape ({n_rows},), one for each row."
         )
     known = [str(label) for label in np.unique(values).tolist()]
-    texts = [str(label) for label in values.tolist()]
-    adata.obs[key] = pd.Categorical(texts, categories=known)
-    adata.uns[key] = dict(facts)
+    return pd.Categorical([str(label) for label in values.tolist()], categories=known)
+
+
+def _annotate_file(place: Location, labels: Any, key: str, facts: Mapping[str, Any]) -> None:
+    try:
+        from anndata.io import read_elem, write_elem
+    except ImportError as error:
+        raise MissingExtraError(
+            f"annotating a file needs anndata; install it with: {install_command('anndata')}."
+        ) from error
+
+    def write(content: Any) -> None:
+        obs = read_elem(content["obs"])
+        obs[key] = _categories(labels, len(obs))
+        write_elem(content, "obs", obs)
+        write_elem(content.require_group("uns"), key, dict(facts))
+
+    if not place.is_local or not os.path.exists(place.url):
+        raise DatasetNotFoundError(f"There is no file {place.url!r} on this host; check the path.")
+    if os.path.isdir(place.url):
+        import zarr
+
+        write(zarr.open_group(place.url, mode="r+", use_consolidated=False))
+        if zarr.open_group(place.url, mode="r").metadata.consolidated_metadata is not None:
+            zarr.consolidate_metadata(place.url)
+        return
+    import h5py
+
+    part = f"{place.url}.{uuid.uuid4().hex[:8]}.partial"
+    try:
+        shutil.copy2(place.url, part)
+        with h5py.File(part, "r+") as content:
+            write(content)
+        os.replace(part, place.url)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(part)

@@ -1,4 +1,4 @@
-"""`open_grid`: grids with any number of axes as rows, from memory, xarray, dask and Zarr."""
+"""`open_grid`: grids with any number of axes as rows, from memory, xarray, dask, Zarr and GeoTIFF."""
 
 from __future__ import annotations
 
@@ -40,11 +40,13 @@ from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import (
     InvalidDataError,
     InvalidParameterError,
+    MissingExtraError,
     WrongTypeError,
 )
 from daskcluster.estimators.prepared import presence_of, without_missing
 from daskcluster.events import Callback
-from daskcluster.storage.location import Location, locate
+from daskcluster.extras import install_command
+from daskcluster.storage.location import Location, explain, locate
 from daskcluster.storage.zarr_stores import location_of
 
 
@@ -66,7 +68,8 @@ def open_grid(
 
     Parameters
     ----------
-    source : ndarray, dask array, xarray.DataArray or Dataset, zarr.Array, or URL of a Zarr array or group
+    source : ndarray, dask array, xarray.DataArray or Dataset, zarr.Array, or path or URL
+        Of a Zarr array or group, or of a GeoTIFF (``.tif``, read by rioxarray).
         With one axis of features or more, and any number of others, e.g. (time, y, x, band). The variables
         of a Dataset are its features.
     features : int, str or sequence of these, optional
@@ -115,7 +118,7 @@ def open_grid(
     InvalidParameterError
         No such axis or label, or names of dimensions that do not say which one holds the features.
     MissingExtraError
-        `select` by coordinates without xarray.
+        `select` by coordinates without xarray, or a GeoTIFF without rioxarray.
 
     Notes
     -----
@@ -138,19 +141,19 @@ def open_grid(
     decoding_of: Any = partial(Decoding.of, fill=missing in ("mean", "partial"), **given)
     select, packed, decoded, extra = dict(select or {}), None, None, list[Location]()
     rest = {"missing": missing, "engine": engine, "callbacks": callbacks}
-    if isinstance(source, (str, os.PathLike)) or type(source).__module__.startswith("zarr"):
-        if isinstance(array, (str, type(None))):
-            place = (
-                location_of(source) if hasattr(source, "store") else locate(source, storage_options)
-            )
-            if place is not None:
-                return _stored(place, array or "", features, nodata, select, decoding_of, **rest)
-            packed, source = source, source[:]  # in the memory of this process already
-        else:
-            home = locate(source, storage_options)
-            source, decoded = _variables(home, array, partial(decoding_of, fill=True))
-            extra = [home.child(str(name)) for name in source.coords]
-            nodata, decoding_of = (None if nodata is None else np.nan), None
+    is_stored: bool = isinstance(source, (str, os.PathLike)) or type(source).__module__.startswith(
+        "zarr"
+    )
+    if is_stored and (is_raster(source) or not isinstance(array, (str, type(None)))):
+        home = locate(source, storage_options)
+        read = _raster if is_raster(source) else _variables
+        source, decoded, extra = read(home, array, partial(decoding_of, fill=True))
+        nodata, decoding_of = (None if nodata is None else np.nan), None
+    elif is_stored:
+        place = location_of(source) if hasattr(source, "store") else locate(source, storage_options)
+        if place is not None:
+            return _stored(place, str(array or ""), features, nodata, select, decoding_of, **rest)
+        packed, source = source, source[:]  # in the memory of this process already
     source, dims, coordinates, mapping = _unlabelled(source)
     axes = feature_axes(tuple(source.shape), dims, features)
     positions = selected_positions(tuple(source.shape), dims, coordinates, select, axes)
@@ -185,8 +188,38 @@ def open_grid(
     return _grid(open_source(rows), cells, nodata, found, names, extra, decoded, **rest)
 
 
-def _variables(location: Location, names: Sequence[str], decoding_of: Any) -> tuple[Any, Any]:
-    """Return variables of a Zarr group as a lazy xarray Dataset, and whether attributes decoded one."""
+def is_raster(source: Any) -> bool:
+    """Return True for the path of a GeoTIFF."""
+    named = isinstance(source, (str, os.PathLike))
+    return named and os.fspath(source).lower().endswith((".tif", ".tiff"))
+
+
+def _raster(location: Location, array: Any, decoding_of: Any) -> tuple[Any, Any, list[Location]]:
+    """Return the bands of a GeoTIFF as a lazy DataArray; see `_variables`."""
+    try:
+        from rioxarray import open_rasterio
+    except ImportError as error:
+        raise MissingExtraError(
+            f"GeoTIFF files need rioxarray. Remedy: {install_command('raster')}."
+        ) from error
+    if array is not None or not location.is_local:
+        raise InvalidParameterError(
+            f"{location.url!r} is a raster, which is read from a disk and as a whole; copy it there, and "
+            "leave array= out: bands are chosen with select={'band': [1, 2]}."
+        )
+    if not os.path.exists(location.url):
+        raise explain(FileNotFoundError(location.url), location, "file")
+    bands: Any = open_rasterio(location.url, chunks=True)
+    for name, none in (("scale_factor", 1.0), ("add_offset", 0.0)):  # which rasterio always has
+        if bands.attrs.get(name) == none:
+            del bands.attrs[name]
+    decoding, decoded = decoding_of(bands, location.url)
+    bands = bands if decoding is None else bands.copy(data=decoding.apply(bands.data))
+    return bands, decoded, [location]
+
+
+def _variables(location: Location, names: Any, decoding_of: Any) -> tuple[Any, Any, list[Location]]:
+    """Return variables of a Zarr group as a lazy Dataset, whether they are decoded, and what is read."""
     group = open_group(location, chunks={}, mask_and_scale=dict.fromkeys(names, False))
     missing = [name for name in names if name not in group]
     if missing:
@@ -199,7 +232,8 @@ def _variables(location: Location, names: Sequence[str], decoding_of: Any) -> tu
         flags.add(decoded)
         if decoding is not None:
             group[name] = group[name].copy(data=decoding.apply(group[name].data))
-    return group, True if True in flags else False if False in flags else None
+    decoded = True if True in flags else False if False in flags else None
+    return group, decoded, [location.child(str(name)) for name in group.coords]
 
 
 def _unlabelled(source: Any) -> tuple[Any, Any, Any, dict[str, str]]:

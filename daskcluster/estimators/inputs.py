@@ -15,7 +15,7 @@ from daskcluster.data.recipes import for_metric
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.cells import is_xarray, select_features
-from daskcluster.estimators.grids import open_grid
+from daskcluster.estimators.grids import is_raster, open_grid
 from daskcluster.estimators.lazy import is_dask_frame
 from daskcluster.parameters.shared import METHODS
 from daskcluster.typing import Dataset
@@ -58,13 +58,15 @@ def features_of(estimator: Any) -> FeatureSpec:
 
 def _opened(X: Any, sample_weight: Any, known: FeatureSpec | None) -> Dataset:
     names = () if known is None else tuple(known.names or ())
-    if is_xarray(X):
+    if is_xarray(X) or is_raster(X):
         if sample_weight is not None:
             raise InvalidParameterError(
-                "sample_weight cannot be given for the cells of a DataArray; use dc.open_grid and its rows."
+                "sample_weight cannot be given for the cells of a grid; use dc.open_grid and its rows."
             )
         # Cells without data are left out.
-        return open_grid(select_features(X, list(names)) if names else X, nodata=np.nan).dataset
+        return open_grid(
+            select_features(X, list(names)) if names and is_xarray(X) else X, nodata=np.nan
+        ).dataset
     dataset = open_source(X, RowsSpec(expected=names), weights=sample_weight)
     if names and isinstance(X, np.ndarray | list) and known is not None:
         warnings.warn(

@@ -8,7 +8,7 @@ from typing import Any
 from daskcluster.data.open import open_source
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.grids import open_grid
+from daskcluster.estimators.grids import is_raster, open_grid
 from daskcluster.estimators.prepared import prepared
 from daskcluster.events import Callback
 from daskcluster.typing import Dataset
@@ -131,7 +131,9 @@ def open_dataset(
         flatten=flatten,
         decode=decode,
     )
-    opened = open_source(source, spec, weights=weights, storage_options=storage_options)
+    opened = open_stored(
+        source, spec, weights=weights, storage_options=storage_options, engine=engine
+    )
     return prepared(opened, spec, engine=engine)
 
 
@@ -151,7 +153,7 @@ def open_stored(
     InvalidParameterError
         An option that grids do not have.
     """
-    if not spec.grid:
+    if not spec.grid and not is_raster(source):
         return open_source(source, spec, weights=weights, storage_options=storage_options)
     spec.refuse_all_but(("array", "decode"), "features and nodata are those of a grid")
     if weights is not None or spec.weights or spec.flatten:
@@ -161,7 +163,7 @@ def open_stored(
         )
     return open_grid(
         source,
-        **spec.grid,
+        **(spec.grid or {}),
         array=spec.array,
         decode=spec.decode,
         missing="drop" if spec.missing == "error" else spec.missing,

@@ -114,3 +114,26 @@ def test_a_backed_one_is_read_from_its_file(tmp_path):
     with pytest.raises(ValueError, match="view of a file"):
         model.predict(backed[:10])
     backed.file.close()
+
+
+@pytest.mark.parametrize("kind", ["h5ad", "zarr"])
+def test_labels_go_into_a_file(kind, tmp_path):
+    anndata = pytest.importorskip("anndata", reason="the anndata extra is not installed")
+    path, X = tmp_path / f"cells.{kind}", rows()
+    obs = pd.DataFrame({"donor": ["a", "b"] * 25}, index=[f"cell {i}" for i in range(50)])
+    before = anndata.AnnData(sparse.csr_matrix(X), obs=obs, obsm={"X_pca": X[:, :2]})
+    getattr(before, f"write_{kind}")(path)
+    labels = dc.KMeans(3, random_state=0).fit(dc.open_dataset(path, array="X_pca")).labels_
+    for _ in range(2):  # again, in place of the first ones
+        dc.annotate(path, labels, "clusters", n_clusters=3)
+    after = getattr(anndata, f"read_{kind}")(path)
+    assert after.obs["clusters"].astype(int).tolist() == np.asarray(labels).tolist()
+    assert after.obs["donor"].tolist() == obs["donor"].tolist()
+    assert after.obs_names.tolist() == obs.index.tolist()
+    assert int(after.uns["clusters"]["n_clusters"]) == 3
+    assert (after.X != before.X).nnz == 0
+    with pytest.raises(dc.errors.InvalidDataError, match=r"should be of shape \(50,\)"):
+        dc.annotate(path, labels[:9], "few")
+    with pytest.raises(dc.errors.DatasetNotFoundError, match="no file"):
+        dc.annotate(tmp_path / "none.h5ad", labels)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]

@@ -581,3 +581,29 @@ def test_a_map_is_written_as_zarr(tmp_path, name):
         with pytest.raises(InvalidParameterError, match=rf"written as Zarr, a folder.*{stem}.zarr"):
             write()
     assert [each.name for each in tmp_path.iterdir()] == ["r.zarr"]
+
+
+def test_a_geotiff_and_its_map(tmp_path):
+    """Bands of a GeoTIFF are features, its nodata is missing, and labels keep the reference system."""
+    rioxarray = pytest.importorskip("rioxarray", reason="rioxarray is not installed")
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    codes = np.random.default_rng(0).integers(1, 200, (3, 40, 50)).astype(np.int16)
+    codes[:, 3, 4] = codes[0, 7, 8] = -9999
+    coordinates = {"band": [1, 2, 3], "y": np.arange(40)[::-1] * 10.0, "x": np.arange(50) * 10.0}
+    bands = xr.DataArray(codes, dims=("band", "y", "x"), coords=coordinates)
+    path = tmp_path / "x.tif"
+    bands.rio.write_crs("EPSG:32633").rio.write_nodata(-9999).rio.to_raster(path)
+    grid = dc.open_grid(path)
+    wanted = codes.transpose(1, 2, 0)[grid.mask].astype(np.float32)
+    assert np.array_equal(grid.dataset.to_numpy(), wanted)
+    assert len(wanted) == 1998
+    assert dc.open_dataset(path, missing="mean").n_rows == 1999
+    model = dc.KMeans(3, random_state=0).fit(path)
+    labels = grid.unflatten(np.asarray(model.labels_))
+    assert labels.rio.crs.to_epsg() == 32633
+    labels.rio.to_raster(tmp_path / "labels.tif")
+    again = rioxarray.open_rasterio(tmp_path / "labels.tif")[0]
+    assert np.array_equal(again.to_numpy(), labels.to_numpy())
+    assert (labels.to_numpy()[~grid.mask] == -1).all()
+    raw = dc.open_grid(path, decode=False).dataset
+    assert (raw.dtype, raw.n_rows, raw.decoded) == (np.int16, 2000, False)
