@@ -46,16 +46,18 @@ WITH_SEEDING = (
     "methods.partition.partitioning",
 )  # fmt: skip
 EXTRAS_ONLY = {
+    "adlfs",
+    "anndata",
     "faiss",
+    "gcsfs",
     "h5py",
     "lance",
-    "pandas",
-    "pyarrow",
     "matplotlib",
-    "s3fs",
-    "gcsfs",
-    "adlfs",
+    "pandas",
     "prometheus_client",
+    "pyarrow",
+    "rioxarray",
+    "s3fs",
     "xarray",
 }
 
