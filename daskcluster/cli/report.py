@@ -91,7 +91,7 @@ def _evaluate(
     with place.open() as engine, console.watching() as callbacks:
         spec = RowsSpec.among(opening, model.feature_names)
         where = {"weights": opening["weights"], "storage_options": opening["storage_options"]}
-        dataset = open_stored(data, spec, engine=engine, callbacks=callbacks, **where)
-        dataset = prepared(dataset, spec, engine=engine, callbacks=callbacks)
+        opened = open_stored(data, spec, engine=engine, callbacks=callbacks, **where)
+        dataset = prepared(*opened, engine=engine, callbacks=callbacks)
         seen = examine(model, dataset, shown=MOST_EXAMPLES, engine=engine, callbacks=callbacks)
     return seen.clusters(f"Clusters in {data}", dataset.n_rows)

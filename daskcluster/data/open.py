@@ -59,7 +59,7 @@ def open_source(
     ----------
     source : anything `daskcluster.open_dataset` takes
     spec : RowsSpec
-        Its `missing`, `scale` and `grid` are for `daskcluster.estimators.opening.open_rows`.
+        Its `missing`, `scale` and `grid` are left to `daskcluster.estimators.opening`.
     weights : str, path or array-like of shape (n,), optional
         In place of the weights of `spec`.
     storage_options : mapping, optional
@@ -99,12 +99,9 @@ def open_source(
     elif named:
         given = [locate(each, storage_options) for each in source]
     kind = source_of(given)
-    is_file = isinstance(given, Location)
-    what = (
-        f"{given.url!r} is a {kind.name} file"
-        if is_file
-        else f"source is a {type(source).__name__}"
-    )
+    what = f"source is a {type(source).__name__}"
+    if isinstance(given, Location):
+        what = f"{given.url!r} is a {kind.name} file"
     spec.refuse_all_but(kind.options, what)
     opens = kind.open if callable(kind.open) else resolve_name(kind.open)
     opened: Dataset = opens(given, spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from daskcluster.data.open import open_source
@@ -72,7 +73,7 @@ def open_dataset(
         out, and the others numbered anew (labels saved to Zarr are -1 for them, files of labels name the
         others); or NaN is replaced by the mean of the feature over all rows that have it, also in rows that
         the model labels; or distances are taken over the features that a row has (`daskcluster.KMeans`
-        alone).
+        alone). Cells of a GeoTIFF that lack a value are left out by default.
     scale : {"standard", "minmax"}, optional
         Scale the features: ``"standard"`` subtracts the mean and divides by the standard deviation,
         ``"minmax"`` maps the range to [0, 1]. The scale is computed in one pass now and applied to every
@@ -134,7 +135,7 @@ def open_dataset(
     opened = open_stored(
         source, spec, weights=weights, storage_options=storage_options, engine=engine
     )
-    return prepared(opened, spec, engine=engine)
+    return prepared(*opened, engine=engine)
 
 
 def open_stored(
@@ -145,8 +146,10 @@ def open_stored(
     storage_options: Mapping[str, Any] | None = None,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
-) -> Dataset:
-    """Open rows, or the cells of a grid, as they are; `prepared` does the rest of a spec.
+) -> tuple[Dataset, RowsSpec]:
+    """Open rows, or the cells of a grid, as they are, and say what is left of the spec for `prepared`.
+
+    Missing values of a grid are dealt with here: a cell without any value is no row.
 
     Raises
     ------
@@ -154,14 +157,15 @@ def open_stored(
         An option that grids do not have.
     """
     if not spec.grid and not is_raster(source):
-        return open_source(source, spec, weights=weights, storage_options=storage_options)
+        found = open_source(source, spec, weights=weights, storage_options=storage_options)
+        return found, spec
     spec.refuse_all_but(("array", "decode"), "features and nodata are those of a grid")
     if weights is not None or spec.weights or spec.flatten:
         raise InvalidParameterError(
             "weights and flatten cannot be given together with features or nodata of a grid; leave them "
             "out."
         )
-    return open_grid(
+    grid = open_grid(
         source,
         **(spec.grid or {}),
         array=spec.array,
@@ -170,4 +174,5 @@ def open_stored(
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,
-    ).dataset
+    )
+    return grid.dataset, replace(spec, missing="error")

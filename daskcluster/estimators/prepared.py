@@ -37,7 +37,7 @@ def prepared(
 ) -> Dataset:
     """Return rows with what a spec says of missing values and of a scale, which takes passes."""
     more: dict[str, Any] = {"engine": engine, "callbacks": callbacks}
-    if spec.missing != "error" and getattr(dataset, "grid", None) is None:  # a grid has done that
+    if spec.missing != "error":
         dataset = without_missing(dataset, spec.missing, **more)
     return dataset if spec.scale is None else scaled(dataset, spec.scale, **more)
 

@@ -31,7 +31,7 @@ def open_rows(
     """
     given = {**run.given, **changed}
     spec = RowsSpec.among(given, expected)
-    dataset = open_stored(
+    dataset, left = open_stored(
         given["source"],
         spec,
         weights=given.get("weights"),
@@ -41,7 +41,7 @@ def open_rows(
     )
     refuse_replacing(dataset, **run.outputs)
     engine = run.engine(dataset)
-    dataset = prepared(dataset, spec, engine=engine, callbacks=run.callbacks)
+    dataset = prepared(dataset, left, engine=engine, callbacks=run.callbacks)
     return dataset, engine
 
 
@@ -52,4 +52,4 @@ def open_metadata(source: Any, opening: Mapping[str, Any]) -> Dataset:
         grid = {name: value for name, value in spec.grid.items() if name != "nodata"}
         spec = replace(spec, grid=grid or {"features": None})
     options = opening["storage_options"]
-    return open_stored(source, spec, weights=opening.get("weights"), storage_options=options)
+    return open_stored(source, spec, weights=opening.get("weights"), storage_options=options)[0]
