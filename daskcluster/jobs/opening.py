@@ -51,5 +51,5 @@ def open_metadata(source: Any, opening: Mapping[str, Any]) -> Dataset:
     if spec.grid:
         grid = {name: value for name, value in spec.grid.items() if name != "nodata"}
         spec = replace(spec, grid=grid or {"features": None})
-    options = opening["storage_options"]
+    options = opening.get("storage_options")
     return open_stored(source, spec, weights=opening.get("weights"), storage_options=options)[0]
