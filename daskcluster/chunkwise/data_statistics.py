@@ -78,9 +78,10 @@ def _chunk_statistics(chunk: Chunk, prepared: _Prepared, into: DataStatistics) -
 def bad_row_error(row: int, is_nan: bool, where: str = "") -> InvalidDataError:
     """Return the error that names a row that is not finite; it begins as scikit-learn's does."""
     what = "NaN" if is_nan else "infinity or a value too large for the dtype"
+    first = "" if is_nan else "Turn infinite values into NaN in the source. "
     return InvalidDataError(
-        f"Input X contains {what}: first in row {row}{where}; rows must be finite. "
-        "Leave such rows out with open_dataset(X, missing='drop'), fill them in with missing='mean' "
+        f"Input X contains {what}: first in row {row}{where}; rows must be finite. {first}"
+        "Leave rows with NaN out with open_dataset(X, missing='drop'), fill them in with missing='mean' "
         "(--missing), or impute them before clustering."
     )
 

@@ -18,7 +18,7 @@ from daskcluster.data.masked import is_masked, without_mask
 from daskcluster.data.memory import MemoryDataset
 from daskcluster.data.partitions import cut_rows, read_spans
 from daskcluster.data.readahead import WINDOW_BYTES
-from daskcluster.data.recipes import HeldRecipe, reopen
+from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, WrongTypeError
 from daskcluster.storage.location import Location, locate
@@ -88,8 +88,7 @@ class MappedDataset(RowDataset):
     def own_recipe(self) -> Recipe:
         return self.file
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (reopen, (self.recipe(),))
+    __reduce__ = RowDataset.by_recipe
 
     def places(self) -> tuple[Location, ...]:
         return (locate(self.file.path),)

@@ -220,7 +220,13 @@ def arrow_table(given: Any) -> Any:
         return given.with_format("arrow")[:]
     if not hasattr(given, "__arrow_c_stream__") and hasattr(given, "collect"):
         given = given.collect()
-    return given if isinstance(given, pa.Table) else pa.table(given)
+    try:
+        return given if isinstance(given, pa.Table) else pa.table(given)
+    except pa.ArrowInvalid as error:
+        raise InvalidDataError(
+            f"source is a {type(given).__name__}, not a table ({error}); name its column, e.g. with "
+            "series.to_frame() or pyarrow.table({'x': array})."
+        ) from error
 
 
 def _table_of_frame(frame: Any, faults: dict[str, Exception]) -> Any:

@@ -32,6 +32,8 @@ from daskcluster.data.spec import (
     AS_THEY_ARE,
     RowsSpec,
     looks_like_id,
+    looks_like_path,
+    names_of,
     refuse_duplicates,
     warn_of_id_columns,
 )
@@ -270,7 +272,7 @@ def _frame_array(frame: Any, spec: RowsSpec) -> Any:
 
 def _features(frame: Any, spec: RowsSpec) -> list[Any]:
     refuse_duplicates(frame.columns, spec, "the dask DataFrame")
-    asked = (spec.id_column, *spec.drop, *(spec.features or ()))
+    asked = (spec.id_column, spec.weights, *spec.drop, *(spec.features or ()))
     for name in asked:
         if name is not None and name not in frame.columns:
             raise InvalidParameterError(
@@ -308,7 +310,7 @@ def open_dask(source: Any, spec: RowsSpec) -> RowDataset:
     if not hasattr(source, "columns"):
         spec.refuse_all_but((), f"source is a dask {type(source).__name__}")
         return _open_array(source, flatten=spec.flatten)
-    if spec.weights not in source.columns:
+    if looks_like_path(spec.weights or "") and spec.weights not in source.columns:
         spec = replace(spec, weights=None)
     names = _features(source, spec)
     if spec.features is None and len(names) > 1:
@@ -323,8 +325,7 @@ def open_dask(source: Any, spec: RowsSpec) -> RowDataset:
     if spec.id_column is not None:
         dataset.id_column = spec.id_column
         dataset.own_ids = _LazyColumn(source[spec.id_column])
-    if all(isinstance(name, str) for name in names):
-        dataset.feature_names = tuple(names)
+    dataset.feature_names = names_of(names)
     return dataset
 
 

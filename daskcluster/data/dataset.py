@@ -14,7 +14,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES, group_chunks, read_spans
 from daskcluster.data.readahead import SharedReads, read_ahead
-from daskcluster.data.recipes import NormalizedRecipe, ScaledRecipe, places_behind
+from daskcluster.data.recipes import NormalizedRecipe, ScaledRecipe, places_behind, reopen
 from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import dense_rows
 from daskcluster.storage.change_guard import ChangeGuard, guard_changes
@@ -23,6 +23,7 @@ from daskcluster.storage.staging import refuse_sources
 from daskcluster.typing import Range, Recipe, Visibility
 
 OnRead = Callable[[int], None]
+_FACTS = ("id_column", "own_ids", "weights_column", "feature_names", "grid", "decoded")
 
 
 class RowWeights(Protocol):
@@ -239,6 +240,14 @@ class RowDataset(ABC):
         twin = self._twin()
         twin.scaling = scaling
         return twin
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is known of the rows, by attribute, apart from weights and scale."""
+        return {name: getattr(self, name) for name in _FACTS}
+
+    def by_recipe(self) -> tuple[Any, ...]:
+        """Return what `pickle` needs: never what was opened, whose store would carry credentials."""
+        return (reopen, (self.recipe(), {**self.facts(), "read_from": self.read_from}))
 
     def _twin(self) -> Self:
         # Not copy.copy: the pickled form of a dataset is its recipe, which opens the weights again.

@@ -14,7 +14,6 @@ from daskcluster.chunkwise.feature_scaling import PARTIAL, FeatureScaling
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import MemoryDataset, scipy_rows
 from daskcluster.data.partitioned import DerivedDataset
-from daskcluster.data.recipes import reopen
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.spec import AS_THEY_ARE
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
@@ -195,16 +194,14 @@ def _of_dask(dataset: Any, order: list[int]) -> RowDataset:
     if frame is None:
         found: Any = open_dask(dataset.array[:, order], AS_THEY_ARE)
     else:
-        found = open_dask(frame[[dataset.feature_names[at] for at in order]], AS_THEY_ARE)
+        found = open_dask(frame[[frame.columns[at] for at in order]], AS_THEY_ARE)
     return _like(dataset, found, order)
 
 
 def _like(dataset: RowDataset, found: RowDataset, order: list[int]) -> RowDataset:
     """Return rows with the weights, ids, grid and scaling of others."""
-    found.own_weights, found.weights_column = dataset.own_weights, dataset.weights_column
-    found.id_column, found.own_ids = dataset.id_column, dataset.own_ids
-    found.grid, found.normalize = dataset.grid, dataset.normalize
-    found.decoded = dataset.decoded
+    vars(found).update(dataset.facts())
+    found.own_weights, found.normalize = dataset.own_weights, dataset.normalize
     scaling = _scaling_of(dataset, order)
     return found if scaling is None else found.with_scaling(scaling)
 
@@ -231,8 +228,7 @@ class _Chosen(DerivedDataset):
     def own_recipe(self) -> Recipe:
         return ChosenRecipe(self.base.own_recipe(), self.order, type(self))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (reopen, (self.recipe(),))
+    __reduce__ = RowDataset.by_recipe
 
 
 class ChosenFeatures(_Chosen):

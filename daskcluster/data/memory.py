@@ -49,10 +49,9 @@ class MemoryDataset(RowDataset):
         """Return a dataset of other rows (n, d) with the weights, ids and names of these."""
         kind: Any = type(self)
         twin: Self = kind(rows)
+        vars(twin).update(self.facts())
         twin.own_weights, twin.normalize = self.own_weights, self.normalize
-        twin.id_column, twin.own_ids = self.id_column, self.own_ids
-        twin.feature_names, twin.weights_column = self.feature_names, self.weights_column
-        twin.grid, twin.decoded, twin.read_from = self.grid, self.decoded, self.stored_at()
+        twin.read_from = self.stored_at()
         return twin
 
     def normalized(self) -> RowDataset:
@@ -77,15 +76,13 @@ class MemoryDataset(RowDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled dataset in memory carries its rows; only its recipe is bound to the process.
-        shown = {"weights": self.own_weights, "scaling": self.scaling, "normalize": self.normalize}
-        return {"rows": self.held, **shown, "unfilled": self.unfilled}
+        others = ("own_weights", "scaling", "normalize", "unfilled")
+        return {"rows": self.held, **self.facts(), **{name: getattr(self, name) for name in others}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         kind: Any = type(self)
-        kind.__init__(self, state["rows"])
-        self.own_weights = state["weights"]
-        self.scaling, self.normalize = state["scaling"], state["normalize"]
-        self.unfilled = state["unfilled"]
+        kind.__init__(self, state.pop("rows"))
+        vars(self).update(state)
 
     def fetch(self, start: int, stop: int) -> Any:
         return self.held[start:stop]

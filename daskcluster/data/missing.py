@@ -14,7 +14,6 @@ from daskcluster.data.checks import is_bfloat16
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import MemoryDataset
 from daskcluster.data.partitioned import DerivedDataset
-from daskcluster.data.recipes import reopen
 from daskcluster.data.weighted import array_weights
 from daskcluster.errors import InvalidDataError
 from daskcluster.storage.process_local import open_once
@@ -95,9 +94,7 @@ class CompleteDataset(DerivedDataset):
         self._base_edges = np.append(0, np.cumsum(base.chunk_sizes)).astype(np.int64)
         self.base, self.complete = base, complete
         self.n_readers, self.reader_bytes = base.n_readers, base.reader_bytes
-        self.id_column, self.weights_column = base.id_column, base.weights_column
-        self.feature_names, self.grid = base.feature_names, base.grid
-        self.decoded = base.decoded
+        vars(self).update(base.facts())
         if base.own_weights is not None:
             if complete is None:
                 complete = np.concatenate([self._complete(chunk) for chunk in range(len(counts))])
@@ -163,8 +160,7 @@ class CompleteDataset(DerivedDataset):
         counts = self._counts.tobytes()
         return CompleteRecipe(self.base.own_recipe(), counts, self._nodata, self._least)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (reopen, (self.recipe(),))
+    __reduce__ = RowDataset.by_recipe
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,13 @@ from daskcluster.data.nodes import not_an_array, open_node, warn_of_missing_chun
 from daskcluster.data.recipes import places_behind
 from daskcluster.data.sources import FILES, IN_PLACE, is_list_of_files, is_zarr, source_of
 from daskcluster.data.sparse_zarr import is_csr, open_csr
-from daskcluster.data.spec import AS_THEY_ARE, RowsSpec, refuse_duplicates
+from daskcluster.data.spec import (
+    AS_THEY_ARE,
+    RowsSpec,
+    looks_like_path,
+    names_of,
+    refuse_duplicates,
+)
 from daskcluster.data.weighted import array_weights, stored_weights
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, recipe_of
@@ -198,7 +204,8 @@ def _holds_files(location: Location) -> bool:
 
 def open_frame(frame: Any, spec: RowsSpec) -> RowDataset:
     """Open a pandas DataFrame: columns of numbers, or a column of lists (which needs pyarrow)."""
-    if spec.weights not in frame.columns:
+    check_shape(frame.shape, flatten=False, what="DataFrame")
+    if looks_like_path(spec.weights or "") and spec.weights not in frame.columns:
         spec = replace(spec, weights=None)
     refuse_duplicates(frame.columns, spec, "the DataFrame")
     if spec.chooses_columns or spec.weights or has_list_column(frame):
@@ -213,8 +220,7 @@ def open_frame(frame: Any, spec: RowsSpec) -> RowDataset:
         dataset: RowDataset = open_sparse(frame.sparse.to_coo())
     else:
         dataset = open_array_like(frame, spec)
-    if all(isinstance(name, str) for name in frame.columns):
-        dataset.feature_names = tuple(frame.columns)
+    dataset.feature_names = names_of(frame.columns)
     return dataset
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import OnRead, RowDataset
 from daskcluster.data.partitions import MOST_BYTES
-from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
+from daskcluster.data.recipes import HeldRecipe, StoredRecipe
 from daskcluster.storage.change_guard import ChangeGuard
 from daskcluster.storage.location import Location
 from daskcluster.storage.process_local import open_once
@@ -195,6 +195,4 @@ class StoredDataset(RowDataset):
     def own_recipe(self) -> Recipe:
         return self._recipe
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Never what was opened: its store would carry the credentials along.
-        return (reopen, (self.recipe(),))
+    __reduce__ = RowDataset.by_recipe

@@ -130,9 +130,14 @@ class StoredRecipe(ABC):
         """Return what stands for `node` here."""
 
 
-def reopen(recipe: Any) -> Any:
-    """Return what `recipe` opens: what datasets unpickle with."""
-    return recipe.open()
+def reopen(recipe: Any, facts: Mapping[str, Any] | None = None) -> Any:
+    """Return what `recipe` opens, with more attributes: what datasets and weights unpickle with."""
+    found = recipe.open()
+    if not facts:
+        return found
+    twin = object.__new__(type(found))
+    vars(twin).update(vars(found), **facts)
+    return twin
 
 
 def places_behind(rows: Any) -> Iterator[Location]:

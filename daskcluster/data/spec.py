@@ -230,6 +230,18 @@ def refuse_duplicates(names: Iterable[Any], spec: RowsSpec, what: str) -> None:
             )
 
 
+def names_of(labels: Sequence[Any]) -> tuple[str, ...] | None:
+    """Return the labels of columns as text; None for 0, 1, ..., which pandas gives columns without names.
+
+    Examples
+    --------
+    >>> names_of([2001, 2002]), names_of([0, 1])
+    (('2001', '2002'), None)
+    """
+    labels = list(labels)
+    return None if labels == list(range(len(labels))) else tuple(map(str, labels))
+
+
 def looks_like_id(name: str) -> bool:
     """Return True for names such as ``id``, ``user_id`` or ``index``.
 

@@ -68,9 +68,12 @@ def _opened(X: Any, sample_weight: Any, known: FeatureSpec | None) -> Dataset:
             select_features(X, list(names)) if names and is_xarray(X) else X, nodata=np.nan
         ).dataset
     dataset = open_source(X, RowsSpec(expected=names), weights=sample_weight)
-    if names and isinstance(X, np.ndarray | list) and known is not None:
+    found = getattr(dataset, "feature_names", None)
+    differs = isinstance(X, np.ndarray | list) if names else found
+    if known is not None and differs:
+        has, was = ("has", "without") if found else ("does not have valid", "with")
         warnings.warn(
-            f"X does not have valid feature names, but {known.owner} was fitted with feature names",
+            f"X {has} feature names, but {known.owner} was fitted {was} feature names",
             UserWarning,
             stacklevel=4,
         )
@@ -90,12 +93,12 @@ def with_features_of(estimator: Any, X: Any) -> Any:
         return X
     if is_xarray(X):
         return select_features(X, names.tolist())
-    columns = list(X.columns) if is_dask_frame(X) else names.tolist()
-    if columns == names.tolist():
+    at = {str(label): label for label in X.columns} if is_dask_frame(X) else dict.fromkeys(names)
+    if list(at) == names.tolist():
         return X
-    if set(names) <= set(columns):
-        return X[names.tolist()] if len(set(columns)) == len(columns) else X
-    raise names_differ(names.tolist(), columns)
+    if set(names) <= set(at):
+        return X[[at[name] for name in names]] if len(at) == len(X.columns) else X
+    raise names_differ(names.tolist(), at)
 
 
 def _remember(estimator: Any, dataset: Dataset, scalable: bool) -> None:

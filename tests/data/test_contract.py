@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,56 @@ def test_columns_ids_and_weights(kind: str, tmp_path: Path) -> None:
         dc.KMeans(2).fit(source)
     with pytest.raises(InvalidParameterError, match="no column 'z' in"):
         dc.open_dataset(source, columns=["a", "z"])
+    with pytest.raises(InvalidParameterError, match="no column 'z' in"):
+        dc.KMeans(2).fit(source, sample_weight="z")
+    again = pickle.loads(pickle.dumps(dataset))
+    assert np.array_equal(np.asarray(again.ids(0, 120)), ids)
+    assert (again.id_column, again.weights_column) == ("id", "w")
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_pickled_rows_are_what_they_were(kind: str, tmp_path: Path) -> None:
+    dataset: Any = dc.open_dataset(given(kind, tmp_path, GAPPY), missing="drop")
+    again = pickle.loads(pickle.dumps(dataset))
+    np.testing.assert_array_equal(again.to_numpy(), dataset.to_numpy())
+    assert again.feature_names == dataset.feature_names
+    assert np.array_equal(again.grid.mask, dataset.grid.mask)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[2001, 2002, 2003], ["a", 1, 2], pd.MultiIndex.from_tuples([("p", 1), ("p", 2), ("q", 1)])],
+    ids=["numbers", "mixed", "levels"],
+)
+def test_labels_that_are_no_text_are_names(labels: Any) -> None:
+    table = frame(ROWS).set_axis(labels, axis=1)
+    model = dc.KMeans(2, random_state=0).fit(table)
+    for other in (table.iloc[:, ::-1], dd.from_pandas(table.iloc[:, [1, 2, 0]], npartitions=2)):
+        assert np.array_equal(np.asarray(model.predict(other)), model.labels_)
+        assert model.score(other) == pytest.approx(model.score(table))
+
+
+def test_numbers_of_columns_are_no_names() -> None:
+    table = pd.DataFrame(ROWS)
+    model = dc.KMeans(2, random_state=0).fit(table)
+    assert not hasattr(model, "feature_names_in_")
+    for other in (table.iloc[:, ::-1], frame(ROWS)):
+        with pytest.warns(UserWarning, match="X has feature names, but KMeans was fitted without"):
+            model.predict(other)
+
+
+def test_infinity_is_not_missing() -> None:
+    rows = np.where(HOLES, np.inf, ROWS)
+    with pytest.raises(InvalidDataError, match=r"infinity.*first in row 5.*Turn infinite values"):
+        dc.KMeans(2).fit(dc.open_dataset(rows, missing="drop"))
+
+
+@pytest.mark.parametrize(
+    "source", [pl.Series([1.0, 2.0]), pa.chunked_array([[1.0, 2.0]])], ids=["polars", "Arrow"]
+)
+def test_a_column_alone_is_no_table(source: Any) -> None:
+    with pytest.raises(InvalidDataError, match=r"not a table.*series\.to_frame"):
+        dc.open_dataset(source)
 
 
 @pytest.mark.parametrize("kind", FRAMES)
@@ -255,6 +306,8 @@ def test_a_value_that_cannot_be_read_is_named(kind: str, tmp_path: Path) -> None
 def test_sources_without_rows_are_refused(kind: str, tmp_path: Path) -> None:
     with pytest.raises(DaskClusterError, match=r"0 sample\(s\)|no rows|got 1D array"):
         dc.open_dataset(given(kind, tmp_path, ROWS[:0]))
+    with pytest.raises(InvalidDataError, match=r"0 sample\(s\)"):
+        dc.open_dataset(pd.DataFrame())
 
 
 @pytest.mark.parametrize("kind", ALL)
