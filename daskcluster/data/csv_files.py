@@ -5,7 +5,9 @@ Booleans are 0 and 1.
 
 from __future__ import annotations
 
+import csv
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -136,6 +138,11 @@ class CsvFormat(TableFormat):
         name = self.id_column or self.columns.read[0]
         for content in _blocks(place):
             skipped = 0 if rows else file.skipped
+            if content.count(b'"') % 2 and self._ends_in_quotes(content):
+                raise InvalidDataError(
+                    f"A quote in {place.url!r}, in row {sum(rows)} (from 0) or a later one, is not closed; "
+                    "close it, or write two for one that is part of a text."
+                )
             table = self.parsed(content, place, skipped, (name,), sum(rows))
             rows.append(table.num_rows)
             offsets.append(offsets[-1] + len(content))
@@ -145,6 +152,14 @@ class CsvFormat(TableFormat):
         is_plain = place.url.lower().endswith(PLAIN)
         cut = tuple(offsets) if is_plain else ()
         return replace(file, blocks=tuple(rows), offsets=cut), integers
+
+    def _ends_in_quotes(self, content: bytes) -> bool:
+        lines = content.decode(errors="replace").splitlines(keepends=True)
+        try:
+            deque(csv.reader(lines, delimiter=self.form.delimiter or " ", strict=True), 0)
+        except csv.Error as error:
+            return "end of data" in str(error)
+        return False
 
     def parsed(
         self,
@@ -200,23 +215,25 @@ class CsvFormat(TableFormat):
     def _parsed(
         self, content: bytes, skipped: int, names: Sequence[str], types: Mapping[str, Any]
     ) -> Any:
-        from pyarrow import csv
+        from pyarrow import csv as arrow_csv
 
         content = content if content.endswith(b"\n") else content + b"\n"
         if self.form.delimiter is None:  # blanks, any number of them
             lines = content.splitlines()
             content = b"\n".join([*(b" ".join(line.split()) for line in lines), b""])
-        read = csv.ReadOptions(column_names=self.form.columns, skip_rows=skipped, use_threads=False)
-        parse = csv.ParseOptions(
+        read = arrow_csv.ReadOptions(
+            column_names=self.form.columns, skip_rows=skipped, use_threads=False
+        )
+        parse = arrow_csv.ParseOptions(
             delimiter=self.form.delimiter or " ", newlines_in_values=b'"' in content
         )
-        convert = csv.ConvertOptions(
+        convert = arrow_csv.ConvertOptions(
             column_types=types,
             include_columns=names or None,
             null_values=_NULLS,
             strings_can_be_null=True,
         )
-        return csv.read_csv(import_pyarrow().BufferReader(content), read, parse, convert)
+        return arrow_csv.read_csv(import_pyarrow().BufferReader(content), read, parse, convert)
 
 
 def _numbers_of(column: Any, name: str, place: Location, start: int) -> Any:
@@ -330,4 +347,5 @@ def _holds_numbers(column: Any) -> bool:
 
 
 def _shown(form: TextForm) -> str:
-    return ", ".join(form.names) if form.names else f"0 to {form.width - 1}, without names"
+    names = ", ".join(form.names) if form.names else f"0 to {form.width - 1}, without names"
+    return f"{names} (separated by {'blanks' if form.delimiter is None else repr(form.delimiter)})"

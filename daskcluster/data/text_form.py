@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import zlib
 from dataclasses import dataclass, field
-from itertools import dropwhile, islice
+from itertools import dropwhile, islice, pairwise
 from typing import Any
 
 from daskcluster.errors import InvalidDataError
@@ -49,8 +51,11 @@ def text_form(location: Location) -> TextForm:
             numbered = ((i, line) for i, line in enumerate(lines) if line.strip())
             kept = dropwhile(lambda each: each[1].startswith("#"), numbered)
             (at, first), (_, second) = [*islice(kept, 2), (0, ""), (0, "")][:2]
-    except UnicodeDecodeError as error:
-        raise InvalidDataError(f"{location.url!r} is not text ({error}); is it csv?") from error
+    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise InvalidDataError(
+            f"{location.url!r} is not text ({error}); write it in UTF-8, and compress it with gzip if its "
+            "name ends in .gz."
+        ) from error
     if not first:
         raise without_rows(location, "is empty")
     delimiter = _delimiter(first, second)
@@ -98,10 +103,19 @@ def _fields(line: str, delimiter: str | None) -> list[str]:
 def _holds_values(fields: list[str], below: list[str]) -> bool:
     """Return True if the first line of a file holds values, False if it holds names.
 
-    A number is a value. The name of a column may be "true", so a boolean is a value if the next line is of
-    the same kinds.
+    A number is a value, except in names such as 0, 1, 2, which pandas writes, or 2023, 2024: integers that
+    count on above decimals. The name of a column may be "true", so a boolean is a value if the next line is
+    of the same kinds.
     """
     kinds = list(map(_kind, fields))
+    above = [at for at, kind in enumerate(kinds[: len(below)]) if kind == "number"]
+    numbers = [_plain(fields[at]) for at in above]
+    if (
+        len(above) > 1
+        and all(map(str.isdecimal, numbers))
+        and all("." in below[at] for at in above)
+    ):
+        return not all(int(b) - int(a) == 1 for a, b in pairwise(numbers))
     if "number" in kinds or "boolean" not in kinds:
         return "number" in kinds
     others = list(map(_kind, below)) if any(below) else ["boolean"] * len(kinds)

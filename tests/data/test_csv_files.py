@@ -92,6 +92,12 @@ NAN = pytest.approx(np.nan, nan_ok=True)
         ("# made by, a tool\n\n# 2026\na,b\n1,2\n\n3,4\n\n\n", [[1, 2], [3, 4]]),
         ("\ufeffa,b\r\n1,2\r\n3,4\r\n", [[1, 2], [3, 4]]),
         ("\ufeff1,2\r\n3,4", [[1, 2], [3, 4]]),
+        ("0,1\n0.5,1.5\n2,3\n", [[0.5, 1.5], [2, 3]]),
+        (",2023,2024\n0,1.5,2.5\n", [[0, 1.5, 2.5]]),
+        ("0,1\n2,3\n", [[0, 1], [2, 3]]),
+        ("0,1\n0.5,1\n", [[0, 1], [0.5, 1]]),
+        ("1,3\n0.5,1.5\n", [[1, 3], [0.5, 1.5]]),
+        ("a,é\n1,2\n".encode("latin-1"), r"x.csv' is not text .*; write it in UTF-8"),
         (
             "a,b\n1,2\n3,-\n",
             r"Column 'b' of .*x.csv' has '-' in row 1 \(from 0\), which is no number",
@@ -111,9 +117,9 @@ NAN = pytest.approx(np.nan, nan_ok=True)
         ("\n\n", r"x.csv' is empty"),
     ],
 )
-def test_both_readers_of_text_agree(content: str, expected: Any, tmp_path: Path) -> None:
+def test_both_readers_of_text_agree(content: Any, expected: Any, tmp_path: Path) -> None:
     path, stored = tmp_path / "x.csv", tmp_path / "x.zarr"
-    path.write_bytes(content.encode())
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     for read in (dc.open_dataset, lambda path: (convert(path, stored), dc.open_dataset(stored))[1]):
         if isinstance(expected, str):
             with pytest.raises(InvalidDataError, match=expected):
@@ -160,16 +166,30 @@ def test_line_breaks_within_quotes(tmp_path: Path) -> None:
         text.replace('""', '"') or None for text in texts[890:]
     ]
     assert len(rows.chunk_sizes) > 5
+    (tmp_path / "x.csv").write_text('x,text\n1,5" long\n2,a\n3,"b"\n')
+    assert dc.open_dataset(tmp_path / "x.csv", drop="text").n_rows == 3
+    (tmp_path / "x.csv").write_text('x,text\n1,a\n2,"b\n3,c\n')
+    with pytest.raises(InvalidDataError, match=r"A quote in .*x.csv', in row 1 .* is not closed"):
+        dc.open_dataset(tmp_path / "x.csv", drop="text")
 
 
 def test_invalid_files_are_refused_by_name(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", 0, 300)
     (tmp_path / "b.csv").write_text("name,x,z,y,w\nq,1,2,3,4\n")
-    with pytest.raises(InvalidDataError, match=r"b.csv' has the columns name, x, z, y, w, where"):
+    with pytest.raises(InvalidDataError, match=r"b.csv' has the columns name, x, z, y, w \(sep"):
         dc.open_dataset(tmp_path, id_column="name")
     (tmp_path / "b.csv").write_text("name,x,y,z,w\n" + "q,1,2,3,4\n" * 2000 + "q,1,?!,3,4\n")
     with pytest.raises(InvalidDataError, match=r"'y' of .*b.csv' has '\?!' in row 2000"):
         dc.open_dataset(tmp_path, id_column="name", drop="w").to_numpy()
+    (tmp_path / "b.csv").write_text("name;x;y;z;w\nq;1;2;3;4\n")
+    with pytest.raises(
+        InvalidDataError, match=r"w \(separated by ';'\), where .*\(separated by ','\)"
+    ):
+        dc.open_dataset(tmp_path, id_column="name")
+    (tmp_path / "b.csv.gz").write_text("name,x,y,z,w\nq,1,2,3,4\n")
+    with pytest.raises(InvalidDataError, match=r"b.csv.gz' is not text .*if its name ends in .gz"):
+        dc.open_dataset(tmp_path / "b.csv.gz")
+    (tmp_path / "b.csv.gz").unlink()
     (tmp_path / "b.csv").write_text("")
     with pytest.raises(InvalidDataError, match=r"b.csv' is empty"):
         dc.open_dataset(tmp_path, id_column="name")
