@@ -181,7 +181,7 @@ _ROWS: dict[str, tuple[Decorator[Any], ...]] = {
         _input(
             "--decode/--no-decode",
             default=None,
-            help="Whether attributes of a Zarr array, such as scale_factor, decode its numbers. Default: "
+            help="Whether attributes of a stored array, such as scale_factor, decode its numbers. Default: "
             "they do.",
         ),
     ),

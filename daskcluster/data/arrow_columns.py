@@ -19,9 +19,6 @@ from daskcluster.data.spec import (
 from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
 from daskcluster.extras import install_command
 
-_INDEX = "__index_level_"
-"""Prefix of the index of pandas in a schema: never a feature."""
-
 
 def import_pyarrow() -> Any:
     """Return pyarrow.
@@ -89,7 +86,8 @@ def choose_columns(
     ----------
     schema : pyarrow.Schema
     spec : RowsSpec
-        Without `features`, the one list column of numbers, else every column of numbers.
+        Without `features`, the one list column of numbers, else every column of numbers but the index of a
+        data frame that was written.
     what : str
         What errors call the table.
     parts : callable (name) -> iterable of pyarrow.Array
@@ -119,9 +117,9 @@ def choose_columns(
         raise InvalidParameterError(
             f"There is no column {spec.weights!r} in {what} for the weights; columns: {', '.join(types)}."
         )
-    names = spec.features_among(types) or _default_features(
-        types, {spec.id_column, weights, *spec.drop}, what
-    )
+    index = (schema.pandas_metadata or {}).get("index_columns", ())
+    without = {spec.id_column, weights, *spec.drop, *(name for name in index if type(name) is str)}
+    names = spec.features_among(types) or _default_features(types, without, what)
     kinds = _number_dtypes(names, types, what)
     dtype = kinds[0] if len(set(kinds)) == 1 else frame_dtype(kinds)
     check_dtype(dtype, what=what)
@@ -134,11 +132,7 @@ def choose_columns(
 def _default_features(
     types: Mapping[str, Any], without: set[str | None], what: str
 ) -> tuple[str, ...]:
-    left = {
-        name: kind
-        for name, kind in types.items()
-        if name not in without and not name.startswith(_INDEX)
-    }
+    left = {name: kind for name, kind in types.items() if name not in without}
     lists = [
         name for name, kind in left.items() if is_list(kind) and _number_dtype(kind) is not None
     ]

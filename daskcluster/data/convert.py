@@ -225,7 +225,7 @@ def convert(
     columns : str, sequence of str or mapping, optional
         Which columns of a table; see `daskcluster.jobs.fit`. Ids are not written.
     decode : bool, optional
-        Whether attributes of a Zarr array decode its numbers; see `open_dataset`.
+        Whether attributes of a stored array decode its numbers; see `open_dataset`.
     overwrite : bool
         Replace a Zarr array or group at `output`.
     storage_options : dict, optional

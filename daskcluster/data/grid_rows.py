@@ -48,6 +48,8 @@ class Decoding:
         Codes that mean no data.
     dtype : str
         Of the values, and of each step to them, as in xarray; empty: float32, rounded once.
+    unsigned : bool
+        Codes of a signed dtype stand for unsigned ones.
     """
 
     table: tuple[float, ...] = ()
@@ -55,6 +57,7 @@ class Decoding:
     offset: float = 0.0
     fills: tuple[float, ...] = ()
     dtype: str = ""
+    unsigned: bool = False
 
     @classmethod
     def of(
@@ -69,8 +72,8 @@ class Decoding:
     ) -> tuple[Decoding | None, bool | None]:
         """Return how an array is decoded, or None, and whether its attributes ask for that.
 
-        Those are ``scale_factor``, ``add_offset``, ``_FillValue`` and ``missing_value``, with the results
-        and dtypes that xarray gives. Zarr's own fill value is a value.
+        Those are ``scale_factor``, ``add_offset``, ``_FillValue``, ``missing_value`` and ``_Unsigned``,
+        with the results and dtypes that xarray gives. Zarr's own fill value is a value.
 
         Parameters
         ----------
@@ -111,18 +114,21 @@ class Decoding:
                     raise
                 numbers = (0.0,)
             found.append(tuple(number for number in numbers if not math.isnan(number)))
-        decoded = (decode is not False) if any(found) else None
+        signed = str(attributes.get("_Unsigned")).lower() != "true" or array.dtype.kind != "i"
+        decoded = (decode is not False) if any(found) or not signed else None
         scale, offset, *fills = found if decoded else ((), (), ())
         codes = tuple(code for part in fills for code in part)
         if nodata is not None and not math.isnan(nodata) and (decoded or fill):
             codes += (nodata,)
-        if not (scale or offset or codes):
+        unsigned = bool(decoded) and not signed
+        if unsigned:
+            codes = tuple(code % 256**array.dtype.itemsize for code in codes)
+        elif not (scale or offset or codes):
             return None, None if decode else decoded
         small = array.dtype.itemsize <= (4 if array.dtype.kind == "f" else 2)
         dtype = "float32" if small and not scale and not offset else "float64"
-        return cls(
-            (), (*scale, 1.0)[0], (*offset, 0.0)[0], codes, dtype
-        ), None if decode else decoded
+        decoding = cls((), (*scale, 1.0)[0], (*offset, 0.0)[0], codes, dtype, unsigned)
+        return decoding, None if decode else decoded
 
     @classmethod
     def _given(cls, given: Any, dtype: np.dtype[Any], fills: tuple[float, ...]) -> Decoding:
@@ -146,6 +152,8 @@ class Decoding:
             return codes.map_blocks(self.apply, dtype=self.dtype or "float32")
         missing: Any = np.ma.getmask(codes)
         codes = np.ma.getdata(codes)
+        if self.unsigned:
+            codes = codes.view(codes.dtype.str.replace("i", "u"))
         for code in self.fills:
             missing = missing | (codes == code)
         if self.table:
@@ -177,13 +185,14 @@ def _numbers(name: str, given: Any, dtype: np.dtype[Any], where: str) -> tuple[f
     if isinstance(given, str) and dtype.kind == "f" and name == "_FillValue":
         with suppress(ValueError, struct.error):
             given = struct.unpack("<d", base64.b64decode(given, validate=True))[0]
-    try:
-        return tuple(float(each) for each in np.atleast_1d(np.asarray(given, np.float64)))
-    except (TypeError, ValueError):
-        raise InvalidDataError(
-            f"The attribute {name} of the array at {where!r} is {given!r}, and should be a number, by "
-            "which values are decoded; correct it, or read the stored numbers with decode=False."
-        ) from None
+    with suppress(TypeError, ValueError):
+        found = tuple(float(each) for each in np.atleast_1d(np.asarray(given, np.float64)))
+        if len(found) < 2 or name not in _PACKING[:2]:
+            return found
+    raise InvalidDataError(
+        f"The attribute {name} of the array at {where!r} is {given!r}, and should be a number, by "
+        "which values are decoded; correct it, or read the stored numbers with decode=False."
+    )
 
 
 @dataclass(frozen=True)
@@ -401,7 +410,13 @@ def open_group(location: Location, **options: Any) -> Any:
     store = xarray.backends.ZarrStore.open_group(
         open_store(location), "r", consolidated=False, use_zarr_fill_value_as_mask=False
     )
-    return with_reference_system(xarray.open_dataset(store, **options))
+    try:
+        return with_reference_system(xarray.open_dataset(store, **options))
+    except (KeyError, ValueError) as error:
+        raise InvalidDataError(
+            f"The arrays of {location.url!r} cannot be opened together by xarray ({error}); give their "
+            "dimensions names, in dimension_names of Zarr v3 or _ARRAY_DIMENSIONS of v2."
+        ) from error
 
 
 def template_and_names(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from daskcluster.data.anndata import stored_names
 from daskcluster.data.arrow_columns import import_pyarrow
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import RowDataset
+from daskcluster.data.grid_rows import Decoding
 from daskcluster.data.partitions import cut_rows
 from daskcluster.data.row_files import (
     RowFile,
@@ -20,6 +22,7 @@ from daskcluster.data.row_files import (
     explained,
     places_of,
     refuse_other_layouts,
+    with_array_weights,
 )
 from daskcluster.data.sparse_files import SparseFilesDataset
 from daskcluster.data.spec import RowsSpec
@@ -47,6 +50,7 @@ class Hdf5Format:
         Rows of a storage chunk; 0 if the array is contiguous.
     names : str or None
         Path of the array of the rows' names, if there is one: of an AnnData its ``obs_names``.
+    decoding : Decoding, optional
     """
 
     array: str
@@ -54,6 +58,7 @@ class Hdf5Format:
     dtype: str
     chunk_rows: int
     names: str | None = None
+    decoding: Decoding | None = None
     kind = "HDF5"
 
     @property
@@ -72,13 +77,17 @@ class Hdf5Format:
         """Return rows of a file, shape (last - first, d)."""
         with opened(place) as content:
             array = content[self.array]
-            if array.shape != (file.n_rows, self.n_features):
+            *outer, width = array.shape
+            if (math.prod(outer), width) != (file.n_rows, self.n_features):
                 raise InvalidDataError(
                     f"The file {place.url!r} was replaced since the dataset was opened; open it again and "
                     "restart."
                 )
-            rows: np.ndarray = array[first:last]
-            return rows
+            inner = math.prod(outer[1:])  # rows of one position along the first axis
+            start = first // inner
+            rows: np.ndarray = array[start : -(-last // inner)].reshape(-1, width)
+            rows = rows[first - start * inner : last - start * inner]
+            return rows if self.decoding is None else self.decoding.apply(rows)
 
     def read_ids(self, place: Location, file: RowFile, first: int, last: int) -> Any:
         """Return the names of rows, an Arrow chunked array."""
@@ -154,6 +163,7 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
     heads: list[tuple[Hdf5Format, RowFile]] = []
     features: list[tuple[str, ...] | None] = []
     places = places_of(location, files)
+    decoded: bool | None = None
     for file, place in zip(files, places, strict=True):
         with explained(place, "HDF5"), opened(place) as content:
             name = _array_name(content, spec.array, place)
@@ -165,15 +175,19 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
                 continue
             check_shape(node.shape, flatten=spec.flatten, what=f"array {name!r} in {place.url!r}")
             check_dtype(node.dtype, what=f"array {name!r} in {place.url!r}")
+            decoding, decoded = Decoding.of(node, place.url, spec.decode)
+            *outer, width = node.shape
+            n_rows = math.prod(outer)
             form = Hdf5Format(
                 name,
-                int(node.shape[1]),
-                node.dtype.str,
-                node.chunks[0] if node.chunks else 0,
-                _names_of(content, node.shape[0]),
+                width,
+                node.dtype.str if decoding is None else decoding.dtype,
+                math.prod((node.chunks[0], *outer[1:])) if node.chunks else 0,
+                _names_of(content, n_rows),
+                decoding,
             )
             features.append(stored_names(content, name, form.n_features))
-            heads.append((form, RowFile(file.name, file.size, file.version, (node.shape[0],))))
+            heads.append((form, RowFile(file.name, file.size, file.version, (n_rows,))))
     first = heads[0][0]
     refuse_other_layouts(places, [form for form, _ in heads])
     for names, file in zip(features, files, strict=True):
@@ -183,8 +197,14 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
                 "give all files the same var_names, e.g. with anndata.concat, or leave it out."
             )
     dataset = dataset_of(location, [row_file for _, row_file in heads], first)
-    dataset.feature_names = features[0]
-    return dataset
+    dataset.feature_names, dataset.decoded = features[0], decoded
+
+    def read(place: Location, name: str) -> np.ndarray:
+        with explained(place, "HDF5"), opened(place) as content:
+            weights: np.ndarray = content[_array_name(content, name, place)][()]
+            return weights
+
+    return with_array_weights(dataset, spec, places, read)
 
 
 def _array_name(content: Any, wanted: str | None, place: Location) -> str:

@@ -25,9 +25,9 @@ from daskcluster.data.row_files import (
     places_of,
     read_stream,
     refuse_other_layouts,
+    with_array_weights,
 )
-from daskcluster.data.spec import RowsSpec, looks_like_path
-from daskcluster.data.weighted import array_weights
+from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.storage.files import StoredFile, open_file, read_range
 from daskcluster.storage.location import Location
@@ -139,17 +139,15 @@ def open_numpy(location: Location, files: Sequence[StoredFile], spec: RowsSpec) 
         return _open_scipy(places[0], spec)
     heads = map_files(lambda at: _head(places[at], files[at], spec), range(len(files)))
     refuse_other_layouts(places, [form for form, _ in heads])
-    dataset: RowDataset = dataset_of(location, [file for _, file in heads], heads[0][0])
-    name = spec.weights
-    if name is not None and heads[0][0].array and not looks_like_path(name):
-        parts = []
-        for place in places:
-            _expect_member(_members(place), name, place)
-            with open_file(place) as stream, np.load(stream, allow_pickle=False) as archive:
-                parts.append(archive[name])
-        dataset = dataset.with_weights(array_weights(np.concatenate(parts), dataset.n_rows))
-        dataset.weights_column = name
-    return dataset
+    dataset = dataset_of(location, [file for _, file in heads], heads[0][0])
+    return with_array_weights(dataset, spec, places, _whole) if heads[0][0].array else dataset
+
+
+def _whole(place: Location, name: str) -> np.ndarray:
+    _expect_member(_members(place), name, place)
+    with open_file(place) as stream, np.load(stream, allow_pickle=False) as archive:
+        values: np.ndarray = archive[name]
+        return values
 
 
 def _mapped(place: Location, *, flatten: bool) -> RowDataset:

@@ -16,7 +16,8 @@ import numpy as np
 
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitioned import StoredDataset
-from daskcluster.data.weighted import LazyWeights, check_weights
+from daskcluster.data.spec import RowsSpec, looks_like_path
+from daskcluster.data.weighted import LazyWeights, array_weights, check_weights
 from daskcluster.data.zarr import LOCAL_READERS, REMOTE_READERS
 from daskcluster.errors import (
     DaskClusterError,
@@ -244,15 +245,18 @@ def explained(place: Location, kind: str) -> Iterator[None]:
 
 def refuse_other_layouts(places: Sequence[Location], forms: Sequence[Any]) -> None:
     """Refuse files whose rows have other features, types or arrays than those of the first one."""
-    layouts = [(type(form), form.array, form.n_features, form.dtype) for form in forms]
+    layouts = [
+        (type(form), form.array, form.n_features, form.dtype, getattr(form, "decoding", None))
+        for form in forms
+    ]
     for place, layout in zip(places, layouts, strict=True):
         if layout != layouts[0]:
             (_, name, *rows), (_, other, *expected) = layout, layouts[0]
             here, there = (f" in {each!r}" if each else "" for each in (name, other))
             raise InvalidDataError(
                 f"{place.url!r} has rows of {rows[0]} x {rows[1]}{here}, where {places[0].url!r} has "
-                f"{expected[0]} x {expected[1]}{there}; files of one dataset need the same: write it "
-                "again, or leave it out."
+                f"{expected[0]} x {expected[1]}{there}, or is decoded otherwise; files of one dataset need "
+                "the same: write it again, or leave it out."
             )
 
 
@@ -430,6 +434,21 @@ def with_column_weights(dataset: FilesDataset, name: str) -> RowDataset:
     check_weights(weights, dataset.n_rows)
     weighted = dataset.with_weights(weights)
     weighted.weights_column = name
+    return weighted
+
+
+def with_array_weights(
+    dataset: RowDataset,
+    spec: RowsSpec,
+    places: Sequence[Location],
+    read: Callable[[Location, str], np.ndarray],
+) -> RowDataset:
+    """Return the rows with the weights of an array in the same files, if `spec` names one."""
+    if spec.weights is None or looks_like_path(spec.weights):
+        return dataset
+    values = np.concatenate([read(place, spec.weights) for place in places])
+    weighted = dataset.with_weights(array_weights(values, dataset.n_rows))
+    weighted.weights_column = spec.weights
     return weighted
 
 

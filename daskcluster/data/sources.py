@@ -154,7 +154,9 @@ class FileKind:
 FILES = (
     FileKind((".npy",), "daskcluster.data.numpy_files:open_numpy"),
     FileKind((".npz",), "daskcluster.data.numpy_files:open_numpy", ("array",)),
-    FileKind((".h5", ".hdf5", ".h5ad"), "daskcluster.data.hdf5_files:open_hdf5", ("array",)),
+    FileKind(
+        (".h5", ".hdf5", ".h5ad"), "daskcluster.data.hdf5_files:open_hdf5", ("array", "decode")
+    ),
     FileKind(
         (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
         "daskcluster.data.csv_files:open_csv_files",

@@ -149,7 +149,7 @@ class RowsSpec:
             )
         if self.decode is not None and "decode" not in options:
             raise InvalidParameterError(
-                f"decode={self.decode} says how a stored Zarr array is read, but {what}; leave decode= out."
+                f"decode={self.decode} says how a stored array is read, but {what}; leave decode= out."
             )
 
 

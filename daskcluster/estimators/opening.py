@@ -51,8 +51,8 @@ def open_dataset(
         Which array (or CSR group) of a Zarr group, HDF5 or .npz file, e.g. ``"X"``; of an AnnData ``X``
         (the default), or an array of ``obsm`` or ``layers``.
     weights : array-like of shape (n,), or str, optional
-        Row weights: finite, >= 0, not all zero. A string names an array of the same Zarr group or a column
-        of the same table, or is the URL of a 1-D Zarr array or ``.npy`` file.
+        Row weights: finite, >= 0, not all zero. A string names an array of the same Zarr group or file, or
+        a column of the same table, or is the URL of a 1-D Zarr array or ``.npy`` file.
     storage_options : dict, optional
         Options of the file system, e.g. ``{"anon": True}``. Those that look like credentials stay in
         this process; workers resolve their own from their environment.
@@ -81,8 +81,9 @@ def open_dataset(
         that they stay sparse; distances do not depend on the shift. k-means estimators report centres in
         the data's own units, store the scale in their models, and apply it to new rows.
     decode : bool, optional
-        Whether the attributes ``scale_factor``, ``add_offset``, ``_FillValue`` and ``missing_value`` of a
-        Zarr array decode its numbers, as xarray does. Default: they do. Models remember it.
+        Whether the attributes ``scale_factor``, ``add_offset``, ``_FillValue``, ``missing_value`` and
+        ``_Unsigned`` of an array in Zarr or HDF5 decode its numbers, as xarray does. Default: they do.
+        Models remember it.
     engine : see `daskcluster.KMeans`
         Runs that pass.
 

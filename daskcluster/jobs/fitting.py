@@ -72,7 +72,7 @@ def fit(
     flatten : bool
         Read an array of shape (..., d) as rows; see `daskcluster.open_dataset`.
     decode : bool, optional
-        Whether attributes of a Zarr array decode its numbers; see `daskcluster.open_dataset`.
+        Whether attributes of a stored array decode its numbers; see `daskcluster.open_dataset`.
     columns : str, sequence of str or mapping, optional
         Of a table: names of the columns of features, or a mapping with any of ``columns``, ``drop``
         and ``id_column`` as `daskcluster.open_dataset` has them.

@@ -319,11 +319,72 @@ def test_options_that_a_source_does_not_have_are_refused(kind: str, tmp_path: Pa
     else:
         with pytest.raises(InvalidParameterError, match="array='X' names an array of a Zarr group"):
             dc.open_dataset(source, array="X")
-    if not kind.startswith("Zarr"):
-        with pytest.raises(
-            InvalidParameterError, match="decode=False says how a stored Zarr array"
-        ):
+    if not kind.startswith("Zarr") and kind not in ("HDF5", "h5ad"):
+        with pytest.raises(InvalidParameterError, match="decode=False says how a stored array"):
             dc.open_dataset(source, decode=False)
+
+
+def written(kind: str, folder: Path, arrays: dict[str, np.ndarray], **attributes: Any) -> str:
+    """Write arrays with attributes, and return their URL."""
+    if kind == "npz":
+        return saved(lambda path: np.savez(path, **arrays), folder / "x.npz")
+    if kind == "HDF5":
+        h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+        group: Any = h5py.File(folder / "x.h5", "w")
+    else:
+        group = zarr.open_group(folder / "x.zarr", mode="w", zarr_format=int(kind[-1]))
+    for name, values in arrays.items():
+        node = group.create_dataset if kind == "HDF5" else group.create_array
+        node(name, data=values).attrs.update(attributes)
+    if kind == "HDF5":
+        group.close()
+    return str(folder / ("x.h5" if kind == "HDF5" else "x.zarr"))
+
+
+@pytest.mark.parametrize("kind", ["Zarr 2", "Zarr 3", "HDF5"])
+def test_attributes_decode_numbers_whatever_stores_them(kind: str, tmp_path: Path) -> None:
+    codes = np.arange(360).astype("i1").reshape(120, 3)
+    packing: Any = {"scale_factor": 0.5, "add_offset": 1.0, "_FillValue": -1, "_Unsigned": "true"}
+    url = written(kind, tmp_path, {"X": codes}, **packing)
+    wanted = np.where(codes == -1, np.nan, codes.view("u1") * 0.5 + 1)
+    np.testing.assert_array_equal(dc.open_dataset(url, array="X").to_numpy(), wanted)
+    stored_numbers = dc.open_dataset(url, array="X", decode=False)
+    np.testing.assert_array_equal(stored_numbers.to_numpy(), codes)
+    with pytest.raises(InvalidDataError, match="decoded by attributes of their array, unlike"):
+        dc.KMeans(2).fit(stored_numbers).predict(dc.open_dataset(url, array="X"))
+    url = written(kind, tmp_path, {"X": codes}, scale_factor=[0.1, 0.2, 0.3])
+    with pytest.raises(InvalidDataError, match=r"scale_factor.*should be a number"):
+        dc.open_dataset(url, array="X")
+
+
+@pytest.mark.parametrize("kind", ["npz", "HDF5", "Zarr 3"])
+def test_weights_lie_next_to_the_rows(kind: str, tmp_path: Path) -> None:
+    weights = np.linspace(1, 2, 120)
+    url = written(kind, tmp_path, {"X": ROWS, "w": weights})
+    opened = dc.open_dataset(url, array="X", weights="w")
+    np.testing.assert_array_equal(np.asarray(opened.weights), weights)
+    with pytest.raises(DaskClusterError, match=r"'z'.* in '.*x\..*rrays there"):
+        dc.open_dataset(url, array="X", weights="z")
+
+
+@pytest.mark.parametrize("kind", ["npz", "HDF5", "Zarr 3"])
+def test_rows_of_more_axes_are_flattened(kind: str, tmp_path: Path) -> None:
+    url = written(kind, tmp_path, {"X": ROWS.reshape(5, 24, 3)})
+    opened: Any = dc.open_dataset(url, array="X", flatten=True)
+    np.testing.assert_array_equal(opened.to_numpy(), ROWS)
+    np.testing.assert_array_equal(opened.fetch(50, 53), ROWS[50:53])
+
+
+@pytest.mark.parametrize("name", [None, "sample"])
+def test_the_index_of_a_stored_frame_is_no_feature(name: str | None, tmp_path: Path) -> None:
+    table = frame(ROWS).sample(frac=1, random_state=0).rename_axis(name)
+    table.to_parquet(tmp_path / "x.parquet")
+    dd.from_pandas(table, npartitions=2, sort=False).to_parquet(tmp_path / "parts")
+    for source in (tmp_path / "x.parquet", tmp_path / "parts", pa.Table.from_pandas(table)):
+        assert dc.open_dataset(source).feature_names == NAMES
+    if name is not None:
+        ids = dc.open_dataset(tmp_path / "x.parquet", id_column=name).ids(0, 120)
+        assert np.array_equal(np.asarray(ids), table.index)
 
 
 def test_sparse_rows_are_the_rows() -> None:
