@@ -250,7 +250,7 @@ def warn_of_missing_chunks(array: zarr.Array[Any], location: Location) -> None:
         f"The array at {location.url!r} lacks {expected - present} of {expected} {unit}, which read as its "
         f"fill value {array.fill_value}. If its writer was stopped, write it again.",
         UserWarning,
-        stacklevel=6,
+        stacklevel=7,
     )
 
 
