@@ -102,23 +102,15 @@ def command(
 
 
 def _project(source: str, opening: Mapping[str, Any], task: Task) -> None:
-    from daskcluster.engine.local import default_threads
+    from daskcluster.cli.dry_run import emit_plan
     from daskcluster.host import format_bytes
     from daskcluster.jobs.opening import open_metadata
     from daskcluster.methods.duplicates.plan import DuplicatesPlan
 
     plan = DuplicatesPlan.of(open_metadata(source, opening))
-    threads = task.place.threads or (1 if task.place.workers else default_threads())
-    rows = [
-        ("rows", f"{plan.n_rows:,} x {plan.n_features:,} {plan.dtype}"),
-        ("cells", f"{plan.n_cells:,}, blocks of at most {plan.block_rows:,} rows"),
-        ("passes", f"{plan.passes}, {format_bytes(plan.bytes_read)} read"),
-        ("scratch", f"{format_bytes(plan.bytes_scratch + plan.bytes_sorted)}"),
-        ("memory", f"{format_bytes(plan.memory(threads))} with {threads} thread(s)"),
-        ("  a task", format_bytes(plan.memory_task)),
-    ]
-    facts = {**plan.facts(), "threads": threads, "memory": plan.memory(threads)}
-    task.console.emit({"dry_run": True, **facts}, rows)
+    cells = ("cells", f"{plan.n_cells:,}, blocks of at most {plan.block_rows:,} rows")
+    scratch = ("scratch", format_bytes(plan.bytes_scratch + plan.bytes_sorted))
+    emit_plan(task, plan, "The search takes", [cells, scratch])
 
 
 def _rows_of_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:

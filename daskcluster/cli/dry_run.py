@@ -6,10 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from daskcluster.cli.detach import Task
 from daskcluster.cli.engines import Place
 from daskcluster.data.row_files import FilesDataset
-from daskcluster.engine.local import LocalEngine
-from daskcluster.engine.memory import Footprint, MemoryPlan, project
+from daskcluster.engine.local import LocalEngine, default_threads
+from daskcluster.engine.memory import Footprint, MemoryPlan, check_limit, project
 from daskcluster.estimators.plan import Plan
 from daskcluster.host import format_bytes, host_memory
 from daskcluster.jobs.opening import open_metadata
@@ -160,6 +161,41 @@ def of_a_sample(found: Mapping[str, Any]) -> tuple[dict[str, Any], Rows]:
     rows = [row for row in rows_of_projection(found) if row[0] not in left_out]
     record = {name: value for name, value in found.items() if name not in _OF_A_FIT}
     return record, [*rows, ("passes", f"{found['passes_at_most']}")]
+
+
+def emit_plan(task: Task, plan: Any, what: str, of_it: Rows, note: str = "") -> None:
+    """Print the plan of a job that sizes its own work; raise if the job would be refused.
+
+    Parameters
+    ----------
+    task : Task
+    plan : DuplicatesPlan or PartitionPlan
+    what : str
+        Begins the error.
+    of_it : list of (str, str)
+        Further lines of text.
+    note : str
+        What is to be said of the passes.
+
+    Raises
+    ------
+    MemoryLimitError
+    """
+    place = task.place
+    threads = place.threads or (1 if place.workers else default_threads())
+    memory = plan.memory(threads)
+    task.console.emit(
+        {"dry_run": True, **plan.facts(), "threads": threads, "memory": memory},
+        [
+            ("rows", f"{plan.n_rows:,} x {plan.n_features:,} {plan.dtype}"),
+            *of_it,
+            ("passes", f"{plan.passes}, {format_bytes(plan.bytes_read)} read{note}"),
+            ("memory", f"{format_bytes(memory)} with {threads} thread(s)"),
+            ("  a task", format_bytes(plan.memory_task)),
+        ],
+    )
+    if place.workers is None and not place.is_remote:
+        check_limit(what, memory, place.memory_limit or host_memory())
 
 
 # -- for people -----------------------------------------------------------------------------------

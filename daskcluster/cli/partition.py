@@ -92,28 +92,16 @@ def command(
 
 
 def _project(
-    source: str,
-    settings: Mapping[str, Any],
-    opening: Mapping[str, Any],
-    task: Task,
+    source: str, settings: Mapping[str, Any], opening: Mapping[str, Any], task: Task
 ) -> None:
-    from daskcluster.engine.local import default_threads
-    from daskcluster.host import format_bytes
+    from daskcluster.cli.dry_run import emit_plan
     from daskcluster.jobs.opening import open_metadata
     from daskcluster.methods.partition.plan import PartitionPlan
 
     dataset = open_metadata(source, opening)
     plan = PartitionPlan.of(dataset, settings["target_size"], settings["spill"])
-    threads = task.place.threads or (1 if task.place.workers else default_threads())
-    rows = [
-        ("rows", f"{plan.n_rows:,} x {plan.n_features:,} {plan.dtype}"),
-        ("partitions", f"{plan.n_partitions:,}, trained on {plan.sample_rows:,} rows"),
-        ("passes", f"{plan.passes}, {format_bytes(plan.bytes_read)} read; more if any is split"),
-        ("memory", f"{format_bytes(plan.memory(threads))} with {threads} thread(s)"),
-        ("  a task", format_bytes(plan.memory_task)),
-    ]
-    facts = {**plan.facts(), "threads": threads, "memory": plan.memory(threads)}
-    task.console.emit({"dry_run": True, **facts}, rows)
+    parts = ("partitions", f"{plan.n_partitions:,}, trained on {plan.sample_rows:,} rows")
+    emit_plan(task, plan, "Partitions take", [parts], "; more if any is split")
 
 
 def _rows_of_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -6,7 +6,6 @@ space is given back bucket by bucket as they are read.
 
 from __future__ import annotations
 
-import errno
 import tempfile
 from array import array
 from types import TracebackType
@@ -15,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from daskcluster.errors import DiskSpaceError
+from daskcluster.storage.disk_space import is_full_disk
 
 _MOST_FILES = 64
 """Open files at most: far below what a process may open, enough to give space back early."""
@@ -153,11 +153,12 @@ class Buckets:
             while content:
                 content = content[file.write(content) :]
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if not is_full_disk(error):
                 raise
             raise DiskSpaceError(
-                f"The scratch folder {self._folder!r} ran full after {int(self._counts.sum())} records; "
-                "free some space there, or name another folder with scratch=."
+                f"The scratch folder {self._folder!r} ran full after {int(self._counts.sum())} records "
+                f"({error.strerror}); free some space there, raise the limit on the size of a file (ulimit "
+                "-f), or name another folder with scratch=."
             ) from error
         self._filled[bucket] = 0
 

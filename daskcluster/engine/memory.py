@@ -188,6 +188,20 @@ def admit(sizes: Mapping[int, int], room: int) -> dict[int, int]:
     return admitted
 
 
+def check_limit(what: str, needed: int, limit: int) -> None:
+    """Refuse work that takes more bytes than the memory limit.
+
+    Raises
+    ------
+    MemoryLimitError
+    """
+    if needed > limit:
+        raise MemoryLimitError(
+            f"{what} up to {format_bytes(needed)}, but memory_limit={format_bytes(limit)}; raise the "
+            "limit, or use fewer threads."
+        )
+
+
 def _refusal(
     base: int, working: int, state: int, limit: int, largest: int, threads: int, processes: int
 ) -> str:

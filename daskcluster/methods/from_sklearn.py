@@ -95,9 +95,13 @@ def _steps(estimator: Any) -> tuple[list[Any], Any]:
 
 
 def _unknown(given: Any) -> InvalidParameterError:
-    return InvalidParameterError(
-        f"{type(given).__name__} has no counterpart here; from_sklearn takes {KNOWN}."
-    )
+    what = f"{type(given).__name__} has no counterpart here"
+    if type(given).__module__.startswith("daskcluster."):
+        what = (
+            f"{type(given).__name__} is of daskcluster already; use it as it is, and fit it on rows of "
+            "open_dataset(X, scale=...) in place of a pipeline with a scaler"
+        )
+    return InvalidParameterError(f"{what}; from_sklearn takes {KNOWN}.")
 
 
 def _kmeans(

@@ -66,6 +66,10 @@ def test_dry_run_and_usage(folder: Path, run: Run, record: Record) -> None:
     assert plan["n_rows"] == 900
     assert plan["memory"] == plan["memory_driver"] + 2 * plan["memory_task"]
     assert "scratch" in run("dedup", "X.npy", "--dry-run").stdout
+    refused = run("dedup", "X.npy", "--dry-run", "--memory-limit", "100MB")
+    assert refused.exit_code == 1
+    assert "scratch" in refused.stdout
+    assert "The search takes up to" in refused.stderr
     assert run("dedup", "X.npy").exit_code == 2
     assert "--checkpoint" in run("dedup", "X.npy", "--output", "o", "--resume").output
     assert run("dedup", "X.npy", "--output", "o.zarr", "--threshold", "1.2").exit_code == 1

@@ -46,6 +46,9 @@ def test_a_plan_needs_no_output(folder: Path, record: Record, run: Run) -> None:
     plan = record("partition", "X.npy", "--target-size", "100", "--dry-run")
     assert plan["n_partitions"] == 15
     assert plan["memory"] >= plan["memory_driver"] + plan["memory_task"]
+    small = ("--dry-run", "--memory-limit", "100MB")
+    refused = run("partition", "X.npy", "--target-size", "100", *small)
+    assert "Error: Partitions take up to" in refused.stderr
     assert "Missing option '--output'" in run("partition", "X.npy").output
     assert "--checkpoint" in run("partition", "X.npy", "--output", "o.zarr", "--resume").output
     assert "--target-size" in run("partition", "--help").output

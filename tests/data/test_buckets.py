@@ -57,19 +57,23 @@ def test_scratch_files_are_unlinked_and_truncated_as_they_are_read(tmp_path: Pat
 class Full:
     """A file on a disk without room."""
 
+    def __init__(self, code: int) -> None:
+        self._code = code
+
     def tell(self) -> int:
         return 0
 
     def write(self, content: Any) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(self._code, os.strerror(self._code))
 
     def close(self) -> None: ...
 
 
-def test_a_disk_that_runs_full_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_disk_that_runs_full_is_named(code: int, tmp_path: Path) -> None:
     records = records_of([1, 2, 3])
     with Buckets(records.dtype, n_buckets=1, block_rows=2, folder=str(tmp_path)) as buckets:
         buckets._files[0].close()
-        buckets._files[0] = Full()
+        buckets._files[0] = Full(code)
         with pytest.raises(DiskSpaceError, match=r"scratch folder .* ran full .* scratch="):
             buckets.append(records)

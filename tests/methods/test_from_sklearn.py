@@ -142,6 +142,10 @@ def test_a_report_has_no_costs_that_scikit_learn_does_not_have(tmp_path):
     ("theirs", "text"),
     [
         (BisectingKMeans(3), "BisectingKMeans has no counterpart"),
+        (
+            make_pipeline(StandardScaler(), dc.KMeans(3)),
+            r"KMeans is of daskcluster already; .*open_dataset\(X, scale=",
+        ),
         (PCA(2), "PCA has no counterpart"),
         (make_pipeline(PCA(2), k_means()), "PCA has no counterpart"),
         (make_pipeline(StandardScaler(), StandardScaler(), k_means()), "StandardScaler has no"),

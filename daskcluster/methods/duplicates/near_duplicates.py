@@ -20,9 +20,9 @@ from daskcluster.data.shuffle_plan import check_scratch
 from daskcluster.data.sink import GroupSink
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
-from daskcluster.errors import InvalidDataError, InvalidParameterError, MemoryLimitError
+from daskcluster.engine.memory import check_limit
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.checkpoints import data_identity
 from daskcluster.estimators.examples import ids_of_rows
 from daskcluster.estimators.opening import open_dataset
@@ -287,7 +287,8 @@ def searching(
     seed, folder = as_seed(random_state), _local_folder(scratch)
     place = checkpoint_place(checkpoint, storage_options)
     forest = groups == "components"
-    _check_memory(plan, chosen)
+    if isinstance(chosen, LocalEngine):
+        check_limit("The search takes", plan.memory(chosen.n_threads), chosen.memory_limit)
     check_scratch(folder, _bytes_here(plan, place, in_memory=dataset.in_memory))
     search = DuplicateSearch(rows, rule, plan, chosen, callbacks, seed, forest)
     stored = None if place is None else CheckpointFolder(place, _facts(rows, rule, seed, forest))
@@ -352,17 +353,6 @@ def _scores(keep: Any, n_rows: int, storage_options: Mapping[str, Any] | None) -
     if scores.dtype.kind not in "biuf":
         raise InvalidDataError(f"keep has scores of dtype {scores.dtype}; give numbers.")
     return np.asarray(scores, np.float64)
-
-
-def _check_memory(plan: DuplicatesPlan, engine: Engine) -> None:
-    """Refuse a search that exceeds the memory limit of local threads."""
-    if isinstance(engine, LocalEngine):
-        needed, limit = plan.memory(engine.n_threads), engine.memory_limit
-        if needed > limit:
-            raise MemoryLimitError(
-                f"The search takes up to {format_bytes(needed)}, but memory_limit={format_bytes(limit)}; "
-                "raise the limit, or use fewer threads."
-            )
 
 
 def _local_folder(scratch: Any) -> str:

@@ -133,12 +133,16 @@ class KMeansEstimator(CentreEstimator):
             self.labels_ = labels.like_rows()
         distinct = int((best.found.sizes > 0).sum())
         if distinct < self.n_clusters:
-            warnings.warn(
+            text = (
                 f"Number of distinct clusters ({distinct}) found smaller than n_clusters "
-                f"({self.n_clusters}). Possibly due to duplicate points in X.",
-                ConvergenceWarning,
-                stacklevel=3,
+                f"({self.n_clusters}). Possibly due to duplicate points in X."
             )
+            if len(np.unique(self.cluster_centers_, axis=0)) == self.n_clusters:
+                text = (
+                    f"{self.n_clusters - distinct} of {self.n_clusters} clusters are empty: no row is "
+                    "nearest to their centres. Fit fewer clusters, or from another init or random_state."
+                )
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
     def _examine(self, model: Any, dataset: Dataset, shown: int) -> Examination:
         return CentreJobs().examine(model, dataset, shown, MOST_RANKED, self.engine, ())

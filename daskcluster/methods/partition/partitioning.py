@@ -17,12 +17,11 @@ from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine, home_engine
-from daskcluster.engine.memory import ONE_PASS
-from daskcluster.errors import InvalidDataError, InvalidParameterError, MemoryLimitError
+from daskcluster.engine.memory import ONE_PASS, check_limit
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.checkpoints import data_identity
 from daskcluster.estimators.opening import open_dataset
 from daskcluster.events import Callback
-from daskcluster.host import format_bytes
 from daskcluster.methods.partition.chunkwise import PartitionParams, partition_rows, prepare_cells
 from daskcluster.methods.partition.parameters import PARTITION
 from daskcluster.methods.partition.partitions import Partitions
@@ -153,7 +152,8 @@ def partitioning(
     dataset = _opened(source, storage_options)
     rows: Dataset = dataset.normalized() if metric == "cosine" else dataset
     plan, chosen = PartitionPlan.of(dataset, target_size, spill), choose_engine(engine, dataset)
-    _check_memory(plan, chosen)
+    if isinstance(chosen, LocalEngine):
+        check_limit("Partitions take", plan.memory(chosen.n_threads), chosen.memory_limit)
     seed = as_seed(random_state)
     job = _Partitioning(rows, plan, chosen, callbacks, seed, target_size, limit, spill)
     place = checkpoint_place(checkpoint, storage_options)
@@ -319,14 +319,3 @@ def _opened(source: Any, storage_options: Mapping[str, Any] | None) -> Dataset:
             "first, e.g. with scikit-learn's TruncatedSVD."
         )
     return dataset
-
-
-def _check_memory(plan: PartitionPlan, engine: Engine) -> None:
-    """Refuse work that exceeds the memory limit of local threads."""
-    if isinstance(engine, LocalEngine):
-        needed, limit = plan.memory(engine.n_threads), engine.memory_limit
-        if needed > limit:
-            raise MemoryLimitError(
-                f"Partitions take up to {format_bytes(needed)}, but memory_limit={format_bytes(limit)}; "
-                "raise the limit, or use fewer threads."
-            )

@@ -83,6 +83,12 @@ def test_all_rows_equal(init):
     assert (model.cluster_centers_ == 1.0).all()
 
 
+def test_empty_clusters_are_not_called_duplicates():
+    init = np.vstack([X[:2], np.full((1, X.shape[1]), 1e3)])
+    with pytest.warns(ConvergenceWarning, match="1 of 3 clusters are empty"):
+        dc.MiniBatchKMeans(3, init=init, max_iter=2, reassignment_ratio=0).fit(X)
+
+
 @pytest.mark.parametrize("init", ["random", "k-means++", "k-means||"])
 def test_as_many_clusters_as_rows(init):
     model = dc.KMeans(20, init=init, random_state=0).fit(X[:20])
