@@ -179,7 +179,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("work began before the outputs were checked")
 
     monkeypatch.setattr(KMeans, "fit", work)
-    monkeypatch.setattr("daskcluster.jobs.kinds.save_rows", work)
+    monkeypatch.setattr("daskcluster.estimators.base.save_rows", work)
 
 
 @pytest.mark.usefixtures("no_work")

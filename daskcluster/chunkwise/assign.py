@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -249,6 +250,42 @@ FARTHEST = Reduction(
 
 
 @dataclass(frozen=True)
+class RowFunction:
+    """A function of rows under a fitted model: labels, distances, posteriors, densities.
+
+    Attributes
+    ----------
+    compute : callable (chunk, prepared) -> ndarray of shape (n,) or (n, width)
+        A module-level function, e.g. `label_rows`.
+    params : object
+        Plain values that travel to tasks.
+    prepare : callable (params) -> prepared, optional
+        Called once per task; None if `compute` takes `params`.
+    dtype : dtype
+        The dtype of the results. Each field of a structured one is an array of its own in a store.
+    width : int
+        The number of values per row; 0 for one.
+    name : str
+        The name of the pass in events.
+    normalize : bool
+        Rows are scaled to length one, for the cosine metric.
+    """
+
+    compute: Callable[[Chunk, Any], np.ndarray]
+    params: Any
+    prepare: Callable[[Any], Any] | None = None
+    dtype: np.dtype[Any] = np.dtype(np.int32)  # noqa: RUF009 (a dtype never changes)
+    width: int = 0
+    name: str = "labels"
+    normalize: bool = False
+
+    def ready(self) -> Callable[[Chunk], np.ndarray]:
+        """Return the function of a chunk, with prepared parameters; called once per task."""
+        prepared = self.params if self.prepare is None else self.prepare(self.params)
+        return lambda chunk: self.compute(replace(chunk, normalize=self.normalize), prepared)
+
+
+@dataclass(frozen=True)
 class RowParams:
     """Centres for per-row results; see `label_rows` and its siblings.
 
@@ -256,9 +293,7 @@ class RowParams:
     ----------
     centres : ndarray of shape (k, d)
     most : int
-        Number of nearest centres that `nearest_rows` returns.
-    squared : bool
-        Return squared distances.
+        Number of nearest centres that `nearest_rows` returns; 0 for one, of shape (n,).
     parents : ndarray of shape (k,), int32, optional
         `label_rows` returns these in place of the clusters.
     search : FixedSearch, optional
@@ -266,8 +301,7 @@ class RowParams:
     """
 
     centres: np.ndarray
-    most: int = 1
-    squared: bool = False
+    most: int = 0
     parents: np.ndarray | None = None
     search: FixedSearch | None = None
 
@@ -299,14 +333,14 @@ def distance_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> 
 
 
 def nearest_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> np.ndarray:
-    """Return the `most` nearest centres of every row, ascending, as a structured array (n, most).
+    """Return the `most` nearest centres of every row, ascending, as a structured array (n, most) or (n,).
 
     Fields are ``label`` (int32) and ``distance`` (Euclidean, in the rows' dtype). The first label is
     that of `label_rows`; ties go to the lowest index.
     """
     params, centres = prepared
     dtype = np.dtype([("label", np.int32), ("distance", params.centres.dtype)])
-    found = np.empty((chunk.n_rows, params.most), dtype)
+    found = np.empty((chunk.n_rows, max(1, params.most)), dtype)
     centres.expect(chunk.n_rows)
     for block in chunk.cache_blocks(least=params.centres.dtype):
         out = found[block.start - chunk.start : block.stop - chunk.start]
@@ -315,7 +349,7 @@ def nearest_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> n
         first = np.empty(block.n_rows, np.int32)
         refuse_bad(block)
         centres.nearest(block.rows, first)
-        if params.most == 1:
+        if params.most <= 1:
             squares = np.empty(block.n_rows)
             centres.sqdist_to_assigned(block.rows, first, squares)
             out["label"][:, 0], out["distance"][:, 0] = first, np.sqrt(squares)
@@ -326,7 +360,7 @@ def nearest_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> n
         order = np.argsort(order_by, axis=1, kind="stable")[:, : params.most]
         out["label"] = order
         out["distance"] = np.sqrt(np.take_along_axis(distances, order, axis=1))
-    return found
+    return found if params.most else found[:, 0]
 
 
 def nearest_label_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> np.ndarray:
@@ -334,28 +368,37 @@ def nearest_label_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]
     return np.ascontiguousarray(nearest_rows(chunk, prepared)["label"])
 
 
-def nearest_dtype(centres: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of `nearest_rows` for centres of a dtype."""
-    return np.dtype([("label", np.int32), ("distance", centres)])
+def nearest_function(
+    params: RowParams,
+    n_nearest: int | None = None,
+    *,
+    distances: np.dtype[Any] | None = None,
+    normalize: bool = False,
+) -> RowFunction:
+    """Return the function that finds labels of rows or their nearest centres, and distances to these.
 
-
-def nearest_output(
-    centres: np.dtype[Any], n_nearest: int | None, return_distance: bool
-) -> dict[str, Any]:
-    """Return function, dtype and width of the per-row results that a caller asks for.
+    Parameters
+    ----------
+    params : RowParams
+    n_nearest : int, optional
+        The number of nearest centres; None for the label alone.
+    distances : dtype, optional
+        The dtype of distances. With it, results have the fields ``label`` and ``distance``.
+    normalize : bool
 
     Examples
     --------
-    >>> nearest_output(np.dtype("f4"), None, False)["width"]
+    >>> nearest_function(RowParams(np.eye(3))).width
     0
-    >>> nearest_output(np.dtype("f4"), 3, True)["dtype"].names
+    >>> nearest_function(RowParams(np.eye(3)), 3, distances=np.dtype("f4")).dtype.names
     ('label', 'distance')
     """
-    width = n_nearest or 0
-    if return_distance:
-        return {"fn": nearest_rows, "dtype": nearest_dtype(centres), "width": width}
-    fn = label_rows if n_nearest is None else nearest_label_rows
-    return {"fn": fn, "dtype": np.dtype(np.int32), "width": width}
+    params = replace(params, most=n_nearest or 0)
+    dtype: np.dtype[Any] = np.dtype(np.int32)
+    compute = label_rows if n_nearest is None else nearest_label_rows
+    if distances is not None:
+        compute, dtype = nearest_rows, np.dtype([("label", np.int32), ("distance", distances)])
+    return RowFunction(compute, params, prepare_rows, dtype, n_nearest or 0, normalize=normalize)
 
 
 def _all_distances(block: Chunk, centres: PreparedCentres) -> np.ndarray:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -27,31 +27,6 @@ class RowLabels(Protocol):
     def ready(self) -> Numbers:
         """Return the function that finds the cluster numbers of a chunk; called once per task."""
         ...
-
-
-@dataclass(frozen=True)
-class ComputedLabels:
-    """Labels computed from the rows by a function.
-
-    Attributes
-    ----------
-    fn : callable (chunk, prepared) -> ndarray of int32
-        A module-level function, e.g. `daskcluster.chunkwise.assign.label_rows`.
-    params : object
-    prepare : callable (params) -> prepared
-    normalize : bool
-        Label rows by the cosine metric, whatever else is computed on them.
-    """
-
-    fn: Callable[[Chunk, Any], np.ndarray]
-    params: Any
-    prepare: Callable[[Any], Any]
-    normalize: bool = False
-
-    def ready(self) -> Numbers:
-        """Return the function with prepared parameters."""
-        prepared = self.prepare(self.params)
-        return lambda chunk: self.fn(replace(chunk, normalize=self.normalize), prepared)
 
 
 @dataclass(frozen=True)

@@ -87,12 +87,16 @@ class FeatureSpec:
                 if chosen is not None:
                     return chosen
             raise names_differ(names, found)
-        if dataset.n_features != self.n_features:
-            raise InvalidDataError(
-                f"X has {dataset.n_features} features, but {self.owner} is expecting {self.n_features} "
-                "features as input; give it rows with the columns it was fitted on."
-            )
+        self.check_number(dataset.n_features)
         return dataset
+
+    def check_number(self, found: int) -> None:
+        """Raise `InvalidDataError` for another number of features."""
+        if found != self.n_features:
+            raise InvalidDataError(
+                f"X has {found} features, but {self.owner} is expecting {self.n_features} features as "
+                "input; give it rows with the columns it was fitted on."
+            )
 
 
 def _scaled_like(dataset: Dataset, scaling: FeatureScaling | None) -> Dataset:

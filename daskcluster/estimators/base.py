@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,24 +18,27 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunk import for_rows
 from daskcluster.chunkwise.assign import (
+    RowFunction,
     RowParams,
+    ScoreStatistics,
     distance_rows,
-    label_rows,
-    nearest_dtype,
-    nearest_output,
-    nearest_rows,
+    nearest_function,
+    prepare_rows,
 )
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.chunkwise.pruned import FixedSearch
+from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.cells import is_xarray, map_cells
-from daskcluster.estimators.inputs import fit_dataset, with_features_of
-from daskcluster.estimators.labels import Labels, results_of_rows, save_rows
-from daskcluster.estimators.lazy import is_dask_frame, map_blocks, map_frame, scaled_blocks
+from daskcluster.estimators.examples import Examination, examine_rows
+from daskcluster.estimators.inputs import fit_dataset, is_dask_frame, is_xarray, with_features_of
+from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.reporting import ReportMixin
+from daskcluster.estimators.rows import FunctionFor, map_cells, map_lazily, map_rows, save_rows
+from daskcluster.events import Callback
 from daskcluster.models.persist import save_model
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
@@ -115,18 +120,137 @@ class SharesEngine(BaseEstimator):
         return state
 
 
-class ClusterEstimator(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, ReportMixin, SharesEngine
-):
-    """Base of estimators that learn centres.
+class RowsEstimator(ClusterMixin, ReportMixin, SharesEngine):
+    """Base of estimators that have results for rows.
 
-    Subclasses have ``fit``, ``transform`` and ``to_model``, and learn ``labels_``, ``cluster_sizes_``,
-    ``cluster_weights_`` and ``cluster_costs_``.
+    Subclasses have ``fit``, `label_function`, `cluster_scores` and `to_model`. Each result of rows is a
+    `RowFunction`, which `map_rows` maps over rows of any kind; jobs map the same functions.
     """
 
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit, and return the distance of every row to every centre; see `transform`."""
-        return self.fit(X, sample_weight=sample_weight).transform(X)
+    engine: Any
+    scaling_: FeatureScaling | None = None
+
+    def label_function(self, dtype: Any) -> RowFunction:
+        """Return the function that labels rows of `dtype`."""
+        raise NotImplementedError
+
+    def cluster_scores(
+        self, dataset: Dataset, callbacks: Sequence[Callback] = ()
+    ) -> ScoreStatistics:
+        """Return size, weight and cost of every cluster on rows with the features of the fit. One pass."""
+        raise NotImplementedError
+
+    def scores(self, dataset: Dataset, callbacks: Sequence[Callback] = ()) -> tuple[float, float]:
+        """Return inertia and score (minus the inertia, as scikit-learn has it). One pass."""
+        inertia = self.cluster_scores(dataset, callbacks).inertia
+        return inertia, -inertia
+
+    def examine(
+        self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()
+    ) -> Examination:
+        """Return the figures of every cluster, and its nearest and farthest rows where it has a centre."""
+        return Examination.of(self.cluster_scores(dataset, callbacks), dataset)
+
+    def map_rows(
+        self,
+        X: Any,
+        function_for: FunctionFor,
+        *,
+        output: str | None = None,
+        callbacks: Sequence[Callback] = (),
+        **writing: Any,
+    ) -> Any:
+        """Map a function over rows of any kind.
+
+        Parameters
+        ----------
+        X : anything `predict` takes
+        function_for : callable (dtype) -> RowFunction
+        output : str, optional
+            URL to which the results are written.
+        callbacks : sequence of callables
+            Hear the progress of a pass.
+        **writing
+            Arguments of `daskcluster.estimators.rows.save_rows`.
+
+        Returns
+        -------
+        ndarray, or a lazy dask array or frame, or DataArray, as `X`; `output` if given
+        """
+        check_is_fitted(self)
+        if output is None and (is_xarray(X) or hasattr(X, "__dask_graph__")):
+            X = with_features_of(self, X)
+            if not is_xarray(X):
+                return map_lazily(X, function_for, self.scaling_)
+            # A dataset: scikit-learn would warn that its rows have no names.
+            here = lambda rows: self.map_rows(open_source(rows), function_for)  # noqa: E731
+            return map_cells(X, function_for, self.scaling_, here)
+        dataset = self.known_rows(X)
+        function, engine = function_for(dataset.dtype), choose_engine(self.engine, dataset)
+        if output is None:
+            return map_rows(dataset, function, engine, callbacks)
+        save_rows(dataset, function, engine, output, callbacks=callbacks, **writing)
+        return output
+
+    def known_rows(self, X: Any, sample_weight: Any = None) -> Dataset:
+        """Return `X` as a dataset with the features of the fit."""
+        check_is_fitted(self)
+        return fit_dataset(self, X, sample_weight, reset=False)
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        output: str | None = None,
+        overwrite: bool = False,
+        storage_options: dict[str, Any] | None = None,
+        resume: bool = False,
+    ) -> Any:
+        """Return the cluster of every row: the nearest centre, or the most probable component of a mixture.
+
+        Kernel k-means compares distances in the space of the kernel.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array or frame, xarray.DataArray, Dataset, or URL
+            With ``kernel="precomputed"``, the matrix (n, n_fit) of K(x, y) for rows y of the fit.
+        output : str, optional
+            URL to which labels are streamed chunk by chunk; whole or absent. A Zarr array; a file with the
+            ids of the rows if it ends in .parquet or .csv, of labels alone if it ends in .npy.
+        overwrite : bool
+            Replace an existing output.
+        storage_options : dict, optional
+            Options of the output's file system.
+        resume : bool
+            Resume an interrupted call that wrote `output`, without computing its finished chunks again.
+            If this call is interrupted in turn, finished chunks are preserved.
+
+        Returns
+        -------
+        ndarray of int32, shape (n,)
+            For a dask array a lazy one with its row chunks, for a dask DataFrame a lazy Series with its
+            partitions and index, for a DataArray one of its cells, with -1 where values are missing; the
+            output's URL with `output`.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            The estimator is not fitted.
+        OutputExistsError
+            `output` exists and `overwrite` is False.
+
+        Notes
+        -----
+        Cost: one pass; for kernels with one Gram value per row and support.
+        """
+        return self.map_rows(
+            X,
+            self.label_function,
+            output=output,
+            overwrite=overwrite,
+            storage_options=storage_options,
+            resume=resume,
+        )
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Fit, and return the label of every row, as `predict` does."""
@@ -135,20 +259,49 @@ class ClusterEstimator(
             return self.predict(X)
         return np.asarray(labels) if isinstance(labels, Labels) else labels
 
+    def learn_labels(
+        self,
+        dataset: Dataset,
+        engine: Engine,
+        computed: np.ndarray | None = None,
+        *,
+        in_memory: bool = True,
+    ) -> None:
+        """Set ``labels_``: an array for rows that were given in memory, else a handle or a lazy array.
+
+        An array that is not `computed` is computed on first access.
+        """
+        self.__dict__.pop("labels_", None)
+        self._later: Labels | None = None
+        if in_memory and computed is not None:
+            self.labels_: Any = computed
+            return
+        function = self.label_function(dataset.dtype)
+        labels = Labels(dataset, function, engine, computed=computed)
+        if in_memory:
+            self._later = labels
+        else:
+            self.labels_ = labels.like_rows()
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "labels_":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        later = vars(self).get("_later")
+        if later is None:
+            raise AttributeError(
+                f"this {type(self).__name__} has no labels_: it was not fitted, or was loaded without its "
+                "rows; use predict(X)."
+            )
+        self.labels_ = np.asarray(later)
+        return self.labels_
+
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
+        for name in ("_later", "coreset_"):  # which hold rows
+            state.pop(name, None)
         if isinstance(state.get("labels_"), Labels):
             del state["labels_"]
         return state
-
-    def summary(self) -> dict[str, np.ndarray]:
-        """Return ``size``, ``weight`` and ``cost`` of every cluster, as found by the fit."""
-        check_is_fitted(self)
-        return {
-            "size": self.cluster_sizes_.copy(),
-            "weight": self.cluster_weights_.copy(),
-            "cost": self.cluster_costs_.copy(),
-        }
 
     def save(
         self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
@@ -170,6 +323,36 @@ class ClusterEstimator(
         save_model(self.to_model(), url, overwrite=overwrite, storage_options=storage_options)
 
 
+class ClusterEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowsEstimator):
+    """Base of estimators that learn centres.
+
+    Subclasses have ``transform``, and learn ``labels_``, ``cluster_sizes_``, ``cluster_weights_`` and
+    ``cluster_costs_``.
+    """
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fit, and return the distance of every row to every centre; see `transform`."""
+        return self.fit(X, sample_weight=sample_weight).transform(X)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return minus the weighted sum of squared distances of the rows to their nearest centres.
+
+        Notes
+        -----
+        Cost: one pass.
+        """
+        return -self.cluster_scores(self.known_rows(X, sample_weight)).inertia
+
+    def summary(self) -> dict[str, np.ndarray]:
+        """Return ``size``, ``weight`` and ``cost`` of every cluster, as found by the fit."""
+        check_is_fitted(self)
+        return {
+            "size": self.cluster_sizes_.copy(),
+            "weight": self.cluster_weights_.copy(),
+            "cost": self.cluster_costs_.copy(),
+        }
+
+
 class CentreEstimator(ClusterEstimator):
     """Base of estimators whose model is a set of centres.
 
@@ -177,14 +360,10 @@ class CentreEstimator(ClusterEstimator):
     Rows are compared with ``_centres``, the same centres on the scale of the fit.
     """
 
-    engine: Any
     callbacks: Any
     metric: str
-    scaling_: FeatureScaling | None = None
     fits_partial: ClassVar[bool] = False
     """Whether rows opened with ``missing="partial"`` can be fitted."""
-    _label_parents: np.ndarray | None = None
-    """Numbers to return in place of those of the clusters; see `RowParams`."""
     _search: FixedSearch | None = None
     cluster_centers_: np.ndarray
     _centres = OnScale("cluster_centers_")
@@ -244,38 +423,53 @@ class CentreEstimator(ClusterEstimator):
         Cost: one pass.
         """
         check_is_fitted(self)
-        most = self._checked_most(n_nearest, return_distance)
-        if output is not None:
-            dataset = fit_dataset(self, X, None, reset=False)
-            found = nearest_output(self._centres.dtype, n_nearest, return_distance)
-            save_rows(
-                dataset,
-                choose_engine(self.engine, dataset),
-                self._row_params(dataset, max(1, most)),
-                output,
-                overwrite=overwrite,
-                storage_options=storage_options,
-                resume=resume,
-                **found,
+        return self.predict_level(
+            X,
+            n_nearest=n_nearest,
+            return_distance=return_distance,
+            output=output,
+            overwrite=overwrite,
+            storage_options=storage_options,
+            resume=resume,
+        )
+
+    def predict_level(
+        self,
+        X: Any,
+        parents: np.ndarray | None = None,
+        *,
+        n_nearest: int | None = None,
+        return_distance: bool = False,
+        output: str | None = None,
+        **writing: Any,
+    ) -> Any:
+        """Return what `predict` returns, with `parents` (k,) in place of the clusters, if given."""
+
+        def nearest(dtype: Any) -> RowFunction:
+            params = replace(self.row_params(dtype), parents=parents)
+            distances = self._centres.dtype if return_distance else None
+            cosine = self.metric == "cosine"
+            return nearest_function(params, n_nearest, distances=distances, normalize=cosine)
+
+        k = len(self._centres)
+        if n_nearest is not None and not 1 <= n_nearest <= k:
+            raise InvalidParameterError(
+                f"n_nearest={n_nearest} should be in [1, {k}], the number of centres."
             )
-            return output
-        if not most:
-            return self._map(X, label_rows, np.dtype(np.int32), 0, 1)
-        dtype = nearest_dtype(self._centres.dtype)
-        found = self._map(X, nearest_rows, dtype, most, most)
+        is_plain = n_nearest is None and parents is None and not return_distance
+        function_for = self.label_function if is_plain else nearest
+        found = self.map_rows(X, function_for, output=output, **writing)
+        if output is not None or not return_distance:
+            return found
         if is_dask_frame(X):
-            columns = (
-                [c for c in found.columns if c.startswith("label")],
-                [c for c in found.columns if c.startswith("distance")],
-            )
-            labels, distances = (found[c[0] if n_nearest is None else c] for c in columns)
-        elif is_xarray(X):
-            found = found.isel(value=0) if n_nearest is None else found
-            labels, distances = found["label"], found["distance"]
-        else:
-            found = found[:, 0] if n_nearest is None else found
-            labels, distances = found["label"], found["distance"]
-        return (labels, distances) if return_distance else labels
+            both = [[c for c in found.columns if c.startswith(f)] for f in ("label", "distance")]
+            labels, distances = (found[c[0] if n_nearest is None else c] for c in both)
+            return labels, distances
+        return found["label"], found["distance"]
+
+    def label_function(self, dtype: Any) -> RowFunction:
+        """Return the function that labels rows of `dtype`."""
+        return nearest_function(self.row_params(dtype), normalize=self.metric == "cosine")
 
     def transform(self, X: Any) -> Any:
         """Return Euclidean distances of every row to every centre, shape (n, k).
@@ -287,80 +481,32 @@ class CentreEstimator(ClusterEstimator):
         Cost: one pass; memory for the n k numbers of the result.
         """
         check_is_fitted(self)
-        k = len(self._centres)
-        return self._map(X, distance_rows, self._centres.dtype, k, 1)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return minus the weighted sum of squared distances of the rows to their nearest centres.
+        def distances(dtype: Any) -> RowFunction:
+            params, cosine = self.row_params(dtype), self.metric == "cosine"
+            shape: tuple[Any, int] = self._centres.dtype, len(self._centres)
+            return RowFunction(distance_rows, params, prepare_rows, *shape, "distances", cosine)
 
-        Notes
-        -----
-        Cost: one pass.
-        """
-        check_is_fitted(self)
-        dataset = fit_dataset(self, X, sample_weight, reset=False)
-        engine = choose_engine(self.engine, dataset)
-        with engine.place(dataset, footprint=ONE_PASS) as placement:
-            rows = ScaledPlacement(placement)
-            params = self._row_params(dataset)
-            found = score_rows(rows, params.centres, search=params.search)
-        return -found.inertia
+        return self.map_rows(X, distances)
 
-    def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int, most: int) -> Any:
-        X = with_features_of(self, X)
-        if is_xarray(X):
-            return map_cells(X, self._map, getattr(self, "scaling_", None), fn, dtype, width, most)
-        if hasattr(X, "__dask_graph__"):
-            self._check_lazy_features(X)
-            if is_dask_frame(X):
-                params = self._of_centres(self._centres_for(X), most)
-                cosine = self.metric == "cosine"
-                return map_frame(
-                    X, fn, params, dtype, width, normalize=cosine, scaling=self.scaling_
-                )
-            if self.scaling_ is not None:
-                X = scaled_blocks(X, self.scaling_)
-            params = self._of_centres(self._centres_for(X), most)
-            return map_blocks(X, fn, params, dtype, width, normalize=self.metric == "cosine")
-        dataset = fit_dataset(self, X, None, reset=False)
-        params = self._row_params(dataset, most)
-        with choose_engine(self.engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
-            return results_of_rows(placement, fn, params, dtype, width)
+    def cluster_scores(
+        self, dataset: Dataset, callbacks: Sequence[Callback] = ()
+    ) -> ScoreStatistics:
+        """Return size, weight and cost of every cluster on rows with the features of the fit. One pass."""
+        params, engine = self.row_params(dataset.dtype), choose_engine(self.engine, dataset)
+        with engine.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
+            return score_rows(ScaledPlacement(placement), params.centres, search=params.search)
 
-    def _checked_most(self, n_nearest: int | None, return_distance: bool) -> int:
-        """Return the number of nearest centres to find; 0 if only labels are needed."""
-        k = len(self._centres)
-        if n_nearest is None:
-            return 1 if return_distance else 0
-        if not 1 <= n_nearest <= k:
-            raise InvalidParameterError(
-                f"n_nearest={n_nearest} should be in [1, {k}], the number of centres."
-            )
-        return int(n_nearest)
+    def examine(
+        self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()
+    ) -> Examination:
+        """Return figures, and the nearest and farthest rows, of every cluster. One pass."""
+        params = self.row_params(dataset.dtype)
+        return examine_rows(dataset, params, shown, most, self.engine, callbacks)
 
-    def _check_lazy_features(self, X: Any) -> None:
-        # Imported here, since only callers with a dask collection have imported dask.
-        from daskcluster.data.dask_array import rows_of
-
-        given = len(X.columns) if hasattr(X, "columns") else rows_of(X).shape[1]
-        expected = self._centres.shape[1]
-        if given != expected:
-            raise InvalidParameterError(
-                f"X has {given} features, but {type(self).__name__} is expecting {expected} features "
-                "as input; give it rows with the columns it was fitted on."
-            )
-
-    def _row_params(self, dataset: Dataset, most: int = 1) -> RowParams:
-        return self._of_centres(for_rows(self._centres, dataset.dtype), most)
-
-    def _of_centres(self, centres: np.ndarray, most: int) -> RowParams:
-        return RowParams(centres, most, parents=self._label_parents, search=self._search)
-
-    def _centres_for(self, X: Any) -> np.ndarray:
-        # Imported here, since only callers with a dask collection have imported dask.
-        from daskcluster.data.dask_array import rows_of
-
-        return for_rows(self._centres, rows_of(X).dtype)
+    def row_params(self, dtype: Any) -> RowParams:
+        """Return the centres as rows of `dtype` meet them."""
+        return RowParams(for_rows(self._centres, dtype), search=self._search)
 
     # -- scikit-learn protocols --------------------------------------------------------------------
 

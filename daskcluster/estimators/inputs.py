@@ -10,13 +10,17 @@ from sklearn.base import BaseEstimator
 
 from daskcluster.chunkwise.feature_scaling import PARTIAL
 from daskcluster.data.features import FeatureSpec, names_differ
+from daskcluster.data.grid import (
+    feature_axes,
+    names_along,
+    variables_as_features,
+    with_reference_system,
+)
 from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.cells import is_xarray, select_features
 from daskcluster.estimators.grids import is_raster, open_grid
-from daskcluster.estimators.lazy import is_dask_frame
 from daskcluster.parameters.shared import METHODS
 from daskcluster.typing import Dataset
 
@@ -80,25 +84,66 @@ def _opened(X: Any, sample_weight: Any, known: FeatureSpec | None) -> Dataset:
     return dataset
 
 
+def is_xarray(X: Any) -> bool:
+    """Return True for a DataArray or Dataset of xarray, without importing it."""
+    return type(X).__module__.partition(".")[0] == "xarray" and hasattr(X, "dims")
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Return True for a dask DataFrame, without importing it."""
+    return hasattr(X, "__dask_graph__") and hasattr(X, "map_partitions") and hasattr(X, "columns")
+
+
 def with_features_of(estimator: Any, X: Any) -> Any:
-    """Return a lazy frame or the cells of xarray with the features of the fit, if both have names.
+    """Return a dask collection or the cells of xarray with the features of the fit.
+
+    They are selected by name if both have names.
 
     Raises
     ------
     InvalidDataError
-        Names of the fit are missing.
+        Names of the fit are missing, or there is another number of features.
     """
-    names = getattr(estimator, "feature_names_in_", None)
-    if names is None:
-        return X
+    names = list(getattr(estimator, "feature_names_in_", ()))
     if is_xarray(X):
-        return select_features(X, names.tolist())
-    at = {str(label): label for label in X.columns} if is_dask_frame(X) else dict.fromkeys(names)
-    if list(at) == names.tolist():
+        X = select_features(X, names) if names else X
+        shown = variables_as_features(X)
+        n_features = shown.shape[feature_axes(shown.shape, shown.dims, None)[0]]
+    elif is_dask_frame(X):
+        at = {str(label): label for label in X.columns}
+        if names and list(at) != names:
+            if not set(names) <= set(at):
+                raise names_differ(names, at)
+            X = X[[at[name] for name in names]] if len(at) == len(X.columns) else X
+        n_features = len(X.columns)
+    else:
+        # Imported here, since only callers with a dask collection have imported dask.
+        from daskcluster.data.dask_array import rows_of
+
+        n_features = rows_of(X).shape[1]
+    features_of(estimator).check_number(n_features)
+    return X
+
+
+def select_features(X: Any, names: list[str]) -> Any:
+    """Return the variables of a Dataset, or the features of a DataArray that names them, in an order.
+
+    Raises
+    ------
+    InvalidDataError
+        Some of these names are not there.
+    """
+    if hasattr(X, "data_vars"):
+        found, chosen = tuple(map(str, X.data_vars)), lambda: with_reference_system(X)[names]
+    else:
+        axis = feature_axes(X.shape, X.dims, None)[0]
+        found = names_along(X.coords.get(X.dims[axis])) or ()
+        chosen = lambda: X.sel({X.dims[axis]: names})  # noqa: E731
+    if not found or found == tuple(names):
         return X
-    if set(names) <= set(at):
-        return X[[at[name] for name in names]] if len(at) == len(X.columns) else X
-    raise names_differ(names.tolist(), at)
+    if not set(names) <= set(found):
+        raise names_differ(names, found)
+    return chosen()
 
 
 def _remember(estimator: Any, dataset: Dataset, scalable: bool) -> None:

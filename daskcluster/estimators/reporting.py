@@ -8,9 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from daskcluster.estimators.examples import Examination
-from daskcluster.estimators.inputs import fit_dataset
-from daskcluster.typing import Dataset
+from daskcluster.estimators.examples import MOST_RANKED
 
 if TYPE_CHECKING:
     from daskcluster.reports.contents import Report
@@ -63,14 +61,10 @@ class ReportMixin(BaseEstimator):
         model, data = self.to_model(), None
         shape = None if image_shape is None else check_shape(image_shape, model.n_features)
         if X is not None:
-            dataset = fit_dataset(self, X, sample_weight, reset=False)
-            found = self._examine(model, dataset, MOST_EXAMPLES)
+            dataset = self.known_rows(X, sample_weight)
+            found = self.examine(dataset, MOST_EXAMPLES, MOST_RANKED)
             data = found.clusters("Clusters in these rows", dataset.n_rows)
         return Report(model, type(self).__name__, data=data, image_shape=shape)
-
-    def _examine(self, model: Any, dataset: Dataset, shown: int) -> Examination:
-        """Return figures and examples of every cluster; see `daskcluster.jobs.examine`."""
-        raise NotImplementedError
 
     @property
     def _repr_html_(self) -> Any:

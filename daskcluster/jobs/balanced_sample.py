@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.labelled import ComputedLabels
+from daskcluster.chunkwise.assign import RowFunction
 from daskcluster.chunkwise.smallest import (
     CHOOSE_AGAIN,
     RANKED_BYTES,
@@ -27,7 +27,7 @@ from daskcluster.engine.engine import Engine, Placement
 from daskcluster.errors import DatasetNotFoundError, InvalidParameterError
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import JOBS
+from daskcluster.jobs.kinds import estimator_of
 from daskcluster.methods.kmeans.projection import fit_footprint, pass_flop
 from daskcluster.models.balance import Balance
 from daskcluster.models.kmeans import KMeansModel
@@ -220,9 +220,9 @@ def draw(
     callbacks: Sequence[Callback],
 ) -> BalancedSample:
     """Draw the sample in two passes; if `how` is a score, `dataset` has it as weights."""
-    scaled = model.features.align(dataset)
-    labels = JOBS[model.kind].row_labels(model, scaled)
-    rows = scaled.normalized() if labels.normalize else scaled
+    estimator = estimator_of(model)
+    rows = estimator.known_rows(model.features.align(dataset))
+    labels = estimator.label_function(rows.dtype)
     ranking = _ranking(model, labels, how, seed)
     params = ChoiceParams(labels, ranking, np.zeros(model.n_clusters, np.int64))
     parents = getattr(model, "parents", ())
@@ -241,7 +241,7 @@ def draw(
     )
 
 
-def _ranking(model: Model, labels: ComputedLabels, how: Any, seed: int) -> Ranking:
+def _ranking(model: Model, labels: RowFunction, how: Any, seed: int) -> Ranking:
     if score_of(how) is not None:
         return Ranking("score")
     if how == "random":

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from daskcluster.engine.engine import Engine
 from daskcluster.estimators.labels import Labels
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import write_labels
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
 from daskcluster.methods.catalogue import ALGORITHMS
@@ -23,6 +19,8 @@ from daskcluster.storage.checkpoint import noting_stored_state
 from daskcluster.storage.disk_space import check_space
 from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
+
+_LABEL_BYTES = 4
 
 
 def fit(
@@ -145,13 +143,12 @@ def fit(
         overwrite = run.claim({"model": model, "labels": labels}, inputs, overwrite)
         dataset, chosen = open_rows(run)
         if labels is not None:
-            size = np.dtype(np.int32).itemsize * dataset.n_rows
-            check_space(labels, size, storage_options=storage_options)
+            check_space(labels, _LABEL_BYTES * dataset.n_rows, storage_options=storage_options)
         estimator = _estimator(algorithm, run.keeping(algorithm, given), chosen, run.callbacks)
         resume = run.resumes(algorithm, resume=resume)
         estimator.fit(dataset, **({"resume": True} if resume else {}))
         outputs = _Outputs(model, labels, overwrite, storage_options)
-        fitted = outputs.write(estimator, dataset, chosen, run, resume=resume or run.is_resumed)
+        fitted = outputs.write(estimator, dataset, run, resume=resume or run.is_resumed)
         common = run.counters.common(dataset)
         return run.done(
             FitRecord(
@@ -169,9 +166,7 @@ class _Outputs:
     overwrite: bool
     storage_options: Mapping[str, Any] | None
 
-    def write(
-        self, estimator: Any, dataset: Dataset, engine: Engine, run: Run, *, resume: bool
-    ) -> Model:
+    def write(self, estimator: Any, dataset: Dataset, run: Run, *, resume: bool) -> Model:
         """Write the model and, if requested, the labels of all rows; return the model."""
         fitted: Model = estimator.to_model()
         run.counters.at_least(fitted.passes, fitted.bytes_read)
@@ -186,11 +181,12 @@ class _Outputs:
             return fitted
         # The model is written last: until it exists, the same call resumes.
         options |= {"callbacks": run.callbacks, "resume": resume, "before_end": save}
-        # Not `estimator.labels_`: where it is a property, it would compute them.
+        # Not `estimator.labels_`, which may compute them.
         known = vars(estimator).get("labels_")
-        if isinstance(known, Labels) and known.is_computed:
-            options["computed"] = np.asarray(known)
-        write_labels(fitted, dataset, engine, self.labels, **options)
+        if isinstance(known, Labels):
+            known.write(self.labels, **options)
+        else:
+            estimator.map_rows(dataset, estimator.label_function, output=self.labels, **options)
         return fitted
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import POSTERIORS, check_posteriors, write_labels
+from daskcluster.jobs.kinds import check_posteriors, estimator_of
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.levels import ancestors, check_labels_alone
 from daskcluster.models.persist import load_document
 from daskcluster.models.record import PredictRecord
 
@@ -83,11 +86,20 @@ def predict(
             return before
         overwrite = run.claim(outputs, inputs, overwrite)
         fitted = load_document(model, storage_options)
+        parents = ancestors(getattr(fitted, "parents", ()), level)
         if posteriors is not None:
             check_posteriors(fitted)
+        if parents is not None:
+            check_labels_alone(level, n_nearest=n_nearest, distances=distances)
+        if not isinstance(fitted, KMeansModel) and (n_nearest is not None or distances):
+            raise InvalidParameterError(
+                f"a model of kind {fitted.kind!r} has no nearest centres; leave n_nearest and distances "
+                "out."
+            )
         dataset, chosen = open_rows(run, fitted.feature_names)
         dataset = fitted.features.align(dataset)
         run.begin_output()
+        estimator = estimator_of(fitted, chosen)
         options: dict[str, Any] = {
             "overwrite": overwrite,
             "storage_options": storage_options,
@@ -97,21 +109,15 @@ def predict(
 
         def write_posteriors() -> None:
             if posteriors is not None:
-                write = POSTERIORS[fitted.kind].write_posteriors
-                write(fitted, dataset, chosen, posteriors, **options)
+                estimator.save_posteriors(dataset, posteriors, **options)
 
         # Labels are published last: until they exist, the same call resumes.
-        write_labels(
-            fitted,
-            dataset,
-            chosen,
-            output,
-            **options,
-            before_end=write_posteriors,
-            n_nearest=n_nearest,
-            return_distance=distances,
-            level=level,
-        )
+        options_of_labels = options | {"output": output, "before_end": write_posteriors}
+        if isinstance(fitted, KMeansModel):
+            nearest: dict[str, Any] = {"n_nearest": n_nearest, "return_distance": distances}
+            estimator.predict_level(dataset, parents, **nearest, **options_of_labels)
+        else:
+            estimator.map_rows(dataset, estimator.label_function, **options_of_labels)
         return run.done(
             PredictRecord(
                 model=str(model),

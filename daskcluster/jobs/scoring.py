@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import JOBS
+from daskcluster.jobs.kinds import estimator_of
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
 from daskcluster.metrics.several import measure
@@ -70,12 +70,13 @@ def score(
         fitted = load_document(model, storage_options)
         dataset, chosen = open_rows(run, fitted.feature_names)
         dataset = fitted.features.align(dataset)
-        inertia, value = JOBS[fitted.kind].score(fitted, dataset, chosen, run.callbacks)
+        estimator = estimator_of(fitted, chosen)
+        inertia, value = estimator.scores(estimator.known_rows(dataset), run.callbacks)
         found = None
         if wanted:
             found = measure(
                 dataset,
-                JOBS[fitted.kind].row_labels(fitted, dataset),
+                estimator.label_function(dataset.dtype),
                 fitted.n_clusters,
                 wanted,
                 metric=str(fitted.facts().get("metric", "euclidean")),

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
-from daskcluster.chunkwise.labelled import ComputedLabels
+from daskcluster.chunkwise.assign import RowParams, nearest_function
 from daskcluster.chunkwise.smallest import CHOOSE, Choice, ChoiceParams, Ranking, SmallestKeys
 from daskcluster.randomness import Key
 
@@ -82,7 +81,7 @@ def test_many_rows_are_settled_on_the_way() -> None:
 
 
 def chosen(chunks: list[Chunk], ranking: Ranking, most: np.ndarray, centres: np.ndarray) -> Choice:
-    labels = ComputedLabels(label_rows, RowParams(centres), prepare_rows)
+    labels = nearest_function(RowParams(centres))
     prepared = CHOOSE.prepare(ChoiceParams(labels, ranking, most))
     found: Choice = CHOOSE.zero(prepared)
     for chunk in chunks:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.data.dataset import RowDataset, refuse_replacing, stored_at
@@ -16,7 +15,6 @@ from daskcluster.data.weighted_store import write_weighted
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import SharesEngine
 from daskcluster.estimators.inputs import fit_dataset
-from daskcluster.estimators.labels import Labels
 from daskcluster.events import Notice, publish
 from daskcluster.methods.coreset.fit import CoresetDraw
 from daskcluster.methods.coreset.merged import (
@@ -344,36 +342,6 @@ def dataset_of(coreset: Any) -> Dataset:
         check_is_fitted(coreset)
         return coreset.coreset_
     return open_source(coreset)
-
-
-class LabelsLater:
-    """Mixin, before `SharesEngine`: computes ``labels_`` on first access, and pickles without the coreset.
-
-    A fit ends with `_label_later`.
-    """
-
-    def _label_later(self, labels: Labels, *, in_memory: bool) -> None:
-        """Remember how rows are labelled; as an array, if they were given in memory."""
-        self._labels: Any = labels
-        self._in_memory = in_memory
-
-    @property
-    def labels_(self) -> Any:
-        """The label of every row; the first access makes a pass."""
-        if not hasattr(self, "_labels"):
-            raise AttributeError(
-                f"this {type(self).__name__} has no labels_: it was not fitted, or was loaded without its "
-                "rows; use predict(X)."
-            )
-        return np.asarray(self._labels) if self._in_memory else self._labels
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
-        state.pop("coreset_", None)
-        labels = state.pop("_labels", None)
-        if labels is not None and self._in_memory and getattr(labels, "is_computed", True):
-            state["_labels"] = np.asarray(labels)
-        return state
 
 
 def check_coreset_size(size: int, unit: str, n_clusters: int) -> None:

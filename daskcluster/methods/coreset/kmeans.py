@@ -11,7 +11,6 @@ from daskcluster.engine.engine import Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_kept_rows
-from daskcluster.estimators.labels import Labels
 from daskcluster.events import (
     Event,
     FitEnded,
@@ -22,7 +21,6 @@ from daskcluster.events import (
     publish,
 )
 from daskcluster.methods.coreset.estimator import (
-    LabelsLater,
     LightweightCoreset,
     check_coreset_size,
 )
@@ -53,7 +51,7 @@ class _State:
     attached: _Attached
 
 
-class CoresetKMeans(LabelsLater, KMeansEstimator):
+class CoresetKMeans(KMeansEstimator):
     """K-means of a lightweight coreset of the rows, for data too large for many passes.
 
     A coreset is drawn in two passes (`daskcluster.LightweightCoreset`), then clustered in memory by
@@ -180,8 +178,7 @@ class CoresetKMeans(LabelsLater, KMeansEstimator):
             checkpoint=None if place is None else place.child("kmeans"),
         )
         self._take_over(kmeans.fit(drawn.coreset_, resume=fit.resumes), drawn)
-        labels = Labels(fit.dataset, self._row_params(fit.dataset), fit.engine).like_rows()
-        self._label_later(labels, in_memory=fit.labelled)
+        self.learn_labels(fit.dataset, fit.engine, in_memory=fit.labelled)
         return self
 
     def quality(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
@@ -261,9 +260,7 @@ class HierarchicalKMeans(KMeansEstimator):
             return super().predict(X, **options)
         n_nearest, distances = options.get("n_nearest"), options.get("return_distance", False)
         check_labels_alone(level, n_nearest=n_nearest, distances=distances)
-        twin: Any = copy.copy(self)
-        vars(twin)["_label_parents"] = parents
-        return super(HierarchicalKMeans, twin).predict(X, **options)
+        return self.predict_level(X, parents, **options)
 
     def to_model(self) -> KMeansModel:
         """Return the model: the learnt attributes, without the data."""

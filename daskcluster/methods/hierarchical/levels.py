@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
+from daskcluster.chunkwise.assign import RowParams, nearest_function
 from daskcluster.chunkwise.labelled import (
     PICK,
-    ComputedLabels,
     OneCluster,
     PickedRows,
     PickParams,
@@ -124,7 +123,7 @@ def nearest_rows(rows: ScaledPlacement, centres: np.ndarray, size: int) -> Chunk
     returned have none.
     """
     placement = rows.placement
-    labels = ComputedLabels(label_rows, RowParams(centres), prepare_rows, rows.normalize)
+    labels = nearest_function(RowParams(centres), normalize=rows.normalize)
     most = np.full(len(centres), size, np.int64)
     ranking = Ranking("nearest", centres=centres)
     found: Choice = placement.reduce(CHOOSE, ChoiceParams(labels, ranking, most))

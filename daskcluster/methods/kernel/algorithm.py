@@ -14,13 +14,11 @@ from typing import Protocol
 
 import numpy as np
 
-from daskcluster.chunkwise.assign import prepare_rows
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.engine import Placement
 from daskcluster.estimators.stopping import Stopping, is_final
 from daskcluster.events import Callback, IterationEnded, StopReason
 from daskcluster.methods.kernel.chunkwise.centres import (
-    GramRowParams,
     gram_diagonal_rows,
     gram_sum_rows,
 )
@@ -122,8 +120,7 @@ class StreamedGram:
         self.placement.map_rows(
             fn,  # type: ignore[arg-type]
             ArraySink(out),
-            GramRowParams.of(sums),
-            prepare=prepare_rows,
+            sums,
             name="inner products",
         )
         self.meter.seconds += time.perf_counter() - began

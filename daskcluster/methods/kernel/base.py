@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -10,24 +11,16 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.chunkwise.assign import RowFunction, ScoreStatistics
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import ClusterEstimator
-from daskcluster.estimators.cells import is_xarray, map_cells
-from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.inputs import (
-    check_enough_rows,
-    fit_dataset,
-    with_features_of,
-)
-from daskcluster.estimators.labels import Labels, results_of_rows, save_rows
-from daskcluster.estimators.lazy import is_dask_frame, map_blocks, map_frame, scaled_blocks
+from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.estimators.provenance import from_provenance, provenance
+from daskcluster.events import Callback
 from daskcluster.methods.kernel.chunkwise.centres import (
     GramCentres,
-    GramRowParams,
     GraphCentres,
     gram_distance_rows,
     label_by_gram,
@@ -39,7 +32,6 @@ from daskcluster.methods.kernel.initial import (
     measure_by_gram,
     refuse_distances,
 )
-from daskcluster.methods.kernel.jobs import KernelJobs
 from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
 from daskcluster.methods.kernel.model import KernelKMeansModel, support_arrays
 from daskcluster.typing import Dataset
@@ -56,7 +48,6 @@ class KernelEstimator(ClusterEstimator):
     n_clusters: int
     n_init: int | str
     kernel: Any
-    engine: Any
     callbacks: Any
     verbose: int
     max_iter: int
@@ -65,7 +56,6 @@ class KernelEstimator(ClusterEstimator):
     checkpoint: Any
     checkpoint_every: int
     model_kinds: tuple[str, ...] = (KernelKMeansModel.kind,)
-    scaling_: FeatureScaling | None = None
     _centres: GramCentres
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -73,55 +63,9 @@ class KernelEstimator(ClusterEstimator):
 
     # -- results for rows -------------------------------------------------------------------------
 
-    def predict(
-        self,
-        X: Any,
-        *,
-        output: str | None = None,
-        overwrite: bool = False,
-        storage_options: dict[str, Any] | None = None,
-        resume: bool = False,
-    ) -> Any:
-        """Return the nearest centre of every row, in the space of the kernel.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d), dask array or frame, Dataset, or URL
-            With ``kernel="precomputed"``, the matrix (n, n_fit) of K(x, y) for rows y of the fit.
-        output : str, optional
-            URL of a Zarr array to stream labels to, chunk by chunk. It appears once it is complete.
-        overwrite : bool
-            Replace an existing output.
-        storage_options : dict, optional
-            For the output's file system.
-        resume : bool
-            Resume an interrupted call that wrote `output`, without computing its finished chunks again.
-            If this call is interrupted in turn, finished chunks are preserved.
-
-        Returns
-        -------
-        ndarray of int32, shape (n,)
-            A lazy dask array for dask input; the output's URL with `output`.
-
-        Notes
-        -----
-        Cost: one pass, with one Gram value per row and support.
-        """
-        params = self._params()
-        if output is None:
-            return self._map(X, label_by_gram, np.dtype(np.int32))
-        dataset = fit_dataset(self, X, None, reset=False)
-        save_rows(
-            dataset,
-            choose_engine(self.engine, dataset),
-            params,
-            output,
-            overwrite=overwrite,
-            storage_options=storage_options,
-            resume=resume,
-            fn=label_by_gram,
-        )
-        return output
+    def label_function(self, dtype: Any) -> RowFunction:
+        """Return the function that labels rows of any dtype."""
+        return RowFunction(label_by_gram, self._known_centres())
 
     def transform(self, X: Any) -> Any:
         """Return the distance of every row to every centre in the space of the kernel, float64 (n, k).
@@ -133,28 +77,27 @@ class KernelEstimator(ClusterEstimator):
         -----
         Cost: one pass; the result takes 8 n k bytes.
         """
-        refuse_distances(self._params().model)
-        if self._centres.gram.is_precomputed:
-            check_square(self, fit_dataset(self, X, None, reset=False))
-        return self._map(X, gram_distance_rows, np.dtype(np.float64), len(self._centres.norms))
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return minus the weighted sum of squared distances of the rows to their nearest centres.
-
-        Notes
-        -----
-        Cost: one pass.
-        """
-        centres = self._params().model
+        centres = self._known_centres()
         refuse_distances(centres)
-        dataset = fit_dataset(self, X, sample_weight, reset=False)
+        if centres.gram.is_precomputed:
+            check_square(self, self.known_rows(X))
+        shape = np.dtype(np.float64), len(centres.norms)
+        function = RowFunction(gram_distance_rows, centres, None, *shape, "distances")
+        return self.map_rows(X, lambda _: function)
+
+    def cluster_scores(
+        self, dataset: Dataset, callbacks: Sequence[Callback] = ()
+    ) -> ScoreStatistics:
+        """Return size, weight and cost of every cluster on rows with the features of the fit. One pass."""
+        centres = self._known_centres()
+        refuse_distances(centres)
         if centres.gram.is_precomputed:
             check_square(self, dataset)
-        with choose_engine(self.engine, dataset).place(dataset) as placement:
-            return -float(measure_by_gram(placement, centres).inertia)
+        with choose_engine(self.engine, dataset).place(dataset, callbacks=callbacks) as placement:
+            return measure_by_gram(placement, centres)
 
-    def _params(self) -> GramRowParams:
-        """Return the params of row methods: the centres, with the function of a callable kernel."""
+    def _known_centres(self) -> GramCentres:
+        """Return the centres, with the function of a callable kernel."""
         check_is_fitted(self)
         gram = self._centres.gram
         if gram.name == CALLABLE and gram.function is None:
@@ -165,21 +108,7 @@ class KernelEstimator(ClusterEstimator):
                 )
             sums = replace(self._centres.sums, gram=replace(gram, function=self.kernel))
             self._centres = replace(self._centres, sums=sums)
-        return GramRowParams.of(self._centres)
-
-    def _map(self, X: Any, fn: Any, dtype: np.dtype[Any], width: int = 0) -> Any:
-        X = with_features_of(self, X)
-        if is_xarray(X):
-            return map_cells(X, self._map, getattr(self, "scaling_", None), fn, dtype, width)
-        params = self._params()
-        dataset = fit_dataset(self, X, None, reset=False)
-        if hasattr(X, "__dask_graph__"):
-            if is_dask_frame(X):
-                return map_frame(X, fn, params, dtype, width, scaling=self.scaling_)
-            X = X if self.scaling_ is None else scaled_blocks(X, self.scaling_)
-            return map_blocks(X, fn, params, dtype, width)
-        with choose_engine(self.engine, dataset).place(dataset) as placement:
-            return results_of_rows(placement, fn, params, dtype, width)
+        return self._centres
 
     # -- scikit-learn ------------------------------------------------------------------------------
 
@@ -229,10 +158,7 @@ class KernelEstimator(ClusterEstimator):
         self.cluster_costs_ = found.costs.sum(axis=0)
         self.n_rows_ = dataset.n_rows
         self._show_centres()
-        self.labels_: Any = labels
-        if labels is None:
-            params = GramRowParams.of(self._centres)
-            self.labels_ = Labels(dataset, params, fit.engine, fn=label_by_gram).like_rows()
+        self.learn_labels(dataset, fit.engine, labels, in_memory=labels is not None)
         distinct = int((found.sizes > 0).sum())
         if distinct < self.n_clusters:
             warnings.warn(
@@ -249,9 +175,6 @@ class KernelEstimator(ClusterEstimator):
         self.support_ = sums.points.indices
         self.support_clusters_ = sums.groups.astype(np.int32)
         self.support_coefficients_ = sums.factors
-
-    def _examine(self, model: Any, dataset: Dataset, shown: int) -> Examination:
-        return Examination.of(KernelJobs().evaluate(model, dataset, self.engine, ()), dataset)
 
     def to_model(self) -> KernelKMeansModel:
         """Return the fitted model with its support rows; a callable kernel is left out.

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, label_rows
+from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, nearest_function
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.estimators.base import CentreEstimator
-from daskcluster.estimators.examples import MOST_RANKED, Examination
+from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.export import faiss_index
 from daskcluster.estimators.fit import Fit, all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
-from daskcluster.estimators.labels import Labels, results_of_rows
 from daskcluster.estimators.provenance import from_provenance, provenance
+from daskcluster.estimators.rows import results_of_rows
+from daskcluster.events import Callback
 from daskcluster.methods.kmeans.assignment import few_rows, search_for
-from daskcluster.methods.kmeans.jobs import CentreJobs
+from daskcluster.methods.kmeans.stability import stability
 from daskcluster.models.fitted import FitResult
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.typing import Dataset
@@ -74,7 +76,7 @@ def measure_run(
     found = score_rows(rows, centres, labels, labelled=known, search=search)
     if labelled and labels is None:
         params = RowParams(centres, search=search)
-        labels = results_of_rows(rows.placement, label_rows, params, np.int32, name="labels")
+        labels = results_of_rows(rows.placement, nearest_function(params))
     return KMeansRun(result, found, labels, search if search is not None and search.pays else None)
 
 
@@ -126,11 +128,7 @@ class KMeansEstimator(CentreEstimator):
         self.cluster_costs_ = best.found.costs.sum(axis=0)
         self.n_rows_ = dataset.n_rows
         self._n_init = fit.restarts
-        self.labels_: Any = best.labels
-        if not fit.labelled:
-            params = RowParams(self._centres, search=self._search)
-            labels = Labels(dataset, params, fit.engine, computed=best.labels)
-            self.labels_ = labels.like_rows()
+        self.learn_labels(dataset, fit.engine, best.labels, in_memory=fit.labelled)
         distinct = int((best.found.sizes > 0).sum())
         if distinct < self.n_clusters:
             text = (
@@ -144,8 +142,14 @@ class KMeansEstimator(CentreEstimator):
                 )
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
-    def _examine(self, model: Any, dataset: Dataset, shown: int) -> Examination:
-        return CentreJobs().examine(model, dataset, shown, MOST_RANKED, self.engine, ())
+    def examine(
+        self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()
+    ) -> Examination:
+        """Return figures, nearest and farthest rows, and the stability of clusters. One pass."""
+        found = super().examine(dataset, shown, most, callbacks)
+        if found.sample is None:
+            return found
+        return replace(found, stability=stability(found.sample, len(self._centres)))
 
     def to_model(self) -> KMeansModel:
         """Return the model: the learnt attributes, without the data."""

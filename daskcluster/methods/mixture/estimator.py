@@ -11,23 +11,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
-from daskcluster.estimators.cells import is_xarray
-from daskcluster.estimators.examples import MOST_RANKED, Examination
 from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import (
     check_enough_rows,
 )
-from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.provenance import from_provenance, provenance
 from daskcluster.events import StopReason
-from daskcluster.methods.coreset.estimator import LabelsLater, check_coreset_size
-from daskcluster.methods.mixture.chunkwise.rows import MixtureRowParams, label_by_density
+from daskcluster.methods.coreset.estimator import check_coreset_size
 from daskcluster.methods.mixture.fit import MixtureFit, MixtureRun
-from daskcluster.methods.mixture.jobs import MixtureJobs
 from daskcluster.methods.mixture.model import MixtureModel, public_variances, stored_variances
 from daskcluster.methods.mixture.parameters import MIXTURE
 from daskcluster.methods.mixture.rows import MixtureRows, dense_dataset
-from daskcluster.models.persist import save_model
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
 
@@ -37,7 +31,7 @@ _NOT_CONVERGED = (
 )
 
 
-class VariationalGaussianMixture(LabelsLater, MixtureRows):
+class VariationalGaussianMixture(MixtureRows):
     """Gaussian mixture by truncated variational EM: var-GMM-S, or vc-GMM with a coreset.
 
     Each row has posteriors for a few components only: the nearest of its candidates. The candidates come
@@ -268,13 +262,6 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
             warnings.warn(_NOT_CONVERGED.format(self.max_iter), ConvergenceWarning, stacklevel=2)
         return self
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Learn the mixture and return the label of every row, as `predict` does."""
-        labels = self.fit(X, sample_weight=sample_weight).labels_
-        if is_xarray(X):
-            return self.predict(X)
-        return np.asarray(labels) if isinstance(labels, Labels) else labels
-
     # -- checks -----------------------------------------------------------------------------------
 
     def check_parameters(self) -> None:
@@ -303,26 +290,9 @@ class VariationalGaussianMixture(LabelsLater, MixtureRows):
         self.n_rows_ = dataset.n_rows
         if run.coreset is not None:
             self.coreset_ = run.coreset.coreset_
-        params = MixtureRowParams.of(self._gaussians(dataset.dtype))
-        labels = Labels(dataset, params, engine, fn=label_by_density).like_rows()
-        self._label_later(labels, in_memory=in_memory)
+        self.learn_labels(dataset, engine, in_memory=in_memory)
 
     # -- the model --------------------------------------------------------------------------------
-
-    def save(
-        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
-    ) -> None:
-        """Write the model to `url` (Zarr and JSON, no pickle).
-
-        Raises
-        ------
-        OutputExistsError
-            `url` exists and `overwrite` is False.
-        """
-        save_model(self.to_model(), url, overwrite=overwrite, storage_options=storage_options)
-
-    def _examine(self, model: Any, dataset: Dataset, shown: int) -> Examination:
-        return MixtureJobs().examine(model, dataset, shown, MOST_RANKED, self.engine, ())
 
     def to_model(self) -> MixtureModel:
         """Return the fitted mixture as a `MixtureModel`, which holds no data."""

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClusterMixin, DensityMixin
+from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
-from daskcluster.chunk import Chunk, for_rows
-from daskcluster.chunkwise.assign import prepare_rows
-from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
-from daskcluster.data.dataset import refuse_replacing
-from daskcluster.data.sink import GroupSink
+from daskcluster.chunk import for_rows
+from daskcluster.chunkwise.assign import RowFunction, RowParams, ScoreStatistics
+from daskcluster.chunkwise.feature_scaling import undone
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.elementary import log
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import ONE_PASS
-from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.estimators.base import OnScale, SharesEngine
-from daskcluster.estimators.cells import is_xarray, map_cells
-from daskcluster.estimators.checkpoint_header import fingerprint_of_rows
-from daskcluster.estimators.inputs import fit_dataset, with_features_of
-from daskcluster.estimators.labels import results_of_rows, save_rows
-from daskcluster.estimators.lazy import is_dask_frame, map_blocks, map_frame, scaled_blocks
-from daskcluster.estimators.reporting import ReportMixin
+from daskcluster.estimators.base import OnScale, RowsEstimator
+from daskcluster.estimators.examples import Examination, examine_rows
+from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.events import Callback
 from daskcluster.methods.mixture.chunkwise.covariances import packed_size, precisions
 from daskcluster.methods.mixture.chunkwise.rows import (
@@ -35,10 +29,10 @@ from daskcluster.methods.mixture.chunkwise.rows import (
     POSTERIOR,
     STORED_POSTERIOR,
     LikelihoodParams,
-    MixtureRowParams,
     density_rows,
     label_by_density,
     posterior_rows,
+    prepare_labels,
     stored_posteriors,
 )
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
@@ -46,7 +40,6 @@ from daskcluster.methods.mixture.parameters import N_SAMPLES
 from daskcluster.methods.mixture.settings import MATRICES
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
-from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 
@@ -60,53 +53,6 @@ def as_csr(found: np.ndarray, n_components: int) -> Any:
     values = np.take_along_axis(found["probabilities"], order, axis=1).ravel()
     starts = np.arange(0, len(values) + 1, q)
     return csr_array((values, index, starts), shape=(len(found), n_components))
-
-
-def save_posteriors(
-    dataset: Dataset,
-    engine: Engine,
-    gaussians: Gaussians,
-    truncation: int,
-    url: str,
-    *,
-    overwrite: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    callbacks: Sequence[Callback] = (),
-    resume: bool = False,
-) -> None:
-    """Stream the posteriors of `dataset` to a Zarr group at `url`. A failed call leaves no group there.
-
-    Parameters
-    ----------
-    truncation : int
-        Number of posteriors per row.
-    resume : bool
-        As in `save_rows`.
-
-    Notes
-    -----
-    Cost: one pass. The group has arrays ``components`` (int32) and ``probabilities`` (float32) of shape
-    (n, `truncation`), largest first: 8 bytes per entry before compression.
-    """
-    refuse_replacing(dataset, output=locate(url, storage_options))
-    params = MixtureRowParams.of(gaussians, truncation)
-    sink = GroupSink.create(
-        url,
-        n_rows=dataset.n_rows,
-        chunk_rows=max(dataset.chunk_sizes),
-        dtype=STORED_POSTERIOR,
-        width=truncation,
-        attributes={"daskcluster": "posteriors", "n_components": gaussians.k},
-        overwrite=overwrite,
-        storage_options=storage_options,
-        mark=fingerprint_of_rows(dataset, params, stored_posteriors),
-        resume=resume,
-    )
-    with (
-        sink.transaction(),
-        engine.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement,
-    ):
-        placement.map_rows(stored_posteriors, sink, params, prepare=prepare_rows, name="posteriors")
 
 
 def dense_dataset(estimator: Any, X: Any, sample_weight: Any, *, reset: bool = True) -> Dataset:
@@ -153,7 +99,7 @@ def log_likelihood(rows: ScaledPlacement, gaussians: Gaussians) -> tuple[float, 
     return found.bounds.value + weight * gaussians.log_constant, weight
 
 
-class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
+class MixtureRows(DensityMixin, RowsEstimator):
     """Base of estimators that learn a Gaussian mixture.
 
     Subclasses have the parameters ``engine``, ``callbacks``, ``truncation`` and ``random_state``, and learn
@@ -161,13 +107,11 @@ class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
     of the fit.
     """
 
-    engine: Any
     truncation: int
     random_state: Any
     covariance_type: str
     covariances_: Any
     weights_: np.ndarray
-    scaling_: FeatureScaling | None = None
     means_: np.ndarray
     _means = OnScale("means_")
 
@@ -191,55 +135,51 @@ class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
 
     # -- results for rows ----------------------------------------------------------------------
 
-    def predict(
-        self,
-        X: Any,
-        *,
-        output: str | None = None,
-        overwrite: bool = False,
-        storage_options: dict[str, Any] | None = None,
-        resume: bool = False,
-    ) -> Any:
-        """Return the component with the largest posterior of every row, by full search.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d), dask array, zarr.Array, Dataset, or URL
-        output : str, optional
-            URL of a Zarr array to stream labels to, chunk by chunk. It appears once it is complete.
-        overwrite : bool
-            Replace an existing output.
-        storage_options : dict, optional
-            For the output's file system.
-        resume : bool
-            Resume an interrupted call that wrote `output`, without computing its finished chunks again.
-            If this call is interrupted in turn, finished chunks are preserved.
-
-        Returns
-        -------
-        ndarray of int32, shape (n,)
-            A lazy dask array with X's row chunks for dask input; the output's URL with `output`.
-
-        Notes
-        -----
-        Cost: one pass.
-        """
+    def known_rows(self, X: Any, sample_weight: Any = None) -> Dataset:
+        """Return `X` as a dataset of dense rows with the features of the fit."""
         check_is_fitted(self)
-        if output is not None:
-            dataset = dense_dataset(self, X, None, reset=False)
-            params = MixtureRowParams.of(self._gaussians(dataset.dtype))
-            save_rows(
-                dataset,
-                choose_engine(self.engine, dataset),
-                params,
-                output,
-                overwrite=overwrite,
-                storage_options=storage_options,
-                resume=resume,
-                fn=label_by_density,
-            )
-            return output
-        return self._map(X, label_by_density, np.dtype(np.int32))
+        return dense_dataset(self, X, sample_weight, reset=False)
+
+    def label_function(self, dtype: Any) -> RowFunction:
+        """Return the function that labels rows of `dtype`."""
+        return RowFunction(label_by_density, self._gaussians(dtype), prepare_labels)
+
+    def posterior_function(self, dtype: Any, *, stored: bool = True) -> RowFunction:
+        """Return the function that finds the largest posteriors of rows, as stored or in float64."""
+        compute, kind = (
+            (stored_posteriors, STORED_POSTERIOR) if stored else (posterior_rows, POSTERIOR)
+        )
+        most = min(int(self.truncation), len(self._means))
+        return RowFunction(compute, (self._gaussians(dtype), most), None, kind, most, "posteriors")
+
+    def save_posteriors(self, X: Any, output: str, **writing: Any) -> None:
+        """Write the posteriors of all rows; see `predict_proba` and `map_rows`."""
+        attributes = {"daskcluster": "posteriors", "n_components": len(self._means)}
+        self.map_rows(X, self.posterior_function, output=output, attributes=attributes, **writing)
+
+    def cluster_scores(
+        self, dataset: Dataset, callbacks: Sequence[Callback] = ()
+    ) -> ScoreStatistics:
+        """Return size, weight and cost of every cluster, with rows of `dataset` at their nearest mean."""
+        means, engine = self._gaussians(dataset.dtype).means, choose_engine(self.engine, dataset)
+        with engine.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
+            return score_rows(ScaledPlacement(placement), means)
+
+    def scores(self, dataset: Dataset, callbacks: Sequence[Callback] = ()) -> tuple[float, float]:
+        """Return the inertia about the nearest means, and the mean log-density. Two passes."""
+        gaussians, engine = self._gaussians(dataset.dtype), choose_engine(self.engine, dataset)
+        with engine.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
+            rows = ScaledPlacement(placement)
+            inertia = score_rows(rows, gaussians.means).inertia
+            total, weight = log_likelihood(rows, gaussians)
+        return inertia, total / weight
+
+    def examine(
+        self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()
+    ) -> Examination:
+        """Return statistics and the nearest and farthest rows of every mean. One pass."""
+        means = RowParams(self._gaussians(dataset.dtype).means)
+        return examine_rows(dataset, means, shown, most, self.engine, callbacks)
 
     def predict_proba(
         self,
@@ -278,23 +218,14 @@ class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
         Cost: one pass; without `output`, 12 bytes in this process for each of the n C' entries.
         """
         check_is_fitted(self)
-        k = len(self._means)
-        q = min(int(self.truncation), k)
         if output is None:
-            # Cells that lack a value have no row of posteriors.
-            X = fit_dataset(self, X, None, reset=False) if is_xarray(X) else X
-            return as_csr(self._map(X, posterior_rows, POSTERIOR, q), k)
-        dataset = dense_dataset(self, X, None, reset=False)
-        save_posteriors(
-            dataset,
-            choose_engine(self.engine, dataset),
-            self._gaussians(dataset.dtype),
-            q,
-            output,
-            overwrite=overwrite,
-            storage_options=storage_options,
-            resume=resume,
-        )
+            # Cells that lack a value have no row of posteriors, and the result is in memory.
+            found = self.map_rows(
+                self.known_rows(X), partial(self.posterior_function, stored=False)
+            )
+            return as_csr(found, len(self._means))
+        options = {"overwrite": overwrite, "storage_options": storage_options, "resume": resume}
+        self.save_posteriors(X, output, **options)
         return output
 
     def score_samples(self, X: Any) -> Any:
@@ -307,7 +238,10 @@ class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
         Cost: one pass.
         """
         check_is_fitted(self)
-        return self._map(X, density_rows, np.dtype(np.float64))
+        kind: dict[str, Any] = {"dtype": np.dtype(np.float64), "name": "densities"}
+        return self.map_rows(
+            X, lambda dtype: RowFunction(density_rows, self._gaussians(dtype), **kind)
+        )
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the mean log-density of the rows, weighted where they have weights.
@@ -366,32 +300,9 @@ class MixtureRows(ClusterMixin, DensityMixin, ReportMixin, SharesEngine):
             dtype, self._means, self.covariances_, self.weights_, self.covariance_type
         )
 
-    def _map(
-        self, X: Any, fn: Callable[[Chunk, Any], np.ndarray], dtype: np.dtype[Any], width: int = 0
-    ) -> Any:
-        X = with_features_of(self, X)
-        if is_xarray(X):
-            return map_cells(X, self._map, getattr(self, "scaling_", None), fn, dtype, width)
-        if hasattr(X, "__dask_graph__") and not width:
-            # Imports dask, which only callers who hold a dask collection have paid for.
-            from daskcluster.data.dask_array import rows_of
-
-            # Compares the features; nothing is read.
-            fit_dataset(self, X, None, reset=False)
-            params = MixtureRowParams.of(self._gaussians(rows_of(X).dtype))
-            if is_dask_frame(X):
-                return map_frame(X, fn, params, dtype, scaling=self.scaling_)
-            X = X if self.scaling_ is None else scaled_blocks(X, self.scaling_)
-            return map_blocks(X, fn, params, dtype)
-        dataset = dense_dataset(self, X, None, reset=False)
-        params = MixtureRowParams.of(self._gaussians(dataset.dtype), max(1, width))
-        with choose_engine(self.engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
-            return results_of_rows(placement, fn, params, dtype, width)
-
     def _likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float, int]:
         """Return the weighted sum of log-densities, the weight, and the number of rows."""
-        check_is_fitted(self)
-        dataset = dense_dataset(self, X, sample_weight, reset=False)
+        dataset = self.known_rows(X, sample_weight)
         gaussians = self._gaussians(dataset.dtype)
         with choose_engine(self.engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
             return *log_likelihood(ScaledPlacement(placement), gaussians), dataset.n_rows

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -31,18 +29,11 @@ class PartitionParams:
     lifted: np.ndarray
     spill: int = 0
     neighbours: np.ndarray | None = None
-    search: ClassVar[None] = None
-    """Found by each task: the search of a model is for its means."""
 
     @property
     def centres(self) -> np.ndarray:
         """The centres (k, d) without the penalties."""
         return self.lifted[:, :-1]
-
-    @cached_property
-    def prepared(self) -> _Prepared:
-        """The prepared centres, for callers that prepare others."""
-        return prepare_cells(self)
 
 
 @dataclass(frozen=True)
@@ -80,8 +71,3 @@ def partition_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
     if params.spill:
         return found
     return found[:, 0].copy()
-
-
-def label_rows(chunk: Chunk, prepared: tuple[PartitionParams, PreparedCentres]) -> np.ndarray:
-    """Return the partition of every row, int32 (n,), from what `prepare_rows` of assignments prepares."""
-    return partition_rows(chunk, prepared[0].prepared)

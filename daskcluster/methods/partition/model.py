@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from daskcluster.chunk import for_rows
-from daskcluster.chunkwise.assign import prepare_rows
-from daskcluster.chunkwise.labelled import ComputedLabels
+from daskcluster.chunkwise.assign import RowFunction
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidDataError, ModelFormatError
 from daskcluster.events import Callback
-from daskcluster.methods.kmeans.jobs import CentreJobs
-from daskcluster.methods.partition.chunkwise import PartitionParams, label_rows
+from daskcluster.methods.kmeans.estimator import KMeans
+from daskcluster.methods.partition.chunkwise import PartitionParams, partition_rows, prepare_cells
 from daskcluster.methods.partition.training import Trained
 from daskcluster.models.balance import Balance
 from daskcluster.models.fitted import check_per_cluster
@@ -137,29 +135,35 @@ class PartitionModel(KMeansModel):
         Cost: one pass. Equal rows that had to be divided by their numbers go to the first of their
         partitions, and sizes are not bounded: partition all rows again where new rows make them uneven.
         """
-        from daskcluster.data.sink import ArraySink
-        from daskcluster.engine.memory import ONE_PASS
         from daskcluster.estimators.opening import open_dataset
 
         dataset: Any = X if isinstance(X, Dataset) else open_dataset(X)
-        dataset = self.features.align(dataset)
-        labels = PartitionJobs().row_labels(self, dataset)
-        rows = dataset.normalized() if labels.normalize else dataset
-        found = np.empty(dataset.n_rows, np.int32)
-        chosen = choose_engine(engine, dataset)
-        with chosen.place(rows, footprint=ONE_PASS, callbacks=callbacks) as placement:
-            sink = ArraySink(found)
-            placement.map_rows(labels.fn, sink, labels.params, prepare=labels.prepare)
-        return found
+        found = PartitionRows.from_model(self).set_params(engine=engine)
+        labels: np.ndarray = found.map_rows(
+            self.features.align(dataset), found.label_function, callbacks=callbacks
+        )
+        return labels
 
 
-class PartitionJobs(CentreJobs):
-    """Jobs on rows under a `PartitionModel`; nearest centres and scores are about the means."""
+class PartitionRows(KMeans):
+    """Rows under a `PartitionModel`, without a fit; nearest centres and scores are about the means."""
 
-    def row_labels(self, model: Any, dataset: Dataset) -> ComputedLabels:
-        """Return what labels rows of `dataset`."""
+    @classmethod
+    def from_model(cls, model: Any) -> Self:
+        """Return what has results for rows under `model`."""
+        self = super().from_model(model)
+        self._model = model
+        return self
+
+    def known_rows(self, X: Any, sample_weight: Any = None) -> Dataset:
+        """Return `X` as a dataset of dense rows with the features of the model."""
+        dataset = super().known_rows(X, sample_weight)
         if isinstance(dataset, SparseDataset):
             raise InvalidDataError("Partitions are of dense rows, but these are sparse.")
-        centres = for_rows(model.assigning, dataset.dtype)
-        params = PartitionParams(Trained(centres, model.penalties).lifted())
-        return ComputedLabels(label_rows, params, prepare_rows, model.metric == "cosine")
+        return dataset
+
+    def label_function(self, dtype: Any) -> RowFunction:
+        """Return the function that finds the partition of rows of `dtype`."""
+        trained = Trained(for_rows(self._model.assigning, dtype), self._model.penalties)
+        params, cosine = PartitionParams(trained.lifted()), self.metric == "cosine"
+        return RowFunction(partition_rows, params, prepare_cells, normalize=cosine)

@@ -334,8 +334,13 @@ class StreamingKMeans(KMeansEstimator):
     def __getattr__(self, name: str) -> Any:
         # Fitted attributes are computed on demand, from all rows so far.
         fold = self.__dict__.get("_fold")
+        if name == "labels_" and "_rows" in self.__dict__:
+            dataset, in_memory = self._rows
+            engine = choose_engine(self.engine, dataset)
+            labels = Labels(dataset, self.label_function(dataset.dtype), engine)
+            return np.asarray(labels) if in_memory else labels
         if name not in _FROM_CENTRES and name not in _FROM_FOLD:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return super().__getattr__(name)
         if fold is None:
             raise AttributeError(
                 f"this {type(self).__name__} has no {name} yet: it has seen no rows."
@@ -348,19 +353,6 @@ class StreamingKMeans(KMeansEstimator):
                 f"this {type(self).__name__} has no {name} yet: it has seen fewer rows than clusters."
             )
         return getattr(centres, _FROM_CENTRES[name])
-
-    @property
-    def labels_(self) -> Any:
-        """Labels of the rows of the last call of `fit` or `partial_fit`; each access makes a pass."""
-        if "_rows" not in self.__dict__:
-            raise AttributeError(
-                f"this {type(self).__name__} has no labels_: it is not fitted, or was loaded without its "
-                "rows; use predict(X)."
-            )
-        dataset, in_memory = self._rows
-        engine = choose_engine(self.engine, dataset)
-        labels = Labels(dataset, self._row_params(dataset), engine)
-        return np.asarray(labels) if in_memory else labels
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres, nearest_with_distances
 from daskcluster.data.open import open_chunk
-from daskcluster.methods.mixture.chunkwise.rows import MixtureRowParams, label_by_density
+from daskcluster.methods.mixture.chunkwise.rows import label_by_density
 from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 from daskcluster.methods.mixture.model import stored_variances
 from daskcluster.methods.mixture.rows import gaussians_for
@@ -54,7 +54,7 @@ class StreamMixture(StreamCentres):
             self.centres.dtype, self.centres, self.variances, self.mixing, self.covariance_type
         )
         prepared = PreparedCentres(self.centres)
-        labels = label_by_density(chunk, (MixtureRowParams.of(gaussians), prepared))
+        labels = label_by_density(chunk, (gaussians, prepared))
         distances = np.empty(len(labels))
         for block in chunk.blocks():
             place = slice(block.start - chunk.start, block.stop - chunk.start)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.assign import RowParams, ScoreStatistics
-from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.elementary import exp
@@ -63,43 +62,22 @@ def clamped(squares: np.ndarray) -> np.ndarray:
 # -- results for rows -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class GramRowParams(RowParams):
-    """Centres in the space of a Gram function, for per-row results.
-
-    Attributes
-    ----------
-    model : GramCentres or GramSums
-    """
-
-    model: Any = None
-
-    @classmethod
-    def of(cls, model: Any) -> GramRowParams:
-        return cls(np.empty((0, 1)), model=model)
-
-
-_Prepared = tuple[Any, PreparedCentres]
-
-
 def _blocks(chunk: Chunk, model: Any) -> Iterator[tuple[Chunk, slice]]:
     for block in model.gram.chunk(chunk).cache_blocks():
         refuse_bad(block)
         yield block, slice(block.start - chunk.start, block.stop - chunk.start)
 
 
-def label_by_gram(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+def label_by_gram(chunk: Chunk, model: GramCentres) -> np.ndarray:
     """Return the nearest centre of every row, int32 (n,)."""
-    model: GramCentres = prepared[0].model
     labels = np.empty(chunk.n_rows, np.int32)
     for block, place in _blocks(chunk, model):
         labels[place] = model.label(block.rows)
     return labels
 
 
-def gram_distance_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+def gram_distance_rows(chunk: Chunk, model: GramCentres) -> np.ndarray:
     """Return distances in the space of the Gram function to all centres, float64 (n, k)."""
-    model: GramCentres = prepared[0].model
     found = np.empty((chunk.n_rows, model.k))
     for block, place in _blocks(chunk, model):
         own = model.gram.diagonal(block.rows, np.arange(block.start, block.stop))
@@ -107,18 +85,16 @@ def gram_distance_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
     return found
 
 
-def gram_sum_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+def gram_sum_rows(chunk: Chunk, sums: GramSums) -> np.ndarray:
     """Return the sums of a `GramSums` for every row, float64 (n, n_groups)."""
-    sums: GramSums = prepared[0].model
     found = np.empty((chunk.n_rows, sums.n_groups))
     for block, place in _blocks(chunk, sums):
         sums(block.rows, found[place])
     return found
 
 
-def gram_diagonal_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+def gram_diagonal_rows(chunk: Chunk, sums: GramSums) -> np.ndarray:
     """Return K(x, x) of every row, float64 (n,)."""
-    sums: GramSums = prepared[0].model
     found = np.empty(chunk.n_rows)
     for block, place in _blocks(chunk, sums):
         found[place] = sums.gram.diagonal(block.rows, np.arange(block.start, block.stop))

@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.assign import prepare_rows
 from daskcluster.data.chosen import chosen_rows
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.engine import Placement
-from daskcluster.methods.kernel.chunkwise.centres import GramCentres, GramRowParams, gram_sum_rows
+from daskcluster.methods.kernel.chunkwise.centres import GramCentres, gram_sum_rows
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
 from daskcluster.methods.kernel.initial import given_centres, ready_rows
 from daskcluster.methods.kernel.minibatch.centres import GramBatch, Meter, joined
@@ -112,10 +111,7 @@ class MovingProducts:
     def _over_all_rows(self, sums: GramSums) -> np.ndarray:
         began = time.perf_counter()
         found = np.empty((self.placement.dataset.n_rows, self.k))
-        params = GramRowParams.of(sums)
-        self.placement.map_rows(
-            gram_sum_rows, ArraySink(found), params, prepare=prepare_rows, name="inner products"
-        )
+        self.placement.map_rows(gram_sum_rows, ArraySink(found), sums, name="inner products")
         self.meter.seconds += time.perf_counter() - began
         self.meter.n_values += len(found) * len(sums.points)
         return found

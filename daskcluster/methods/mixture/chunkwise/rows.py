@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.assign import RowParams
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.chunkwise.exact_sum import Scale
@@ -26,29 +24,14 @@ STORED_POSTERIOR = np.dtype([("components", np.int32), ("probabilities", np.floa
 _NONE, _NO_SECONDS = np.empty(0), np.empty((2, 0))
 
 
-@dataclass(frozen=True)
-class MixtureRowParams(RowParams):
-    """A mixture for per-row results; `centres` are its means, `most` is the number of posteriors per row.
-
-    Attributes
-    ----------
-    gaussians : Gaussians
-    """
-
-    gaussians: Gaussians | None = None
-
-    @classmethod
-    def of(cls, gaussians: Gaussians, most: int = 1) -> MixtureRowParams:
-        return cls(gaussians.means, most=most, gaussians=gaussians)
+def prepare_labels(gaussians: Gaussians) -> tuple[Gaussians, PreparedCentres]:
+    """Prepare the means, once per task."""
+    return gaussians, PreparedCentres(gaussians.means)
 
 
-_Prepared = tuple[Any, PreparedCentres]
-
-
-def label_by_density(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+def label_by_density(chunk: Chunk, prepared: tuple[Gaussians, PreparedCentres]) -> np.ndarray:
     """Return the cluster with the largest posterior of every row, int32 (n,)."""
-    params, centres = prepared
-    gaussians: Gaussians = params.gaussians
+    gaussians, centres = prepared
     labels = np.empty(chunk.n_rows, np.int32)
     for block in chunk.cache_blocks(least=gaussians.means.dtype):
         refuse_bad(block)
@@ -60,35 +43,34 @@ def label_by_density(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
     return labels
 
 
-def posterior_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
-    """Return the `most` clusters with the largest posteriors of every row, (n, most) of `POSTERIOR`.
+def posterior_rows(chunk: Chunk, params: tuple[Gaussians, int]) -> np.ndarray:
+    """Return the clusters with the largest posteriors of every row, (n, most) of `POSTERIOR`.
 
-    Largest first; the posteriors of a row sum to one.
+    `params` are the mixture and `most`. Largest first; the posteriors of a row sum to one.
     """
-    params, _ = prepared
-    found = np.empty((chunk.n_rows, params.most), POSTERIOR)
-    for block in chunk.cache_blocks(least=params.gaussians.means.dtype):
+    gaussians, most = params
+    found = np.empty((chunk.n_rows, most), POSTERIOR)
+    for block in chunk.cache_blocks(least=gaussians.means.dtype):
         refuse_bad(block)
-        index, posteriors, _ = _visit(block.rows, params.gaussians, params.most, every=False)
+        index, posteriors, _ = _visit(block.rows, gaussians, most, every=False)
         out = found[block.start - chunk.start : block.stop - chunk.start]
         out["components"], out["probabilities"] = index, posteriors
     return found
 
 
-def stored_posteriors(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+def stored_posteriors(chunk: Chunk, params: tuple[Gaussians, int]) -> np.ndarray:
     """Return `posterior_rows` in the stored dtype, (n, most) of `STORED_POSTERIOR`."""
-    return posterior_rows(chunk, prepared).astype(STORED_POSTERIOR)
+    return posterior_rows(chunk, params).astype(STORED_POSTERIOR)
 
 
-def density_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+def density_rows(chunk: Chunk, gaussians: Gaussians) -> np.ndarray:
     """Return the log-density of every row under the whole mixture, float64 (n,)."""
-    params, _ = prepared
     found = np.empty(chunk.n_rows)
-    for block in chunk.cache_blocks(least=params.gaussians.means.dtype):
+    for block in chunk.cache_blocks(least=gaussians.means.dtype):
         refuse_bad(block)
-        bounds = _visit(block.rows, params.gaussians, 1, every=True)[2]
+        bounds = _visit(block.rows, gaussians, 1, every=True)[2]
         out = found[block.start - chunk.start : block.stop - chunk.start]
-        out[:] = bounds + params.gaussians.log_constant
+        out[:] = bounds + gaussians.log_constant
     return found
 
 
