@@ -35,6 +35,12 @@ from daskcluster.methods.catalogue import ALGORITHMS
     help="Also write the label of every row: .parquet, .csv (both with ids) or .npy by its ending, else "
     "Zarr.",
 )
+@option(
+    "--distances",
+    section=OUTPUT,
+    is_flag=True,
+    help="Also write Euclidean distances to the centres, with --labels.",
+)
 @overwrite_option
 @parameter_options(required=("n_clusters",))
 @takes_job
@@ -49,6 +55,7 @@ def command(
     source: str,
     model: str | None,
     labels: str | None,
+    distances: bool,
     overwrite: bool,
     algorithm: str,
     opening: dict[str, Any],
@@ -73,12 +80,16 @@ def command(
         raise click.UsageError("--resume needs --checkpoint, the URL of the state to resume from.")
     if model is None:
         raise click.UsageError("Missing option '--model': the URL to save the model at.")
+    if distances and labels is None:
+        raise click.UsageError("--distances needs --labels, to which they are added.")
     from daskcluster import jobs
     from daskcluster.data.label_files import is_file_output
+    from daskcluster.jobs.outputs import kinds_of_labels
     from daskcluster.reports.tables import rows_of_record
 
     is_file_output(labels or "")  # refuses endings of other files
     options = {"overwrite": overwrite, "algorithm": algorithm, "resume": resume}
+    options |= {"distances": True} if distances else {}
     within = after_a_commit(wanted=_keeps_state(algorithm, given, task))
     urls = {"source": source, "model": model, "labels": labels} | take_urls(given)
     task.run(
@@ -88,6 +99,7 @@ def command(
         opening,
         rows_of_record,
         writes=("model", "labels"),
+        kinds=kinds_of_labels(opening.get("grid"), distances=distances),
         within=within,
     )
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from daskcluster.data.dataset import RowDataset, refuse_replacing
-from daskcluster.data.grid_files import write_grid
+from daskcluster.data.label_files import GridShape, write_grid
 from daskcluster.data.masked import is_masked
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.storage.location import locate
@@ -23,24 +22,6 @@ _MANY_TIMES = 8
 """A last axis so many times as long as the first hardly holds features."""
 
 Axes = str | int | Sequence[str | int]
-
-
-@dataclass(frozen=True)
-class GridShape:
-    """The axes of a grid without its features, and where it has data.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    mask : ndarray of shape `shape`, bool, or None
-        Where there are data; None: everywhere.
-    template : xarray.DataArray, optional
-        Of that shape, with the coordinates of the grid; see `blank_cells`.
-    """
-
-    shape: tuple[int, ...]
-    mask: np.ndarray | None = None
-    template: Any = None
 
 
 class Grid:

@@ -1,10 +1,13 @@
-"""Labels as files that other tools open: Parquet, csv or .npy, with the ids of the rows."""
+"""Results of rows as other tools open them: tables and .npy with ids of rows, and maps in Zarr."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,18 +15,71 @@ import numpy as np
 from daskcluster.data.arrow_columns import import_pyarrow
 from daskcluster.data.duplicate_ids import DuplicateIds
 from daskcluster.data.partitions import group_chunks
+from daskcluster.data.writer import CHUNK_BYTES, StagedArray, array_metadata
 from daskcluster.errors import InvalidParameterError
 from daskcluster.storage.location import Location
 from daskcluster.storage.new_file import new_file
-from daskcluster.storage.staging import FILE_ENDINGS
+from daskcluster.storage.staging import FILE_ENDINGS, Staging
+from daskcluster.storage.zarr_stores import HEAD, group_document
 
 FILES = (".parquet", ".pq", ".csv", ".npy")
 """Endings of outputs that are files; others are Zarr."""
 _ROW_BYTES = 16
 """About what a label and its id take."""
 
+GRID_KINDS = ("group", "array")
+"""Kinds of outputs that a grid may replace."""
+
 ReadValues = Callable[[int, int], np.ndarray]
 """(start, stop) -> values of those rows."""
+
+
+@dataclass(frozen=True)
+class GridShape:
+    """The axes of a grid without its features, and where it has data.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    mask : ndarray of shape `shape`, bool, or None
+        Where there are data; None: everywhere.
+    template : xarray.DataArray, optional
+        Of that shape, with the coordinates of the grid; see `blank_cells`.
+    source : object with n_rows, chunk_sizes, id_column and ids, optional
+        The rows of which ``missing="drop"`` left some out. Results of rows have an entry for each of
+        these, and `shape` is (n,).
+    """
+
+    shape: tuple[int, ...]
+    mask: np.ndarray | None = None
+    template: Any = None
+    source: Any = None
+
+
+def mask_of_source(dataset: Any) -> np.ndarray | None:
+    """Return which rows of its source a dataset has, bool (n,), if ``missing="drop"`` left some out."""
+    grid = getattr(dataset, "grid", None)
+    return None if grid is None or grid.source is None else grid.mask
+
+
+def spread(mask: np.ndarray | None, values: np.ndarray) -> np.ndarray:
+    """Return `values` where `mask` is True, and NaN or -1 elsewhere; `values` without a mask.
+
+    Examples
+    --------
+    >>> spread(np.array([True, False, True]), np.array([4, 5])).tolist()
+    [4, -1, 5]
+    """
+    if mask is None:
+        return values
+    found: np.ndarray = np.empty((*mask.shape, *values.shape[1:]), values.dtype)
+    found[mask], found[~mask] = values, _no_data(values.dtype)
+    return found
+
+
+def _no_data(dtype: np.dtype[Any]) -> np.ndarray:
+    values = tuple(_no_data(dtype[field]) for field in dtype.names or ())
+    return np.array(values or (np.nan if dtype.kind == "f" else -1), dtype)
 
 
 def is_file_output(url: str) -> bool:
@@ -65,6 +121,8 @@ def write_label_file(
 ) -> None:
     """Write the ids of all rows and what belongs to each to a file, which appears whole.
 
+    Rows that ``missing="drop"`` left out of the dataset have -1 or NaN.
+
     Parameters
     ----------
     place : Location
@@ -91,9 +149,19 @@ def write_label_file(
     whether an id is there twice: that is a warning.
     """
     write = _write_npy if place.url.lower().endswith(".npy") else _write_table
+    mask = mask_of_source(dataset)
+    if mask is not None:
+        values = {name: _spreading(read, mask) for name, read in values.items()}
+        dataset = dataset.grid.source
     with new_file(place, overwrite=overwrite) as out:
         write(out, place, dataset, values, row_bytes)
         before_end()
+
+
+def _spreading(read: ReadValues, mask: np.ndarray) -> ReadValues:
+    """Return what reads values of all rows of a source from those that were not left out."""
+    kept = np.append(0, np.cumsum(mask))
+    return lambda start, stop: spread(mask[start:stop], read(kept[start], kept[stop]))
 
 
 def _spans(dataset: Any, row_bytes: int) -> Iterator[tuple[int, int]]:
@@ -174,3 +242,117 @@ def _csv_writer(pa: Any, out: Any, schema: Any) -> Iterator[Any]:
         )
     with csv.CSVWriter(pa.PythonFile(out, mode="w"), schema) as writer:
         yield writer
+
+
+# -- maps in Zarr --------------------------------------------------------------------------------------
+
+
+def write_grid(
+    url: str,
+    grid: GridShape,
+    values: Mapping[str, ReadValues],
+    *,
+    fill: Any = -1,
+    attributes: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    before_end: Callable[[], None] = lambda: None,
+) -> None:
+    """Write values of rows to a Zarr group of arrays in the shape of a grid; whole or absent.
+
+    One value for each row of a single axis is written as an array, not as a group.
+
+    Parameters
+    ----------
+    url : str
+    grid : GridShape
+    values : mapping of name to function
+        Values (m,) or (m, w) of rows; of several arrays those of one are called ``label``.
+    fill : scalar
+        Of cells without data; NaN where values are floats and `fill` is -1.
+    attributes : mapping, optional
+        Further attributes of the group.
+    overwrite, storage_options
+        See `daskcluster.data.writer.write_array`.
+    before_end : callable () -> None
+        Called before the group appears.
+
+    Notes
+    -----
+    Cost: memory of a slab of about 8 MB along the first axis.
+    """
+    with Staging.begin(
+        url, overwrite=overwrite, storage_options=storage_options, kinds=GRID_KINDS
+    ) as staging:
+        documents: dict[str, bytes] = {}
+        is_column = len(grid.shape) == len(values) == 1 and grid.template is None
+        for given, read in values.items():
+            name = "" if is_column else given
+            array = _begin(staging, grid, name, read, fill)
+            for first, slab in _slabs(grid, read, fill, array.block_rows):
+                array.put(first, slab)
+            documents |= array.document()
+        before_end()
+        if is_column:
+            staging.commit(documents)
+            return
+        coordinates, own = _coordinates(grid.template)
+        head = group_document(own | dict(attributes or {}))
+        staging.commit(coordinates | documents | head)
+
+
+def _fill_of(sample: np.ndarray, fill: Any) -> Any:
+    return np.nan if sample.dtype.kind == "f" and fill == -1 else fill
+
+
+def _begin(staging: Staging, grid: GridShape, name: str, read: ReadValues, fill: Any) -> Any:
+    sample = read(0, 1)
+    shape = (*grid.shape, *sample.shape[1:])
+    per_index = math.prod(shape[1:]) * sample.dtype.itemsize
+    step = min(max(1, CHUNK_BYTES // per_index), shape[0])
+    names = None
+    if grid.template is not None:
+        names = [str(each) for each in grid.template.dims] + ["nearest"] * (sample.ndim - 1)
+    nodata = _fill_of(sample, fill)
+    attributes = {} if grid.template is None else dict(grid.template.attrs)
+    if grid.mask is not None and isinstance(nodata, int):
+        attributes["nodata"] = nodata
+    metadata = array_metadata(shape, step, sample.dtype, names=names, attributes=attributes)
+    return StagedArray(staging.work, name, metadata, step)
+
+
+def _slabs(grid: GridShape, read: ReadValues, fill: Any, step: int) -> Any:
+    """Yield slabs along the first axis, and where they begin."""
+    start, per_index = 0, math.prod(grid.shape[1:])
+    for first in range(0, grid.shape[0], step):
+        last = min(first + step, grid.shape[0])
+        shape = (last - first, *grid.shape[1:])
+        if grid.mask is None:
+            found = read(first * per_index, last * per_index)
+            yield first, found.reshape(*shape, *found.shape[1:])
+            continue
+        mask = grid.mask[first:last]
+        found = read(start, start + int(np.count_nonzero(mask)))
+        start += len(found)
+        slab = np.full((*shape, *found.shape[1:]), _fill_of(found, fill), found.dtype)
+        slab[mask] = found
+        yield first, slab
+
+
+def _coordinates(template: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Return the coordinates of a DataArray as files of a Zarr group, by their path, and its attributes."""
+    if template is None or not len(template.coords):
+        return {}, {}
+    from zarr.storage import MemoryStore
+
+    files: dict[str, Any] = {}
+    coordinates = template.coords.to_dataset().drop_encoding()
+    # Xarray writes no index of several levels, so that each level becomes a coordinate.
+    indexes = coordinates.indexes
+    stacked = [dim for dim in coordinates.dims if dim in indexes and indexes[dim].nlevels > 1]
+    coordinates = coordinates.reset_index(stacked)
+    coordinates.to_zarr(MemoryStore(files), zarr_format=3, consolidated=False)
+    found = {name: content.to_bytes() for name, content in files.items()}
+    attributes = json.loads(found.pop(HEAD))["attributes"]
+    # An array appears with its metadata, so these come last.
+    return dict(sorted(found.items(), key=lambda file: file[0].endswith(HEAD))), attributes

@@ -452,18 +452,21 @@ def with_array_weights(
     return weighted
 
 
+class NoRowsError(InvalidDataError):
+    """Files have no rows at all."""
+
+
 def dataset_of(location: Location, files: Sequence[RowFile], form: Any) -> FilesDataset:
     """Return the dataset of opened files; those without rows are left out, with a warning.
 
     Raises
     ------
-    InvalidDataError
-        There are no rows at all.
+    NoRowsError
     """
     empty = [file.name for file in files if not file.n_rows]
     left = tuple(file for file in files if file.n_rows)
     if not left:
-        raise InvalidDataError(
+        raise NoRowsError(
             f"Found array with 0 sample(s) while a minimum of 1 is required: {location.url!r} has no rows."
         )
     if empty:

@@ -27,6 +27,7 @@ from daskcluster.chunkwise.assign import (
 )
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.chunkwise.pruned import FixedSearch
+from daskcluster.data.label_files import mask_of_source, spread
 from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
@@ -274,7 +275,7 @@ class RowsEstimator(ClusterMixin, ReportMixin, SharesEngine):
         self.__dict__.pop("labels_", None)
         self._later: Labels | None = None
         if in_memory and computed is not None:
-            self.labels_: Any = computed
+            self.labels_: Any = spread(mask_of_source(dataset), computed)
             return
         function = self.label_function(dataset.dtype)
         labels = Labels(dataset, function, engine, computed=computed)
@@ -289,8 +290,8 @@ class RowsEstimator(ClusterMixin, ReportMixin, SharesEngine):
         later = vars(self).get("_later")
         if later is None:
             raise AttributeError(
-                f"this {type(self).__name__} has no labels_: it was not fitted, or was loaded without its "
-                "rows; use predict(X)."
+                f"this {type(self).__name__} has no labels_: it was not fitted, or it was loaded, or "
+                "pickled without its rows, which no other process can read; use predict(X)."
             )
         self.labels_ = np.asarray(later)
         return self.labels_
@@ -299,7 +300,8 @@ class RowsEstimator(ClusterMixin, ReportMixin, SharesEngine):
         state = super().__getstate__()
         for name in ("_later", "coreset_"):  # which hold rows
             state.pop(name, None)
-        if isinstance(state.get("labels_"), Labels):
+        labels = state.get("labels_")
+        if isinstance(labels, Labels) and not labels.travels:
             del state["labels_"]
         return state
 

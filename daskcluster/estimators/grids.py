@@ -15,7 +15,6 @@ from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.grid import (
     Axes,
     Grid,
-    GridShape,
     feature_axes,
     grid_mapping,
     row_axes,
@@ -29,6 +28,7 @@ from daskcluster.data.grid_rows import (
     selected_positions,
     template_and_names,
 )
+from daskcluster.data.label_files import GridShape
 from daskcluster.data.masked import has_masks, is_masked, without_mask, without_masks
 from daskcluster.data.missing import ALL, SOME, presence, without_incomplete
 from daskcluster.data.nodes import metadata_digest, open_array, warn_of_missing_chunks

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pickle import PicklingError
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from daskcluster.chunkwise.assign import RowFunction
-from daskcluster.engine.engine import Engine
-from daskcluster.estimators.rows import lazy_rows, map_lazily, map_rows, save_rows
-from daskcluster.typing import Dataset
+from daskcluster.data.label_files import mask_of_source, spread
+from daskcluster.engine.choose import choose_engine
+from daskcluster.estimators.rows import (
+    lazy_rows,
+    map_lazily,
+    map_rows,
+    save_rows,
+    source_chunks,
+)
+from daskcluster.typing import Dataset, Visibility
 
 
 class Labels(NDArrayOperatorsMixin):
@@ -26,7 +34,7 @@ class Labels(NDArrayOperatorsMixin):
     dataset : Dataset
     function : RowFunction
         The function that labels rows.
-    engine : Engine
+    engine : Engine, or anything that estimators take as ``engine``
     computed : ndarray of shape (n,), int32, optional
         The labels, where a pass had them.
 
@@ -40,18 +48,19 @@ class Labels(NDArrayOperatorsMixin):
         self,
         dataset: Dataset,
         function: RowFunction,
-        engine: Engine,
+        engine: Any,
         *,
         computed: np.ndarray | None = None,
     ) -> None:
         self._dataset, self._function, self._engine = dataset, function, engine
-        self._array = computed
+        self._array = None if computed is None else spread(mask_of_source(dataset), computed)
 
     __hash__ = None  # type: ignore[assignment]
     ndim = 1
 
     def __len__(self) -> int:
-        return self._dataset.n_rows
+        mask = mask_of_source(self._dataset)
+        return self._dataset.n_rows if mask is None else len(mask)
 
     def __repr__(self) -> str:
         return (
@@ -75,9 +84,30 @@ class Labels(NDArrayOperatorsMixin):
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(np.int32)
 
+    @property
+    def travels(self) -> bool:
+        """Whether a pickle has them: where other processes can read the rows, or once they are computed."""
+        return self._array is not None or self._dataset.visibility is not Visibility.PROCESS
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        dataset: Any = self._dataset
+        if dataset.visibility is not Visibility.PROCESS:
+            return _reopened, (dataset, dataset.grid, self._function)
+        if self._array is not None:
+            return np.asarray, (self._array,)
+        raise PicklingError(
+            "labels_ cannot be pickled before they are computed, since no other process can read these "
+            "rows; call numpy.asarray(labels_) first."
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Labels:
+        return self
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if self._array is None:
-            self._array = map_rows(self._dataset, self._function, self._engine)
+            self._array = map_rows(
+                self._dataset, self._function, choose_engine(self._engine, self._dataset)
+            )
         if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
             raise ValueError(f"Labels are int32, and cannot be {np.dtype(dtype)} without a copy.")
         array = self._array if dtype is None else self._array.astype(dtype, copy=False)
@@ -125,8 +155,10 @@ class Labels(NDArrayOperatorsMixin):
 
     def write(self, url: str, **options: Any) -> None:
         """Write the labels as `save` does; `options` are those of `save_rows`."""
-        rows = self._dataset, self._function, self._engine
-        save_rows(*rows, url, computed=self._array, **options)
+        dataset, mask = self._dataset, mask_of_source(self._dataset)
+        computed = self._array if self._array is None or mask is None else self._array[mask]
+        engine = choose_engine(self._engine, dataset)
+        save_rows(dataset, self._function, engine, url, computed=computed, **options)
 
     def like_rows(self) -> Any:
         """Return ``labels_``: an array for a dask array, a Series for a dask frame, else these labels."""
@@ -143,5 +175,11 @@ class Labels(NDArrayOperatorsMixin):
 
             rows = getattr(self._dataset, "array", None)
             chunks = getattr(rows, "chunks", None) if hasattr(rows, "__dask_graph__") else None
-            return da.from_array(self._array, chunks=(chunks or [self._dataset.chunk_sizes])[:1])
+            sizes = (chunks or [source_chunks(self._dataset)])[:1]
+            return da.from_array(self._array, chunks=tuple(map(tuple, sizes)))
         return lazy_rows(self._dataset, self._function)
+
+
+def _reopened(dataset: Any, grid: Any, function: RowFunction) -> Labels:
+    """Return pickled labels; the pickle of a dataset does not have its grid."""
+    return Labels(dataset if grid is None else dataset.with_grid(grid), function, None)

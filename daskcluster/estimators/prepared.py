@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from daskcluster.chunkwise.feature_scaling import (
 )
 from daskcluster.chunkwise.present import PRESENT
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.grid import GridShape
+from daskcluster.data.label_files import GridShape
 from daskcluster.data.missing import ALL, presence, without_incomplete
 from daskcluster.data.sink import ArraySink
 from daskcluster.data.sparse import SparseDataset
@@ -94,11 +95,20 @@ def without_missing(
 
 
 def _left(dataset: RowDataset, found: np.ndarray) -> RowDataset:
-    """Return the complete rows; labels that are saved to Zarr have -1 for the others."""
+    """Return the complete rows; results of rows have -1 or NaN for the others."""
     rows = without_incomplete(dataset, found)
     if rows is dataset:
         return dataset
-    cells = dataset.grid or GridShape((dataset.n_rows,))
+    source: Any = dataset
+    if dataset.in_memory:  # whose rows are not kept for the sake of their ids
+        known = dataset.ids(0, dataset.n_rows)
+        source = SimpleNamespace(
+            n_rows=dataset.n_rows,
+            chunk_sizes=dataset.chunk_sizes,
+            id_column=dataset.id_column,
+            ids=lambda start, stop: known[start:stop],
+        )
+    cells = dataset.grid or GridShape((dataset.n_rows,), source=source)
     mask = np.ones(cells.shape, bool) if cells.mask is None else cells.mask.copy()
     mask[mask] = found == ALL
     return rows.with_grid(replace(cells, mask=mask))

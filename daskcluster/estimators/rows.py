@@ -20,8 +20,15 @@ from daskcluster.data.grid import (
     name_of_cells,
     variables_as_features,
 )
-from daskcluster.data.grid_files import GRID_KINDS, write_grid
-from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
+from daskcluster.data.label_files import (
+    GRID_KINDS,
+    is_file_output,
+    mask_of_source,
+    rows_of,
+    spread,
+    write_grid,
+    write_label_file,
+)
 from daskcluster.data.masked import without_mask
 from daskcluster.data.memory import is_sparse, scipy_rows
 from daskcluster.data.missing import ALL, SOME, presence
@@ -45,9 +52,12 @@ FunctionFor = Callable[[np.dtype[Any]], RowFunction]
 def map_rows(
     dataset: Dataset, function: RowFunction, engine: Engine, callbacks: Sequence[Callback] = ()
 ) -> np.ndarray:
-    """Return the results of all rows of a dataset, shape (n,) or (n, width). One pass."""
+    """Return the results of all rows of a dataset, shape (n,) or (n, width). One pass.
+
+    With ``missing="drop"``, rows that were left out get NaN, or -1 for integers.
+    """
     with engine.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
-        return results_of_rows(placement, function)
+        return spread(mask_of_source(dataset), results_of_rows(placement, function))
 
 
 def results_of_rows(placement: Placement, function: RowFunction) -> np.ndarray:
@@ -149,18 +159,31 @@ def lazy_rows(dataset: Dataset, function: RowFunction) -> Any:
     import dask.array as da
     from dask import delayed
 
-    recipe = dataset.recipe()
-    parts, start = [], 0
-    for size in filter(None, dataset.chunk_sizes):
-        block = delayed(_read_and_map, pure=True)(recipe, (start, start + size), function)
-        shape = (size, function.width) if function.width else (size,)
+    recipe, mask, parts, start = dataset.recipe(), mask_of_source(dataset), [], 0
+    sizes = [size for size in dataset.chunk_sizes if size]
+    for size, length in zip(sizes, source_chunks(dataset), strict=True):
+        kept = None if mask is None else mask[:length]
+        mask = None if mask is None else mask[length:]
+        block = delayed(_read_and_map, pure=True)(recipe, (start, start + size), function, kept)
+        shape = (length, function.width) if function.width else (length,)
         parts.append(da.from_delayed(block, shape=shape, dtype=function.dtype))
         start += size
     return da.concatenate(parts)
 
 
-def _read_and_map(recipe: Recipe, span: Range, function: RowFunction) -> np.ndarray:
-    return block_results(recipe.open().load(span).rows, function)
+def source_chunks(dataset: Dataset) -> list[int]:
+    """Return the rows of the source of every chunk that is not empty, those that were left out included."""
+    sizes, mask = [size for size in dataset.chunk_sizes if size], mask_of_source(dataset)
+    if mask is None:
+        return sizes
+    starts = np.flatnonzero(mask)[np.cumsum(sizes)[:-1]]
+    return np.diff(starts, prepend=0, append=len(mask)).tolist()
+
+
+def _read_and_map(
+    recipe: Recipe, span: Range, function: RowFunction, kept: np.ndarray | None
+) -> np.ndarray:
+    return spread(kept, block_results(recipe.open().load(span).rows, function))
 
 
 # -- cells of xarray ----------------------------------------------------------------------------------
@@ -208,10 +231,10 @@ def map_cells(
     def of_block(values: np.ndarray) -> np.ndarray:
         cells = values.reshape(-1, values.shape[-1])
         complete = presence(cells) >= least
-        found = _empty(len(cells), function)
-        found[:] = no_data(function.dtype)
+        found = _empty(0, function)
         if complete.any():
-            found[complete] = results_of(without_mask(cells[complete]))
+            found = np.asarray(results_of(without_mask(cells[complete])))
+        found = spread(complete, found)
         return found.reshape(*values.shape[:-1], *found.shape[1:])
 
     found = xr.apply_ufunc(
@@ -227,12 +250,6 @@ def map_cells(
     if function.dtype.names is None:
         return found
     return xr.Dataset({field: found.copy(data=found.data[field]) for field in function.dtype.names})
-
-
-def no_data(dtype: np.dtype[Any]) -> np.ndarray:
-    """Return the result of rows and cells that are left out: NaN, or -1 for integers."""
-    values = tuple(no_data(dtype[field]) for field in dtype.names or ())
-    return np.array(values or (np.nan if dtype.kind == "f" else -1), dtype)
 
 
 # -- into stores and files ----------------------------------------------------------------------------
@@ -256,7 +273,7 @@ def save_rows(
 
     They become a Zarr array, or a group of the fields of structured results; a file with the ids of the
     rows if `url` ends in .parquet, .csv or .npy; of the cells of a grid, a Zarr group with arrays in the
-    shape of the grid.
+    shape of the grid. With ``missing="drop"``, there is an entry for every row of the source.
 
     Parameters
     ----------
@@ -273,7 +290,7 @@ def save_rows(
     before_end : callable () -> None
         Called when all results are written, before they become visible.
     computed : ndarray of shape (n,), optional
-        The results, where they are known: rows are not read then.
+        The results of the rows of `dataset`, where they are known: rows are not read then.
     attributes : mapping, optional
         Attributes of a Zarr group.
 
@@ -289,17 +306,17 @@ def save_rows(
     check_space(url, n_bytes, storage_options=storage_options)
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
     staged: dict[str, Any] = options
-    begun = url
+    staged_url = url
     if is_file or grid is not None:
         check_free(url, kinds=("file",) if is_file else GRID_KINDS, **options)
         # The results grow next to the file, chunk by chunk and from any worker.
         folder, _, name = target.url.rpartition("/")
-        begun = replace(target, url=f"{folder}/.{name}.unfinished.zarr").url
+        staged_url = replace(target, url=f"{folder}/.{name}.unfinished.zarr").url
         staged = options | {"overwrite": False}
     if dtype.names is not None:
         staged = staged | {"attributes": attributes}
     sink: Any = (ZarrSink if dtype.names is None else GroupSink).create(
-        begun,
+        staged_url,
         n_rows=dataset.n_rows,
         chunk_rows=max(dataset.chunk_sizes),
         dtype=dtype,
@@ -325,5 +342,6 @@ def save_rows(
         if is_file:
             write_label_file(target, dataset, values, overwrite=overwrite, before_end=before_end)
         else:
-            write_grid(url, grid, values, before_end=before_end, **options)
+            options |= {"attributes": attributes, "before_end": before_end}
+            write_grid(url, grid, values, **options)
     sink.staging.discard()

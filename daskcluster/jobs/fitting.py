@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.base import CentreEstimator
 from daskcluster.estimators.labels import Labels
 from daskcluster.events import Callback
 from daskcluster.jobs.opening import open_rows
+from daskcluster.jobs.outputs import kinds_of_labels
 from daskcluster.jobs.run import Run
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.persist import Model
@@ -18,7 +20,6 @@ from daskcluster.parameters.checks import check_arguments
 from daskcluster.storage.checkpoint import noting_stored_state
 from daskcluster.storage.disk_space import check_space
 from daskcluster.storage.location import locate
-from daskcluster.typing import Dataset
 
 _LABEL_BYTES = 4
 
@@ -33,6 +34,7 @@ def fit(
     array: str | None = None,
     weights: Any = None,
     labels: str | None = None,
+    distances: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     flatten: bool = False,
     decode: bool | None = None,
@@ -64,7 +66,9 @@ def fit(
         Row weights: an array's name in the same group, a URL, or values.
     labels : str, optional
         URL of the labels to write: a file if it ends in .parquet, .csv (both with ids) or .npy, else a 1-D
-        int32 Zarr array.
+        int32 Zarr array. Of the cells of a grid, a map in a Zarr group.
+    distances : bool
+        Also write Euclidean distances: labels become a Zarr group, or a table with both columns.
     storage_options : mapping, optional
         Options of the file system for all URLs.
     flatten : bool
@@ -134,60 +138,61 @@ def fit(
         given["checkpoint"] = locate(given["checkpoint"], storage_options)
     ALGORITHMS.check(algorithm, given)
     check_arguments(ALGORITHMS[algorithm], given)
+    if distances and labels is None:
+        raise InvalidParameterError(
+            "distances=True adds distances to the labels, and no labels are written; give labels=URL."
+        )
     inputs = {"source": source, "weights": weights}
     run = Run("fit", asked, output=model)
     with run, noting_stored_state(given.get("checkpoint")):
         before = run.earlier(FitRecord)
         if before is not None:
             return before
-        overwrite = run.claim({"model": model, "labels": labels}, inputs, overwrite)
+        outputs = {"model": model, "labels": labels}
+        overwrite = run.claim(
+            outputs, inputs, overwrite, kinds=kinds_of_labels(grid, distances=distances)
+        )
         dataset, chosen = open_rows(run)
         if labels is not None:
             check_space(labels, _LABEL_BYTES * dataset.n_rows, storage_options=storage_options)
         estimator = _estimator(algorithm, run.keeping(algorithm, given), chosen, run.callbacks)
+        if distances and not isinstance(estimator, CentreEstimator):
+            raise InvalidParameterError(
+                f"algorithm={algorithm!r} has no centres, so there are no distances to them; leave "
+                "distances out."
+            )
         resume = run.resumes(algorithm, resume=resume)
         estimator.fit(dataset, **({"resume": True} if resume else {}))
-        outputs = _Outputs(model, labels, overwrite, storage_options)
-        fitted = outputs.write(estimator, dataset, run, resume=resume or run.is_resumed)
+        fitted: Model = estimator.to_model()
+        run.counters.at_least(fitted.passes, fitted.bytes_read)
+        run.begin_output()
+        options: dict[str, Any] = {
+            "overwrite": overwrite,
+            "storage_options": None if storage_options is None else dict(storage_options),
+        }
+        save = partial(estimator.save, model, **options)
+        # The model is written last: until it exists, the same call resumes.
+        options |= {
+            "callbacks": run.callbacks,
+            "resume": resume or run.is_resumed,
+            "before_end": save,
+        }
+        # Not `estimator.labels_`, which may compute them.
+        known = vars(estimator).get("labels_")
+        if labels is None:
+            save()
+        elif distances:
+            estimator.predict_level(dataset, return_distance=True, output=labels, **options)
+        elif isinstance(known, Labels):
+            known.write(labels, **options)
+        else:
+            estimator.map_rows(dataset, estimator.label_function, output=labels, **options)
         common = run.counters.common(dataset)
         return run.done(
             FitRecord(
                 model=str(model), labels=labels, algorithm=algorithm, **_facts(fitted), **common
             )
         )
-
-
-@dataclass(frozen=True)
-class _Outputs:
-    """The outputs of a fit."""
-
-    model: str
-    labels: str | None
-    overwrite: bool
-    storage_options: Mapping[str, Any] | None
-
-    def write(self, estimator: Any, dataset: Dataset, run: Run, *, resume: bool) -> Model:
-        """Write the model and, if requested, the labels of all rows; return the model."""
-        fitted: Model = estimator.to_model()
-        run.counters.at_least(fitted.passes, fitted.bytes_read)
-        run.begin_output()
-        options: dict[str, Any] = {
-            "overwrite": self.overwrite,
-            "storage_options": None if self.storage_options is None else dict(self.storage_options),
-        }
-        save = partial(estimator.save, self.model, **options)
-        if self.labels is None:
-            save()
-            return fitted
-        # The model is written last: until it exists, the same call resumes.
-        options |= {"callbacks": run.callbacks, "resume": resume, "before_end": save}
-        # Not `estimator.labels_`, which may compute them.
-        known = vars(estimator).get("labels_")
-        if isinstance(known, Labels):
-            known.write(self.labels, **options)
-        else:
-            estimator.map_rows(dataset, estimator.label_function, output=self.labels, **options)
-        return fitted
 
 
 def _estimator(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
-from daskcluster.data.label_files import is_file_output
+from daskcluster.data.label_files import GRID_KINDS, is_file_output
 from daskcluster.data.sources import is_list_of_files
 from daskcluster.errors import InvalidParameterError
 from daskcluster.models.persist import check_free
@@ -74,6 +74,11 @@ def check_outputs(
         else:
             kind = ("file",) if is_file_output(place.url) else _GROUPS.get(name, kinds)
             check_output_free(place.url, kinds=kind, **options)
+
+
+def kinds_of_labels(grid: Any, *, distances: bool) -> tuple[str, ...]:
+    """Return what labels may replace: of a grid, or with distances, they are groups."""
+    return GRID_KINDS if grid or distances else ("array",)
 
 
 def refuse_overlaps(outputs: Mapping[str, Location]) -> None:

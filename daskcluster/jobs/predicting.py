@@ -9,6 +9,7 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import check_posteriors, estimator_of
 from daskcluster.jobs.opening import open_rows
+from daskcluster.jobs.outputs import kinds_of_labels
 from daskcluster.jobs.run import Run
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.levels import ancestors, check_labels_alone
@@ -84,7 +85,8 @@ def predict(
         before = run.earlier(PredictRecord)
         if before is not None:
             return before
-        overwrite = run.claim(outputs, inputs, overwrite)
+        kinds = kinds_of_labels(grid, distances=distances)
+        overwrite = run.claim(outputs, inputs, overwrite, kinds=kinds)
         fitted = load_document(model, storage_options)
         parents = ancestors(getattr(fitted, "parents", ()), level)
         if posteriors is not None:

@@ -79,7 +79,7 @@ class Labelling:
         return MappedNumbers(path)
 
 
-def open_labelling(labels: Any, n_rows: int) -> Labelling:
+def open_labelling(labels: Any, n_rows: int, kept: np.ndarray | None = None) -> Labelling:
     """Open labels and find their distinct values.
 
     Parameters
@@ -88,6 +88,9 @@ def open_labelling(labels: Any, n_rows: int) -> Labelling:
         As `daskcluster.data.label_arrays.open_labels` takes them.
     n_rows : int
         Number of rows of the dataset.
+    kept : ndarray of bool, optional
+        Which rows of its source the dataset has. Labels of all these are taken too, and those of the others
+        left out.
 
     Raises
     ------
@@ -104,7 +107,15 @@ def open_labelling(labels: Any, n_rows: int) -> Labelling:
     >>> found.classes.tolist(), found.numbers(0, 3).tolist()
     (['a', 'b'], [1, 0, 1])
     """
-    array = open_labels(labels)
+    array = whole = open_labels(labels)
+    location = _location(labels)
+    if kept is not None and len(kept) == array.n_rows != n_rows:
+        at, location = np.append(np.flatnonzero(kept), len(kept)), None
+
+        def read(start: int, stop: int) -> np.ndarray:
+            return whole.read(int(at[start]), int(at[stop]))[kept[at[start] : at[stop]]]
+
+        array = LabelArray(n_rows, read)
     if array.n_rows != n_rows:
         raise InvalidDataError(
             "Found input variables with inconsistent numbers of samples: "
@@ -119,7 +130,6 @@ def open_labelling(labels: Any, n_rows: int) -> Labelling:
     for block in blocks:
         classes = block if classes is None else np.union1d(classes, block)
     found = np.empty(0) if classes is None else classes
-    location = _location(labels)
     digest = "" if location is None else metadata_digest(open_array(location))
     return Labelling(array, found, location, digest)
 

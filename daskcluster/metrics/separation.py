@@ -19,6 +19,7 @@ from daskcluster.chunkwise.labelled import (
     SumsParams,
 )
 from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.data.label_files import mask_of_source
 from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
 from daskcluster.engine.choose import choose_engine
@@ -188,7 +189,7 @@ def _measured(
     callbacks: Sequence[Callback] = (),
 ) -> float:
     dataset = for_metric(open_source(X), metric)
-    labelling = open_labelling(labels, dataset.n_rows)
+    labelling = open_labelling(labels, dataset.n_rows, mask_of_source(dataset))
     check_labels(len(labelling.classes), dataset.n_rows)
     with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
         rows = ScaledPlacement(placement)

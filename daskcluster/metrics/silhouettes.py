@@ -11,6 +11,7 @@ from scipy import sparse
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.labelled import PICK, PickedRows, PickParams, RowLabels
+from daskcluster.data.label_files import mask_of_source
 from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement
@@ -159,7 +160,7 @@ def _labelled(
     """Check the arguments of a silhouette, place the rows, and open their labels."""
     check_distance(metric)
     dataset = open_source(X)
-    labelling = open_labelling(labels, dataset.n_rows)
+    labelling = open_labelling(labels, dataset.n_rows, mask_of_source(dataset))
     check_labels(len(labelling.classes), dataset.n_rows)
     with choose_engine(engine, dataset).place(dataset) as placement:
         yield placement, labelling.row_labels(placement)

@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from daskcluster.errors import OutputExistsError
@@ -64,7 +65,8 @@ def new_file(place: Location, *, overwrite: bool = False) -> Iterator[Any]:
 
 @contextmanager
 def _on_disk(place: Location, overwrite: bool) -> Iterator[Any]:
-    folder, name = os.path.split(place.url)
+    target = os.path.realpath(place.url)  # a link stays, and the file behind it is replaced
+    folder, name = os.path.split(target)
     part = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.partial")
     with explained(place, "output"):
         os.makedirs(folder, exist_ok=True)
@@ -75,9 +77,9 @@ def _on_disk(place: Location, overwrite: bool) -> Iterator[Any]:
             out.flush()
             os.fsync(out.fileno())
         if overwrite:
-            os.replace(part, place.url)
+            os.replace(part, target)
         else:
-            _name(part, place)
+            _name(part, replace(place, url=target))
     finally:
         with suppress(FileNotFoundError):
             os.unlink(part)

@@ -20,10 +20,11 @@ def test_a_raster_becomes_a_map(
     values[1, 4:9, 3] = -128
     raster, model, cover = (str(tmp_path / name) for name in ("r.zarr", "m.zarr", "c.zarr"))
     zarr.create_array(raster, data=values, chunks=(1, 10, 20))
-    fitted = record(
-        "fit", raster, "--features", "0", "--nodata", "-128", "--n-clusters", "2", "--model", model,
-        "--labels", cover, "--random-state", "0",
-    )  # fmt: skip
+    for overwrite in ([], ["--overwrite"]):
+        fitted = record(
+            "fit", raster, "--features", "0", "--nodata", "-128", "--n-clusters", "2",
+            "--model", model, "--labels", cover, "--random-state", "0", *overwrite,
+        )  # fmt: skip
     assert fitted["n_rows"] == 595
     found = zarr.open_group(cover, mode="r")["label"][:]
     assert found.shape == (30, 20)

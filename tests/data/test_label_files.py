@@ -107,7 +107,11 @@ def test_labels_are_whole_or_absent_and_resumed(
     assert np.array_equal(pq.read_table(url).column("label"), np.asarray(model.labels_))
     with pytest.raises(OutputExistsError, match=r"exists already; pass overwrite=True"):
         model.predict(source, output=url)
+    os.rename(url, tmp_path / "behind.parquet")
+    os.symlink("behind.parquet", url)
     model.predict(source, output=url, overwrite=True)
+    assert os.path.islink(url)
+    assert not os.path.islink(tmp_path / "behind.parquet")
     os.mkdir(tmp_path / "folder.parquet")
     (tmp_path / "folder.parquet" / "x").write_text("")
     with pytest.raises(OutputExistsError, match=r"is not of a kind that overwrite=True replaces"):
@@ -134,6 +138,18 @@ def test_jobs_and_commands(source: Any, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     table = pq.read_table(tmp_path / "l.parquet")
     assert table.column("id").to_pylist() == IDS
+    fit += ["--model", f"{tmp_path}/m", "--distances", "--overwrite"]
+    for labels in ("both.parquet", "both", "both"):
+        done = run(main, [*fit, "--labels", f"{tmp_path}/{labels}"])
+        assert done.exit_code == 0, done.output
+    both, group = pq.read_table(tmp_path / "both.parquet"), zarr.open_group(f"{tmp_path}/both")
+    assert both.column("label").equals(table.column("label"))
+    distances = dc.load_model(f"{tmp_path}/m").transform(f"{tmp_path}/emb/*.parquet").min(axis=1)
+    for found in (both.column("distance"), group["distance"][:]):
+        assert np.allclose(found, distances)
+    assert "needs --labels" in run(main, fit).output
+    refused = run(main, [*fit, "--labels", f"{tmp_path}/k", "--algorithm", "kernel"])
+    assert "there are no distances to them" in refused.output
     predict = ["predict", f"{tmp_path}/m", f"{tmp_path}/emb", "--id-column", "id"]
     done = run(
         main, [*predict, "--output", f"{tmp_path}/p.parquet", "--n-nearest", "2", "--distances"]

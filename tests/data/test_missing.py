@@ -50,27 +50,78 @@ def test_rows_are_left_out_or_filled(kind: str, url: str) -> None:
     assert np.array_equal(np.asarray(filled.weights), WEIGHTS)
 
 
-def test_fits_are_those_of_the_rows_that_are_left(url: str, tmp_path: Path) -> None:
+def test_fits_are_those_of_the_rows_that_are_left(url: str) -> None:
     start = ROWS[:5]
     expected = dc.KMeans(5, init=start).fit(ROWS[COMPLETE])
     for source in (GAPPY, url):
         rows = dc.open_dataset(source, missing="drop")
         model = dc.KMeans(5, init=start).fit(rows)
         assert np.array_equal(model.cluster_centers_, expected.cluster_centers_)
-        assert np.array_equal(np.asarray(model.labels_), expected.labels_)
-    pq = pytest.importorskip("pyarrow.parquet")
-    model.predict(rows, output=f"{tmp_path}/l.parquet")
-    table = pq.read_table(tmp_path / "l.parquet")
-    assert np.array_equal(table.column("row"), np.flatnonzero(COMPLETE))
-    model.predict(rows, output=f"{tmp_path}/labels.zarr")
-    labels = zarr.open_array(f"{tmp_path}/labels.zarr", mode="r")[:]
-    assert np.array_equal(np.flatnonzero(labels == -1), np.flatnonzero(~COMPLETE))
-    assert np.array_equal(labels[COMPLETE], expected.labels_)
+        assert np.array_equal(np.asarray(model.labels_)[COMPLETE], expected.labels_)
     scaled = dc.open_dataset(url, missing="mean", scale="standard")
     again = dc.open_dataset(GAPPY, missing="mean", scale="standard")
     assert np.array_equal(scaled.to_numpy(), again.to_numpy())
     with pytest.raises(InvalidDataError, match="NaN"):
         dc.KMeans(5, init=start).fit(url)
+
+
+@pytest.mark.parametrize("kind", ["memory", "zarr", "parquet"])
+def test_results_have_an_entry_for_every_row_of_the_source(
+    kind: str, url: str, tmp_path: Path
+) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    source: Any = {"memory": GAPPY, "zarr": url, "parquet": str(tmp_path / "x.parquet")}[kind]
+    names = np.array([f"r{i}" for i in range(len(GAPPY))])
+    table = pa.table({"id": names} | {f"f{j}": GAPPY[:, j] for j in range(4)})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=250)
+    ids: dict[str, Any] = {"id_column": "id"} if kind == "parquet" else {}
+    rows = dc.open_dataset(source, missing="drop", **ids)
+    whole = dc.KMeans(5, init=ROWS[:5]).fit(ROWS[COMPLETE])
+    labels = np.full(len(GAPPY), -1, np.int32)
+    labels[COMPLETE] = whole.labels_
+    distances = np.full((len(GAPPY), 5), np.nan, np.float32)
+    distances[COMPLETE] = whole.transform(ROWS[COMPLETE])
+    model = dc.KMeans(5, init=ROWS[:5]).fit(rows)
+    assert rows.n_rows == COMPLETE.sum() == model.n_rows_
+    assert len(model.labels_) == len(GAPPY)
+    assert np.array_equal(np.asarray(model.labels_), labels)
+    assert np.array_equal(model.predict(rows), labels)
+    assert np.array_equal(dc.KMeans(5, init=ROWS[:5]).fit_predict(rows), labels)
+    assert np.array_equal(model.transform(rows), distances, equal_nan=True)
+    found, nearest = model.predict(rows, return_distance=True)
+    assert np.array_equal(found, labels)
+    assert np.array_equal(np.isnan(nearest), ~COMPLETE)
+    if kind != "memory":
+        lazy = dc.KMeans(5, init=ROWS[:5]).fit(rows).labels_.to_dask()
+        assert np.array_equal(lazy.compute(), labels)
+        model.labels_.save(f"{tmp_path}/labels_.npy")
+        assert np.array_equal(np.load(tmp_path / "labels_.npy"), labels)
+    written = {ending: f"{tmp_path}/l{ending}" for ending in (".npy", ".zarr", ".parquet", ".csv")}
+    for output in written.values():
+        model.predict(rows, output=output)
+    assert np.array_equal(np.load(written[".npy"]), labels)
+    assert np.array_equal(zarr.open_array(written[".zarr"], mode="r")[:], labels)
+    for read in (pq.read_table(written[".parquet"]), read_csv(written[".csv"])):
+        assert np.array_equal(read.column("label"), labels)
+        expected = names if kind == "parquet" else np.arange(len(GAPPY))
+        assert np.array_equal(read.column(0), expected)
+    model.predict(rows, output=f"{tmp_path}/d.parquet", n_nearest=2, return_distance=True)
+    table = pq.read_table(tmp_path / "d.parquet")
+    assert table.column("distance").to_pylist()[1500] != table.column("distance").to_pylist()[0]
+    assert np.isnan(table.column("distance").to_pylist()[1500]).all()
+    for measure in (dc.metrics.simplified_silhouette, dc.metrics.davies_bouldin):
+        assert measure(rows, labels) == measure(ROWS[COMPLETE], whole.labels_)
+    mixture = dc.VariationalGaussianMixture(3, random_state=0).fit(rows)
+    shares = mixture.predict_proba(rows).toarray()
+    assert np.array_equal(shares.sum(axis=1) > 0.5, COMPLETE)
+    assert np.array_equal(np.isnan(mixture.score_samples(rows)), ~COMPLETE)
+    assert np.array_equal(np.asarray(mixture.labels_) == -1, ~COMPLETE)
+
+
+def read_csv(path: str) -> Any:
+    from pyarrow import csv
+
+    return csv.read_csv(path)
 
 
 def test_columns_and_rows_without_any_value_are_refused(url: str) -> None:

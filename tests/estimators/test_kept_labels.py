@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,32 @@ def test_labels_of_rows_in_memory_are_an_array(stored: str, estimator: Any) -> N
         assert (model.labels_ == model.predict(opened)).all()
     found = clone(estimator).fit_predict(stored)
     assert type(found) is np.ndarray
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=lambda one: type(one).__name__)
+def test_pickles_have_the_labels_of_rows_that_others_can_read(
+    stored: str, estimator: Any, tmp_path: Path
+) -> None:
+    rows = zarr.open_array(stored)[:]
+    gappy = rows.copy()
+    gappy[::70, 1] = np.nan
+    holes = str(tmp_path / "holes.zarr")
+    zarr.create_array(holes, data=gappy, chunks=(400, 5))
+    for opened in (stored, dc.open_dataset(holes, missing="drop")):
+        model = clone(estimator).fit(opened)
+        fresh = pickle.loads(pickle.dumps(model))  # before they are computed
+        assert np.array_equal(fresh.labels_, model.labels_)
+        assert np.array_equal(pickle.loads(pickle.dumps(fresh)).predict(opened), fresh.labels_)
+    assert np.array_equal(np.asarray(fresh.labels_) == -1, np.isnan(gappy[:, 1]))
+    here = f"memory://kept-labels/{type(estimator).__name__}"
+    zarr.create_array(here, data=rows, chunks=(400, 5), overwrite=True)
+    model = clone(estimator).fit(here)
+    if not getattr(model.labels_, "is_computed", True):
+        with pytest.raises(AttributeError, match=r"no labels_: .* no other process can read"):
+            _ = pickle.loads(pickle.dumps(model)).labels_
+    labels = np.asarray(model.labels_)
+    if not isinstance(model, dc.StreamingKMeans):
+        assert np.array_equal(pickle.loads(pickle.dumps(model)).labels_, labels)
 
 
 def test_labels_of_stored_rows_are_used_like_an_array(stored: str) -> None:

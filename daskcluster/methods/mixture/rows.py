@@ -44,15 +44,18 @@ from daskcluster.typing import Dataset
 
 
 def as_csr(found: np.ndarray, n_components: int) -> Any:
-    """Return structured posteriors (n, q) as a ``scipy.sparse.csr_array`` (n, k) with sorted columns."""
+    """Return structured posteriors (n, q) as a ``scipy.sparse.csr_array`` (n, k) with sorted columns.
+
+    Rows that were left out have no entries.
+    """
     from scipy.sparse import csr_array
 
-    q = found.shape[1]
     order = np.argsort(found["components"], axis=1, kind="stable")
-    index = np.take_along_axis(found["components"], order, axis=1).ravel()
-    values = np.take_along_axis(found["probabilities"], order, axis=1).ravel()
-    starts = np.arange(0, len(values) + 1, q)
-    return csr_array((values, index, starts), shape=(len(found), n_components))
+    index = np.take_along_axis(found["components"], order, axis=1)
+    values = np.take_along_axis(found["probabilities"], order, axis=1)
+    known = index >= 0
+    starts = np.append(0, np.cumsum(known.sum(axis=1)))
+    return csr_array((values[known], index[known], starts), shape=(len(found), n_components))
 
 
 def dense_dataset(estimator: Any, X: Any, sample_weight: Any, *, reset: bool = True) -> Dataset:

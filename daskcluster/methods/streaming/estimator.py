@@ -31,7 +31,7 @@ from daskcluster.methods.streaming.tree.stream_rows import Forgetting
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed
-from daskcluster.typing import Dataset
+from daskcluster.typing import Dataset, Visibility
 
 _FROM_CENTRES = {
     "cluster_centers_": "centres",
@@ -151,6 +151,7 @@ class StreamingKMeans(KMeansEstimator):
     ([0, 20], 10000)
     """
 
+    _rows: tuple[Any, Any]
     _parameters: ClassVar[tuple[Parameter, ...]] = STREAMING
 
     def __init__(
@@ -218,7 +219,7 @@ class StreamingKMeans(KMeansEstimator):
         check_enough_rows(dataset, self.n_clusters)
         self._begin(dataset)
         self.passes_ = 1
-        self._rows = dataset, dataset.in_memory
+        self._rows = dataset, getattr(dataset, "grid", None)
         self._fold_in(dataset, None)
         check_kept_rows(self._fold.n_kept, dataset.n_rows, self.n_clusters)
         return self
@@ -246,7 +247,7 @@ class StreamingKMeans(KMeansEstimator):
         dataset = fit_dataset(self, X, sample_weight, reset=fresh)
         if fresh:
             self._begin(dataset)
-        self._rows = dataset, dataset.in_memory
+        self._rows = dataset, getattr(dataset, "grid", None)
         return self._fold_in(dataset, timestamp)
 
     def merge(self, other: StreamingKMeans) -> Self:
@@ -335,10 +336,10 @@ class StreamingKMeans(KMeansEstimator):
         # Fitted attributes are computed on demand, from all rows so far.
         fold = self.__dict__.get("_fold")
         if name == "labels_" and "_rows" in self.__dict__:
-            dataset, in_memory = self._rows
-            engine = choose_engine(self.engine, dataset)
-            labels = Labels(dataset, self.label_function(dataset.dtype), engine)
-            return np.asarray(labels) if in_memory else labels
+            dataset, grid = self._rows
+            dataset = dataset if grid is None else dataset.with_grid(grid)  # which pickles lack
+            labels = Labels(dataset, self.label_function(dataset.dtype), self.engine)
+            return np.asarray(labels) if dataset.in_memory else labels
         if name not in _FROM_CENTRES and name not in _FROM_FOLD:
             return super().__getattr__(name)
         if fold is None:
@@ -356,7 +357,8 @@ class StreamingKMeans(KMeansEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        state.pop("_rows", None)
+        if "_rows" in state and state["_rows"][0].visibility is Visibility.PROCESS:
+            del state["_rows"]
         return state
 
     @classmethod

@@ -13,6 +13,7 @@ from daskcluster.data.converted import ROWS
 from daskcluster.data.missing import presence, without_incomplete
 from daskcluster.data.nodes import metadata_digest, open_array, open_node
 from daskcluster.data.open import open_source
+from daskcluster.data.row_files import NoRowsError
 from daskcluster.data.sources import IN_PLACE
 from daskcluster.data.sparse_zarr import is_csr
 from daskcluster.data.spec import AS_THEY_ARE, RowsSpec
@@ -318,8 +319,10 @@ class Prefix:
         """Return the number of rows, timestamp, problem and array of an object, from its metadata."""
         place = self.location.child(name)
         if name.lower().endswith(TABLES):
-            table = self._table(place)
-            return int(table.n_rows or 0), None, "" if table.n_rows else "it has no rows", ""
+            try:
+                return int(self._table(place).n_rows), None, "", ""
+            except NoRowsError:  # a whole file, which later files do not wait for
+                return 0, None, "", ""
         names = {file.name[len(name) + 1 :] for file in files}
         if not names & set(METADATA):
             return 0, None, "half-written: it has no metadata", ""

@@ -230,7 +230,9 @@ def test_parquet_groups_and_sparse_objects(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     folder = tmp_path / "mixed"
     folder.mkdir()
-    pandas.DataFrame(portion(0), columns=list("abc")).to_parquet(folder / "a.parquet")
+    frame = pandas.DataFrame(portion(0), columns=list("abc"))
+    frame.to_parquet(folder / "a.parquet")
+    frame[:0].to_parquet(folder / "without-rows.parquet")  # which keeps nothing waiting
     group = zarr.create_group(str(folder / "b.zarr"))
     group.create_array("X", shape=(700, 3), chunks=(300, 3), dtype="f4")[:] = portion(1)
     dense = dc.open_dataset(portion(2))
