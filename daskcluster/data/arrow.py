@@ -224,8 +224,8 @@ def arrow_table(given: Any) -> Any:
         return given if isinstance(given, pa.Table) else pa.table(given)
     except pa.ArrowInvalid as error:
         raise InvalidDataError(
-            f"source is a {type(given).__name__}, not a table ({error}); name its column, e.g. with "
-            "series.to_frame() or pyarrow.table({'x': array})."
+            f"The {type(given).__name__} is not a table that Arrow reads ({error}); give a column alone a "
+            "name, e.g. with series.to_frame(), and cast columns of other types to numbers."
         ) from error
 
 

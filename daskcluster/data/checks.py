@@ -155,7 +155,8 @@ def check_columns(dtypes: Any) -> None:
     dtypes : mapping of column to dtype
         ``frame.dtypes``, of pandas or dask.
     """
-    bad = [f"{name!r} ({dtype})" for name, dtype in dtypes.items() if not _is_real(dtype)]
+    kinds = ((name, dtype, getattr(dtype, "kind", "O")) for name, dtype in dtypes.items())
+    bad = [f"{name!r} ({dtype})" for name, dtype, kind in kinds if kind not in "biuf"]
     if bad:
         raise InvalidDataError(
             f"The frame has columns that are no real numbers: {', '.join(bad[:10])}. Choose the features "
@@ -164,13 +165,8 @@ def check_columns(dtypes: Any) -> None:
         )
 
 
-def _is_real(dtype: Any) -> bool:
-    kind = getattr(dtype, "kind", "O")
-    return kind in "biuf" and not str(dtype).startswith("Sparse")
-
-
 def numeric_frame(frame: Any) -> Any:
-    """Return a pandas frame of real numbers: columns of objects that are numbers or None become float64.
+    """Return a pandas frame of real numbers: numbers and None as float64, sparse columns dense.
 
     Raises
     ------
@@ -187,8 +183,10 @@ def numeric_frame(frame: Any) -> Any:
 def _numbers_of(column: Any) -> Any:
     """Return a column of objects as float64 if all are real numbers or missing; another column as it is.
 
-    Decimals and nulls of Arrow are such objects.
+    Decimals and nulls of Arrow are such objects. A sparse column becomes dense.
     """
+    if str(column.dtype).startswith("Sparse"):
+        return column.sparse.to_dense()
     holds_objects = str(column.dtype).startswith(("object", "decimal", "null"))
     if not holds_objects or not all(isinstance(x, _NUMBERS) for x in column.dropna()):
         return column

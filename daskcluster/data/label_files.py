@@ -24,6 +24,7 @@ from daskcluster.storage.zarr_stores import HEAD, group_document
 
 FILES = (".parquet", ".pq", ".csv", ".npy")
 """Endings of outputs that are files; others are Zarr."""
+_CELLS = 1 << 20
 _ROW_BYTES = 16
 """About what a label and its id take."""
 
@@ -32,6 +33,25 @@ GRID_KINDS = ("group", "array")
 
 ReadValues = Callable[[int, int], np.ndarray]
 """(start, stop) -> values of those rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class SourceRows:
+    """What is kept of rows some of which were left out: how many there were, and their ids."""
+
+    n_rows: int
+    chunk_sizes: tuple[int, ...]
+    id_column: str | None = None
+    known: Any = None
+
+    @classmethod
+    def of_cells(cls, shape: tuple[int, ...]) -> SourceRows:
+        """Return the cells of a grid as rows without ids."""
+        n = math.prod(shape)
+        return cls(n, tuple(min(_CELLS, n - first) for first in range(0, n, _CELLS)))
+
+    def ids(self, start: int, stop: int) -> Any:
+        return self.known[start:stop]
 
 
 @dataclass(frozen=True)
@@ -126,7 +146,7 @@ def write_label_file(
     Parameters
     ----------
     place : Location
-        ``.parquet``, ``.csv`` or ``.npy`` by its ending.
+        ``.parquet``, ``.csv`` or ``.npy`` by its ending; the latter has the shape of a grid.
     dataset : RowDataset
         Its ids come first: under the name of the id column, or row numbers as ``row``.
     values : mapping of name to function
@@ -149,12 +169,14 @@ def write_label_file(
     whether an id is there twice: that is a warning.
     """
     write = _write_npy if place.url.lower().endswith(".npy") else _write_table
-    mask = mask_of_source(dataset)
-    if mask is not None:
-        values = {name: _spreading(read, mask) for name, read in values.items()}
-        dataset = dataset.grid.source
+    cells, shape = getattr(dataset, "grid", None), (dataset.n_rows,)
+    if cells is not None and (write is _write_npy or cells.source is not None):
+        if cells.mask is not None:
+            mask = cells.mask.ravel()
+            values = {name: _spreading(read, mask) for name, read in values.items()}
+        shape, dataset = cells.shape, cells.source or SourceRows.of_cells(cells.shape)
     with new_file(place, overwrite=overwrite) as out:
-        write(out, place, dataset, values, row_bytes)
+        write(out, place, dataset, values, row_bytes, shape)
         before_end()
 
 
@@ -171,7 +193,12 @@ def _spans(dataset: Any, row_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def _write_npy(
-    out: Any, place: Location, dataset: Any, values: Mapping[str, ReadValues], row_bytes: int
+    out: Any,
+    place: Location,
+    dataset: Any,
+    values: Mapping[str, ReadValues],
+    row_bytes: int,
+    shape: tuple[int, ...],
 ) -> None:
     if len(values) > 1:
         raise InvalidParameterError(
@@ -183,7 +210,7 @@ def _write_npy(
     header = {
         "descr": np.lib.format.dtype_to_descr(first.dtype),
         "fortran_order": False,
-        "shape": (dataset.n_rows, *first.shape[1:]),
+        "shape": (*shape, *first.shape[1:]),
     }
     np.lib.format.write_array_header_1_0(out, header)
     for start, stop in _spans(dataset, row_bytes):
@@ -191,7 +218,12 @@ def _write_npy(
 
 
 def _write_table(
-    out: Any, place: Location, dataset: Any, values: Mapping[str, ReadValues], row_bytes: int
+    out: Any,
+    place: Location,
+    dataset: Any,
+    values: Mapping[str, ReadValues],
+    row_bytes: int,
+    shape: tuple[int, ...],
 ) -> None:
     pa = import_pyarrow()
     name = dataset.id_column or "row"

@@ -139,13 +139,19 @@ def _open_weights(
         if is_zarr(weights) and isinstance(recipe := recipe_of(weights), ZarrRecipe):
             return stored_weights(recipe.location, recipe.name, dataset.n_rows)
         return array_weights(weights[:] if is_zarr(weights) else weights, dataset.n_rows)
-    if spec.array is not None and "://" not in str(weights):
+    is_file = str(source).lower().endswith(IN_PLACE)
+    if spec.array is not None and "://" not in str(weights) and not is_file:
         group = locate(source, options)
         try:
             return stored_weights(group, str(weights), dataset.n_rows)
         except DatasetNotFoundError:
             if not os.path.exists(weights):
                 raise
+    if isinstance(weights, str) and not looks_like_path(weights):
+        raise InvalidParameterError(
+            f"weights={weights!r} names no file or folder here, nor a column or array of the source (a "
+            f"{type(source).__name__}); give the weights, or the URL of a Zarr array or .npy file."
+        )
     if str(weights).lower().endswith(".npy"):
         return array_weights(np.load(locate(weights).url, mmap_mode="r"), dataset.n_rows)
     return stored_weights(locate(weights, options), "", dataset.n_rows)
@@ -216,7 +222,9 @@ def open_frame(frame: Any, spec: RowsSpec) -> RowDataset:
         warn_of_ids_in_frame(frame)
     else:
         frame = frame[list(chosen)]
-    if all(hasattr(dtype, "fill_value") for dtype in frame.dtypes):  # of sparse columns alone
+    if all(
+        getattr(dtype, "fill_value", None) == 0 for dtype in frame.dtypes
+    ):  # sparse columns alone
         dataset: RowDataset = open_sparse(frame.sparse.to_coo())
     else:
         dataset = open_array_like(frame, spec)

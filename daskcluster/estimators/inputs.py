@@ -86,7 +86,7 @@ def _opened(X: Any, sample_weight: Any, known: FeatureSpec | None) -> Dataset:
 
 def is_xarray(X: Any) -> bool:
     """Return True for a DataArray or Dataset of xarray, without importing it."""
-    return type(X).__module__.partition(".")[0] == "xarray" and hasattr(X, "dims")
+    return type(X).__module__.partition(".")[0] == "xarray" and hasattr(X, "coords")
 
 
 def is_dask_frame(X: Any) -> bool:

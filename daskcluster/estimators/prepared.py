@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from daskcluster.chunkwise.feature_scaling import (
 )
 from daskcluster.chunkwise.present import PRESENT
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.label_files import GridShape
+from daskcluster.data.label_files import GridShape, SourceRows
 from daskcluster.data.missing import ALL, presence, without_incomplete
 from daskcluster.data.sink import ArraySink
 from daskcluster.data.sparse import SparseDataset
@@ -102,12 +101,7 @@ def _left(dataset: RowDataset, found: np.ndarray) -> RowDataset:
     source: Any = dataset
     if dataset.in_memory:  # whose rows are not kept for the sake of their ids
         known = dataset.ids(0, dataset.n_rows)
-        source = SimpleNamespace(
-            n_rows=dataset.n_rows,
-            chunk_sizes=dataset.chunk_sizes,
-            id_column=dataset.id_column,
-            ids=lambda start, stop: known[start:stop],
-        )
+        source = SourceRows(dataset.n_rows, dataset.chunk_sizes, dataset.id_column, known)
     cells = dataset.grid or GridShape((dataset.n_rows,), source=source)
     mask = np.ones(cells.shape, bool) if cells.mask is None else cells.mask.copy()
     mask[mask] = found == ALL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,23 @@ def test_labels_with_ids(model: Any, source: Any, tmp_path: Path) -> None:
         "n.parquet",
         "s.parquet",
     ]
+
+
+def test_npy_labels_of_a_map_have_its_shape(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = ROWS.reshape(40, 25, -1).copy()
+    cells[:7, 3], cells[-1] = np.nan, np.nan
+    zarr.create_array(f"{tmp_path}/map.zarr", data=cells, chunks=(8, 25, cells.shape[2]))
+    grid = dc.open_grid(f"{tmp_path}/map.zarr", features=2, nodata=np.nan)
+    monkeypatch.setattr(label_files, "_CELLS", 90)
+    monkeypatch.setattr(label_files, "group_chunks", lambda edges, _: pairwise(edges.tolist()))
+    for n_nearest in (None, 2):
+        model.predict(grid.dataset, output=f"{tmp_path}/l{n_nearest}.npy", n_nearest=n_nearest)
+    labels = np.load(tmp_path / "lNone.npy")
+    assert np.array_equal(labels >= 0, grid.mask)
+    assert np.array_equal(labels[grid.mask], model.labels_[grid.mask.ravel()])
+    assert np.array_equal(np.load(tmp_path / "l2.npy")[..., 0], labels)
 
 
 def test_nearest_centres_and_distances(model: Any, source: Any, tmp_path: Path) -> None:

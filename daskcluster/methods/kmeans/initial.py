@@ -15,6 +15,7 @@ from daskcluster.chunkwise.data_statistics import refuse_large
 from daskcluster.data.features import columns_by_name
 from daskcluster.data.masked import is_masked, without_mask
 from daskcluster.data.open import open_chunk
+from daskcluster.data.spec import names_of
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError, ModelFormatError
@@ -171,6 +172,8 @@ def checked_centres(init: Any, n_clusters: int, dataset: Dataset, dtype: Any) ->
     """Return initial centres (k, d) in `dtype`, after scikit-learn's checks of their shape."""
     if hasattr(init, "toarray"):
         init = init.toarray()  # rows of sparse data, as a callable may pick them
+    if hasattr(init, "columns"):
+        init = columns_by_name(init, names_of(init.columns), dataset)
     # A masked value is missing, and refused as NaN is.
     given = without_mask(np.ma.asarray(init)) if is_masked(init) else init
     centres = np.array(given, dtype=dtype, order="C", copy=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -81,6 +82,15 @@ def test_all_rows_equal(init):
         model = dc.KMeans(3, init=init, n_init=1, random_state=0).fit(np.ones((50, 2)))
     assert model.inertia_ == 0.0
     assert (model.cluster_centers_ == 1.0).all()
+
+
+def test_centres_in_a_frame_are_taken_by_name():
+    table = pd.DataFrame(X, columns=list("abcd"))
+    expected = dc.KMeans(3, init=X[:3]).fit(X).cluster_centers_
+    model = dc.KMeans(3, init=table[list("dbca")][:3]).fit(table)
+    assert np.array_equal(model.cluster_centers_, expected)
+    with pytest.raises(errors.InvalidDataError, match="feature names should match"):
+        dc.KMeans(3, init=table.rename(columns={"a": "z"})[:3]).fit(table)
 
 
 def test_empty_clusters_are_not_called_duplicates():
@@ -216,8 +226,6 @@ def test_inside_scikit_learn():
 
 
 def test_frames_remember_their_columns():
-    import pandas as pd
-
     frame = pd.DataFrame(X, columns=list("abcd"))
     model = dc.KMeans(3, random_state=0).fit(frame)
     assert model.feature_names_in_.tolist() == list("abcd")
