@@ -1,8 +1,10 @@
-"""Rows by their numbers, dense or CSR as the dataset has them."""
+"""Rows by their numbers, dense or CSR as the dataset has them, and their ids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -53,3 +55,25 @@ def _spans(dataset: Dataset, ordered: np.ndarray) -> Iterator[Range]:
     for first, last in zip(places[:-1].tolist(), places[1:].tolist(), strict=True):
         if last > first:
             yield int(ordered[first]), int(ordered[last - 1]) + 1
+
+
+def chosen_ids(dataset: Any, numbers: np.ndarray) -> Any:
+    """Return the ids of at least one row, by ascending numbers; see `joined_ids`."""
+    edges, parts = np.append(0, np.cumsum(dataset.chunk_sizes)), []
+    for first, last in pairwise(np.unique(np.searchsorted(numbers, edges)).tolist()):
+        here = numbers[first:last]
+        ids = dataset.ids(int(here[0]), int(here[-1]) + 1)
+        at = here - here[0]
+        parts.append(ids[at] if isinstance(ids, np.ndarray) else ids.take(at))
+    return joined_ids(parts)
+
+
+def joined_ids(parts: Sequence[Any]) -> Any:
+    """Return consecutive ids as one array: of Arrow if they are those of an id column."""
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate(parts)
+    from daskcluster.data.arrow_columns import import_pyarrow
+
+    pa = import_pyarrow()
+    arrays = [piece for part in parts for piece in getattr(part, "chunks", [part])]
+    return pa.chunked_array(arrays, type=parts[0].type)

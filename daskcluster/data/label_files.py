@@ -6,18 +6,19 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from daskcluster.data.arrow_columns import import_pyarrow
+from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.duplicate_ids import DuplicateIds
 from daskcluster.data.partitions import group_chunks
 from daskcluster.data.writer import CHUNK_BYTES, StagedArray, array_metadata
 from daskcluster.errors import InvalidParameterError
-from daskcluster.storage.location import Location
+from daskcluster.storage.location import Location, locate
 from daskcluster.storage.new_file import new_file
 from daskcluster.storage.staging import FILE_ENDINGS, Staging
 from daskcluster.storage.zarr_stores import HEAD, group_document
@@ -99,7 +100,7 @@ def spread(mask: np.ndarray | None, values: np.ndarray) -> np.ndarray:
 
 def _no_data(dtype: np.dtype[Any]) -> np.ndarray:
     values = tuple(_no_data(dtype[field]) for field in dtype.names or ())
-    return np.array(values or (np.nan if dtype.kind == "f" else -1), dtype)
+    return np.array(values or {"f": np.nan, "b": False}.get(dtype.kind, -1), dtype)
 
 
 def is_file_output(url: str) -> bool:
@@ -180,6 +181,26 @@ def write_label_file(
         before_end()
 
 
+def write_columns(
+    dataset: Any,
+    columns: Mapping[str, np.ndarray],
+    url: Any,
+    *,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Write arrays (n,) of results of rows: a file with the ids of the rows, or a Zarr group of arrays."""
+    place = locate(url, storage_options)
+    refuse_replacing(dataset, output=place)
+    values = {name: partial(rows_of, column) for name, column in columns.items()}
+    if is_file_output(str(url)):
+        write_label_file(place, dataset, values, overwrite=overwrite)
+        return
+    mask = mask_of_source(dataset)
+    rows = GridShape((dataset.n_rows,) if mask is None else mask.shape, mask)
+    write_grid(url, rows, values, overwrite=overwrite, storage_options=storage_options)
+
+
 def _spreading(read: ReadValues, mask: np.ndarray) -> ReadValues:
     """Return what reads values of all rows of a source from those that were not left out."""
     kept = np.append(0, np.cumsum(mask))
@@ -236,9 +257,22 @@ def _write_table(
             columns | {each: _column(pa, read(start, stop)) for each, read in values.items()}
         )
 
-    is_csv = place.url.lower().endswith(".csv")
-    schema = table(0, 1).schema
-    with (_csv_writer if is_csv else _parquet_writer)(pa, out, schema) as writer:
+    schema, file = table(0, 1).schema, pa.PythonFile(out, mode="w")
+    if place.url.lower().endswith(".csv"):
+        from pyarrow import csv
+
+        lists = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
+        if lists:
+            raise InvalidParameterError(
+                f"A csv file holds no lists, and {' and '.join(lists)} has several values a row; write "
+                ".parquet."
+            )
+        opened = csv.CSVWriter(file, schema)
+    else:
+        import pyarrow.parquet as pq
+
+        opened = pq.ParquetWriter(file, schema, compression="zstd")
+    with opened as writer:
         for start, stop in _spans(dataset, row_bytes):
             block = table(start, stop)
             if seen is not None:
@@ -252,28 +286,6 @@ def _column(pa: Any, values: np.ndarray) -> Any:
     if values.ndim == 1:
         return pa.array(values)
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
-
-
-@contextmanager
-def _parquet_writer(pa: Any, out: Any, schema: Any) -> Iterator[Any]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetWriter(pa.PythonFile(out, mode="w"), schema, compression="zstd") as writer:
-        yield writer
-
-
-@contextmanager
-def _csv_writer(pa: Any, out: Any, schema: Any) -> Iterator[Any]:
-    from pyarrow import csv
-
-    lists = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
-    if lists:
-        raise InvalidParameterError(
-            f"A csv file holds no lists, and {' and '.join(lists)} has several values a row; write "
-            ".parquet."
-        )
-    with csv.CSVWriter(pa.PythonFile(out, mode="w"), schema) as writer:
-        yield writer
 
 
 # -- maps in Zarr --------------------------------------------------------------------------------------
@@ -292,7 +304,7 @@ def write_grid(
 ) -> None:
     """Write values of rows to a Zarr group of arrays in the shape of a grid; whole or absent.
 
-    One value for each row of a single axis is written as an array, not as a group.
+    A ``label`` alone for each row of a single axis is written as an array, not as a group.
 
     Parameters
     ----------
@@ -317,7 +329,7 @@ def write_grid(
         url, overwrite=overwrite, storage_options=storage_options, kinds=GRID_KINDS
     ) as staging:
         documents: dict[str, bytes] = {}
-        is_column = len(grid.shape) == len(values) == 1 and grid.template is None
+        is_column = list(values) == ["label"] and len(grid.shape) == 1 and grid.template is None
         for given, read in values.items():
             name = "" if is_column else given
             array = _begin(staging, grid, name, read, fill)
@@ -334,7 +346,7 @@ def write_grid(
 
 
 def _fill_of(sample: np.ndarray, fill: Any) -> Any:
-    return np.nan if sample.dtype.kind == "f" and fill == -1 else fill
+    return _no_data(sample.dtype)[()] if fill == -1 else fill
 
 
 def _begin(staging: Staging, grid: GridShape, name: str, read: ReadValues, fill: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.checks import is_bfloat16
+from daskcluster.data.chosen import joined_ids
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import MemoryDataset
 from daskcluster.data.partitioned import DerivedDataset
@@ -114,13 +115,7 @@ class CompleteDataset(DerivedDataset):
             at = np.flatnonzero(self._complete(chunk))[first:last]
             found = self.base.ids(*self._span(chunk))
             parts.append(found[at] if isinstance(found, np.ndarray) else found.take(at))
-        if all(isinstance(part, np.ndarray) for part in parts):
-            return np.concatenate(parts)
-        from daskcluster.data.arrow_columns import import_pyarrow
-
-        pa = import_pyarrow()
-        arrays = [piece for part in parts for piece in getattr(part, "chunks", [part])]
-        return pa.chunked_array(arrays, type=parts[0].type)
+        return joined_ids(parts)
 
     def _parts_of(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield ``(chunk, first, last)``: complete rows `first` to `last` of a chunk of the base."""

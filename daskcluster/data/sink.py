@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -86,29 +85,143 @@ def _is_sound(array: StagedArray, block: int) -> bool:
 
 
 @dataclass(frozen=True)
-class StagedSink(ABC):
-    """Base of sinks that any number of processes write to; picklable, without credentials.
+class ArraySink:
+    """Results of threads, written into one array.
+
+    Attributes
+    ----------
+    array : ndarray of shape (n, ...)
+    """
+
+    array: np.ndarray
+
+    @property
+    def block_rows(self) -> int:
+        return 1
+
+    @property
+    def visibility(self) -> Visibility:
+        return Visibility.PROCESS
+
+    def has(self, span: Range) -> bool:
+        """Return False: there is no earlier output."""
+        return False
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Write `values` to the rows from `start` on."""
+        self.array[start : start + len(values)] = values
+
+
+KINDS = ("group",)
+"""Kinds of nodes that structured results may replace."""
+
+
+@dataclass(frozen=True)
+class ZarrSink:
+    """Results of any number of processes, written to Zarr; the output is whole or absent.
+
+    An array, or a group of an array for each field of structured results. Made by `create`; picklable,
+    without credentials. Nothing can be opened at the URL before `commit`.
 
     Attributes
     ----------
     staging : Staging
     arrays : tuple of StagedArray
-        All that is written, in blocks of the same rows.
+        All that is written, in blocks of the same rows. The array of unstructured results has no name.
+    attributes : mapping
+        Plain JSON values: what a group says of itself.
     finished : frozenset of int
         Numbers of the blocks that an earlier writer has left.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> sink = ZarrSink.create("memory://sink-example", n_rows=5, chunk_rows=2)
+    >>> with sink.transaction():
+    ...     for start in (4, 0, 2):
+    ...         sink.write(start, np.arange(start, min(start + 2, 5)))
+    >>> zarr.open_array("memory://sink-example", mode="r")[:].tolist()
+    [0, 1, 2, 3, 4]
+    >>> dtype = np.dtype([("label", np.int32), ("share", np.float32)])
+    >>> sink = ZarrSink.create("memory://group-sink", n_rows=3, chunk_rows=2, dtype=dtype, width=1)
+    >>> with sink.transaction():
+    ...     for start, stop in ((2, 3), (0, 2)):
+    ...         sink.write(start, np.full((stop - start, 1), np.array((stop, 0.5), dtype)))
+    >>> zarr.open_group("memory://group-sink", mode="r")["label"][:, 0].tolist()
+    [2, 2, 3]
     """
 
     staging: Staging
     arrays: tuple[StagedArray, ...]
+    attributes: Mapping[str, Any]
     finished: frozenset[int] = frozenset()
 
-    @abstractmethod
+    @classmethod
+    def create(
+        cls,
+        url: Any,
+        *,
+        n_rows: int,
+        chunk_rows: int,
+        dtype: Any = np.int32,
+        width: int = 0,
+        attributes: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        mark: str = "",
+        resume: bool = False,
+    ) -> Self:
+        """Begin an output of `n_rows` rows.
+
+        Parameters
+        ----------
+        url : str
+            Path or URL of the array or group.
+        chunk_rows : int
+            Rows of an output chunk; as many as the input's chunks have.
+        dtype : dtype, default int32
+            The fields of a structured one are the names and dtypes of arrays.
+        width : int, default 0
+            Columns of each array; 0 makes it 1-D.
+        attributes : mapping, optional
+            Those of a group.
+        overwrite : bool
+            Replace a Zarr array, or a group by structured results.
+        mark, resume
+            Resume an interrupted output; see `Staging.begin`.
+
+        Raises
+        ------
+        OutputExistsError
+            Something is there that may not be replaced.
+        """
+        chunk_rows = max(1, min(int(chunk_rows), n_rows))
+        fields = np.dtype(dtype).fields
+        options: dict[str, Any] = {} if fields is None else {"kinds": KINDS}
+        options |= {"overwrite": overwrite, "storage_options": storage_options}
+        staging = Staging.begin(url, mark=mark, resume=resume, **options)
+        kinds = {"": dtype} if fields is None else {name: kind[0] for name, kind in fields.items()}
+        shape = (n_rows, width) if width else (n_rows,)
+        arrays = tuple(
+            StagedArray(staging.work, name, array_metadata(shape, chunk_rows, kind), chunk_rows)
+            for name, kind in kinds.items()
+        )
+        finished = finished_blocks(arrays) if resume else frozenset()
+        return cls(staging, arrays, dict(attributes or {}), finished)
+
     def write(self, start: int, values: np.ndarray) -> None:
         """Write whole blocks from row `start` on; from any process, in any order."""
+        for array in self.arrays:
+            column = np.ascontiguousarray(values[array.name]) if array.name else values
+            array.write(start, column.reshape(len(column), *array.open().shape[1:]))
 
-    @abstractmethod
     def documents(self) -> dict[str, bytes]:
         """Return the metadata that makes the output readable, by path, in the order of writing."""
+        found: dict[str, bytes] = {}
+        for array in self.arrays:
+            found |= array.document()
+        # The group last: until it is there, nothing is found at the URL.
+        return found | (group_document(self.attributes) if self.arrays[0].name else {})
 
     @property
     def block_rows(self) -> int:
@@ -141,196 +254,3 @@ class StagedSink(ABC):
         with self.staging:
             yield self
             self.commit()
-
-
-@dataclass(frozen=True)
-class ArraySink:
-    """Results of threads, written into one array.
-
-    Attributes
-    ----------
-    array : ndarray of shape (n, ...)
-    """
-
-    array: np.ndarray
-
-    @property
-    def block_rows(self) -> int:
-        return 1
-
-    @property
-    def visibility(self) -> Visibility:
-        return Visibility.PROCESS
-
-    def has(self, span: Range) -> bool:
-        """Return False: there is no earlier output."""
-        return False
-
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Write `values` to the rows from `start` on."""
-        self.array[start : start + len(values)] = values
-
-
-@dataclass(frozen=True)
-class ZarrSink(StagedSink):
-    """Results of any number of processes, written to a Zarr array that is whole or absent.
-
-    Made by `create`; picklable, without credentials. Nothing can be opened at the URL before `commit`.
-
-    Examples
-    --------
-    >>> import numpy as np, zarr
-    >>> sink = ZarrSink.create("memory://sink-example", n_rows=5, chunk_rows=2)
-    >>> with sink.transaction():
-    ...     for start in (4, 0, 2):
-    ...         sink.write(start, np.arange(start, min(start + 2, 5)))
-    >>> zarr.open_array("memory://sink-example", mode="r")[:].tolist()
-    [0, 1, 2, 3, 4]
-    """
-
-    @classmethod
-    def create(
-        cls,
-        url: Any,
-        *,
-        n_rows: int,
-        chunk_rows: int,
-        dtype: Any = np.int32,
-        width: int = 0,
-        overwrite: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-        mark: str = "",
-        resume: bool = False,
-    ) -> Self:
-        """Begin an output of `n_rows` rows.
-
-        Parameters
-        ----------
-        url : str
-            Path or URL of the array.
-        chunk_rows : int
-            Rows of an output chunk; as many as the input's chunks have.
-        dtype : dtype, default int32
-        width : int, default 0
-            Columns of a 2-D output; 0 makes it 1-D.
-        overwrite : bool
-            Replace a Zarr array that is there.
-        mark, resume
-            Resume an interrupted output; see `Staging.begin`.
-
-        Raises
-        ------
-        OutputExistsError
-            Something is there already.
-        """
-        chunk_rows = max(1, min(int(chunk_rows), n_rows))
-        shape = (n_rows, width) if width else (n_rows,)
-        metadata = array_metadata(shape, chunk_rows, dtype)
-        staging = Staging.begin(
-            url, overwrite=overwrite, storage_options=storage_options, mark=mark, resume=resume
-        )
-        arrays = (StagedArray(staging.work, "", metadata, chunk_rows),)
-        return cls(staging, arrays, finished_blocks(arrays) if resume else frozenset())
-
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Write whole blocks from row `start` on; from any process, in any order."""
-        self.arrays[0].write(start, values)
-
-    def documents(self) -> dict[str, bytes]:
-        """Return the metadata of the array, by path."""
-        return self.arrays[0].document()
-
-
-KINDS = ("group",)
-"""Kinds of nodes that an output of this kind may replace."""
-
-
-@dataclass(frozen=True)
-class GroupSink(StagedSink):
-    """Structured results of any number of processes: each field goes to an array of its name.
-
-    Made by `create`; picklable, without credentials. Nothing can be opened at the URL before `commit`.
-
-    Examples
-    --------
-    >>> import numpy as np, zarr
-    >>> dtype = np.dtype([("label", np.int32), ("share", np.float32)])
-    >>> sink = GroupSink.create("memory://group-sink", n_rows=3, chunk_rows=2, dtype=dtype, width=1)
-    >>> with sink.transaction():
-    ...     for start, stop in ((2, 3), (0, 2)):
-    ...         sink.write(start, np.full((stop - start, 1), np.array((stop, 0.5), dtype)))
-    >>> zarr.open_group("memory://group-sink", mode="r")["label"][:, 0].tolist()
-    [2, 2, 3]
-    """
-
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def create(
-        cls,
-        url: Any,
-        *,
-        n_rows: int,
-        chunk_rows: int,
-        dtype: np.dtype[Any],
-        width: int,
-        attributes: Mapping[str, Any] | None = None,
-        overwrite: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-        mark: str = "",
-        resume: bool = False,
-    ) -> Self:
-        """Begin an output of `n_rows` rows.
-
-        Parameters
-        ----------
-        url : str
-            Path or URL of the group.
-        chunk_rows : int
-            Rows of an output chunk; as many as the input's chunks have.
-        dtype : structured dtype
-            Names and dtypes of the arrays.
-        width : int
-            Columns of each array; 0 makes them 1-D.
-        attributes : mapping, optional
-            Plain JSON values: what the group says of itself.
-        overwrite : bool
-            Replace a Zarr group that is there.
-        mark, resume
-            Resume an interrupted output; see `Staging.begin`.
-
-        Raises
-        ------
-        OutputExistsError
-            Something is there that may not be replaced.
-        """
-        chunk_rows = max(1, min(int(chunk_rows), n_rows))
-        staging = Staging.begin(
-            url,
-            overwrite=overwrite,
-            storage_options=storage_options,
-            kinds=KINDS,
-            mark=mark,
-            resume=resume,
-        )
-        arrays = []
-        for name in dtype.names or ():
-            shape = (n_rows, width) if width else (n_rows,)
-            metadata = array_metadata(shape, chunk_rows, dtype[name])
-            arrays.append(StagedArray(staging.work, name, metadata, chunk_rows))
-        finished = finished_blocks(arrays) if resume else frozenset()
-        return cls(staging, tuple(arrays), finished, dict(attributes or {}))
-
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Write whole blocks of structured values from row `start` on; from any process, in any order."""
-        for array in self.arrays:
-            column = np.ascontiguousarray(values[array.name])
-            array.write(start, column.reshape(len(column), *array.open().shape[1:]))
-
-    def documents(self) -> dict[str, bytes]:
-        """Return the metadata of the arrays and of the group, by path."""
-        found: dict[str, bytes] = {}
-        for array in self.arrays:
-            found |= array.document()
-        # The group last: until it is there, nothing is found at the URL.
-        return found | group_document(self.attributes)

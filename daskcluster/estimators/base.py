@@ -1,11 +1,12 @@
-"""Base classes of the estimators: predict, transform, score, saving and pickling."""
+"""Base classes of the estimators: predict, transform, score, reports, saving and pickling."""
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import (
@@ -14,6 +15,7 @@ from sklearn.base import (
     ClusterMixin,
     TransformerMixin,
 )
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunk import for_rows
@@ -34,16 +36,18 @@ from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.examples import Examination, examine_rows
+from daskcluster.estimators.examples import MOST_RANKED, Examination, examine_rows
 from daskcluster.estimators.inputs import fit_dataset, is_dask_frame, is_xarray, with_features_of
 from daskcluster.estimators.labels import Labels
-from daskcluster.estimators.reporting import ReportMixin
 from daskcluster.estimators.rows import FunctionFor, map_cells, map_lazily, map_rows, save_rows
 from daskcluster.events import Callback
 from daskcluster.models.persist import save_model
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
+
+if TYPE_CHECKING:
+    from daskcluster.reports.contents import Report
 
 
 class OnScale:
@@ -121,10 +125,10 @@ class SharesEngine(BaseEstimator):
         return state
 
 
-class RowsEstimator(ClusterMixin, ReportMixin, SharesEngine):
+class RowsEstimator(ClusterMixin, SharesEngine):
     """Base of estimators that have results for rows.
 
-    Subclasses have ``fit``, `label_function`, `cluster_scores` and `to_model`. Each result of rows is a
+    Subclasses have ``fit``, `label_function`, `row_params` and `to_model`. Each result of rows is a
     `RowFunction`, which `map_rows` maps over rows of any kind; jobs map the same functions.
     """
 
@@ -135,11 +139,17 @@ class RowsEstimator(ClusterMixin, ReportMixin, SharesEngine):
         """Return the function that labels rows of `dtype`."""
         raise NotImplementedError
 
+    def row_params(self, dtype: Any) -> RowParams:
+        """Return the centres, points in the space of the rows, as rows of `dtype` meet them."""
+        raise NotImplementedError
+
     def cluster_scores(
         self, dataset: Dataset, callbacks: Sequence[Callback] = ()
     ) -> ScoreStatistics:
         """Return size, weight and cost of every cluster on rows with the features of the fit. One pass."""
-        raise NotImplementedError
+        params, engine = self.row_params(dataset.dtype), choose_engine(self.engine, dataset)
+        with engine.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
+            return score_rows(ScaledPlacement(placement), params.centres, search=params.search)
 
     def scores(self, dataset: Dataset, callbacks: Sequence[Callback] = ()) -> tuple[float, float]:
         """Return inertia and score (minus the inertia, as scikit-learn has it). One pass."""
@@ -149,8 +159,9 @@ class RowsEstimator(ClusterMixin, ReportMixin, SharesEngine):
     def examine(
         self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()
     ) -> Examination:
-        """Return the figures of every cluster, and its nearest and farthest rows where it has a centre."""
-        return Examination.of(self.cluster_scores(dataset, callbacks), dataset)
+        """Return figures, and the nearest and farthest rows, of every cluster. One pass."""
+        params = self.row_params(dataset.dtype)
+        return examine_rows(dataset, params, shown, most, self.engine, callbacks)
 
     def map_rows(
         self,
@@ -324,6 +335,72 @@ class RowsEstimator(ClusterMixin, ReportMixin, SharesEngine):
         check_is_fitted(self)
         save_model(self.to_model(), url, overwrite=overwrite, storage_options=storage_options)
 
+    # -- reports -------------------------------------------------------------------------------
+
+    def to_model(self) -> Any:
+        """Return the fitted model, without the data."""
+        raise NotImplementedError
+
+    def report(
+        self, X: Any = None, sample_weight: Any = None, *, image_shape: Any = None
+    ) -> Report:
+        """Return a report: in a notebook a page, with ``report(X).save("report.html")`` a file.
+
+        Without rows, it shows what the fit knows: what sets each cluster apart, sizes, centres and
+        convergence. With rows, usually those of the fit, it also shows how well the clusters are separated,
+        how stable they are over seeds, and example rows.
+
+        Parameters
+        ----------
+        X : anything `fit` takes, optional
+        sample_weight : array-like of shape (n,), optional
+        image_shape : tuple of int, optional
+            ``(height, width)`` or ``(height, width, channels)`` of rows that are pictures.
+
+        Returns
+        -------
+        Report
+            Its ``save(path)`` writes .html, .png, .md or .json.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            The estimator is not fitted.
+        InvalidParameterError
+            Rows are not of the shape `image_shape`.
+
+        Notes
+        -----
+        Cost: one pass over `X`, with k + 1 distances per row; then a few seconds in this process for a
+        sample of at most 10,000 rows. No pass without `X`. Charts need matplotlib.
+        """
+        from daskcluster.reports.charts import check_shape
+        from daskcluster.reports.contents import MOST_EXAMPLES, Report
+
+        check_is_fitted(self)
+        model, data = self.to_model(), None
+        shape = None if image_shape is None else check_shape(image_shape, model.n_features)
+        if X is not None:
+            dataset = self.known_rows(X, sample_weight)
+            found = self.examine(dataset, MOST_EXAMPLES, MOST_RANKED)
+            data = found.clusters("Clusters in these rows", dataset.n_rows)
+        return Report(model, type(self).__name__, data=data, image_shape=shape)
+
+    @property
+    def _repr_html_(self) -> Any:
+        """What a notebook shows: a report once fitted, before that scikit-learn's diagram."""
+        diagram = super()._repr_html_  # raises if scikit-learn is set to display text
+        try:
+            return self.report()._repr_html_
+        except NotFittedError:
+            return diagram
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._repr_html_()
+        return bundle
+
 
 class ClusterEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowsEstimator):
     """Base of estimators that learn centres.
@@ -335,6 +412,31 @@ class ClusterEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowsEs
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Fit, and return the distance of every row to every centre; see `transform`."""
         return self.fit(X, sample_weight=sample_weight).transform(X)
+
+    def learn_fit(self, fit: Any, result: Any, found: ScoreStatistics, why: str = "") -> None:
+        """Set what was learnt besides centres and labels; warn of empty clusters, saying `why`."""
+        self.n_iter_, self.stop_reason_ = result.n_iter, str(result.stop_reason)
+        self.history_, self.seeding_ = result.history, fit.method
+        self.passes_, self.bytes_read_, self.n_rows_ = (
+            fit.passes,
+            fit.bytes_read,
+            fit.dataset.n_rows,
+        )
+        self.inertia_, self.cluster_sizes_ = found.inertia, found.sizes
+        self.cluster_weights_ = found.cluster_weights(weighted=fit.dataset.weights is not None)
+        self.cluster_costs_ = found.costs.sum(axis=0)
+        distinct, expected = int((found.sizes > 0).sum()), len(found.sizes)
+        if distinct < expected:
+            text = (
+                f"Number of distinct clusters ({distinct}) found smaller than n_clusters ({expected}). "
+                f"Possibly due to duplicate points in X{why}."
+            )
+            if len(np.unique(self._centres, axis=0)) == expected:
+                text = (
+                    f"{expected - distinct} of {expected} clusters are empty: no row is nearest to their "
+                    f"centres{why}. Fit fewer clusters, or from another init or random_state."
+                )
+            warnings.warn(text, ConvergenceWarning, stacklevel=4)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the weighted sum of squared distances of the rows to their nearest centres.
@@ -490,21 +592,6 @@ class CentreEstimator(ClusterEstimator):
             return RowFunction(distance_rows, params, prepare_rows, *shape, "distances", cosine)
 
         return self.map_rows(X, distances)
-
-    def cluster_scores(
-        self, dataset: Dataset, callbacks: Sequence[Callback] = ()
-    ) -> ScoreStatistics:
-        """Return size, weight and cost of every cluster on rows with the features of the fit. One pass."""
-        params, engine = self.row_params(dataset.dtype), choose_engine(self.engine, dataset)
-        with engine.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
-            return score_rows(ScaledPlacement(placement), params.centres, search=params.search)
-
-    def examine(
-        self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()
-    ) -> Examination:
-        """Return figures, and the nearest and farthest rows, of every cluster. One pass."""
-        params = self.row_params(dataset.dtype)
-        return examine_rows(dataset, params, shown, most, self.engine, callbacks)
 
     def row_params(self, dtype: Any) -> RowParams:
         """Return the centres as rows of `dtype` meet them."""

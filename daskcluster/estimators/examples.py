@@ -17,6 +17,7 @@ from daskcluster.chunkwise.examples import (
     ExamineParams,
     Sample,
 )
+from daskcluster.data.chosen import chosen_ids
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
@@ -139,14 +140,7 @@ def _fetch(placement: Placement, found: Examined, clusters: Sequence[int]) -> di
 
 def ids_of_rows(dataset: Any, rows: Sequence[int]) -> dict[int, str]:
     """Return the ids of ascending rows; empty if rows have none."""
-    found: dict[int, str] = {}
-    edges = np.cumsum(dataset.chunk_sizes)
-    chunk_of = np.searchsorted(edges, rows, side="right")
-    for chunk in np.unique(chunk_of):
-        here = np.asarray(rows)[chunk_of == chunk]
-        first = int(here[0])
-        ids = dataset.ids(first, int(here[-1]) + 1)
-        for row in here.tolist():
-            one = ids[row - first]
-            found[row] = str(one.as_py() if hasattr(one, "as_py") else one)
+    ids = chosen_ids(dataset, np.asarray(rows)) if len(rows) else ()
+    named = zip(rows, getattr(ids, "to_pylist", lambda: ids)(), strict=True)
+    found = {int(row): str(one) for row, one in named}
     return {} if all(one == str(row) for row, one in found.items()) else found

@@ -92,7 +92,7 @@ class Labels(NDArrayOperatorsMixin):
     def __reduce__(self) -> tuple[Any, ...]:
         dataset: Any = self._dataset
         if dataset.visibility is not Visibility.PROCESS:
-            return _reopened, (dataset, dataset.grid, self._function)
+            return _reopened, (dataset, getattr(dataset, "grid", None), self._function)
         if self._array is not None:
             return np.asarray, (self._array,)
         raise PicklingError(

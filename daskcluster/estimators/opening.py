@@ -70,10 +70,10 @@ def open_dataset(
         ``"drop"`` is an older name of ``missing="drop"``.
     missing : {"error", "drop", "mean", "partial"}, default "error"
         Rows with NaN, null or masked values: an error of the fit that names the first one; or they are left
-        out, and the others numbered anew (labels saved to Zarr are -1 for them, files of labels name the
-        others); or NaN is replaced by the mean of the feature over all rows that have it, also in rows that
-        the model labels; or distances are taken over the features that a row has (`daskcluster.KMeans`
-        alone). Cells of a GeoTIFF that lack a value are left out by default.
+        out, and ``n_rows`` counts the others (labels have -1 for them, distances NaN: results have an entry
+        for every row of the source); or NaN is replaced by the mean of the feature over all rows that have
+        it, also in rows that the model labels; or distances are taken over the features that a row has
+        (`daskcluster.KMeans` alone). Cells of a GeoTIFF that lack a value are left out by default.
     scale : {"standard", "minmax"}, optional
         Scale the features: ``"standard"`` subtracts the mean and divides by the standard deviation,
         ``"minmax"`` maps the range to [0, 1]. The scale is computed in one pass now and applied to every

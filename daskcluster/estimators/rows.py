@@ -32,7 +32,7 @@ from daskcluster.data.label_files import (
 from daskcluster.data.masked import without_mask
 from daskcluster.data.memory import is_sparse, scipy_rows
 from daskcluster.data.missing import ALL, SOME, presence
-from daskcluster.data.sink import ArraySink, GroupSink, ZarrSink
+from daskcluster.data.sink import ArraySink, ZarrSink
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.operations import output_blocks
@@ -305,7 +305,7 @@ def save_rows(
     n_bytes = dataset.n_rows * max(1, function.width) * dtype.itemsize
     check_space(url, n_bytes, storage_options=storage_options)
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
-    staged: dict[str, Any] = options
+    staged = options
     staged_url = url
     if is_file or grid is not None:
         check_free(url, kinds=("file",) if is_file else GRID_KINDS, **options)
@@ -313,9 +313,7 @@ def save_rows(
         folder, _, name = target.url.rpartition("/")
         staged_url = replace(target, url=f"{folder}/.{name}.unfinished.zarr").url
         staged = options | {"overwrite": False}
-    if dtype.names is not None:
-        staged = staged | {"attributes": attributes}
-    sink: Any = (ZarrSink if dtype.names is None else GroupSink).create(
+    sink = ZarrSink.create(
         staged_url,
         n_rows=dataset.n_rows,
         chunk_rows=max(dataset.chunk_sizes),
@@ -323,6 +321,7 @@ def save_rows(
         width=function.width,
         mark=fingerprint_of_rows(dataset, function.params, function.compute),
         resume=resume,
+        attributes=attributes,
         **staged,
     )
     with sink.staging:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import row_dtype
-from daskcluster.data.chosen import chosen_rows
+from daskcluster.data.chosen import chosen_ids, chosen_rows
 from daskcluster.data.convert import convert
 from daskcluster.data.converted import Block, Table
 from daskcluster.data.dataset import refuse_replacing
@@ -102,28 +102,12 @@ class _ChosenIds:
 
     def ids(self, start: int, stop: int) -> Any:
         """Return the ids of rows `start` to `stop` of the sample."""
-        parts = list(self._parts(self._rows[start:stop]))
-        if all(isinstance(part, np.ndarray) for part in parts):
-            return np.concatenate(parts)
-        from daskcluster.data.arrow_columns import import_pyarrow
-
-        pa = import_pyarrow()
-        arrays = [piece for part in parts for piece in getattr(part, "chunks", [part])]
-        return pa.chunked_array(arrays, type=parts[0].type)
+        return chosen_ids(self._dataset, self._rows[start:stop])
 
     @cached_property
     def numbers(self) -> np.ndarray:
         """Numbers of the rows in the source, int64 (m,)."""
         return self._rows if self.id_column is not None else self.ids(0, self.n_rows)
-
-    def _parts(self, rows: np.ndarray) -> Iterator[Any]:
-        edges = np.append(0, np.cumsum(self._dataset.chunk_sizes))
-        cuts = np.unique(np.searchsorted(rows, edges))
-        for first, last in pairwise(cuts.tolist()):
-            here = rows[first:last]
-            ids = self._dataset.ids(int(here[0]), int(here[-1]) + 1)
-            at = here - here[0]
-            yield ids[at] if isinstance(ids, np.ndarray) else ids.take(at)
 
 
 def check_rows(rows: str | None, dataset: Any = None) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-from daskcluster.data.sink import GroupSink, ZarrSink
+from daskcluster.data.sink import ZarrSink
 from daskcluster.errors import OutputExistsError
 from tests.data.conftest import s3  # noqa: F401  (a fixture)
 
@@ -151,10 +151,10 @@ def test_a_writer_whose_blocks_were_taken_over_commits_nothing(tmp_path: Path) -
 def test_a_block_of_a_group_is_finished_when_all_arrays_have_it(tmp_path: Path) -> None:
     dtype = np.dtype([("label", np.int32), ("share", np.float32)])
 
-    def group(**options: Any) -> GroupSink:
+    def group(**options: Any) -> ZarrSink:
         url = str(tmp_path / "g.zarr")
         given = {"n_rows": 10, "chunk_rows": 4, "dtype": dtype, "width": 2, "mark": MARK}
-        return GroupSink.create(url, **given, **options)
+        return ZarrSink.create(url, **given, **options)
 
     sink = group()
     sink.write(0, np.zeros((4, 2), dtype))

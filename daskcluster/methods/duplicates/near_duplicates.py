@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.label_arrays import open_labels
-from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
+from daskcluster.data.label_files import write_columns
 from daskcluster.data.shuffle_plan import check_scratch
-from daskcluster.data.sink import GroupSink
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.local import LocalEngine
@@ -42,10 +40,7 @@ from daskcluster.storage.checkpoint import (
     checkpoint_place,
     noting_stored_state,
 )
-from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
-
-_WRITTEN_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -137,26 +132,10 @@ class NearDuplicates:
         ------
         OutputExistsError, InvalidParameterError, MissingExtraError
         """
-        refuse_replacing(self._dataset, output=locate(url, storage_options))
         columns = {"group": self.group, "kept": self.kept, self.measure: self.similarity}
-        if is_file_output(str(url)):
-            values = {name: partial(rows_of, column) for name, column in columns.items()}
-            write_label_file(
-                locate(url, storage_options), self._dataset, values, overwrite=overwrite
-            )
-            return
-        dtype = np.dtype([(name, column.dtype) for name, column in columns.items()])
-        sink = GroupSink.create(
-            url, n_rows=len(self.group), chunk_rows=_WRITTEN_ROWS, dtype=dtype, width=0,
-            overwrite=overwrite, storage_options=storage_options,
-        )  # fmt: skip
-        with sink.transaction():
-            for first in range(0, len(self.group), sink.block_rows):
-                part = slice(first, first + sink.block_rows)
-                values_here = np.empty(len(self.group[part]), dtype)
-                for name, column in columns.items():
-                    values_here[name] = column[part]
-                sink.write(first, values_here)
+        write_columns(
+            self._dataset, columns, url, overwrite=overwrite, storage_options=storage_options
+        )
 
 
 def near_duplicates(

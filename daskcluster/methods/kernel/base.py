@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunkwise.assign import RowFunction, ScoreStatistics
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import ClusterEstimator
+from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.estimators.provenance import from_provenance, provenance
@@ -96,6 +95,12 @@ class KernelEstimator(ClusterEstimator):
         with choose_engine(self.engine, dataset).place(dataset, callbacks=callbacks) as placement:
             return measure_by_gram(placement, centres)
 
+    def examine(
+        self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()
+    ) -> Examination:
+        """Return the figures of every cluster; its centre is no point in the space of the rows."""
+        return Examination.of(self.cluster_scores(dataset, callbacks), dataset)
+
     def _known_centres(self) -> GramCentres:
         """Return the centres, with the function of a callable kernel."""
         check_is_fitted(self)
@@ -148,26 +153,12 @@ class KernelEstimator(ClusterEstimator):
         labels: np.ndarray | None,
         fit: Fit,
     ) -> None:
-        dataset = fit.dataset
         self._centres = result.centres
-        self.n_iter_, self.stop_reason_ = result.n_iter, str(result.stop_reason)
-        self.history_ = result.history
-        self.seeding_, self.passes_, self.bytes_read_ = fit.method, fit.passes, fit.bytes_read
-        self.inertia_, self.cluster_sizes_ = found.inertia, found.sizes
-        self.cluster_weights_ = found.cluster_weights(weighted=dataset.weights is not None)
-        self.cluster_costs_ = found.costs.sum(axis=0)
-        self.n_rows_ = dataset.n_rows
         self._show_centres()
-        self.learn_labels(dataset, fit.engine, labels, in_memory=labels is not None)
-        distinct = int((found.sizes > 0).sum())
-        if distinct < self.n_clusters:
-            warnings.warn(
-                f"Number of distinct clusters ({distinct}) found smaller than n_clusters "
-                f"({self.n_clusters}). Possibly due to duplicate points in X, or to a kernel that hardly "
-                "distinguishes them: check gamma.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        self.learn_fit(
+            fit, result, found, ", or to a kernel that hardly distinguishes them: check gamma"
+        )
+        self.learn_labels(fit.dataset, fit.engine, labels, in_memory=labels is not None)
 
     def _show_centres(self) -> None:
         sums = self._centres.sums

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, nearest_function
 from daskcluster.chunkwise.pruned import FixedSearch
@@ -114,33 +112,10 @@ class KMeansEstimator(CentreEstimator):
     # -- what was learnt --------------------------------------------------------------------------
 
     def _learn(self, best: KMeansRun, fit: Fit) -> None:
-        dataset = fit.dataset
         self._centres, self._search = best.result.centres, best.search
-        self.inertia_ = best.found.inertia
-        self.n_iter_ = best.result.n_iter
-        self.stop_reason_ = str(best.result.stop_reason)
-        self.history_ = best.result.history
-        self.seeding_ = fit.method
-        self.passes_ = fit.passes
-        self.bytes_read_ = fit.bytes_read
-        self.cluster_sizes_ = best.found.sizes
-        self.cluster_weights_ = best.found.cluster_weights(weighted=dataset.weights is not None)
-        self.cluster_costs_ = best.found.costs.sum(axis=0)
-        self.n_rows_ = dataset.n_rows
         self._n_init = fit.restarts
-        self.learn_labels(dataset, fit.engine, best.labels, in_memory=fit.labelled)
-        distinct = int((best.found.sizes > 0).sum())
-        if distinct < self.n_clusters:
-            text = (
-                f"Number of distinct clusters ({distinct}) found smaller than n_clusters "
-                f"({self.n_clusters}). Possibly due to duplicate points in X."
-            )
-            if len(np.unique(self.cluster_centers_, axis=0)) == self.n_clusters:
-                text = (
-                    f"{self.n_clusters - distinct} of {self.n_clusters} clusters are empty: no row is "
-                    "nearest to their centres. Fit fewer clusters, or from another init or random_state."
-                )
-            warnings.warn(text, ConvergenceWarning, stacklevel=3)
+        self.learn_fit(fit, best.result, best.found)
+        self.learn_labels(fit.dataset, fit.engine, best.labels, in_memory=fit.labelled)
 
     def examine(
         self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()

@@ -11,7 +11,7 @@ from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunk import for_rows
-from daskcluster.chunkwise.assign import RowFunction, RowParams, ScoreStatistics
+from daskcluster.chunkwise.assign import RowFunction, RowParams
 from daskcluster.chunkwise.feature_scaling import undone
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.elementary import log
@@ -20,7 +20,6 @@ from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.base import OnScale, RowsEstimator
-from daskcluster.estimators.examples import Examination, examine_rows
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.events import Callback
 from daskcluster.methods.mixture.chunkwise.covariances import packed_size, precisions
@@ -160,13 +159,9 @@ class MixtureRows(DensityMixin, RowsEstimator):
         attributes = {"daskcluster": "posteriors", "n_components": len(self._means)}
         self.map_rows(X, self.posterior_function, output=output, attributes=attributes, **writing)
 
-    def cluster_scores(
-        self, dataset: Dataset, callbacks: Sequence[Callback] = ()
-    ) -> ScoreStatistics:
-        """Return size, weight and cost of every cluster, with rows of `dataset` at their nearest mean."""
-        means, engine = self._gaussians(dataset.dtype).means, choose_engine(self.engine, dataset)
-        with engine.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
-            return score_rows(ScaledPlacement(placement), means)
+    def row_params(self, dtype: Any) -> RowParams:
+        """Return the means as rows of `dtype` meet them."""
+        return RowParams(for_rows(self._means, dtype))
 
     def scores(self, dataset: Dataset, callbacks: Sequence[Callback] = ()) -> tuple[float, float]:
         """Return the inertia about the nearest means, and the mean log-density. Two passes."""
@@ -176,13 +171,6 @@ class MixtureRows(DensityMixin, RowsEstimator):
             inertia = score_rows(rows, gaussians.means).inertia
             total, weight = log_likelihood(rows, gaussians)
         return inertia, total / weight
-
-    def examine(
-        self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()
-    ) -> Examination:
-        """Return statistics and the nearest and farthest rows of every mean. One pass."""
-        means = RowParams(self._gaussians(dataset.dtype).means)
-        return examine_rows(dataset, means, shown, most, self.engine, callbacks)
 
     def predict_proba(
         self,

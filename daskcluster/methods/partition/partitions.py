@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from daskcluster.data.dataset import refuse_replacing
-from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
-from daskcluster.data.sink import ArraySink, GroupSink
+from daskcluster.data.label_files import write_columns
+from daskcluster.data.sink import ArraySink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import ONE_PASS
@@ -31,8 +30,6 @@ from daskcluster.storage.location import locate
 from daskcluster.storage.new_file import new_file
 from daskcluster.storage.staging import check_free
 from daskcluster.typing import Dataset
-
-_WRITTEN_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,26 +142,11 @@ class Partitions:
         ------
         OutputExistsError, InvalidParameterError, MissingExtraError
         """
-        refuse_replacing(self.dataset, output=locate(url, storage_options))
         columns = {"partition": self.partition}
         columns |= {f"copy_{at + 1}": self.copies[:, at] for at in range(self.copies.shape[1])}
-        if is_file_output(str(url)):
-            values = {name: partial(rows_of, column) for name, column in columns.items()}
-            place = locate(url, storage_options)
-            write_label_file(place, self.dataset, values, overwrite=overwrite)
-            return
-        dtype = np.dtype([(name, np.int32) for name in columns])
-        sink = GroupSink.create(
-            url, n_rows=len(self.partition), chunk_rows=_WRITTEN_ROWS, dtype=dtype, width=0,
-            overwrite=overwrite, storage_options=storage_options,
-        )  # fmt: skip
-        with sink.transaction():
-            for first in range(0, len(self.partition), sink.block_rows):
-                part = slice(first, first + sink.block_rows)
-                values_here = np.empty(len(self.partition[part]), dtype)
-                for name, column in columns.items():
-                    values_here[name] = column[part]
-                sink.write(first, values_here)
+        write_columns(
+            self.dataset, columns, url, overwrite=overwrite, storage_options=storage_options
+        )
 
     def to_model(self) -> PartitionModel:
         """Return the partitions without rows.
