@@ -230,14 +230,21 @@ def grid_mapping(source: Any) -> dict[str, str]:
 
 
 def names_along(*coordinates: Any) -> tuple[str, ...] | None:
-    """Return the names of features: the labels along their axes, if all of them are text; else None.
+    """Return the names of features: the labels along their axes, if they name them; else None.
 
-    Other labels, such as times, may differ between the grids of a fit and of its predictions.
+    Text does, and so do the numbers of bands and channels. Other labels, such as times, may differ between
+    the grids of a fit and of its predictions.
     """
-    labels = [[None] if each is None else np.asarray(each).ravel().tolist() for each in coordinates]
-    if not labels or not all(isinstance(label, str) for axis in labels for label in axis):
-        return None
-    return tuple("/".join(parts) for parts in product(*labels))
+    labels = []
+    for each in coordinates:
+        values = np.empty(0) if each is None else np.asarray(each).ravel()
+        found = values.tolist()
+        if values.dtype.kind in "iu" and each.dims[:1] and each.dims[0] in NAMES:
+            found = list(map(str, found))
+        if not found or not all(isinstance(label, str) for label in found):
+            return None
+        labels.append(found)
+    return tuple("/".join(parts) for parts in product(*labels)) if labels else None
 
 
 def name_of_cells(dtype: np.dtype[Any]) -> str | None:

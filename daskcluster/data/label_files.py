@@ -359,8 +359,8 @@ def _begin(staging: Staging, grid: GridShape, name: str, read: ReadValues, fill:
         names = [str(each) for each in grid.template.dims] + ["nearest"] * (sample.ndim - 1)
     nodata = _fill_of(sample, fill)
     attributes = {} if grid.template is None else dict(grid.template.attrs)
-    if grid.mask is not None and isinstance(nodata, int):
-        attributes["nodata"] = nodata
+    if grid.mask is not None and np.asarray(nodata).dtype.kind in "iu":
+        attributes["nodata"] = int(nodata)
     metadata = array_metadata(shape, step, sample.dtype, names=names, attributes=attributes)
     return StagedArray(staging.work, name, metadata, step)
 

@@ -175,6 +175,12 @@ class ZarrWeights(StoredRecipe):
 def open_weights(location: Location, name: str = "") -> StoredWeights:
     """Open weights in a Zarr array that need no check."""
     array = open_array(location, name)
+    packed = [each for each in ("scale_factor", "add_offset", "_FillValue") if each in array.attrs]
+    if packed:
+        raise InvalidParameterError(
+            f"The weights at {location.url!r} have the attribute {packed[0]}, and weights are not decoded; "
+            "give their values, e.g. those that xarray reads."
+        )
     return StoredWeights(array, ZarrWeights(location, name, metadata_digest(array)))
 
 

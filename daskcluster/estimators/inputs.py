@@ -138,7 +138,7 @@ def select_features(X: Any, names: list[str]) -> Any:
     else:
         axis = feature_axes(X.shape, X.dims, None)[0]
         found = names_along(X.coords.get(X.dims[axis])) or ()
-        chosen = lambda: X.sel({X.dims[axis]: names})  # noqa: E731
+        chosen = lambda: X.isel({X.dims[axis]: [found.index(name) for name in names]})  # noqa: E731
     if not found or found == tuple(names):
         return X
     if not set(names) <= set(found):

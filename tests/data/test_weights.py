@@ -156,3 +156,10 @@ def test_weights_of_wider_types_are_converted() -> None:
         assert np.allclose(open_dataset(ROWS, weights=weights).weights, expected, rtol=1e-15)
     with pytest.raises(InvalidParameterError, match=r"weights.astype\('float64'\)"):
         open_dataset(ROWS, weights=np.array([1.0, "two"] * 1500, object))
+
+
+def test_packed_weights_are_refused(tmp_path: Any) -> None:
+    path = str(tmp_path / "w.zarr")
+    zarr.create_array(path, data=np.arange(1, 9), attributes={"scale_factor": 0.5})
+    with pytest.raises(InvalidParameterError, match="scale_factor, and weights are not decoded"):
+        open_dataset(np.ones((8, 2)), weights=path)

@@ -110,3 +110,15 @@ def test_results_are_not_packed_as_the_cells_are(lazy: bool, where: str, tmp_pat
             assert found.dtype == np.int32
             assert np.array_equal(found.values, labels.values)
             assert (found.values == -1).sum() == 3
+
+
+def test_numbers_of_bands_are_names() -> None:
+    rng = np.random.default_rng(0)
+    cells = rng.normal(size=(3, 20, 30)) * np.array([1, 5, 20])[:, None, None]
+    scene = xr.DataArray(cells, dims=("band", "y", "x"), coords={"band": [4, 3, 8]})
+    model = dc.KMeans(4, random_state=0).fit(scene)
+    assert model.feature_names_in_.tolist() == ["4", "3", "8"]
+    for other in (scene.sel(band=[8, 4, 3]), scene.chunk({"y": 7}).sel(band=[3, 8, 4])):
+        assert np.array_equal(model.predict(other), model.predict(scene))
+    with pytest.raises(dc.errors.InvalidDataError, match="feature names should match"):
+        model.predict(scene.assign_coords(band=[1, 2, 3]))
