@@ -19,6 +19,7 @@ from daskcluster.data.checks import check_dtype, check_shape, has_list_column, w
 from daskcluster.data.converted import ROWS, WEIGHTS
 from daskcluster.data.dataset import RowDataset, RowWeights
 from daskcluster.data.grid_rows import Decoding, packed_rows
+from daskcluster.data.label_files import mask_of_source
 from daskcluster.data.listing import find_row_files
 from daskcluster.data.masked import is_masked
 from daskcluster.data.memory import open_sparse
@@ -123,27 +124,32 @@ def open_source(
         raise WrongTypeError(
             f"weights= cannot be added to a {type(opened).__name__}; give it weights of its own."
         )
-    found = opened.with_weights(_open_weights(weights, opened, source, spec, storage_options))
+    left = mask_of_source(opened)
+    n_rows = opened.n_rows if left is None else left.size
+    own = _open_weights(weights, n_rows, source, spec, storage_options)
+    if left is not None:  # weights are those of all rows of the source
+        own = array_weights(np.asarray(own.values())[left], opened.n_rows)
+    found = opened.with_weights(own)
     found.read_from += tuple(places_behind(weights))
     return found
 
 
 def _open_weights(
     weights: Any,
-    dataset: RowDataset,
+    n_rows: int,
     source: Any,
     spec: RowsSpec,
     options: Mapping[str, Any] | None,
 ) -> RowWeights:
     if not isinstance(weights, (str, os.PathLike)):
         if is_zarr(weights) and isinstance(recipe := recipe_of(weights), ZarrRecipe):
-            return stored_weights(recipe.location, recipe.name, dataset.n_rows)
-        return array_weights(weights[:] if is_zarr(weights) else weights, dataset.n_rows)
+            return stored_weights(recipe.location, recipe.name, n_rows)
+        return array_weights(weights[:] if is_zarr(weights) else weights, n_rows)
     is_file = str(source).lower().endswith(IN_PLACE)
     if spec.array is not None and "://" not in str(weights) and not is_file:
         group = locate(source, options)
         try:
-            return stored_weights(group, str(weights), dataset.n_rows)
+            return stored_weights(group, str(weights), n_rows)
         except DatasetNotFoundError:
             if not os.path.exists(weights):
                 raise
@@ -153,8 +159,8 @@ def _open_weights(
             f"{type(source).__name__}); give the weights, or the URL of a Zarr array or .npy file."
         )
     if str(weights).lower().endswith(".npy"):
-        return array_weights(np.load(locate(weights).url, mmap_mode="r"), dataset.n_rows)
-    return stored_weights(locate(weights, options), "", dataset.n_rows)
+        return array_weights(np.load(locate(weights).url, mmap_mode="r"), n_rows)
+    return stored_weights(locate(weights, options), "", n_rows)
 
 
 def open_files(given: Location | Sequence[Location], spec: RowsSpec) -> RowDataset:

@@ -42,6 +42,8 @@ def test_rows_are_left_out_or_filled(kind: str, url: str) -> None:
         dropped, filled = (pickle.loads(pickle.dumps(each)) for each in (dropped, filled))
     assert np.array_equal(dropped.to_numpy(), ROWS[COMPLETE])
     assert np.array_equal(np.asarray(dropped.weights), WEIGHTS[COMPLETE])
+    later: Any = dc.open_dataset(dc.open_dataset(source, missing="drop"), weights=WEIGHTS)
+    assert np.array_equal(np.asarray(later.weights), WEIGHTS[COMPLETE])
     assert np.array_equal(dropped.ids(690, 710), np.flatnonzero(COMPLETE)[690:710])
     wanted = np.array([dropped.n_rows - 1, 0, 1450])
     assert np.array_equal(dropped.take(wanted), ROWS[COMPLETE][wanted])
