@@ -87,7 +87,7 @@ def command(
     from daskcluster.jobs.outputs import kinds_of_labels
     from daskcluster.reports.tables import rows_of_record
 
-    is_file_output(labels or "")  # refuses endings of other files
+    is_file_output(labels or "", maps=True)  # refuses endings of other files
     options = {"overwrite": overwrite, "algorithm": algorithm, "resume": resume}
     options |= {"distances": True} if distances else {}
     within = after_a_commit(wanted=_keeps_state(algorithm, given, task))
@@ -99,7 +99,7 @@ def command(
         opening,
         rows_of_record,
         writes=("model", "labels"),
-        kinds=kinds_of_labels(opening.get("grid"), distances=distances),
+        kinds=kinds_of_labels(source, opening.get("grid"), distances=distances),
         within=within,
     )
 

@@ -82,10 +82,10 @@ def command(
     from daskcluster.jobs.outputs import kinds_of_labels
     from daskcluster.reports.tables import rows_of_record
 
-    is_file_output(output)  # refuses endings of other files
+    is_file_output(output, maps=True)  # refuses endings of other files
     urls = {"model": model, "source": source, "output": output, "posteriors": posteriors}
     options: dict[str, Any] = {"overwrite": overwrite, "resume": resume}
     options |= {"n_nearest": n_nearest, "distances": distances, "level": level}
     checked: dict[str, Any] = {"writes": ("output", "posteriors")}
-    checked["kinds"] = kinds_of_labels(opening.get("grid"), distances=distances)
+    checked["kinds"] = kinds_of_labels(source, opening.get("grid"), distances=distances)
     task.run(jobs.predict, urls, options, opening, rows_of_record, **checked)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +19,8 @@ from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.duplicate_ids import DuplicateIds
 from daskcluster.data.partitions import group_chunks
 from daskcluster.data.writer import CHUNK_BYTES, StagedArray, array_metadata
-from daskcluster.errors import InvalidParameterError
+from daskcluster.errors import InvalidParameterError, MissingExtraError
+from daskcluster.extras import install_command
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.new_file import new_file
 from daskcluster.storage.staging import FILE_ENDINGS, Staging
@@ -29,6 +32,8 @@ _CELLS = 1 << 20
 _ROW_BYTES = 16
 """About what a label and its id take."""
 
+MAPS = (".tif", ".tiff")
+"""Endings of maps as files; others are Zarr."""
 GRID_KINDS = ("group", "array")
 """Kinds of outputs that a grid may replace."""
 
@@ -103,8 +108,14 @@ def _no_data(dtype: np.dtype[Any]) -> np.ndarray:
     return np.array(values or {"f": np.nan, "b": False}.get(dtype.kind, -1), dtype)
 
 
-def is_file_output(url: str) -> bool:
+def is_file_output(url: str, *, maps: bool = False) -> bool:
     """Return True for an output that is a file, by its ending; False for Zarr.
+
+    Parameters
+    ----------
+    url : str
+    maps : bool
+        Whether a GeoTIFF may be written.
 
     Raises
     ------
@@ -116,14 +127,14 @@ def is_file_output(url: str) -> bool:
     >>> is_file_output("s3://b/labels.parquet"), is_file_output("labels.zarr"), is_file_output("labels")
     (True, False, False)
     """
-    name = url.rstrip("/")
-    if name.lower().endswith(FILE_ENDINGS) and not name.lower().endswith(FILES):
+    name, endings = url.rstrip("/"), (*FILES, *MAPS) if maps else FILES
+    if name.lower().endswith(FILE_ENDINGS) and not name.lower().endswith(endings):
         stem = os.path.splitext(os.path.basename(name))[0]
         raise InvalidParameterError(
             f"The output {url!r} should end in {', '.join(FILES)} or .zarr; this format is not written. A "
             f"map is written as Zarr, a folder: {stem + '.zarr'!r}."
         )
-    return url.lower().endswith(FILES)
+    return url.lower().endswith(endings)
 
 
 def rows_of(array: Any, start: int, stop: int) -> np.ndarray:
@@ -147,7 +158,7 @@ def write_label_file(
     Parameters
     ----------
     place : Location
-        ``.parquet``, ``.csv`` or ``.npy`` by its ending; the latter has the shape of a grid.
+        ``.parquet``, ``.csv``, ``.npy`` or ``.tif`` by its ending; the last two have the shape of a grid.
     dataset : RowDataset
         Its ids come first: under the name of the id column, or row numbers as ``row``.
     values : mapping of name to function
@@ -161,7 +172,7 @@ def write_label_file(
     Raises
     ------
     InvalidParameterError
-        A .npy file of more than one value a row.
+        A .npy file of more than one value a row, or a .tif file of other rows than those of a map.
     MissingExtraError, OutputExistsError
 
     Notes
@@ -169,6 +180,9 @@ def write_label_file(
     Cost: one pass over the ids; memory is that of a row group, at most 64 MB, and 8 bytes a row, which tell
     whether an id is there twice: that is a warning.
     """
+    if place.url.lower().endswith(MAPS):
+        _write_geotiff(place, dataset, values, overwrite, before_end)
+        return
     write = _write_npy if place.url.lower().endswith(".npy") else _write_table
     cells, shape = getattr(dataset, "grid", None), (dataset.n_rows,)
     if cells is not None and (write is _write_npy or cells.source is not None):
@@ -179,6 +193,51 @@ def write_label_file(
     with new_file(place, overwrite=overwrite) as out:
         write(out, place, dataset, values, row_bytes, shape)
         before_end()
+
+
+def check_map(url: str, cells: Any, dtype: np.dtype[Any]) -> None:
+    """Refuse a GeoTIFF of rows that are no map, or of more than their labels.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    is_map = getattr(cells, "template", None) is not None and len(cells.shape) == 2
+    if url.lower().endswith(MAPS) and not (is_map and dtype == np.int32):
+        stem = os.path.splitext(os.path.basename(url))[0]
+        raise InvalidParameterError(
+            f"The output {url!r} should end in .zarr: a GeoTIFF holds the labels of a grid of two "
+            "dimensions with names, and nothing else. Other maps are written as Zarr, a folder: "
+            f"{stem + '.zarr'!r}."
+        )
+
+
+def _write_geotiff(
+    place: Location,
+    dataset: Any,
+    values: Mapping[str, ReadValues],
+    overwrite: bool,
+    before_end: Callable[[], None],
+) -> None:
+    """Write the labels of a map with its coordinates and reference system; all are in memory meanwhile."""
+    try:
+        import rioxarray  # noqa: F401  (gives arrays of xarray their `rio`)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"GeoTIFF files need rioxarray. Remedy: {install_command('raster')}."
+        ) from error
+    cells = dataset.grid
+    labels = np.full(cells.shape, -1, np.int32)
+    labels[np.ones(cells.shape, bool) if cells.mask is None else cells.mask] = values["label"](
+        0, dataset.n_rows
+    )
+    with tempfile.TemporaryDirectory(prefix="daskcluster-") as folder:
+        path = os.path.join(folder, "map.tif")
+        image = cells.template.copy(data=labels)
+        image.rio.write_nodata(-1).rio.to_raster(path, compress="deflate")
+        with new_file(place, overwrite=overwrite) as out, open(path, "rb") as written:
+            shutil.copyfileobj(written, out)
+            before_end()
 
 
 def write_columns(

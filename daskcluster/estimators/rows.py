@@ -22,6 +22,7 @@ from daskcluster.data.grid import (
 )
 from daskcluster.data.label_files import (
     GRID_KINDS,
+    check_map,
     is_file_output,
     mask_of_source,
     rows_of,
@@ -298,9 +299,10 @@ def save_rows(
     -----
     Cost: one pass, none for results that are known.
     """
-    target, is_file = locate(url, storage_options), is_file_output(str(url))
+    target, is_file = locate(url, storage_options), is_file_output(str(url), maps=True)
     refuse_replacing(dataset, output=target)
     grid: Any = getattr(dataset, "grid", None)
+    check_map(str(url), grid, function.dtype)
     dtype = function.dtype
     n_bytes = dataset.n_rows * max(1, function.width) * dtype.itemsize
     check_space(url, n_bytes, storage_options=storage_options)

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from daskcluster.data.label_files import check_map
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import CentreEstimator
 from daskcluster.estimators.labels import Labels
@@ -150,10 +153,12 @@ def fit(
             return before
         outputs = {"model": model, "labels": labels}
         overwrite = run.claim(
-            outputs, inputs, overwrite, kinds=kinds_of_labels(grid, distances=distances)
+            outputs, inputs, overwrite, kinds=kinds_of_labels(source, grid, distances=distances)
         )
         dataset, chosen = open_rows(run)
         if labels is not None:
+            kind = np.dtype(np.float32 if distances else np.int32)
+            check_map(labels, getattr(dataset, "grid", None), kind)
             check_space(labels, _LABEL_BYTES * dataset.n_rows, storage_options=storage_options)
         estimator = _estimator(algorithm, run.keeping(algorithm, given), chosen, run.callbacks)
         if distances and not isinstance(estimator, CentreEstimator):

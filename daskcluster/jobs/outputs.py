@@ -9,10 +9,13 @@ from typing import Any
 from daskcluster.data.label_files import GRID_KINDS, is_file_output
 from daskcluster.data.sources import is_list_of_files
 from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.grids import is_raster
 from daskcluster.models.persist import check_free
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.staging import check_free as check_output_free
 
+_MAP = "map"
+"""Among kinds: an output may be a GeoTIFF."""
 _GROUPS = {"posteriors": ("group",)}
 
 
@@ -72,13 +75,15 @@ def check_outputs(
         elif name == "centroids":
             check_output_free(place.url, kinds=("file",), **options)
         else:
-            kind = ("file",) if is_file_output(place.url) else _GROUPS.get(name, kinds)
+            is_file = is_file_output(place.url, maps=_MAP in kinds)
+            kind = ("file",) if is_file else _GROUPS.get(name, kinds)
             check_output_free(place.url, kinds=kind, **options)
 
 
-def kinds_of_labels(grid: Any, *, distances: bool) -> tuple[str, ...]:
+def kinds_of_labels(source: Any, grid: Any, *, distances: bool) -> tuple[str, ...]:
     """Return what labels may replace: of a grid, or with distances, they are groups."""
-    return GRID_KINDS if grid or distances else ("array",)
+    is_grid = bool(grid) or is_raster(source)
+    return (*(GRID_KINDS if is_grid or distances else ("array",)), _MAP)
 
 
 def refuse_overlaps(outputs: Mapping[str, Location]) -> None:

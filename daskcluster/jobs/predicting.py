@@ -85,7 +85,7 @@ def predict(
         before = run.earlier(PredictRecord)
         if before is not None:
             return before
-        kinds = kinds_of_labels(grid, distances=distances)
+        kinds = kinds_of_labels(source, grid, distances=distances)
         overwrite = run.claim(outputs, inputs, overwrite, kinds=kinds)
         fitted = load_document(model, storage_options)
         parents = ancestors(getattr(fitted, "parents", ()), level)

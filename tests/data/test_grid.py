@@ -561,7 +561,7 @@ def test_the_reference_system_of_a_stored_grid_is_a_coordinate(tmp_path):
         assert found.crs.attrs["crs_wkt"] == "EPSG:32632"
 
 
-@pytest.mark.parametrize("name", ["lc.TIFF", "lc.nc4", "a.b.geotiff"])
+@pytest.mark.parametrize("name", ["lc.jp2", "lc.nc4", "a.b.geotiff"])
 def test_a_map_is_written_as_zarr(tmp_path, name):
     values = raster()
     grid = dc.open_grid(values)
@@ -601,9 +601,13 @@ def test_a_geotiff_and_its_map(tmp_path):
     model = dc.KMeans(3, random_state=0).fit(path)
     labels = grid.unflatten(np.asarray(model.labels_))
     assert labels.rio.crs.to_epsg() == 32633
-    labels.rio.to_raster(tmp_path / "labels.tif")
+    for overwrite in (False, True):
+        model.predict(grid.dataset, output=str(tmp_path / "labels.tif"), overwrite=overwrite)
     again = rioxarray.open_rasterio(tmp_path / "labels.tif")[0]
     assert np.array_equal(again.to_numpy(), labels.to_numpy())
+    assert (again.rio.crs.to_epsg(), again.rio.nodata) == (32633, -1)
+    with pytest.raises(InvalidParameterError, match="a GeoTIFF holds the labels of a grid"):
+        model.predict(wanted, output=str(tmp_path / "rows.tif"))
     assert (labels.to_numpy()[~grid.mask] == -1).all()
     raw = dc.open_grid(path, decode=False).dataset
     assert (raw.dtype, raw.n_rows, raw.decoded) == (np.int16, 2000, False)
