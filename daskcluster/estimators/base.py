@@ -431,7 +431,8 @@ class ClusterEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowsEs
                 f"Number of distinct clusters ({distinct}) found smaller than n_clusters ({expected}). "
                 f"Possibly due to duplicate points in X{why}."
             )
-            if len(np.unique(self._centres, axis=0)) == expected:
+            # Centres of a kernel's space have no coordinates to tell them apart by.
+            if len(np.unique(getattr(self, "cluster_centers_", ()), axis=0)) == expected:
                 text = (
                     f"{expected - distinct} of {expected} clusters are empty: no row is nearest to their "
                     f"centres{why}. Fit fewer clusters, or from another init or random_state."

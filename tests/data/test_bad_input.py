@@ -241,8 +241,8 @@ def test_frames_with_other_columns_than_numbers_name_them() -> None:
     for dtype, values in {
         "object": ["a", 1],
         "category": pd.Categorical(["a", "b"]),
-        r"datetime64\[ns\]": pd.to_datetime(["2020-01-01", "2021-01-01"]),
-        r"timedelta64\[ns\]": pd.to_timedelta([1, 2], "s"),
+        r"datetime64\[\w+\]": pd.to_datetime(["2020-01-01", "2021-01-01"]),
+        r"timedelta64\[\w+\]": pd.to_timedelta([1, 2], "s"),
         "complex128": [1j, 2],
         r"period\[D\]": pd.period_range("2020-01-01", periods=2, freq="D"),
     }.items():

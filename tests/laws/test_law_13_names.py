@@ -218,10 +218,19 @@ def test_bands_are_selected_by_name(tmp_path: Path) -> None:
     for given in (variables.rename(x="k"), swapped.assign_coords(band=["y", "k"])):
         with pytest.raises(InvalidDataError, match="now missing:\n- x"):
             model.predict(given)
-    # Labels that are no text, such as times, are not compared.
-    series = dc.KMeans(2, random_state=0).fit(image.assign_coords(band=[7, 8]))
+    # Numbers of bands are names; those of another axis, such as times, are not compared.
+    bands = dc.KMeans(2, random_state=0).fit(image.assign_coords(band=[7, 8]))
+    assert bands.feature_names_in_.tolist() == ["7", "8"]
+    with pytest.raises(InvalidDataError, match="now missing:\n- 7"):
+        bands.predict(image.assign_coords(band=[9, 10]))
+    days = image.rename(band="day")
+    fitted, later = (
+        dc.open_grid(days.assign_coords(day=numbers), features="day").dataset
+        for numbers in ([7, 8], [9, 10])
+    )
+    series = dc.KMeans(2, random_state=0).fit(fitted)
     assert not hasattr(series, "feature_names_in_")
-    assert np.array_equal(series.predict(image.assign_coords(band=[9, 10])).values, labels)
+    assert np.array_equal(series.predict(later).reshape(labels.shape), labels)
 
 
 def test_rows_without_names_are_compared_by_number(folder: Path) -> None:
