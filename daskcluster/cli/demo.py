@@ -58,7 +58,7 @@ def command(
 ) -> None:
     """Generate a Zarr dataset, cluster it on a local Dask cluster, and write model, labels and a report."""
     n_rows = min(n_rows, QUICK_ROWS) if quick else n_rows
-    say = _say(quiet=as_json)
+    say = (lambda text: None) if as_json else click.echo
     paths = {
         name: os.path.join(output, file)
         for name, file in {
@@ -79,10 +79,6 @@ def command(
         say(f"3. The report -> {paths['report']}\n")
         _write_report(paths, record, overwrite, callbacks)
     _tell(paths, record, n_clusters, as_json)
-
-
-def _say(*, quiet: bool) -> Any:
-    return (lambda text: None) if quiet else click.echo
 
 
 def _refuse_existing(paths: dict[str, str], overwrite: bool) -> None:

@@ -213,7 +213,10 @@ def rows_of_projection(found: Mapping[str, Any]) -> Rows:
     if not found["planned"]:
         text = f"algorithm={found['algorithm']!r} cannot project its reads and memory in advance"
         return [*rows, ("cost", text)]
-    return [*rows, *_rows_of_passes(found), *_rows_of_memory(found), *_rows_of_commits(found)]
+    rows += [*_rows_of_passes(found), *_rows_of_memory(found)]
+    if size := found["commit_bytes"]:
+        rows.append(("checkpoint", f"{format_bytes(size)} a commit, of which two stay"))
+    return rows
 
 
 def _rows_of_passes(found: Mapping[str, Any]) -> Rows:
@@ -269,11 +272,6 @@ def _rows_of_memory(found: Mapping[str, Any]) -> Rows:
         ("  bounds", _bounds_text(found["bounds"])),
         ("  resident", f"{format_bytes(memory['resident'])} in {memory['residents']:,} partitions"),
     ]
-
-
-def _rows_of_commits(found: Mapping[str, Any]) -> Rows:
-    size = found["commit_bytes"]
-    return [("checkpoint", f"{format_bytes(size)} a commit, of which two stay")] if size else []
 
 
 def _bounds_text(bounds: Mapping[str, Any]) -> str:

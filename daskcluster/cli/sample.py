@@ -118,6 +118,7 @@ def _project(
 
 def _rows_of_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     from daskcluster.host import format_bytes
+    from daskcluster.models.balance import Balance
     from daskcluster.reports.tables import format_seconds
 
     levels = " in ".join(f"{size:,}" for size in record["levels"])
@@ -128,16 +129,12 @@ def _rows_of_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("rows", f"{record['size']:,} of {record['n_rows']:,} x {record['n_features']:,}"),
         ("chosen", record["how"]),
         ("levels", f"{levels} clusters"),
-        *(row for level, both in enumerate(balances, 1) for row in _rows_of_level(level, *both)),
+        *(
+            (name, str(Balance(**balance)))
+            for level, both in enumerate(balances, 1)
+            for name, balance in zip((f"level {level}", "  sample"), both, strict=True)
+        ),
         ("seed", f"{record['seed']}"),
         ("passes", f"{record['passes']}, {format_bytes(record['bytes_read'])} read"),
         ("time", format_seconds(record["seconds"])),
     ]
-
-
-def _rows_of_level(
-    level: int, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> list[tuple[str, str]]:
-    from daskcluster.models.balance import Balance
-
-    return [(f"level {level}", str(Balance(**before))), ("  sample", str(Balance(**after)))]

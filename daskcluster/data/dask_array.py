@@ -340,7 +340,8 @@ def _open_array(source: Any, *, flatten: bool = False) -> RowDataset:
         Wrong shape or dtype.
     """
     array = rows_of(source)
-    check_shape(_known(array.shape), flatten=flatten, what="dask array")
+    shape = tuple(-1 if np.isnan(size) else int(size) for size in array.shape)
+    check_shape(shape, flatten=flatten, what="dask array")
     check_dtype(array.dtype, what="dask array")
     if is_sparse(meta_from_array(array)):
         return open_dask_sparse(array)
@@ -365,7 +366,3 @@ def _as_rows(block: Any, dtype: np.dtype[Any]) -> np.ndarray:
             "them; make it floating, e.g. with array.astype('float32'), or leave these rows out."
         )
     return without_mask(block)
-
-
-def _known(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    return tuple(-1 if np.isnan(size) else int(size) for size in shape)

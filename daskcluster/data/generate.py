@@ -83,14 +83,11 @@ class SparseMixture:
         own = generator.random(shape) < _OWN_WORDS
         values = generator.lognormal(sigma=0.5, size=shape)
         labels = self.labels(block * _BLOCK_ROWS, (block + 1) * _BLOCK_ROWS)
-        shift = self._shifts()[labels][:, None]
+        # By how much each cluster's ranking is turned against that of all.
+        topics = Key(self.seed, "sparse-topics").generator()
+        shift = topics.integers(0, self.n_features, self.n_clusters)[labels][:, None]
         columns = (np.minimum(rank, self.n_features - 1) + own * shift) % self.n_features
         return _merged(columns, values, self.n_features).normalized().astype(self.dtype)
-
-    def _shifts(self) -> np.ndarray:
-        """Return by how much each cluster's ranking is turned against that of all."""
-        generator = Key(self.seed, "sparse-topics").generator()
-        return generator.integers(0, self.n_features, self.n_clusters)
 
 
 def _merged(columns: np.ndarray, values: np.ndarray, n_features: int) -> SparseRows:

@@ -171,12 +171,10 @@ def scipy_rows(matrix: Any, start: int = 0, what: str = "the sparse matrix") -> 
         Index arrays that do not describe a matrix.
     """
     csr = matrix.tocsr()
-    check_structure(csr.indptr, len(csr.data), len(csr.indices), csr.shape, _capitalised(what))
+    check_structure(
+        csr.indptr, len(csr.data), len(csr.indices), csr.shape, what[0].upper() + what[1:]
+    )
     rows = SparseRows(csr.data, csr.indices, csr.indptr.astype(np.int64), csr.shape[1])
     rows = canonical(rows, start, what)
     # Once for all passes; columns out of range have been refused by now.
     return replace(rows, indices=np.ascontiguousarray(rows.indices, INDEX_DTYPE))
-
-
-def _capitalised(what: str) -> str:
-    return what[0].upper() + what[1:]

@@ -120,7 +120,7 @@ def _no_metadata(location: Location) -> DatasetNotFoundError:
             f"{', '.join(IN_PLACE)} are. Unpack it, save its rows in one of these formats, or load it in "
             "Python and pass the array."
         )
-    if _is_partial(location):
+    if file_size(location, PARTIAL_MARK) >= 0:  # no error here may hide the one it is a hint for
         return DatasetNotFoundError(
             f"The dataset at {location.url!r} is half-written: its writer has not finished or was "
             "stopped. Wait for it, or write it again with overwrite."
@@ -131,10 +131,6 @@ def _no_metadata(location: Location) -> DatasetNotFoundError:
         f"{f', but has neither {HEAD} nor .zarray' if location.is_local else ''}. Check the spelling; "
         "if a writer was stopped half-way, run it again."
     )
-
-
-def _is_partial(location: Location) -> bool:
-    return file_size(location, PARTIAL_MARK) >= 0  # no error here may hide the one it is a hint for
 
 
 def _member(group: Any, location: Location, name: str) -> Any:

@@ -170,7 +170,8 @@ def plan_shuffle(
         "bytes_written": dataset.n_rows * written,
         "memory_limit": limit,
     }
-    base = LIBRARIES_BYTES + reading_bytes(dataset, row) + _piece(record)
+    base = LIBRARIES_BYTES + reading_bytes(dataset, row)
+    base += 3 * max(READ_BYTES, record)  # rows on their way to a bucket or out of one
     base += _BLOCKS_WRITING * (shard_rows or chunk_rows) * written
     held = (0 if dataset.in_memory else row) + 8 * weighted + _RANK_BYTES + _SORT_BYTES
     if base + dataset.n_rows * held <= limit:
@@ -196,11 +197,6 @@ def reading_bytes(dataset: Dataset, row: int) -> int:
     # Each reader decodes into a second buffer; the caller holds one block.
     own = (1 + getattr(dataset, "n_readers", 1)) * largest
     return max(WINDOW_BYTES + largest, 2 * largest) + own
-
-
-def _piece(record: int) -> int:
-    """Return the bytes of rows on their way to a bucket or out of one."""
-    return 3 * max(READ_BYTES, record)
 
 
 def _cut(n_rows: int, record: int, base: int, limit: int) -> tuple[int, int, int]:

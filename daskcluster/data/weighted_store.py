@@ -6,7 +6,7 @@ The group says so in its attributes; it holds ``X`` (an array, or CSR rows in An
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -102,14 +102,9 @@ def _write_rows(staging: Staging, rows: Rows) -> dict[str, bytes]:
         return _write_array(staging, ROWS, rows)
     shape = CsrLayout(*rows.shape, rows.dtype, len(rows.data))
     with CsrWriter(staging, ROWS, shape) as writer:
-        for block in _blocks(rows):
-            writer.append(block)
+        for first, last in rows.cuts(1 << 23):
+            writer.append(rows[first:last])
     return writer.documents()
-
-
-def _blocks(rows: SparseRows) -> Iterator[SparseRows]:
-    for first, last in rows.cuts(1 << 23):
-        yield rows[first:last]
 
 
 def _write_array(staging: Staging, name: str, values: np.ndarray) -> dict[str, bytes]:

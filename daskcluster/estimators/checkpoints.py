@@ -163,12 +163,10 @@ class Checkpoints:
         self.commits = Commits(folder, int(getattr(estimator, "checkpoint_every", 1)))
         if resume:
             self.found = folder.latest(lambda state: check(state, folder.attachment))
-            publish(callbacks, Notice(self._notice(folder.url)))
-
-    def _notice(self, url: str) -> str:
-        if self.found is None:
-            return f"There is no checkpoint at {url!r} yet; the fit starts from scratch."
-        return f"The fit resumes from its checkpoint at {url!r}."
+            text = f"The fit resumes from its checkpoint at {folder.url!r}."
+            if self.found is None:
+                text = f"There is no checkpoint at {folder.url!r} yet; the fit starts from scratch."
+            publish(callbacks, Notice(text))
 
     def keep(
         self,

@@ -14,7 +14,7 @@ from daskcluster.storage.checkpoint import noting_stored_state
 from daskcluster.storage.location import locate
 
 if TYPE_CHECKING:
-    from daskcluster.methods.coreset.estimator import LightweightCoreset
+    pass
 
 
 def build_coreset(
@@ -109,14 +109,14 @@ def build_coreset(
             report = coreset_quality(
                 drawn, dataset, n_clusters=quality, engine=chosen, callbacks=run.callbacks
             ).as_dict()
-        facts = {**_facts(drawn), **run.counters.common(dataset)}
-        return run.done(CoresetRecord(output=str(output), quality=report, **facts))
-
-
-def _facts(drawn: LightweightCoreset) -> dict[str, Any]:
-    return {
-        "size": drawn.coreset_.n_rows,
-        "seed": drawn.seed_,
-        "total_weight": drawn.total_weight_,
-        "coreset_weight": float(drawn.coreset_.weights.sum()),
-    }
+        return run.done(
+            CoresetRecord(
+                output=str(output),
+                size=drawn.coreset_.n_rows,
+                seed=drawn.seed_,
+                total_weight=drawn.total_weight_,
+                coreset_weight=float(drawn.coreset_.weights.sum()),
+                quality=report,
+                **run.counters.common(dataset),
+            )
+        )

@@ -101,7 +101,8 @@ def dedup(
         # Imported here, since scikit-learn takes long to import.
         from daskcluster.methods.duplicates.near_duplicates import searching
 
-        if isinstance(keep, str) and keep not in RULES and _is_table(dataset):
+        is_table = isinstance(dataset, FilesDataset) and dataset.form.kind in ("Parquet", "csv")
+        if isinstance(keep, str) and keep not in RULES and is_table:
             scores, _ = open_rows(run, columns=[keep])
             keep = scores.to_numpy()[:, 0]
         opened, n_bytes = run.counters.passes, run.counters.bytes_read
@@ -140,7 +141,3 @@ def _check_report(report: str, name: str | None, *, overwrite: bool) -> None:
             "leave out name, or report."
         )
     check_output(report, FORMATS, overwrite=overwrite)
-
-
-def _is_table(dataset: Any) -> bool:
-    return isinstance(dataset, FilesDataset) and dataset.form.kind in ("Parquet", "csv")

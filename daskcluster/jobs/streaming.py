@@ -100,7 +100,7 @@ def stream(
             callbacks=run.callbacks,
             **arguments,
         )
-        return run.done(_followed(loop, run, every, heard or _ignore))
+        return run.done(_followed(loop, run, every, heard or (lambda cycle: None)))
 
 
 def _followed(
@@ -115,10 +115,6 @@ def _followed(
         heard(cycle)
         if not (loop.is_drawn and cycle.new_objects):
             return cycle
-
-
-def _ignore(cycle: Cycle) -> None:
-    """Ignore the events of a cycle."""
 
 
 def _visibility(source: Any) -> Visibility:

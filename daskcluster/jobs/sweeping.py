@@ -94,8 +94,10 @@ def sweep(
         if before is not None:
             return before
         place = None if output is None else _place(output, storage_options)
-        if place is not None and not run.may_replace(overwrite):
-            _check_free(*place)
+        if place is not None and not run.may_replace(overwrite) and read_file(*place) is not None:
+            raise OutputExistsError(
+                f"{place[0].child(place[1]).url!r} exists; pass overwrite=True or choose another name."
+            )
         run.hold()
         dataset, chosen = open_rows(run)
         found = select_k(
@@ -123,10 +125,3 @@ def _place(output: str, storage_options: Mapping[str, Any] | None) -> tuple[Loca
         )
     folder, _, file = place.url.rpartition("/")
     return replace(place, url=folder), file
-
-
-def _check_free(folder: Location, file: str) -> None:
-    if read_file(folder, file) is not None:
-        raise OutputExistsError(
-            f"{folder.child(file).url!r} exists; pass overwrite=True or choose another name."
-        )
