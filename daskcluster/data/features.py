@@ -62,7 +62,17 @@ class FeatureSpec:
         InvalidParameterError
             The rows are on another scale than the model.
         """
-        if getattr(dataset, "decoded", None) and not self.decoded:
+        self.check_decoded(getattr(dataset, "decoded", None))
+        return _scaled_like(self._chosen_from(dataset), self.scaling)
+
+    def check_decoded(self, decoded: bool | None) -> None:
+        """Refuse rows that are decoded unlike those of the fit.
+
+        Raises
+        ------
+        InvalidDataError
+        """
+        if decoded and not self.decoded:
             why = "which earlier versions did not always do, one of which saved"
             if self.decoded is False:
                 why = "unlike the stored numbers of the fit of"
@@ -70,7 +80,6 @@ class FeatureSpec:
                 f"The rows are decoded by attributes of their array, {why} {self.owner}. Pass decode=False "
                 "(--no-decode) if it was fitted on stored numbers, else decode=True (--decode)."
             )
-        return _scaled_like(self._chosen_from(dataset), self.scaling)
 
     def _chosen_from(self, dataset: Dataset) -> Any:
         names, found = self.names, getattr(dataset, "feature_names", None)

@@ -33,6 +33,8 @@ from daskcluster.storage.zarr_stores import open_store
 from daskcluster.typing import Visibility
 
 _PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value")
+PACKING = frozenset({*_PACKING, "_Unsigned"})
+"""Attributes by which values are decoded."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from daskcluster.data.grid import (
     variables_as_features,
 )
 from daskcluster.data.grid_rows import (
+    PACKING,
     Decoding,
     GridRecipe,
     dimension_names,
@@ -91,7 +92,8 @@ def open_grid(
         code from 0. Attributes do not count then.
     decode : bool, optional
         By default, and if True, the attributes ``scale_factor``, ``add_offset``, ``_FillValue`` and
-        ``missing_value`` of a stored array decode it, as xarray does. False reads the stored numbers.
+        ``missing_value`` of an array decode it, as xarray does: of a stored one, and of a DataArray that
+        was opened without decoding, as rioxarray does by default. False reads the numbers as they are.
         Zarr's own fill value is a value: pass it as `nodata` if it means no data.
     missing : {"drop", "error", "mean", "partial"}, default "drop"
         What becomes of a cell that lacks the values of some features: it is left out, or refused by an
@@ -144,10 +146,10 @@ def open_grid(
     is_stored: bool = isinstance(source, (str, os.PathLike)) or type(source).__module__.startswith(
         "zarr"
     )
-    if is_stored and (is_raster(source) or not isinstance(array, (str, type(None)))):
-        home = locate(source, storage_options)
-        read = _raster if is_raster(source) else _variables
-        source, decoded, extra = read(home, array, partial(decoding_of, fill=True))
+    several = is_stored and not isinstance(array, (str, type(None)))
+    if several or is_raster(source) or is_packed(source):
+        whole = partial(decoding_of, fill=True)
+        source, decoded, extra = _decoded(source, array, storage_options, whole)
         nodata, decoding_of = (None if nodata is None else np.nan), None
     elif is_stored:
         place = location_of(source) if hasattr(source, "store") else locate(source, storage_options)
@@ -195,7 +197,7 @@ def is_raster(source: Any) -> bool:
 
 
 def _raster(location: Location, array: Any, decoding_of: Any) -> tuple[Any, Any, list[Location]]:
-    """Return the bands of a GeoTIFF as a lazy DataArray; see `_variables`."""
+    """Return the bands of a GeoTIFF as a lazy DataArray; see `_decoded`."""
     try:
         from rioxarray import open_rasterio
     except ImportError as error:
@@ -209,31 +211,72 @@ def _raster(location: Location, array: Any, decoding_of: Any) -> tuple[Any, Any,
         )
     if not os.path.exists(location.url):
         raise explain(FileNotFoundError(location.url), location, "file")
-    bands: Any = open_rasterio(location.url, chunks=True)
-    for name, none in (("scale_factor", 1.0), ("add_offset", 0.0)):  # which rasterio always has
-        if bands.attrs.get(name) == none:
-            del bands.attrs[name]
-    decoding, decoded = decoding_of(bands, location.url)
-    bands = bands if decoding is None else bands.copy(data=decoding.apply(bands.data))
+    bands, decoded = decoded_cells(
+        open_rasterio(location.url, chunks=dict.fromkeys("xy", "auto")), decoding_of, location.url
+    )
     return bands, decoded, [location]
 
 
 def _variables(location: Location, names: Any, decoding_of: Any) -> tuple[Any, Any, list[Location]]:
-    """Return variables of a Zarr group as a lazy Dataset, whether they are decoded, and what is read."""
+    """Return variables of a Zarr group as a lazy Dataset; see `_decoded`."""
     group = open_group(location, chunks={}, mask_and_scale=dict.fromkeys(names, False))
     missing = [name for name in names if name not in group]
     if missing:
         raise InvalidParameterError(
             f"There is no array {missing[0]!r} in {location.url!r}; arrays: {', '.join(map(str, group))}."
         )
-    group, flags = group[list(names)], set()
-    for name in names:
-        decoding, decoded = decoding_of(group[name], location.child(name).url)
-        flags.add(decoded)
-        if decoding is not None:
-            group[name] = group[name].copy(data=decoding.apply(group[name].data))
-    decoded = True if True in flags else False if False in flags else None
+    group, decoded = decoded_cells(group[list(names)], decoding_of, location.url)
     return group, decoded, [location.child(str(name)) for name in group.coords]
+
+
+def _decoded(
+    source: Any, array: Any, storage_options: Mapping[str, Any] | None, decoding_of: Any
+) -> tuple[Any, bool | None, list[Location]]:
+    """Return decoded xarray, whether attributes decoded it, and what else is read."""
+    if is_packed(source):
+        return *decoded_cells(source, decoding_of), []
+    place = locate(source, storage_options)
+    return (_raster if is_raster(source) else _variables)(place, array, decoding_of)
+
+
+def is_packed(source: Any) -> bool:
+    """Return True for a DataArray or Dataset of xarray with attributes that say how to decode it."""
+    if hasattr(source, "to_array"):
+        return any(map(is_packed, source.data_vars.values()))
+    return hasattr(source, "dims") and not PACKING.isdisjoint(_packing(source))
+
+
+def decoded_cells(source: Any, decoding_of: Any, where: str = "") -> tuple[Any, bool | None]:
+    """Return a DataArray or Dataset that is decoded by its attributes, and whether it is.
+
+    Parameters
+    ----------
+    source : xarray.DataArray or Dataset
+    decoding_of : callable (array, where) -> (Decoding or None, bool or None)
+        See `Decoding.of`.
+    where : str
+        For messages; default: the name of the array.
+    """
+    if hasattr(source, "data_vars"):
+        source, flags = source.copy(), set()
+        for name in source.data_vars:
+            at = f"{where}/{name}" if where else ""
+            source[name], decoded = decoded_cells(source[name], decoding_of, at)
+            flags.add(decoded)
+        return source, True if True in flags else False if False in flags else None
+    source = source.copy(deep=False)
+    source.attrs = _packing(source)
+    decoding, decoded = decoding_of(source, where or str(source.name or "memory"))
+    if decoding is not None:
+        source = source.copy(data=decoding.apply(source.data))
+        source.attrs = {name: value for name, value in source.attrs.items() if name not in PACKING}
+    return source, decoded
+
+
+def _packing(array: Any) -> dict[str, Any]:
+    """Return the attributes of an array without a scale of 1 and an offset of 0, which rasterio adds."""
+    nothing = {"scale_factor": "1.0", "add_offset": "0.0"}
+    return {name: at for name, at in array.attrs.items() if str(at) != nothing.get(name)}
 
 
 def _unlabelled(source: Any) -> tuple[Any, Any, Any, dict[str, str]]:

@@ -16,11 +16,12 @@ from daskcluster.data.grid import (
     variables_as_features,
     with_reference_system,
 )
+from daskcluster.data.grid_rows import Decoding
 from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.grids import is_raster, open_grid
+from daskcluster.estimators.grids import decoded_cells, is_raster, open_grid
 from daskcluster.parameters.shared import METHODS
 from daskcluster.typing import Dataset
 
@@ -106,7 +107,8 @@ def with_features_of(estimator: Any, X: Any) -> Any:
     """
     names = list(getattr(estimator, "feature_names_in_", ()))
     if is_xarray(X):
-        X = select_features(X, names) if names else X
+        X, decoded = decoded_cells(select_features(X, names) if names else X, Decoding.of)
+        features_of(estimator).check_decoded(decoded)
         shown = variables_as_features(X)
         n_features = shown.shape[feature_axes(shown.shape, shown.dims, None)[0]]
     elif is_dask_frame(X):

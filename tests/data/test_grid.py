@@ -187,6 +187,15 @@ def test_packed_arrays_are_decoded_as_xarray_does(tmp_path, zarr_format, dtype, 
     assert np.array_equal(image.values.ravel() != -1, known)
     assert np.array_equal(image.values.ravel()[known], labels)
     assert dc.open_grid(url, array="refl", dequantize=(1.0, 0.0)).dataset.n_rows == len(rows)
+    # Nor does it matter who decodes: an array that xarray left as it is has the attributes.
+    raw = xr.open_zarr(url, consolidated=False, mask_and_scale=False)["refl"]
+    bands = [raw.isel(band=number).drop_vars("band", errors="ignore") for number in range(3)]
+    for given in (raw, raw.load().copy(), xr.Dataset(dict(zip("abc", bands, strict=True)))):
+        np.testing.assert_array_equal(dc.open_grid(given).dataset.to_numpy(), rows[known])
+        np.testing.assert_array_equal(model.predict(given), image)
+    np.testing.assert_array_equal(
+        dc.open_grid(raw, decode=False).dataset.to_numpy(), raw.to_numpy().reshape(-1, 3)
+    )
 
 
 def test_a_map_of_stacked_cells_keeps_the_levels_of_their_index(tmp_path):
@@ -601,6 +610,9 @@ def test_a_geotiff_and_its_map(tmp_path):
     model = dc.KMeans(3, random_state=0).fit(path)
     labels = grid.unflatten(np.asarray(model.labels_))
     assert labels.rio.crs.to_epsg() == 32633
+    opened = rioxarray.open_rasterio(path)  # an integer array, with the nodata among its attributes
+    assert np.array_equal(model.predict(opened), labels)
+    assert np.array_equal(dc.KMeans(3, random_state=0).fit_predict(opened) == -1, ~grid.mask)
     for overwrite in (False, True):
         model.predict(grid.dataset, output=str(tmp_path / "labels.tif"), overwrite=overwrite)
     again = rioxarray.open_rasterio(tmp_path / "labels.tif")[0]
