@@ -28,8 +28,8 @@ def silent_port() -> Iterator[int]:
 def test_a_scheduler_that_is_not_there_fails_within_the_timeout() -> None:
     """The client is collected at once: later it might close itself where Dask holds a lock."""
 
-    def clients() -> int:
-        return sum(type(each) is Client for each in gc.get_objects())
+    def clients() -> set[int]:
+        return {id(each) for each in gc.get_objects() if type(each) is Client}
 
     gc.collect()
     before, began = clients(), time.monotonic()
@@ -41,7 +41,7 @@ def test_a_scheduler_that_is_not_there_fails_within_the_timeout() -> None:
         ):
             connect.connect("tcp://127.0.0.1:1", timeout=1)
         assert time.monotonic() - began < connect.TIMEOUT
-        assert clients() == before
+        assert clients() <= before  # those of other tests may go meanwhile
     finally:
         gc.enable()
 
