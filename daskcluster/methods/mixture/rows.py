@@ -49,12 +49,14 @@ def as_csr(found: np.ndarray, n_components: int) -> Any:
     """
     from scipy.sparse import csr_array
 
+    n, q = found.shape
+    kept = found["components"][:, 0] >= 0
+    starts = np.append(0, np.cumsum(q * kept))
+    found = found if kept.all() else found[kept]
     order = np.argsort(found["components"], axis=1, kind="stable")
-    index = np.take_along_axis(found["components"], order, axis=1)
-    values = np.take_along_axis(found["probabilities"], order, axis=1)
-    known = index >= 0
-    starts = np.append(0, np.cumsum(known.sum(axis=1)))
-    return csr_array((values[known], index[known], starts), shape=(len(found), n_components))
+    index = np.take_along_axis(found["components"], order, axis=1).ravel()
+    values = np.take_along_axis(found["probabilities"], order, axis=1).ravel()
+    return csr_array((values, index, starts), shape=(n, n_components))
 
 
 def dense_dataset(estimator: Any, X: Any, sample_weight: Any, *, reset: bool = True) -> Dataset:
