@@ -26,7 +26,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, eq=False)
 class FeatureSpec:
-    """What a model demands of rows.
+    """The features that a model demands of rows: their number, names and scale.
 
     Attributes
     ----------

@@ -43,7 +43,7 @@ ReadValues = Callable[[int, int], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class SourceRows:
-    """What is kept of rows some of which were left out: how many there were, and their ids."""
+    """The rows of a source, some of which were left out: how many there were, and their ids."""
 
     n_rows: int
     chunk_sizes: tuple[int, ...]

@@ -65,7 +65,7 @@ class Share:
         return hides_latency or n_bytes < WINDOW_BYTES // Share._consumers
 
     def took(self) -> None:
-        """Hear that a block was taken: one more may be in flight from now on."""
+        """Allow one more block in flight, since one was taken."""
         # Not all at once: consumers that begin together would each find itself alone.
         self._most += 1
 
@@ -101,7 +101,7 @@ class Fixed:
         return n_bytes < self._n_bytes
 
     def took(self) -> None:
-        """Hear that a block was taken."""
+        """Do nothing when a block is taken."""
 
     def read(self, read: Callable[[T], R], job: T) -> R:
         """Return ``read(job)``, at once."""

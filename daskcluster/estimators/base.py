@@ -388,7 +388,7 @@ class RowsEstimator(ClusterMixin, SharesEngine):
 
     @property
     def _repr_html_(self) -> Any:
-        """What a notebook shows: a report once fitted, before that scikit-learn's diagram."""
+        """The page that a notebook shows: a report once fitted, before that scikit-learn's diagram."""
         diagram = super()._repr_html_  # raises if scikit-learn is set to display text
         try:
             return self.report()._repr_html_
