@@ -225,7 +225,7 @@ def _variables(location: Location, names: Any, decoding_of: Any) -> tuple[Any, A
         raise InvalidParameterError(
             f"There is no array {missing[0]!r} in {location.url!r}; arrays: {', '.join(map(str, group))}."
         )
-    group, decoded = decoded_cells(group[list(names)], decoding_of, location.url)
+    group, decoded = decoded_cells(group[list(names)], decoding_of, location.url, as_xarray=True)
     return group, decoded, [location.child(str(name)) for name in group.coords]
 
 
@@ -246,7 +246,9 @@ def is_packed(source: Any) -> bool:
     return hasattr(source, "dims") and not PACKING.isdisjoint(_packing(source))
 
 
-def decoded_cells(source: Any, decoding_of: Any, where: str = "") -> tuple[Any, bool | None]:
+def decoded_cells(
+    source: Any, decoding_of: Any, where: str = "", *, as_xarray: bool = False
+) -> tuple[Any, bool | None]:
     """Return a DataArray or Dataset that is decoded by its attributes, and whether it is.
 
     Parameters
@@ -256,16 +258,21 @@ def decoded_cells(source: Any, decoding_of: Any, where: str = "") -> tuple[Any, 
         See `Decoding.of`.
     where : str
         For messages; default: the name of the array.
+    as_xarray : bool
+        Whether a scale of 1 and an offset of 0 decode too, into floats.
     """
     if hasattr(source, "data_vars"):
         source, flags = source.copy(), set()
         for name in source.data_vars:
             at = f"{where}/{name}" if where else ""
-            source[name], decoded = decoded_cells(source[name], decoding_of, at)
+            source[name], decoded = decoded_cells(
+                source[name], decoding_of, at, as_xarray=as_xarray
+            )
             flags.add(decoded)
         return source, True if True in flags else False if False in flags else None
     source = source.copy(deep=False)
-    source.attrs = _packing(source)
+    if not as_xarray:
+        source.attrs = _packing(source)
     decoding, decoded = decoding_of(source, where or str(source.name or "memory"))
     if decoding is not None:
         source = source.copy(data=decoding.apply(source.data))

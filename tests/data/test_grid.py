@@ -144,6 +144,7 @@ def test_codes_are_decoded_as_they_are_read(tmp_path, kind):
         (2, "int16", {"scale_factor": 0.0001}),
         (3, "uint8", {"_FillValue": 255}),
         (3, "int32", {"scale_factor": 0.5, "add_offset": 3.0}),
+        (3, "int16", {"scale_factor": 1.0, "_FillValue": -9999}),
         (3, "float32", {"_FillValue": -1.0}),
         (3, "float32", {}),
     ],
@@ -171,6 +172,8 @@ def test_packed_arrays_are_decoded_as_xarray_does(tmp_path, zarr_format, dtype, 
     np.testing.assert_array_equal(by_object.to_numpy(), rows)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(whole)).to_numpy(), rows)
     alone, lazy = dc.open_grid(url, array="refl"), dc.open_grid(expected)
+    several = dc.open_grid(url, array=["refl"], features=("variable", "band"))
+    assert several.dataset.dtype == alone.dataset.dtype == expected.dtype
     known = ~np.isnan(rows).any(axis=1)
     if encoding.get("_FillValue") is not None:
         assert np.array_equal(alone.mask, lazy.mask)
