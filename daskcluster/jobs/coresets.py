@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daskcluster.data.weighted_store import KINDS
 from daskcluster.events import Callback
@@ -12,9 +12,6 @@ from daskcluster.jobs.run import Run
 from daskcluster.models.record import CoresetRecord
 from daskcluster.storage.checkpoint import noting_stored_state
 from daskcluster.storage.location import locate
-
-if TYPE_CHECKING:
-    pass
 
 
 def build_coreset(
