@@ -322,9 +322,14 @@ class RowDataset(ABC):
         if self.bytes_of((chunk.start, chunk.stop)) <= MOST_BYTES:
             yield chunk
             return
+        for first, last in self._blocks_of(chunk):
+            yield chunk.slice(first, last)
+
+    def _blocks_of(self, chunk: Chunk) -> Iterator[Range]:
+        """Yield where to cut a large chunk."""
         step = max(1, READ_BYTES // self.row_bytes)
         for first in range(0, chunk.n_rows, step):
-            yield chunk.slice(first, min(first + step, chunk.n_rows))
+            yield first, min(first + step, chunk.n_rows)
 
     def read_edges(self, span: Range) -> np.ndarray:
         """Return the chunk edges within `span`, its start and its stop included.

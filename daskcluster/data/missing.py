@@ -169,10 +169,11 @@ class CompleteRecipe:
 
     def open(self) -> CompleteDataset:
         """Open the rows in this process (once)."""
+        return open_once(self, self._open)
+
+    def _open(self) -> CompleteDataset:
         counts = np.frombuffer(self.counts, np.int64)
-        return open_once(
-            self, lambda: CompleteDataset(self.rows.open(), counts, self.nodata, self.least)
-        )
+        return CompleteDataset(self.rows.open(), counts, self.nodata, self.least)
 
 
 def without_incomplete(

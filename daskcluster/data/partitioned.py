@@ -172,9 +172,11 @@ class PartitionedRecipe:
 
     def open(self) -> PartitionedDataset:
         """Open the base in this process (once)."""
-        base: Any = self.base
-        edges = np.array(self.edges, np.int64)
-        return open_once(self, lambda: PartitionedDataset(base.open(), edges))
+        return open_once(self, self._open)
+
+    def _open(self) -> PartitionedDataset:
+        base: Any = self.base.open()
+        return PartitionedDataset(base, np.array(self.edges, np.int64))
 
 
 class StoredDataset(RowDataset):

@@ -74,9 +74,8 @@ class ShuffleOutputs:
     def write(self, pieces: Iterable[Piece], on_written: Callable[[int], None]) -> None:
         """Write pieces in the order in which they come; memory is about five blocks."""
         with ExitStack() as stack:
-            writers: list[Any] = [
-                part
-                and stack.enter_context(part if isinstance(part, CsrWriter) else RowWriter(part))
+            writers = [
+                None if part is None else stack.enter_context(_writer(part))
                 for part in (self.rows, self.weights, self.index)
             ]
             for piece in pieces:
@@ -93,6 +92,10 @@ class ShuffleOutputs:
         group = group_document(_attributes(seed))
         # The group last: until it is there, nothing is found at the URL.
         return rows | self.weights.document() | group
+
+
+def _writer(part: StagedArray | CsrWriter) -> Any:
+    return part if isinstance(part, CsrWriter) else RowWriter(part)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from scipy.sparse import csr_array
 
 import daskcluster as dc
 from daskcluster import open_dataset
@@ -112,6 +113,22 @@ def test_storage_chunks_are_decoded_once_a_pass(
     for name in ("data", "indices"):
         touched = [n for part, a, b in heard if part == name for n in range(a, b + 1)]
         assert sorted(touched) == [0, 1, 2, 3]
+
+
+def test_large_chunks_are_handed_over_in_blocks_of_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of very different lengths: blocks of equal numbers of rows would be far too large."""
+    lengths = np.r_[np.full(100, 300), np.full(3900, 1)]
+    indptr = np.append(0, np.cumsum(lengths))
+    indices = np.concatenate([np.arange(length) for length in lengths])
+    matrix = csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(4000, 300))
+    dataset = open_dataset(put(zarr.open_group(tmp_path / "x.zarr", mode="w"), matrix))
+    monkeypatch.setattr("daskcluster.data.dataset.MOST_BYTES", 16_000)
+    monkeypatch.setattr("daskcluster.data.sparse.READ_BYTES", 8_000)
+    blocks = [chunk.rows for chunk in dataset.chunks([(0, 4000)])]
+    assert max(8 * len(rows.data) + 8 * len(rows) for rows in blocks) <= 8_000
+    assert np.array_equal(dense_rows(join_rows(blocks)), matrix.toarray())
 
 
 def test_bytes_are_counted(tmp_path: Path) -> None:
