@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from daskcluster.data.writer import RowsShape
 from daskcluster.errors import DiskSpaceError
 from daskcluster.storage.disk_space import is_full_disk
 
@@ -21,14 +22,14 @@ _MOST_FILES = 64
 _HALF = np.uint64(32)
 
 
-def record_dtype(
-    row_dtype: np.dtype[Any], n_features: int, *, weighted: bool, indexed: bool
-) -> np.dtype[Any]:
-    """Return the dtype of a row on scratch: its key, source row and weight if wanted, its values.
+def record_dtype(shape: RowsShape, *, weighted: bool, indexed: bool) -> np.dtype[Any]:
+    """Return the dtype of a row on scratch: its key, its source row and weight if wanted, its values.
+
+    A CSR row has the number of its values, which are elsewhere.
 
     Examples
     --------
-    >>> record = record_dtype(np.dtype("f4"), 3, weighted=False, indexed=True)
+    >>> record = record_dtype(RowsShape(9, 3, np.dtype("f4")), weighted=False, indexed=True)
     >>> record.names, record.itemsize
     (('key', 'row', 'values'), 28)
     """
@@ -37,7 +38,8 @@ def record_dtype(
         fields.append(("row", np.int64))
     if weighted:
         fields.append(("weight", np.float64))
-    return np.dtype([*fields, ("values", row_dtype.newbyteorder("="), (n_features,))])
+    values: Any = ("values", shape.dtype.newbyteorder("="), (shape.n_features,))
+    return np.dtype([*fields, values if shape.n_entries is None else ("count", np.int64)])
 
 
 def bucket_of(keys: np.ndarray, n_buckets: int) -> np.ndarray:
@@ -77,7 +79,7 @@ class Buckets:
 
     Examples
     --------
-    >>> record = record_dtype(np.dtype("i4"), 1, weighted=False, indexed=False)
+    >>> record = record_dtype(RowsShape(3, 1, np.dtype("i4")), weighted=False, indexed=False)
     >>> records = np.array([(2**63, [0]), (5, [1]), (9, [2])], record)
     >>> with Buckets(record, n_buckets=2, block_rows=10, folder=tempfile.gettempdir()) as buckets:
     ...     buckets.append(records)

@@ -6,25 +6,25 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.sparse_zarr import CsrWriter
-from daskcluster.data.writer import StagedArray, array_metadata, good_chunk_rows
+from daskcluster.data.writer import ROW_KINDS, RowsShape, RowsWriter, good_chunk_rows
 from daskcluster.elementary import exp, log1p
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.randomness import Key
-from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
+from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows
 from daskcluster.storage.disk_space import check_space
 from daskcluster.storage.process_local import open_once
 from daskcluster.storage.staging import Staging
 from daskcluster.typing import Recipe, Visibility
 
-"""Rows that share a stream of random numbers; fixed, so that no block of output changes a row."""
+_BLOCK_ROWS = 8192
+"""Rows that share a stream of random numbers; fixed, so that no chunking changes a row."""
 _OWN_WORDS = 0.5
 """Share of a row's draws that come from its own cluster's words, not from those of all."""
 
@@ -104,50 +104,6 @@ def _merged(columns: np.ndarray, values: np.ndarray, n_features: int) -> SparseR
         np.concatenate([[0], np.cumsum(is_first.sum(axis=1))]).astype(np.int64),
         n_features,
     )
-
-
-@dataclass(frozen=True)
-class _Shape:
-    n_rows: int
-    n_features: int
-    dtype: np.dtype[Any]
-    n_entries: int
-
-
-def fill_sparse(
-    staging: Staging,
-    mixture: SparseMixture,
-    n_rows: int,
-    n_threads: int,
-    callbacks: Sequence[Callable[[Event], None]],
-) -> dict[str, bytes]:
-    """Write rows to a CSR group; return the metadata that publishes it."""
-    dtype = np.dtype(mixture.dtype)
-    shape = _Shape(n_rows, mixture.n_features, dtype, n_rows * mixture.n_nonzeros)
-    with CsrWriter(staging, "", shape) as writer:
-        for rows in _made(mixture, n_rows, n_threads):
-            writer.append(rows)
-            publish(callbacks, PassProgress(len(rows)))
-    return writer.documents()
-
-
-def _made(mixture: SparseMixture, n_rows: int, n_threads: int) -> Iterator[SparseRows]:
-    """Yield blocks in order, made by several threads."""
-    pending: deque[Future[SparseRows]] = deque()
-    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="daskcluster-generate")
-    try:
-        for start in range(0, n_rows, _BLOCK_ROWS):
-            pending.append(pool.submit(mixture.rows, start, min(start + _BLOCK_ROWS, n_rows)))
-            if len(pending) > n_threads:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-_BLOCK_ROWS = 8192
-"""Rows that share a stream of random numbers; fixed, so that no chunking changes a row."""
 
 
 @dataclass(frozen=True)
@@ -258,28 +214,45 @@ def generate(
     """
     _check(n_rows=n_rows, n_features=n_features, n_clusters=n_clusters, n_threads=n_threads)
     _check_kind(dtype, sparse, n_nonzeros, chunk_rows)
-    step = chunk_rows or good_chunk_rows(n_features * np.dtype(dtype).itemsize, n_rows)
-    _check(chunk_rows=step)
+    if chunk_rows is not None:
+        _check(chunk_rows=chunk_rows)
     started = time.monotonic()
-    mixture: Mixture | SparseMixture
-    options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
-    if not sparse:
-        n_bytes = n_rows * n_features * np.dtype(dtype).itemsize
+    mixture: Mixture | SparseMixture = Mixture(n_features, n_clusters, dtype, seed, spread)
+    shape = RowsShape(n_rows, n_features, np.dtype(dtype))
+    if sparse:
+        mixture = SparseMixture(n_features, n_clusters, n_nonzeros, dtype, seed)
+        shape = replace(shape, n_entries=n_rows * n_nonzeros)
+    else:
+        n_bytes = n_rows * n_features * shape.dtype.itemsize
         check_space(output, n_bytes, storage_options=storage_options)
-    with Staging.begin(output, kinds=("array", "group"), **options) as staging:
+    options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    with Staging.begin(output, kinds=ROW_KINDS, **options) as staging:
         publish(callbacks, PassStarted("generate", n_rows))
-        if sparse:
-            mixture = SparseMixture(n_features, n_clusters, n_nonzeros, dtype, seed)
-            documents = fill_sparse(staging, mixture, n_rows, n_threads, callbacks)
-        else:
-            mixture = Mixture(n_features, n_clusters, dtype, seed, spread)
-            metadata = array_metadata((n_rows, n_features), step, dtype)
-            array = StagedArray(staging.work, "", metadata, step)
-            _fill(array, mixture, n_rows, n_threads, callbacks)
-            documents = array.document()
-        staging.commit(documents)
+        with RowsWriter(staging, shape, chunk_rows=chunk_rows) as writer:
+            step = _BLOCK_ROWS if sparse else writer.chunk_rows
+            for rows in _made(mixture, n_rows, step, n_threads):
+                writer.append(rows)
+                publish(callbacks, PassProgress(len(rows)))
+        staging.commit(writer.documents())
     publish(callbacks, PassEnded("generate", time.monotonic() - started, 0))
     return mixture
+
+
+def _made(
+    mixture: Mixture | SparseMixture, n_rows: int, step: int, n_threads: int
+) -> Iterator[Rows]:
+    """Yield blocks in order, made by several threads."""
+    pending: deque[Future[Rows]] = deque()
+    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="daskcluster-generate")
+    try:
+        for start in range(0, n_rows, step):
+            pending.append(pool.submit(mixture.rows, start, min(start + step, n_rows)))
+            if len(pending) > n_threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _check_kind(dtype: str, sparse: bool, n_nonzeros: int, chunk_rows: int | None) -> None:
@@ -298,31 +271,6 @@ def _check(**counts: int) -> None:
     for name, value in counts.items():
         if value < 1:
             raise InvalidParameterError(f"{name}={value} should be >= 1.")
-
-
-def _fill(
-    array: StagedArray,
-    mixture: Mixture,
-    n_rows: int,
-    n_threads: int,
-    callbacks: Sequence[Callable[[Event], None]],
-) -> None:
-    def make(start: int) -> int:
-        stop = min(start + array.block_rows, n_rows)
-        array.write(start, mixture.rows(start, stop))
-        return stop - start
-
-    pending: deque[Future[int]] = deque()
-    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="daskcluster-generate")
-    try:
-        for start in range(0, n_rows, array.block_rows):
-            pending.append(pool.submit(make, start))
-            if len(pending) > n_threads:
-                publish(callbacks, PassProgress(pending.popleft().result()))
-        while pending:
-            publish(callbacks, PassProgress(pending.popleft().result()))
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 class GeneratedDataset(RowDataset):

@@ -16,7 +16,6 @@ from daskcluster.data.anndata import stored_names
 from daskcluster.data.array import open_array_like
 from daskcluster.data.arrow import open_arrow
 from daskcluster.data.checks import check_dtype, check_shape, has_list_column, warn_of_ids_in_frame
-from daskcluster.data.converted import ROWS, WEIGHTS
 from daskcluster.data.dataset import RowDataset, RowWeights
 from daskcluster.data.grid_rows import Decoding, packed_rows
 from daskcluster.data.label_files import mask_of_source
@@ -36,6 +35,7 @@ from daskcluster.data.spec import (
 )
 from daskcluster.data.weighted import array_weights, stored_weights
 from daskcluster.data.weighted_store import holds_weighted_rows
+from daskcluster.data.writer import ROWS, WEIGHTS
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, recipe_of
 from daskcluster.errors import (
     DatasetNotFoundError,

@@ -13,28 +13,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import zarr
 
+from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.open import open_source
-from daskcluster.data.shuffle_outputs import ROWS, WEIGHTS, check_outputs, shuffle_outputs
-from daskcluster.data.shuffle_passes import run_shuffle, run_sparse_shuffle
-from daskcluster.data.shuffle_plan import (
-    ShufflePlan,
-    SparseShufflePlan,
-    plan_shuffle,
-    plan_sparse_shuffle,
-    scratch_folder,
-)
-from daskcluster.data.sparse import SparseDataset
-from daskcluster.data.sparse_zarr import refuse_row_chunks
+from daskcluster.data.shuffle_passes import one_pass, shuffled_rows
+from daskcluster.data.shuffle_plan import ShufflePlan, plan_shuffle, scratch_folder
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.writer import check_chunking, good_chunk_rows
+from daskcluster.data.writer import ROW_KINDS, ROWS, WEIGHTS, RowsWriter, RowWriter
+from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.randomness import Key, as_seed
 from daskcluster.storage.location import locate
+from daskcluster.storage.staging import Staging, check_free
 from daskcluster.typing import Dataset
 
 ZARR_THREADS = 4
@@ -159,10 +155,9 @@ def shuffle(
     -----
     Cost: the source is read once and the output written once. Rows that do not fit in memory are
     written to scratch and read from there once in between, with 8 bytes more for each row, 16 with
-    weights or an index, 24 with both; sparse rows take their values and columns alone there, and 64
-    bytes of memory a row, 72 with weights. Memory is one bucket, the next one read ahead, and about five
-    output chunks (or shards); scratch space is given back while the output grows, and when the process
-    ends, however it does.
+    weights or an index, 24 with both, and 8 more for a sparse row. Memory is one bucket, the next one read
+    ahead, and about five output chunks (or shards); scratch space is given back while the output grows, and
+    when the process ends, however it does.
 
     Examples
     --------
@@ -195,11 +190,7 @@ def shuffle(
             scratch=scratch,
             **options,
         )
-        with shuffle_outputs(output, with_index, plan, key.seed, **options) as outputs:
-            if isinstance(dataset, SparseDataset) and isinstance(plan, SparseShufflePlan):
-                bytes_read = run_sparse_shuffle(dataset, plan, key, outputs, callbacks)
-            else:
-                bytes_read = run_shuffle(dataset, plan, key, outputs, callbacks)
+        bytes_read = write_shuffled(dataset, plan, key, output, with_index, callbacks, **options)
     return Shuffled(
         url=locate(output).url,
         array=ROWS if plan.weighted else None,
@@ -247,17 +238,88 @@ def prepare(
         weights=weights,
         storage_options=storage_options if urls else None,  # else they are the outputs' alone
     )
-    check_outputs(output, with_index, dataset, overwrite=overwrite, storage_options=storage_options)
-    where = scratch_folder(scratch, locate(output, storage_options))
-    found: dict[str, Any] = {"indexed": with_index is not None, "memory_limit": memory_limit}
-    if isinstance(dataset, SparseDataset):
-        refuse_row_chunks(chunk_rows, shard_rows)
-        return dataset, plan_sparse_shuffle(dataset, **found, scratch=where)
-    if chunk_rows is None:
-        row_bytes = dataset.n_features * dataset.dtype.itemsize
-        chunk_rows = good_chunk_rows(row_bytes, dataset.n_rows)
-    check_chunking(chunk_rows, shard_rows)
-    plan = plan_shuffle(
-        dataset, **found, chunk_rows=chunk_rows, shard_rows=shard_rows, scratch=where
+    _check_outputs(
+        output, with_index, dataset, overwrite=overwrite, storage_options=storage_options
     )
-    return dataset, plan
+    where = scratch_folder(scratch, locate(output, storage_options))
+    return dataset, plan_shuffle(
+        dataset,
+        indexed=with_index is not None,
+        chunk_rows=chunk_rows,
+        shard_rows=shard_rows,
+        memory_limit=memory_limit,
+        scratch=where,
+    )
+
+
+def _check_outputs(
+    output: Any,
+    index: Any,
+    dataset: Dataset,
+    *,
+    overwrite: bool,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    """Refuse outputs that exist, that hold the source, or each other; nothing is touched."""
+    places = {"output": locate(output, storage_options)}
+    if index is not None:
+        places["with_index"] = locate(index, storage_options)
+        one, other = places.values()
+        if one.holds(other) or other.holds(one):
+            raise InvalidParameterError(
+                f"output={one.url!r} and with_index={other.url!r} should be separate; write them next to "
+                "each other."
+            )
+    refuse_replacing(dataset, **places)
+    for name, place in places.items():
+        kinds = ROW_KINDS if name == "output" else ROW_KINDS[:1]
+        check_free(place.url, overwrite=overwrite, storage_options=storage_options, kinds=kinds)
+
+
+def write_shuffled(
+    dataset: Dataset,
+    plan: ShufflePlan,
+    key: Key,
+    output: Any,
+    index: Any,
+    callbacks: Sequence[Callback],
+    **options: Any,
+) -> int:
+    """Write rows in the order of `key`, and the permutation; return the bytes read.
+
+    Both outputs are committed at the end, or neither.
+    """
+    seed = {"shuffled": {"random_state": key.seed}}
+    others = {WEIGHTS: np.float64} if plan.weighted else {}
+    chunk_rows = plan.chunk_rows if plan.n_entries is None else None
+    with ExitStack() as stagings:
+        rows = stagings.enter_context(Staging.begin(output, kinds=ROW_KINDS, **options))
+        with ExitStack() as stack:
+            writer = stack.enter_context(
+                RowsWriter(
+                    rows,
+                    plan.shape,
+                    others,
+                    chunk_rows=chunk_rows,
+                    shard_rows=plan.shard_rows,
+                    attributes=seed,
+                    group=seed,
+                )
+            )
+            if index is not None:
+                numbers = stagings.enter_context(Staging.begin(index, **options))
+                array = writer.array_beside(numbers, "", np.int64)
+                index_writer = stack.enter_context(RowWriter(array))
+            pieces, bytes_read = shuffled_rows(dataset, plan, key, callbacks, stack)
+            with one_pass("shuffle (write)", plan.n_rows, callbacks) as running:
+                running.bytes_read = plan.bytes_scratch
+                for piece, weights, row_numbers in pieces:
+                    writer.append(piece, *(() if weights is None else (weights,)))
+                    if row_numbers is not None and index is not None:
+                        index_writer.append(row_numbers)
+                    running.advance(len(piece))
+        # The rows last: who sees them finds the index too.
+        if index is not None:
+            numbers.commit(array.document())
+        rows.commit(writer.documents())
+    return bytes_read

@@ -3,136 +3,150 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.data.buckets import Buckets
+from daskcluster.data.buckets import Buckets, bucket_of
+from daskcluster.data.memory import MemoryDataset
 from daskcluster.data.partitions import READ_BYTES
 from daskcluster.data.readahead import WINDOW_BYTES, read_ahead
-from daskcluster.data.shuffle_outputs import Piece, ShuffleOutputs
-from daskcluster.data.shuffle_plan import ShufflePlan, SparseShufflePlan
-from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.shuffle_plan import ShufflePlan
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.host import give_back_memory
 from daskcluster.randomness import Key
-from daskcluster.sparse_rows import SparseRows
-from daskcluster.typing import Dataset
+from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+from daskcluster.typing import Dataset, Range
 
-Take = Callable[[np.ndarray], np.ndarray]
+Piece = tuple[Rows, np.ndarray | None, np.ndarray | None]
+"""Rows (m, d), dense or CSR, their weights (m,) and their source rows (m,), in the order of the output."""
 
 
-def run_shuffle(
+def shuffled_rows(
     dataset: Dataset,
     plan: ShufflePlan,
     key: Key,
-    outputs: ShuffleOutputs,
     callbacks: Sequence[Callback],
-) -> int:
-    """Write the rows of `dataset` to `outputs` in the order of `key`; return the bytes read."""
-    with ExitStack() as stack:
-        if plan.n_buckets:
-            buckets = stack.enter_context(
-                Buckets(
-                    plan.record,
-                    n_buckets=plan.n_buckets,
-                    block_rows=plan.block_rows,
-                    folder=str(plan.scratch),
-                )
-            )
-            bytes_read = _scatter(dataset, plan, key, buckets, callbacks)
-            give_back_memory()
-            pieces = _gather(plan, buckets)
-        else:
-            take, weights, bytes_read = _load(dataset, callbacks)
-            pieces = _reorder(take, weights, plan, key)
-        with one_pass("shuffle (write)", plan.n_rows, callbacks) as running:
-            running.bytes_read = plan.bytes_scratch
-            outputs.write(pieces, running.advance)
-    return bytes_read
+    stack: ExitStack,
+) -> tuple[Iterator[Piece], int]:
+    """Read the rows of `dataset`; return what yields them in the order of `key`, and the bytes read.
+
+    Scratch files are closed by `stack`.
+    """
+    if not plan.n_buckets:
+        rows, weights, bytes_read = _load(dataset, plan, callbacks)
+        return _reordered(rows, weights, plan, key), bytes_read
+
+    def buckets(record: np.dtype[Any], rows: int) -> Buckets:
+        folder, n_buckets = str(plan.scratch), plan.n_buckets
+        return stack.enter_context(
+            Buckets(record, n_buckets=n_buckets, block_rows=rows, folder=folder)
+        )
+
+    records, entries = buckets(plan.record, plan.block_rows), None
+    if plan.n_entries is not None:
+        entries = buckets(plan.entry, max(1, plan.block_rows * plan.n_entries // plan.n_rows))
+    with one_pass("shuffle (scatter)", plan.n_rows, callbacks) as running:
+        for chunk in dataset.chunks(dataset.partitions, on_read=running.read):
+            for part in _parts(chunk, plan):
+                _scatter(part, plan, key, records, entries)
+                running.advance(part.n_rows)
+        records.flush()
+        if entries is not None:
+            entries.flush()
+    give_back_memory()
+    return _gather(plan, records, entries), running.bytes_read
+
+
+def _reordered(
+    rows: Rows, weights: np.ndarray | None, plan: ShufflePlan, key: Key
+) -> Iterator[Piece]:
+    order = np.argsort(key.words(0, plan.n_rows), kind="stable")
+    for first in range(0, plan.n_rows, plan.piece_rows):
+        part = order[first : first + plan.piece_rows]
+        found = rows[part] if isinstance(rows, SparseRows) else np.take(rows, part, axis=0)
+        yield found, None if weights is None else weights[part], part
+
+
+def _parts(chunk: Chunk, plan: ShufflePlan) -> Iterator[Chunk]:
+    step = plan.piece_rows
+    cuts: Iterable[Range] = ((at, at + step) for at in range(0, chunk.n_rows, step))
+    if isinstance(chunk.rows, SparseRows):
+        cuts = chunk.rows.cuts(READ_BYTES)
+    for first, last in cuts:
+        yield chunk.slice(first, min(last, chunk.n_rows))
 
 
 def _scatter(
-    dataset: Dataset,
-    plan: ShufflePlan,
-    key: Key,
-    buckets: Buckets,
-    callbacks: Sequence[Callback],
-) -> int:
-    with one_pass("shuffle (scatter)", plan.n_rows, callbacks) as running:
-        for chunk in dataset.chunks(dataset.partitions, on_read=running.read):
-            for first in range(0, chunk.n_rows, plan.piece_rows):
-                part = chunk.slice(first, min(first + plan.piece_rows, chunk.n_rows))
-                buckets.append(_records(part, plan, key))
-                running.advance(part.n_rows)
-        buckets.flush()
-    return running.bytes_read
-
-
-def _records(chunk: Chunk, plan: ShufflePlan, key: Key) -> np.ndarray:
-    records = np.empty(chunk.n_rows, plan.record)
-    records["key"] = key.words(chunk.start, chunk.stop)
+    chunk: Chunk, plan: ShufflePlan, key: Key, records: Buckets, entries: Buckets | None
+) -> None:
+    found = np.empty(chunk.n_rows, plan.record)
+    found["key"] = key.words(chunk.start, chunk.stop)
     if plan.indexed:
-        records["row"] = np.arange(chunk.start, chunk.stop)
+        found["row"] = np.arange(chunk.start, chunk.stop)
     if plan.weighted:
-        records["weight"] = chunk.weights
-    records["values"] = chunk.rows
-    return records
+        found["weight"] = chunk.weights
+    if entries is None:
+        found["values"] = chunk.rows
+    else:
+        # In canonical form: values of a column that is there twice have been added up.
+        found["count"] = counts = np.diff(chunk.rows.indptr)
+        values = np.empty(len(chunk.rows.data), plan.entry)
+        values["column"], values["value"] = chunk.rows.indices, chunk.rows.data
+        entries.append(values, np.repeat(bucket_of(found["key"], plan.n_buckets), counts))
+    records.append(found)
 
 
-def _gather(plan: ShufflePlan, buckets: Buckets) -> Iterator[Piece]:
-    def load(bucket: int) -> tuple[np.ndarray, np.ndarray]:
-        records = buckets.load(bucket)
+def _gather(plan: ShufflePlan, records: Buckets, entries: Buckets | None) -> Iterator[Piece]:
+    def load(bucket: int) -> tuple[np.ndarray, np.ndarray, SparseRows | None]:
+        found, rows = records.load(bucket), None
+        if entries is not None:
+            values = entries.load(bucket)
+            indptr = np.concatenate([[0], np.cumsum(found["count"])])
+            rows = SparseRows(values["value"], values["column"], indptr, plan.n_features)
         # Rows of a bucket are in the order of the source, so this one is by key, then by row.
-        return records, np.argsort(records["key"], kind="stable")
+        return found, np.argsort(found["key"], kind="stable"), rows
 
     freed = 0
     # A window of no bytes: the next bucket only.
-    for records, order in read_ahead(range(plan.n_buckets), load, lambda _: 0, window_bytes=0):
-        yield from _ordered(records, order, plan)
-        freed += records.nbytes
-        del records, order  # not kept while the bucket after the next is read
+    for found, order, rows in read_ahead(range(plan.n_buckets), load, lambda _: 0, window_bytes=0):
+        for first in range(0, len(order), plan.piece_rows):
+            part = order[first : first + plan.piece_rows]
+            piece = np.take(found, part)
+            yield (
+                piece["values"] if rows is None else rows[part],
+                piece["weight"] if plan.weighted else None,
+                piece["row"] if plan.indexed else None,
+            )
+        freed += found.nbytes + (0 if rows is None else rows.nbytes)
+        del found, order, rows  # not kept while the bucket after the next is read
         if freed >= WINDOW_BYTES:
             give_back_memory()
             freed = 0
 
 
-def _ordered(records: np.ndarray, order: np.ndarray, plan: ShufflePlan) -> Iterator[Piece]:
-    for first in range(0, len(order), plan.piece_rows):
-        piece = np.take(records, order[first : first + plan.piece_rows])
-        yield (
-            piece["values"],
-            piece["weight"] if plan.weighted else None,
-            piece["row"] if plan.indexed else None,
-        )
-
-
-def _load(dataset: Dataset, callbacks: Sequence[Callback]) -> tuple[Take, np.ndarray | None, int]:
-    """Return what gives rows by index, all weights, and the bytes read."""
-    weighted = dataset.weights is not None
-    if dataset.in_memory:
-        return dataset.take, np.asarray(dataset.weights) if weighted else None, 0
-    rows = np.empty((dataset.n_rows, dataset.n_features), dataset.dtype)
-    weights = np.empty(dataset.n_rows) if weighted else None
-    with one_pass("shuffle (read)", dataset.n_rows, callbacks) as running:
+def _load(
+    dataset: Dataset, plan: ShufflePlan, callbacks: Sequence[Callback]
+) -> tuple[Rows, np.ndarray | None, int]:
+    """Return all rows, their weights, and the bytes read."""
+    if isinstance(dataset, MemoryDataset):
+        return dataset.held, np.asarray(dataset.weights) if plan.weighted else None, 0
+    dense = np.empty((plan.n_rows, plan.n_features * (plan.n_entries is None)), dataset.dtype)
+    weights, parts = np.empty(plan.n_rows * plan.weighted), []
+    with one_pass("shuffle (read)", plan.n_rows, callbacks) as running:
         for chunk in dataset.chunks(dataset.partitions, on_read=running.read):
-            rows[chunk.start : chunk.stop] = chunk.rows
-            if weights is not None:
+            if plan.n_entries is None:
+                dense[chunk.start : chunk.stop] = chunk.rows
+            else:
+                parts.append(chunk.rows)
+            if plan.weighted:
                 weights[chunk.start : chunk.stop] = chunk.weights
             running.advance(chunk.n_rows)
-    return lambda wanted: np.take(rows, wanted, axis=0), weights, running.bytes_read
-
-
-def _reorder(
-    take: Take, weights: np.ndarray | None, plan: ShufflePlan, key: Key
-) -> Iterator[Piece]:
-    order = np.argsort(key.words(0, plan.n_rows), kind="stable")
-    for first in range(0, plan.n_rows, plan.piece_rows):
-        rows = order[first : first + plan.piece_rows]
-        yield take(rows), None if weights is None else weights[rows], rows
+    rows = join_rows(parts) if parts else dense
+    return rows, weights if plan.weighted else None, running.bytes_read
 
 
 class _Running:
@@ -157,144 +171,3 @@ def one_pass(name: str, n_rows: int, callbacks: Sequence[Callback]) -> Iterator[
     publish(callbacks, PassStarted(name, n_rows))
     yield running
     publish(callbacks, PassEnded(name, time.monotonic() - started, running.bytes_read))
-
-
-@dataclass(frozen=True)
-class _Order:
-    """Destinations of rows.
-
-    Attributes
-    ----------
-    rows : ndarray of shape (n,), int64
-        Source row of every output row.
-    edges : ndarray of shape (b + 1,)
-        The output rows of each bucket.
-    bucket : ndarray of shape (n,)
-        The bucket of every source row.
-    """
-
-    rows: np.ndarray
-    edges: np.ndarray
-    bucket: np.ndarray
-
-    @classmethod
-    def of(cls, dataset: SparseDataset, plan: SparseShufflePlan, key: Key) -> _Order:
-        """Order rows by key; cut buckets such that their bytes are about the same."""
-        rows = np.argsort(key.words(0, plan.n_rows), kind="stable")
-        ends = np.cumsum(np.diff(dataset.indptr)[rows] + 1)  # a row without values counts as well
-        wanted = np.arange(1, plan.n_buckets) * (int(ends[-1]) / plan.n_buckets)
-        edges = np.concatenate([[0], np.searchsorted(ends, wanted), [plan.n_rows]])
-        bucket = np.empty(plan.n_rows, np.min_scalar_type(plan.n_buckets - 1))
-        bucket[rows] = np.repeat(np.arange(plan.n_buckets), np.diff(edges))
-        return cls(rows, edges, bucket)
-
-
-class _SparseShuffle:
-    """One shuffle under way: what is known of rows as they are read."""
-
-    def __init__(self, dataset: SparseDataset, plan: SparseShufflePlan) -> None:
-        self._dataset, self._plan = dataset, plan
-        # Of rows in canonical form: values of a column that is there twice have been added up.
-        self._counts = np.empty(plan.n_rows, np.int64)
-        self._weights = np.empty(plan.n_rows) if plan.weighted else None
-
-    def scatter(
-        self, order: _Order, buckets: Buckets, on_read: Callable[[int], None]
-    ) -> Iterator[int]:
-        """Put the values of all rows into their buckets; yield how many rows are done at a time."""
-        for chunk in self._dataset.chunks(self._dataset.partitions, on_read=on_read):
-            for first, last in chunk.rows.cuts(READ_BYTES):
-                part = chunk.slice(first, last)
-                self._note(part)
-                rows: SparseRows = part.rows
-                counts = self._counts[part.start : part.stop]
-                buckets.append(
-                    self._records(rows), np.repeat(order.bucket[part.start : part.stop], counts)
-                )
-                yield part.n_rows
-        buckets.flush()
-
-    def gather(self, order: _Order, buckets: Buckets) -> Iterator[Piece]:
-        """Yield the rows of bucket after bucket in order; the next bucket is read ahead."""
-
-        def load(bucket: int) -> tuple[SparseRows, np.ndarray, np.ndarray]:
-            wanted = order.rows[order.edges[bucket] : order.edges[bucket + 1]]
-            stored = np.sort(wanted)  # a bucket has its rows in the order of the source
-            records = buckets.load(bucket)
-            indptr = np.concatenate([[0], np.cumsum(self._counts[stored])])
-            rows = SparseRows(records["value"], records["column"], indptr, self._plan.n_features)
-            return rows, stored, wanted
-
-        # A window of no bytes: the next bucket only.
-        numbers = range(self._plan.n_buckets)
-        for rows, stored, wanted in read_ahead(numbers, load, lambda _: 0, window_bytes=0):
-            for part in self._parts(wanted):
-                yield self._piece(rows[np.searchsorted(stored, part)], part)
-            del rows
-            give_back_memory()
-
-    def load(self, on_read: Callable[[int], None]) -> Iterator[int]:
-        """Read all rows; see `reorder`."""
-        n_entries = self._plan.n_entries
-        data, columns = np.empty(n_entries, self._plan.dtype), np.empty(n_entries, np.int32)
-        filled = 0
-        for chunk in self._dataset.chunks(self._dataset.partitions, on_read=on_read):
-            self._note(chunk)
-            last = filled + len(chunk.rows.data)
-            data[filled:last], columns[filled:last] = chunk.rows.data, chunk.rows.indices
-            filled = last
-            yield chunk.n_rows
-        indptr = np.concatenate([[0], np.cumsum(self._counts)])
-        self._rows = SparseRows(data[:filled], columns[:filled], indptr, self._plan.n_features)
-
-    def reorder(self, order: np.ndarray) -> Iterator[Piece]:
-        """Yield the rows that `load` has read, in order."""
-        for part in self._parts(order):
-            yield self._piece(self._rows[part], part)
-
-    def _note(self, chunk: Chunk) -> None:
-        self._counts[chunk.start : chunk.stop] = np.diff(chunk.rows.indptr)
-        if self._weights is not None:
-            self._weights[chunk.start : chunk.stop] = chunk.weights
-
-    def _records(self, rows: SparseRows) -> np.ndarray:
-        records = np.empty(len(rows.data), self._plan.record)
-        records["column"], records["value"] = rows.indices, rows.data
-        return records
-
-    def _parts(self, order: np.ndarray) -> Iterator[np.ndarray]:
-        step = self._plan.piece_rows
-        return (order[first : first + step] for first in range(0, len(order), step))
-
-    def _piece(self, rows: SparseRows, numbers: np.ndarray) -> Piece:
-        return rows, None if self._weights is None else self._weights[numbers], numbers
-
-
-def run_sparse_shuffle(
-    dataset: SparseDataset,
-    plan: SparseShufflePlan,
-    key: Key,
-    outputs: ShuffleOutputs,
-    callbacks: Sequence[Callback],
-) -> int:
-    """Write the rows of `dataset` to `outputs` in the order of `key`; return the bytes read."""
-    shuffle = _SparseShuffle(dataset, plan)
-    if not plan.n_buckets:
-        with one_pass("shuffle (read)", plan.n_rows, callbacks) as reading:
-            for n_rows in shuffle.load(reading.read):
-                reading.advance(n_rows)
-        order = np.argsort(key.words(0, plan.n_rows), kind="stable")
-        with one_pass("shuffle (write)", plan.n_rows, callbacks) as writing:
-            outputs.write(shuffle.reorder(order), writing.advance)
-        return reading.bytes_read
-    places = _Order.of(dataset, plan, key)
-    sizes = {"n_buckets": plan.n_buckets, "block_rows": plan.block_rows}
-    with Buckets(plan.record, **sizes, folder=str(plan.scratch)) as buckets:
-        with one_pass("shuffle (scatter)", plan.n_rows, callbacks) as reading:
-            for n_rows in shuffle.scatter(places, buckets, reading.read):
-                reading.advance(n_rows)
-        give_back_memory()
-        with one_pass("shuffle (write)", plan.n_rows, callbacks) as writing:
-            writing.bytes_read = plan.bytes_scratch
-            outputs.write(shuffle.gather(places, buckets), writing.advance)
-    return reading.bytes_read

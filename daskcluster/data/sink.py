@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.data.writer import StagedArray, array_metadata
+from daskcluster.data.writer import StagedArray
 from daskcluster.errors import OutputExistsError
 from daskcluster.storage.files import list_files
 from daskcluster.storage.staging import Staging
@@ -203,8 +203,7 @@ class ZarrSink:
         kinds = {"": dtype} if fields is None else {name: kind[0] for name, kind in fields.items()}
         shape = (n_rows, width) if width else (n_rows,)
         arrays = tuple(
-            StagedArray(staging.work, name, array_metadata(shape, chunk_rows, kind), chunk_rows)
-            for name, kind in kinds.items()
+            StagedArray.of(staging, name, shape, chunk_rows, kind) for name, kind in kinds.items()
         )
         finished = finished_blocks(arrays) if resume else frozenset()
         return cls(staging, arrays, dict(attributes or {}), finished)

@@ -46,12 +46,6 @@ class SparseDataset(RowDataset):
         self.indptr = indptr
         self._entry_bytes = entry_bytes
 
-    def to_scratch(self, folder: str) -> RowDataset:
-        """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
-        from daskcluster.data.sparse_zarr import write_sparse_scratch  # which builds on this class
-
-        return write_sparse_scratch(self, folder)
-
     @property
     def n_entries(self) -> int:
         """Stored values of all rows."""

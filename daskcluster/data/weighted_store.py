@@ -11,21 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.converted import ROWS, WEIGHTS
 from daskcluster.data.nodes import open_node
+from daskcluster.data.partitions import READ_BYTES
 from daskcluster.data.recipes import StoredRecipe
-from daskcluster.data.sparse_zarr import CsrLayout, CsrWriter
-from daskcluster.data.writer import (
-    RowWriter,
-    StagedArray,
-    array_metadata,
-    good_chunk_rows,
-)
-from daskcluster.sparse_rows import Rows, SparseRows
+from daskcluster.data.writer import INDICES, ROWS, WEIGHTS, RowsShape, RowsWriter
+from daskcluster.sparse_rows import Rows
 from daskcluster.storage.staging import Staging
-from daskcluster.storage.zarr_stores import group_document
 
-INDICES = "indices"
 KINDS = ("group",)
 """Kinds of nodes that an output of this kind may replace."""
 
@@ -87,30 +79,15 @@ def write_weighted(
     >>> np.asarray(open_source("memory://weighted-rows").weights)
     array([1., 3.])
     """
+    values = {WEIGHTS: np.asarray(weights, np.float64)}
+    if indices is not None:
+        values[INDICES] = np.asarray(indices, np.int64)
+    kinds = {name: array.dtype for name, array in values.items()}
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
     with Staging.begin(url, kinds=KINDS, **options) as staging:
-        documents = _write_rows(staging, rows)
-        documents |= _write_array(staging, WEIGHTS, np.asarray(weights, np.float64))
-        if indices is not None:
-            documents |= _write_array(staging, INDICES, np.asarray(indices, np.int64))
-        # The group last: until it is there, nothing is found at the URL.
-        staging.commit(documents | group_document({**facts, **MARK}))
-
-
-def _write_rows(staging: Staging, rows: Rows) -> dict[str, bytes]:
-    if not isinstance(rows, SparseRows):
-        return _write_array(staging, ROWS, rows)
-    shape = CsrLayout(*rows.shape, rows.dtype, len(rows.data))
-    with CsrWriter(staging, ROWS, shape) as writer:
-        for first, last in rows.cuts(1 << 23):
-            writer.append(rows[first:last])
-    return writer.documents()
-
-
-def _write_array(staging: Staging, name: str, values: np.ndarray) -> dict[str, bytes]:
-    row_bytes = values.dtype.itemsize * int(np.prod(values.shape[1:]))
-    step = good_chunk_rows(row_bytes, len(values))
-    array = StagedArray(staging.work, name, array_metadata(values.shape, step, values.dtype), step)
-    with RowWriter(array) as writer:
-        writer.append(values)
-    return array.document()
+        with RowsWriter(staging, RowsShape.of(rows), kinds, group={**facts, **MARK}) as writer:
+            step = max(1, READ_BYTES * len(rows) // max(1, rows.nbytes))
+            for first in range(0, len(rows), step):
+                span = slice(first, first + step)
+                writer.append(rows[span], *(array[span] for array in values.values()))
+        staging.commit(writer.documents())

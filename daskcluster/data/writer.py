@@ -6,6 +6,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from daskcluster.errors import DaskClusterError, InvalidParameterError, OutputExistsError
+from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
 from daskcluster.storage.location import Location, explain
 from daskcluster.storage.process_local import open_once
 from daskcluster.storage.retry import retry
 from daskcluster.storage.staging import Staging
-from daskcluster.storage.zarr_stores import HEAD, open_store
+from daskcluster.storage.zarr_stores import HEAD, group_document, open_store
 
 if TYPE_CHECKING:
     import zarr
@@ -27,6 +29,16 @@ CHUNK_BYTES = 8 << 20
 """Decoded bytes of a chunk: measured fastest to read, and large enough for object stores."""
 
 _WRITERS = 2
+
+ROWS, WEIGHTS, INDICES = "X", "weights", "indices"
+"""Names in a group that holds rows, their weights, and which rows of a source they are."""
+ROW_KINDS = ("array", "group")
+"""Kinds of nodes that rows may replace."""
+_CSR = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
+_STARTS = 1 << 20
+"""Rows whose beginnings make a chunk."""
+_UNKNOWN = 1 << 46
+"""A length that no data reaches; the metadata gets the true one at the end."""
 
 
 def good_chunk_rows(row_bytes: int, n_rows: int | None = None) -> int:
@@ -95,6 +107,22 @@ class StagedArray:
     name: str
     metadata: str = field(repr=False)
     block_rows: int
+
+    @classmethod
+    def of(
+        cls,
+        staging: Staging,
+        name: str,
+        shape: tuple[int, ...],
+        chunk_rows: int,
+        dtype: Any,
+        *,
+        shard_rows: int | None = None,
+        **described: Any,
+    ) -> Self:
+        """Return an array to write in a staging; see `array_metadata`."""
+        metadata = array_metadata(shape, chunk_rows, dtype, shard_rows=shard_rows, **described)
+        return cls(staging.work, name, metadata, shard_rows or chunk_rows)
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write rows `start` onwards; from any process, in any order.
@@ -224,7 +252,215 @@ class RowWriter:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def write_array(
+@dataclass(frozen=True)
+class RowsShape:
+    """What has to be known of rows before they are written.
+
+    Attributes
+    ----------
+    n_rows, n_features : int
+    dtype : dtype
+    n_entries : int or None
+        The stored values of CSR rows, about; None for dense rows.
+    """
+
+    n_rows: int
+    n_features: int
+    dtype: np.dtype[Any]
+    n_entries: int | None = None
+
+    @classmethod
+    def of(cls, rows: Any) -> Self:
+        """Return the shape of a dataset, or of `Rows`."""
+        if hasattr(rows, "n_rows"):
+            return cls(rows.n_rows, rows.n_features, rows.dtype, getattr(rows, "n_entries", None))
+        n_entries = len(rows.data) if isinstance(rows, SparseRows) else None
+        return cls(len(rows), rows.shape[1], rows.dtype, n_entries)
+
+    @property
+    def chunked_bytes(self) -> int:
+        """Bytes of a row in the arrays that are cut by rows."""
+        return self.n_features * self.dtype.itemsize if self.n_entries is None else 8
+
+    @property
+    def entries_per_chunk(self) -> int:
+        """Stored values, and columns, of a chunk of about 8 MB."""
+        entries = CHUNK_BYTES // (self.dtype.itemsize + INDEX_DTYPE.itemsize)
+        return max(1, min(entries, self.n_entries or 0))
+
+
+class RowsWriter:
+    """Writes rows, dense or CSR, and arrays of one value a row next to them, block by block.
+
+    Use as a context manager, then publish its `documents`. Rows alone are an array at the root of the
+    staging, or a group of CSR rows in AnnData's layout; with other arrays they are ``X`` in a group of all.
+    Memory is about three chunks (or shards) of each array.
+
+    Parameters
+    ----------
+    staging : Staging
+    shape : RowsShape
+    others : mapping of str to dtype, optional
+        Names of the other arrays.
+    chunk_rows : int, optional
+        Rows of a chunk; about 8 MB by default, and always for CSR rows.
+    shard_rows : int, optional
+    attributes : mapping, optional
+        Of every array.
+    group : mapping, optional
+        Attributes of the group, if there is one.
+
+    Raises
+    ------
+    InvalidParameterError
+        Chunks or shards of so many rows for CSR rows, which are cut by values, or shards that are not whole
+        chunks.
+    """
+
+    def __init__(
+        self,
+        staging: Staging,
+        shape: RowsShape,
+        others: Mapping[str, Any] | None = None,
+        *,
+        chunk_rows: int | None = None,
+        shard_rows: int | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        group: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.shape, self.n_rows, self.n_entries = shape, 0, 0
+        self._shard_rows, self._group = shard_rows, dict(group or {})
+        self._attributes = dict(attributes or {})
+        self._prefix = f"{ROWS}/" if others else ""
+        if shape.n_entries is not None:
+            refuse_row_chunks(chunk_rows, shard_rows)
+        self._step = good_chunk_rows(shape.chunked_bytes, shape.n_rows)
+        if chunk_rows is not None:
+            self._step = chunk_rows
+        check_chunking(self._step, shard_rows)
+        if shape.n_entries is None:
+            self._arrays = [
+                self.array_beside(staging, ROWS if others else "", shape.dtype, shape.n_features)
+            ]
+            self.chunk_rows = self._step
+        else:
+            chunk, starts = shape.entries_per_chunk, shape.n_rows + 1
+            parts = (
+                ("data", _UNKNOWN, chunk, shape.dtype),
+                ("indices", _UNKNOWN, chunk, INDEX_DTYPE),
+                ("indptr", starts, min(_STARTS, starts), np.int64),
+            )
+            self._arrays = [
+                StagedArray.of(staging, f"{self._prefix}{name}", (length,), step, dtype)
+                for name, length, step, dtype in parts
+            ]
+            per_chunk = chunk * shape.n_rows // max(1, shape.n_entries)
+            self.chunk_rows = max(1, min(shape.n_rows, per_chunk))
+        self._others = [
+            self.array_beside(staging, name, dtype) for name, dtype in (others or {}).items()
+        ]
+        self._stack = ExitStack()
+
+    def array_beside(self, staging: Staging, name: str, dtype: Any, *axes: int) -> StagedArray:
+        """Return an array of as many rows, in chunks of as many, with the same attributes."""
+        return StagedArray.of(
+            staging,
+            name,
+            (self.shape.n_rows, *axes),
+            self._step,
+            dtype,
+            shard_rows=self._shard_rows,
+            attributes=self._attributes,
+        )
+
+    def __enter__(self) -> Self:
+        opened = [self._stack.enter_context(RowWriter(a)) for a in (*self._arrays, *self._others)]
+        self._rows, self._values = opened[: len(self._arrays)], opened[len(self._arrays) :]
+        if self.shape.n_entries is not None:
+            self._rows[2].append(np.zeros(1, np.int64))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def append(self, rows: Rows, *others: np.ndarray) -> None:
+        """Append rows (m, d), and values (m,) of each of the other arrays."""
+        if isinstance(rows, SparseRows):
+            ends = rows.offsets[1:] + self.n_entries
+            for writer, values in zip(self._rows, (rows.data, rows.indices, ends), strict=True):
+                writer.append(values)
+            self.n_entries += len(rows.data)
+        else:
+            self._rows[0].append(rows)
+        for writer, own in zip(self._values, others, strict=True):
+            writer.append(own)
+        self.n_rows += len(rows)
+
+    def documents(self) -> dict[str, bytes]:
+        """Return the metadata of all that was written, for `Staging.commit`."""
+        found: dict[str, bytes] = {}
+        if self.shape.n_entries is not None:
+            for array, length in zip(self._arrays, (self.n_entries,) * 2 + (None,), strict=True):
+                found |= array.document(length)
+            shape = {"shape": [self.n_rows, self.shape.n_features]}
+            found |= group_document({**self._attributes, **_CSR, **shape}, self._prefix)
+        else:
+            found |= self._arrays[0].document()
+        for array in self._others:
+            found |= array.document()
+        # The group last: until it is there, nothing is found at the URL.
+        return found | (group_document(self._group) if self._others else {})
+
+
+def refuse_row_chunks(chunk_rows: int | None, shard_rows: int | None) -> None:
+    """Refuse chunks of so many rows for CSR rows, whose chunks are cut by values."""
+    if chunk_rows is not None or shard_rows is not None:
+        name, value = ("chunk_rows", chunk_rows) if chunk_rows else ("shard_rows", shard_rows)
+        raise InvalidParameterError(
+            f"{name}={value} is for dense rows; the chunks of sparse rows are cut by values, leave it out."
+        )
+
+
+def write_rows(
+    url: Any,
+    blocks: Iterable[Rows],
+    rows: Any,
+    *,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Write blocks of rows, dense or CSR, to a new Zarr array or group at `url`, whole or absent.
+
+    Parameters
+    ----------
+    url : str
+    blocks : iterable of Rows
+        In order; CSR rows in canonical form.
+    rows : RowsShape or dataset
+        What the blocks are of.
+    overwrite : bool
+    storage_options : mapping, optional
+
+    Raises
+    ------
+    OutputExistsError
+        Something is there already.
+    """
+    shape = rows if isinstance(rows, RowsShape) else RowsShape.of(rows)
+    options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    with Staging.begin(url, kinds=ROW_KINDS, **options) as staging:
+        with RowsWriter(staging, shape) as writer:
+            for block in blocks:
+                writer.append(block)
+        staging.commit(writer.documents())
+
+
+def write_values(
     url: str,
     blocks: Iterable[np.ndarray],
     n_rows: int,
@@ -233,16 +469,11 @@ def write_array(
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write blocks of rows, (m, d) or (m,), to a new Zarr array at `url`, whole or absent."""
+    """Write blocks of one value a row to a new Zarr array (n,) at `url`, whole or absent."""
     with Staging.begin(url, overwrite=overwrite, storage_options=storage_options) as staging:
-        blocks = iter(blocks)
-        first = next(blocks)
-        row_bytes = dtype.itemsize * int(np.prod(first.shape[1:]))
-        step = good_chunk_rows(row_bytes, n_rows)
-        metadata = array_metadata((n_rows, *first.shape[1:]), step, dtype)
-        array = StagedArray(staging.work, "", metadata, step)
+        step = good_chunk_rows(dtype.itemsize, n_rows)
+        array = StagedArray.of(staging, "", (n_rows,), step, dtype)
         with RowWriter(array) as writer:
-            writer.append(first)
             for block in blocks:
                 writer.append(block)
         staging.commit(array.document())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +22,7 @@ from daskcluster.data.partitioned import StoredDataset
 from daskcluster.data.partitions import MOST_BYTES
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe
 from daskcluster.data.weighted import open_weights
-from daskcluster.data.writer import write_array
+from daskcluster.data.writer import RowsShape, write_rows, write_values
 from daskcluster.sparse_rows import owned_rows
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.zarr_stores import METADATA, location_of
@@ -206,19 +206,7 @@ def changed_by_appending(array: zarr.Array[Any], now: Any) -> Collection[str]:
     return {*METADATA, *(encode(index) for index in partial)}
 
 
-def _write_rows(dataset: RowDataset, location: Location) -> RowDataset:
-    spans = dataset.chunks(dataset.partitions)
-    # Zarr has no bfloat16.
-    dtype = np.dtype(np.float32) if is_bfloat16(dataset.dtype) else dataset.dtype
-    write_array(location.url, (chunk.rows for chunk in spans), dataset.n_rows, dtype)
-    return open_zarr(location)
-
-
-def write_scratch(
-    dataset: RowDataset,
-    folder: str,
-    write_rows: Callable[[RowDataset, Location], RowDataset] = _write_rows,
-) -> RowDataset:
+def write_scratch(dataset: RowDataset, folder: str) -> RowDataset:
     """Write what only this process can read, rows or weights, to Zarr in `folder`, once.
 
     Parameters
@@ -226,8 +214,6 @@ def write_scratch(
     dataset : RowDataset
     folder : str
         Path or URL that the workers can read.
-    write_rows : callable (dataset, location) -> RowDataset
-        Writes the rows alone and opens them again.
 
     Returns
     -------
@@ -238,16 +224,22 @@ def write_scratch(
     -----
     Cost: one pass over what is written, in bounded memory.
     """
+    from daskcluster.data.open import open_source  # which builds on this module
+
     place = locate(folder)
     weights, rows = dataset.own_weights, dataset
     if dataset.own_visibility == Visibility.PROCESS:
-        rows = write_rows(dataset, place.child("rows.zarr"))
+        url, shape = place.child("rows.zarr").url, RowsShape.of(dataset)
+        if is_bfloat16(dataset.dtype):  # which Zarr does not have
+            shape = replace(shape, dtype=np.dtype(np.float32))
+        write_rows(url, (chunk.rows for chunk in dataset.chunks(dataset.partitions)), shape)
+        rows = cast("RowDataset", open_source(url))
     if weights is None:
         return rows
     if weights.visibility == Visibility.PROCESS:
         url = place.child("weights.zarr").url
         blocks = (weights.read(*span) for span in dataset.partitions)
-        write_array(url, blocks, dataset.n_rows, np.dtype(np.float64))
+        write_values(url, blocks, dataset.n_rows, np.dtype(np.float64))
         weights = open_weights(locate(url))
     return rows.with_weights(weights)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
@@ -11,18 +11,16 @@ import numpy as np
 
 from daskcluster.chunk import row_dtype
 from daskcluster.data.chosen import chosen_ids, chosen_rows
-from daskcluster.data.convert import convert
-from daskcluster.data.converted import Block, Table
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.weighted_store import MARK
-from daskcluster.data.writer import write_array
+from daskcluster.data.writer import ROW_KINDS, WEIGHTS, RowsShape, RowsWriter, write_values
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.jobs.balanced_sample import BalancedSample
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.storage.location import locate
-from daskcluster.storage.staging import check_free
+from daskcluster.storage.staging import Staging, check_free
 
 PARQUET = (".parquet", ".pq")
 _STEP = 1 << 20
@@ -75,11 +73,11 @@ def write_sample(
     if rows is not None and is_file_output(rows):
         _write_parquet(sample, rows, weighted=weighted, **options)
     elif rows is not None:
-        convert(_table(sample, weighted=weighted), rows, **options)
+        _write_zarr(sample, rows, weighted=weighted, **options)
     chosen = _ChosenIds(sample)
     # Ids come last: who finds them finds the rows.
     if not is_file_output(output):
-        write_array(output, iter([chosen.numbers]), len(sample), np.dtype(np.int64), **options)
+        write_values(output, [chosen.numbers], len(sample), np.dtype(np.int64), **options)
         return
     check_free(output, kinds=("file",), **options)
     columns = {"cluster": sample.clusters, "weight": sample.weights}
@@ -175,30 +173,20 @@ def _write_parquet(
     write_label_file(place, chosen, values, overwrite=overwrite, row_bytes=bytes_of_row)
 
 
-def _table(sample: BalancedSample, *, weighted: bool) -> Table:
+def _write_zarr(sample: BalancedSample, url: str, *, weighted: bool, **options: Any) -> None:
     dataset: Any = sample.dataset
-    weights = sample.weights if weighted else None
-    shape = len(sample), dataset.n_features, dataset.dtype, weighted
-    account = {"size": len(sample), "n_rows": dataset.n_rows, "seed": sample.seed}
-    attributes = {"sample": account, **MARK}
-    first = chosen_rows(dataset, sample.rows[:1])
-    if isinstance(first, SparseRows):
-        every = sample.take()
-        assert isinstance(every, SparseRows)
-        return Table(
-            *shape,
-            lambda: iter([(every, weights)]),
-            n_entries=len(every.data),
-            attributes=attributes,
-        )
     step = max(1, _BLOCK_BYTES // max(1, dataset.bytes_of((0, 1))))
-
-    def blocks() -> Iterator[Block]:
-        for start in range(0, len(sample), step):
-            part = slice(start, start + step)
-            yield (
-                chosen_rows(dataset, sample.rows[part]),
-                None if weights is None else weights[part],
-            )
-
-    return Table(*shape, blocks, attributes=attributes)
+    shape, every = RowsShape(len(sample), dataset.n_features, dataset.dtype), None
+    if isinstance(chosen_rows(dataset, sample.rows[:1]), SparseRows):
+        every = sample.take()
+        shape = RowsShape.of(every)
+    others = {WEIGHTS: np.float64} if weighted else {}
+    account = {"size": len(sample), "n_rows": dataset.n_rows, "seed": sample.seed}
+    with Staging.begin(url, kinds=ROW_KINDS, **options) as staging:
+        with RowsWriter(staging, shape, others, group={"sample": account, **MARK}) as writer:
+            for start in range(0, len(sample), step):
+                part = slice(start, start + step)
+                values = (sample.weights[part],) if weighted else ()
+                rows = chosen_rows(dataset, sample.rows[part]) if every is None else every[part]
+                writer.append(rows, *values)
+        staging.commit(writer.documents())

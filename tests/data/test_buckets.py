@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from daskcluster.data.buckets import Buckets, record_dtype
+from daskcluster.data.writer import RowsShape
 from daskcluster.errors import (
     DiskSpaceError,
 )
 
 
 def records_of(keys: list[int]) -> np.ndarray:
-    record = record_dtype(np.dtype("i4"), 1, weighted=False, indexed=False)
+    record = record_dtype(RowsShape(9, 1, np.dtype("i4")), weighted=False, indexed=False)
     return np.array([(key, [i]) for i, key in enumerate(keys)], record)
 
 

@@ -55,10 +55,6 @@ def test_a_refused_conversion_leaves_nothing(tmp_path: Path) -> None:
         convert(matrix, tmp_path / "o.zarr", dtype="float32")
     with pytest.raises(InvalidParameterError, match="chunk_rows=100 is for dense rows"):
         convert(matrix, tmp_path / "o.zarr", chunk_rows=100)
-    source = open_dataset(matrix, weights=np.ones(300))
-    source.weights[:] = 0.0
-    with pytest.raises(InvalidParameterError, match="at least one non-zero"):
-        convert(source, tmp_path / "o.zarr")
     sparse.save_npz(tmp_path / "x.npz", matrix)
     with pytest.raises(InvalidParameterError, match="one sparse matrix and nothing else"):
         convert(str(tmp_path / "x.npz"), tmp_path / "o.zarr", array="data")

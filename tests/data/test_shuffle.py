@@ -11,9 +11,7 @@ import pytest
 import zarr
 
 from daskcluster import open_dataset
-from daskcluster.data import shuffle_passes
-from daskcluster.data.shuffle import prepare, shuffle
-from daskcluster.data.shuffle_outputs import shuffle_outputs
+from daskcluster.data.shuffle import prepare, shuffle, write_shuffled
 from daskcluster.data.shuffle_plan import ShufflePlan
 from daskcluster.randomness import Key
 from tests.data.permutation import SEED, order_of
@@ -25,8 +23,7 @@ def through(tmp: Path, source: Any, *, seed: int = SEED, **changes: Any) -> tupl
     options: dict[str, Any] = {"overwrite": True, "storage_options": None}
     dataset, plan = prepare(source, output, with_index=index, overwrite=True)
     plan = replace(plan, scratch=str(tmp), **changes)
-    with shuffle_outputs(output, index, plan, seed, **options) as outputs:
-        shuffle_passes.run_shuffle(dataset, plan, Key(seed, "shuffle"), outputs, ())
+    write_shuffled(dataset, plan, Key(seed, "shuffle"), output, index, (), **options)
     return zarr.open_array(output, mode="r")[:], zarr.open_array(index, mode="r")[:]
 
 
@@ -144,14 +141,12 @@ def test_weights_travel_with_their_rows(
     group.create_array("rows", data=rows, chunks=(500, 7))
     group.create_array("w", data=weights, chunks=(700,))
     dataset = open_dataset(source, array="rows", weights="w" if stored else weights)
-    real = shuffle_passes.run_shuffle
 
-    def planned(dataset: Any, plan: ShufflePlan, *rest: Any) -> int:
-        return real(
-            dataset, replace(plan, n_buckets=n_buckets, block_rows=9, scratch=str(tmp_path)), *rest
-        )
+    def planned(dataset: Any, plan: ShufflePlan, *rest: Any, **options: Any) -> int:
+        plan = replace(plan, n_buckets=n_buckets, block_rows=9, scratch=str(tmp_path))
+        return write_shuffled(dataset, plan, *rest, **options)
 
-    monkeypatch.setattr("daskcluster.data.shuffle.run_shuffle", planned)
+    monkeypatch.setattr("daskcluster.data.shuffle.write_shuffled", planned)
     done = shuffle(
         dataset, tmp_path / "o.zarr", random_state=SEED, with_index=tmp_path / "i", shard_rows=600,
         chunk_rows=200,

@@ -16,10 +16,8 @@ import pytest
 import zarr
 
 from daskcluster import open_dataset
-from daskcluster.data import shuffle_passes
 from daskcluster.data.generate import generate
-from daskcluster.data.shuffle import prepare, shuffle
-from daskcluster.data.shuffle_outputs import shuffle_outputs
+from daskcluster.data.shuffle import prepare, shuffle, write_shuffled
 from daskcluster.errors import (
     DatasetNotFoundError,
     DiskSpaceError,
@@ -174,11 +172,8 @@ def test_an_error_half_way_keeps_the_previous_output(
         if isinstance(event, PassProgress) and running[-1] == phase:
             raise OSError("lost")
 
-    with (
-        pytest.raises(OSError, match="lost"),
-        shuffle_outputs(out, index, plan, SEED, **options) as outputs,
-    ):
-        shuffle_passes.run_shuffle(dataset, plan, Key(SEED, "shuffle"), outputs, [fail])
+    with pytest.raises(OSError, match="lost"):
+        write_shuffled(dataset, plan, Key(SEED, "shuffle"), out, index, [fail], **options)
     assert sorted(os.listdir(tmp_path)) == ["o.zarr", "x.zarr"]
     assert np.array_equal(open_dataset(out).to_numpy(), rows[order_of(5003, 1)])
 

@@ -12,10 +12,8 @@ import zarr
 from scipy import sparse
 
 from daskcluster import open_dataset
-from daskcluster.data.shuffle import prepare, shuffle
-from daskcluster.data.shuffle_outputs import shuffle_outputs
-from daskcluster.data.shuffle_passes import run_sparse_shuffle
-from daskcluster.data.sparse_zarr import write_csr
+from daskcluster.data.shuffle import prepare, shuffle, write_shuffled
+from daskcluster.data.writer import write_rows
 from daskcluster.errors import InvalidParameterError, MemoryLimitError
 from daskcluster.randomness import Key
 from tests.data.permutation import SEED, order_of
@@ -36,7 +34,7 @@ def matrix() -> Any:
 def stored(matrix: Any, tmp_path: Path) -> str:
     url = str(tmp_path / "rows.zarr")
     source = open_dataset(matrix)
-    write_csr(url, (chunk.rows for chunk in source.chunks([(0, 1000), (1000, N)])), source)
+    write_rows(url, (chunk.rows for chunk in source.chunks([(0, 1000), (1000, N)])), source)
     return url
 
 
@@ -46,8 +44,7 @@ def through(tmp: Path, source: Any, weights: Any = None, **changes: Any) -> tupl
     dataset, plan = prepare(source, output, weights=weights, with_index=index, overwrite=True)
     plan = replace(plan, scratch=str(tmp), **changes)
     options: dict[str, Any] = {"overwrite": True, "storage_options": None}
-    with shuffle_outputs(output, index, plan, SEED, **options) as outputs:
-        run_sparse_shuffle(dataset, plan, Key(SEED, "shuffle"), outputs, ())
+    write_shuffled(dataset, plan, Key(SEED, "shuffle"), output, index, (), **options)
     names = {} if weights is None else {"array": "X", "weights": "weights"}
     return open_dataset(output, **names), zarr.open_array(index, mode="r")[:]
 
@@ -108,7 +105,7 @@ def test_a_limit_decides_between_memory_and_disk_and_nothing_else(tmp_path: Path
     rows = sparse.csr_array((values, columns, starts), shape=(n, 10**6))
     rows.sum_duplicates()
     source = open_dataset(rows)
-    write_csr(tmp_path / "rows.zarr", (c.rows for c in source.chunks(source.partitions)), source)
+    write_rows(tmp_path / "rows.zarr", (c.rows for c in source.chunks(source.partitions)), source)
     passes = []
     for limit in (500 * 2**20, 1200 * 2**20):
         done = shuffle(
@@ -122,7 +119,7 @@ def test_a_limit_decides_between_memory_and_disk_and_nothing_else(tmp_path: Path
         found = open_dataset(tmp_path / "o.zarr").to_scipy()
         assert found.data.tobytes() == rows[order_of(n)].data.tobytes()
     assert passes == [2, 1]
-    with pytest.raises(MemoryLimitError, match=r"Shuffling \d+ stored values in two passes needs"):
+    with pytest.raises(MemoryLimitError, match=r"Shuffling 300000 rows in two passes needs"):
         shuffle(tmp_path / "rows.zarr", tmp_path / "p.zarr", memory_limit=100 * 2**20)
     assert not (tmp_path / "p.zarr").exists()
 

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 import daskcluster as dc
 from daskcluster import open_dataset
 from daskcluster.data import sparse_zarr
-from daskcluster.data.sparse_zarr import entries_per_chunk, write_csr
+from daskcluster.data.writer import RowsShape, write_rows
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, OutputExistsError
 from daskcluster.sparse_rows import dense_rows, join_rows
 from tests.data.test_sparse import make
@@ -238,7 +238,7 @@ def test_arrays_without_chunks_are_refused(tmp_path: Path) -> None:
 def test_written_rows_are_read_back(tmp_path: Path, dtype: Any) -> None:
     matrix = (MATRIX * 100).astype(dtype)
     source = open_dataset(matrix)
-    write_csr(
+    write_rows(
         tmp_path / "rows.zarr", (chunk.rows for chunk in source.chunks(source.partitions)), source
     )
     found = open_dataset(tmp_path / "rows.zarr")
@@ -247,9 +247,11 @@ def test_written_rows_are_read_back(tmp_path: Path, dtype: Any) -> None:
     group = zarr.open_group(tmp_path / "rows.zarr", mode="r")
     assert dict(group.attrs)["encoding-type"] == "csr_matrix"
     assert group["indptr"].dtype == np.int64
-    assert group["data"].chunks == group["indices"].chunks == (entries_per_chunk(source),)
+    assert (
+        group["data"].chunks == group["indices"].chunks == (RowsShape.of(source).entries_per_chunk,)
+    )
     with pytest.raises(OutputExistsError):
-        write_csr(tmp_path / "rows.zarr", [source.rows], source)
+        write_rows(tmp_path / "rows.zarr", [source.rows], source)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.zarr"]
 
 
@@ -261,7 +263,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
         raise RuntimeError("lost")
 
     with pytest.raises(RuntimeError, match="lost"):
-        write_csr(tmp_path / "rows.zarr", blocks(), source)
+        write_rows(tmp_path / "rows.zarr", blocks(), source)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -269,7 +271,7 @@ def test_no_values_at_all(tmp_path: Path) -> None:
     from scipy import sparse
 
     empty = open_dataset(sparse.csr_array((50, 4), dtype=np.float32))
-    write_csr(tmp_path / "rows.zarr", [empty.rows], empty)
+    write_rows(tmp_path / "rows.zarr", [empty.rows], empty)
     dataset = open_dataset(tmp_path / "rows.zarr")
     assert np.array_equal(dataset.to_numpy(), np.zeros((50, 4)))
     with pytest.warns(UserWarning, match="distinct clusters"):
@@ -279,7 +281,7 @@ def test_no_values_at_all(tmp_path: Path) -> None:
 def test_on_s3(s3: Any) -> None:
     matrix = make(3000, 50)
     source = open_dataset(matrix)
-    write_csr("s3://rows/csr.zarr", [source.rows], source, storage_options=s3)
+    write_rows("s3://rows/csr.zarr", [source.rows], source, storage_options=s3)
     dataset = open_dataset("s3://rows/csr.zarr", storage_options=s3)
     assert np.array_equal(dataset.to_numpy(), matrix.toarray())
     assert b"planted-secret-value" not in pickle.dumps(dataset)

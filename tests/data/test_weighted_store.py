@@ -30,7 +30,7 @@ def test_whole_or_absent(
     def fail(*arguments: object) -> None:
         raise RuntimeError("disk full")
 
-    monkeypatch.setattr("daskcluster.data.weighted_store.group_document", fail)
+    monkeypatch.setattr("daskcluster.data.writer.group_document", fail)
     with pytest.raises(RuntimeError, match="disk full"):
         drawn.save(str(tmp_path / "rows"))
     assert list(tmp_path.iterdir()) == []

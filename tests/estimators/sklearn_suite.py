@@ -14,7 +14,7 @@ import sklearn.cluster
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster.data.sparse_zarr import write_csr
+from daskcluster.data.writer import write_rows
 
 NOT_APPLICABLE = {
     "test_kmeans_copyx": "there is no copy_x: rows are never changed",
@@ -96,7 +96,7 @@ def stored(X):
     """Return a sparse matrix as CSR rows in Zarr, which are not in memory either."""
     rows = dc.open_dataset(X)
     url = f"memory://sparse-{hash((X.shape, X.tocsr().data.tobytes()))}"
-    write_csr(url, [rows.rows], rows, overwrite=True)
+    write_rows(url, [rows.rows], rows, overwrite=True)
     return dc.open_dataset(url)
 
 

@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 import daskcluster as dc
-from daskcluster.data.sparse_zarr import write_csr
+from daskcluster.data.writer import write_rows
 from daskcluster.methods.minibatch.batches import Batches
 from daskcluster.methods.minibatch.pool import LEAST_GROUPS, Pools
 from daskcluster.randomness import Key
@@ -205,7 +205,7 @@ def test_sparse_rows_in_pools(tmp_path):
 
     rows = dc.open_dataset(csr_matrix(X))
     url = str(tmp_path / "sparse.zarr")
-    write_csr(url, [rows.rows], rows)
+    write_rows(url, [rows.rows], rows)
     dataset = dc.open_dataset(url)
     size = dataset.bytes_of((0, N))
     with Batches(dataset, 130, 0, room_bytes=size - 1) as batches:

@@ -9,7 +9,6 @@ from fnmatch import fnmatch
 from itertools import product
 from typing import Any, ClassVar
 
-from daskcluster.data.converted import ROWS
 from daskcluster.data.missing import presence, without_incomplete
 from daskcluster.data.nodes import metadata_digest, open_array, open_node
 from daskcluster.data.open import open_source
@@ -18,6 +17,7 @@ from daskcluster.data.sources import IN_PLACE
 from daskcluster.data.sparse_zarr import is_csr
 from daskcluster.data.spec import AS_THEY_ARE, RowsSpec
 from daskcluster.data.weighted_store import holds_weighted_rows
+from daskcluster.data.writer import ROWS
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError
 from daskcluster.methods.streaming.service.ledger import Arrival, Taken
 from daskcluster.storage.files import StoredFile, digest_of_files, list_files

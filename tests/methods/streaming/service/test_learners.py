@@ -12,7 +12,7 @@ import zarr
 
 import daskcluster as dc
 from daskcluster import jobs
-from daskcluster.data.sparse_zarr import write_csr
+from daskcluster.data.writer import write_rows
 from daskcluster.errors import CheckpointError, InvalidParameterError, WrongTypeError
 from tests.benchmarks.bench_stream_drift import FOLLOWERS, follow
 from tests.methods.streaming.service.feeds import bits, open_loop, portion, put
@@ -279,7 +279,7 @@ def test_sparse_rows(tmp_path: Path) -> None:
 
     for number in range(3):
         rows = dc.open_dataset(csr_array(np.where(portion(number) > 0, portion(number), 0)))
-        write_csr(str(tmp_path / "feed" / f"{number}.zarr"), [rows.rows], rows)
+        write_rows(str(tmp_path / "feed" / f"{number}.zarr"), [rows.rows], rows)
     loop = open_loop(tmp_path / "feed", tmp_path / "state", algorithm="mini-batch")
     assert loop.cycle().rows_seen == 2100
     again = open_loop(tmp_path / "feed", tmp_path / "state", algorithm="mini-batch")
