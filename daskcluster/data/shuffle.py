@@ -308,7 +308,7 @@ def write_shuffled(
             )
             if index is not None:
                 numbers = stagings.enter_context(Staging.begin(index, **options))
-                array = writer.array_beside(numbers, "", np.int64)
+                array = writer.staged_array(numbers, "", np.int64)
                 index_writer = stack.enter_context(RowWriter(array))
             pieces, bytes_read = shuffled_rows(dataset, plan, key, callbacks, stack)
             with one_pass("shuffle (write)", plan.n_rows, callbacks) as running:

@@ -340,7 +340,7 @@ class RowsWriter:
         check_chunking(self._step, shard_rows)
         if shape.n_entries is None:
             self._arrays = [
-                self.array_beside(staging, ROWS if others else "", shape.dtype, shape.n_features)
+                self.staged_array(staging, ROWS if others else "", shape.dtype, shape.n_features)
             ]
             self.chunk_rows = self._step
         else:
@@ -357,11 +357,11 @@ class RowsWriter:
             per_chunk = chunk * shape.n_rows // max(1, shape.n_entries)
             self.chunk_rows = max(1, min(shape.n_rows, per_chunk))
         self._others = [
-            self.array_beside(staging, name, dtype) for name, dtype in (others or {}).items()
+            self.staged_array(staging, name, dtype) for name, dtype in (others or {}).items()
         ]
         self._stack = ExitStack()
 
-    def array_beside(self, staging: Staging, name: str, dtype: Any, *axes: int) -> StagedArray:
+    def staged_array(self, staging: Staging, name: str, dtype: Any, *axes: int) -> StagedArray:
         """Return an array of as many rows, in chunks of as many, with the same attributes."""
         return StagedArray.of(
             staging,
