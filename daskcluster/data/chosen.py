@@ -72,7 +72,7 @@ def joined_ids(parts: Sequence[Any]) -> Any:
     """Return consecutive ids as one array: of Arrow if they are those of an id column."""
     if all(isinstance(part, np.ndarray) for part in parts):
         return np.concatenate(parts)
-    from daskcluster.data.arrow_columns import import_pyarrow
+    from daskcluster.data.tables import import_pyarrow
 
     pa = import_pyarrow()
     arrays = [piece for part in parts for piece in getattr(part, "chunks", [part])]

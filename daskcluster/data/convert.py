@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.checks import check_dtype
-from daskcluster.data.csv_files import open_csv_files
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.missing import ALL, presence
 from daskcluster.data.open import open_source
 from daskcluster.data.sources import is_list_of_files
 from daskcluster.data.spec import RowsSpec
+from daskcluster.data.text_files import open_csv_files
 from daskcluster.data.writer import ROW_KINDS, ROWS, WEIGHTS, RowsShape, RowsWriter
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.arrow_columns import import_pyarrow
+from daskcluster.data.tables import import_pyarrow
 from daskcluster.kernels.hashing import hash_strings
 
 _MOST_ROWS = 1 << 28

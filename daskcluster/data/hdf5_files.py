@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.anndata import stored_names
-from daskcluster.data.arrow_columns import import_pyarrow
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.grid_rows import Decoding
@@ -26,6 +25,7 @@ from daskcluster.data.row_files import (
 )
 from daskcluster.data.sparse_files import SparseFilesDataset
 from daskcluster.data.spec import RowsSpec
+from daskcluster.data.tables import import_pyarrow
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,

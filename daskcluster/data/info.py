@@ -8,8 +8,7 @@ from typing import Any
 import zarr
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.data.parquet import ParquetFormat
-from daskcluster.data.parquet_parts import read_footer
+from daskcluster.data.parquet import ParquetFormat, read_footer
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.sparse_zarr import PARTS, ZarrSparseDataset, is_csr

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.arrow_columns import import_pyarrow
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.duplicate_ids import DuplicateIds
 from daskcluster.data.partitions import group_chunks
+from daskcluster.data.tables import import_pyarrow
 from daskcluster.data.writer import CHUNK_BYTES, StagedArray, array_metadata
 from daskcluster.errors import InvalidParameterError, MissingExtraError
 from daskcluster.extras import install_command

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from daskcluster.data.arrow import holds_nulls, rows_of_table, weights_of_table
-from daskcluster.data.arrow_columns import RowColumns, choose_columns
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.partitioned import StoredDataset
 from daskcluster.data.partitions import cut_rows
-from daskcluster.data.recipes import StoredRecipe
+from daskcluster.data.row_files import FilesDataset, RowFile
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.weighted import array_weights
-from daskcluster.errors import (
-    DatasetNotFoundError,
-    InvalidDataError,
-    MissingExtraError,
-)
+from daskcluster.data.tables import TableFormat, choose_columns, dataset_of_tables, holds_nulls
+from daskcluster.errors import DatasetNotFoundError, InvalidDataError, MissingExtraError
 from daskcluster.extras import install_command
 from daskcluster.storage.change_guard import ChangeGuard
 from daskcluster.storage.location import Location, locate
@@ -52,69 +45,35 @@ def is_lance(given: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class LanceRecipe(StoredRecipe):
-    """One version of a Lance dataset, which never changes, and the columns of its rows.
+class LanceFormat(TableFormat):
+    """The columns of one version of a Lance dataset, which never changes; see `RowFormat`."""
 
-    Attributes
-    ----------
-    version : int
-    columns : RowColumns
-    """
+    kind = "Lance"
 
-    version: int = 0
-    columns: Any = None
+    @property
+    def dataset(self) -> Any:
+        return LanceDataset
 
-    what = "Lance dataset"
+    def cuts(self, file: RowFile) -> np.ndarray:
+        row_bytes = self.n_features * np.dtype(self.dtype).itemsize
+        starts = accumulate(file.blocks, initial=0)
+        edges = [
+            start + cut_rows(n, row_bytes) for start, n in zip(starts, file.blocks, strict=False)
+        ]
+        return np.unique(np.concatenate(edges))
 
-    def node(self) -> Any:
-        return _opened(self.location, self.version)
+    def reads_in_order(self, file: RowFile) -> bool:
+        return False
 
-    def digest_of(self, node: Any) -> str:
-        return ""
+    def tables(
+        self, place: Location, file: RowFile, first: int, last: int, names: Sequence[str]
+    ) -> Iterator[tuple[int, Any]]:
+        source = _opened(place, int(file.version))
+        yield first, source.to_table(columns=list(names), offset=first, limit=last - first)
 
-    def dataset(self, node: Any) -> LanceDataset:
-        return LanceDataset(node, self)
 
-
-class LanceDataset(StoredDataset):
-    """Rows of a Lance dataset; chunks end where its fragments do.
-
-    Parameters
-    ----------
-    source : lance.LanceDataset
-    recipe : LanceRecipe
-    """
-
-    n_readers = 2
-
-    def __init__(self, source: Any, recipe: LanceRecipe) -> None:
-        self._source, self._recipe = source, recipe
-        columns: RowColumns = recipe.columns
-        self._columns = columns
-        lengths = [fragment.count_rows() for fragment in source.get_fragments()]
-        row_bytes = columns.n_features * np.dtype(columns.dtype).itemsize
-        starts = accumulate(lengths, initial=0)
-        edges = [start + cut_rows(n, row_bytes) for start, n in zip(starts, lengths, strict=False)]
-        super().__init__(
-            columns.n_features, columns.dtype, np.unique(np.concatenate(edges)).astype(np.int64)
-        )
-        self.id_column, self.feature_names = columns.id_column, columns.feature_names
-
-    def table(self, names: tuple[str, ...], start: int, stop: int) -> Any:
-        """Return columns of a range of rows."""
-        return self._source.to_table(columns=list(names), offset=start, limit=stop - start)
-
-    def fetch(self, start: int, stop: int) -> np.ndarray:
-        table = self.table(self._columns.names, start, stop)
-        return rows_of_table(table, self._columns, self.source, start)
-
-    def ids(self, start: int, stop: int) -> Any:
-        if self.id_column is None:
-            return super().ids(start, stop)
-        return self.table((self.id_column,), start, stop).column(self.id_column)
-
-    def places(self) -> tuple[Location, ...]:
-        return (self._recipe.location,)  # type: ignore[union-attr]
+class LanceDataset(FilesDataset):
+    """Rows of a Lance dataset; chunks end where its fragments do."""
 
     def change_guard(self) -> ChangeGuard | None:
         """Return None: a version does not change."""
@@ -141,8 +100,7 @@ def open_lance(given: Any, spec: RowsSpec) -> RowDataset:
 
     Notes
     -----
-    Cost: no pass, except over columns of integers, which are searched for nulls; the manifest is read,
-    and weights are loaded.
+    Cost: no pass, except over columns of integers, which are searched for nulls, and over weights.
     """
     is_url = isinstance(given, Location)
     source = _opened(given) if is_url else given
@@ -163,11 +121,6 @@ def open_lance(given: Any, spec: RowsSpec) -> RowDataset:
         lambda name: (batch.column(name) for batch in batches(name)),
         lambda names: any(holds_nulls(batch, names) for batch in batches(*names)),
     )
-    opened = LanceDataset(source, LanceRecipe(location, version=source.version, columns=chosen))
-    dataset: RowDataset = opened
-    if chosen.weights is not None:
-        table = opened.table((chosen.weights,), 0, opened.n_rows)
-        weights = weights_of_table(table, chosen.weights, what)
-        dataset = dataset.with_weights(array_weights(weights, dataset.n_rows))
-        dataset.weights_column = chosen.weights
-    return dataset
+    lengths = tuple(fragment.count_rows() for fragment in source.get_fragments())
+    file = RowFile("", 0, str(source.version), lengths)
+    return dataset_of_tables(location, [file], LanceFormat(chosen))

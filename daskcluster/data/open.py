@@ -14,7 +14,6 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.data.anndata import stored_names
 from daskcluster.data.array import open_array_like
-from daskcluster.data.arrow import open_arrow
 from daskcluster.data.checks import check_dtype, check_shape, has_list_column, warn_of_ids_in_frame
 from daskcluster.data.dataset import RowDataset, RowWeights
 from daskcluster.data.grid_rows import Decoding, packed_rows
@@ -33,6 +32,7 @@ from daskcluster.data.spec import (
     names_of,
     refuse_duplicates,
 )
+from daskcluster.data.tables import open_arrow
 from daskcluster.data.weighted import array_weights, stored_weights
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.data.writer import ROWS, WEIGHTS

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -9,39 +12,258 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.arrow import TableFormat
-from daskcluster.data.arrow_columns import (
-    RowColumns,
-    choose_columns,
-    import_pyarrow,
-    storage_type,
-    warn_of_ids,
-)
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.listing import map_files
-from daskcluster.data.parquet_parts import (
-    batches_of,
-    groups_of,
-    leaves_of,
-    may_hold_nulls,
-    path_schema,
-    read_footer,
-    row_group_edges,
-    with_path_columns,
-)
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES
 from daskcluster.data.row_files import (
     RowFile,
-    dataset_of,
     explained,
+    first_with_rows,
     places_of,
     read_stream,
-    with_column_weights,
 )
-from daskcluster.data.spec import RowsSpec, refuse_duplicates
+from daskcluster.data.spec import RowsSpec
+from daskcluster.data.tables import (
+    TableFormat,
+    check_schemas,
+    choose_columns,
+    dataset_of_tables,
+    import_pyarrow,
+    warn_of_ids,
+)
 from daskcluster.errors import InvalidDataError
-from daskcluster.storage.files import StoredFile, open_file
+from daskcluster.storage.files import StoredFile, open_file, read_range
 from daskcluster.storage.location import Location
+from daskcluster.storage.retry import retry
+
+_TAIL_BYTES = 1 << 16
+"""Bytes to read from the end of a remote file at first: most footers fit."""
+_MOST_FOOTERS = 512
+_BUFFER_BYTES, _STREAM_BYTES = 1 << 20, 4 << 20
+
+
+class _Window(io.RawIOBase):
+    """A part of a remote file, fetched in one request, as a file in which it has its place."""
+
+    def __init__(self, content: bytes, start: int, size: int) -> None:
+        super().__init__()
+        self._content, self._start, self._size, self._at = memoryview(content), start, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, origin: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[origin]
+        return self._at
+
+    def read(self, size: int = -1) -> Any:
+        stop = self._size if size is None or size < 0 else min(self._at + size, self._size)
+        first, last = self._at - self._start, stop - self._start
+        if first < 0 or last > len(self._content):
+            raise EOFError(f"bytes {self._at} to {stop} were not fetched")
+        self._at = stop
+        return self._content[first:last]
+
+
+_footers: OrderedDict[tuple[str, str], Any] = OrderedDict()
+_lock = threading.Lock()
+
+
+def read_footer(place: Location, size: int, version: str) -> Any:
+    """Return the metadata of a Parquet file (read once in a process)."""
+    key = place.url, version
+    with _lock:
+        if key in _footers:
+            _footers.move_to_end(key)
+            return _footers[key]
+    found = _read_footer(place, size)
+    with _lock:
+        _footers[key] = found
+        while len(_footers) > _MOST_FOOTERS:
+            _footers.popitem(last=False)
+    return found
+
+
+def _read_footer(place: Location, size: int) -> Any:
+    import pyarrow.parquet as pq
+
+    if place.is_local:
+        return pq.read_metadata(place.url)
+    n_bytes = min(size, _TAIL_BYTES)
+    tail = retry(lambda: read_range(place, size - n_bytes, size), place)
+    # A file ends with the length of its footer and a mark of 4 bytes.
+    footer = int.from_bytes(tail[-8:-4], "little") + 8
+    if n_bytes < footer <= size and tail[-4:] == b"PAR1":
+        tail = retry(lambda: read_range(place, size - footer, size), place)
+    return pq.read_metadata(_Window(tail, size - len(tail), size))
+
+
+def path_schema(names: Sequence[str]) -> Any:
+    """Return the columns that folders such as ``year=2024`` of files make, as an Arrow schema.
+
+    Examples
+    --------
+    >>> path_schema(["year=2024/lang=en/a.parquet", "year=2025/lang=de/a.parquet"]).names
+    ['year', 'lang']
+    """
+    pa = import_pyarrow()
+    values: dict[str, set[str]] = {}
+    for name in names:
+        for part in name.split("/")[:-1]:
+            key, mark, value = part.partition("=")
+            if mark:
+                values.setdefault(key, set()).add(value)
+    numbers = {key for key, found in values.items() if all(map(str.isdecimal, found))}
+    return pa.schema(
+        [(key, pa.int64() if key in numbers else pa.string()) for key in values if key]
+    )
+
+
+def with_path_columns(table: Any, file: RowFile, kinds: Sequence[tuple[str, str]]) -> Any:
+    """Return a table with columns of the values in the path of its file.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    file : RowFile
+    kinds : sequence of (name, type)
+
+    Raises
+    ------
+    InvalidDataError
+        The path of the file has no value for one.
+    """
+    if not kinds:
+        return table
+    from pyarrow import dataset
+
+    pa = import_pyarrow()
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds])
+    values = dataset.get_partition_keys(dataset.HivePartitioning(schema).parse(file.name))
+    for name in schema.names:
+        if values.get(name) is None:
+            raise InvalidDataError(
+                f"The path of {file.name!r} has no {name}=..., which other files have; move it, or "
+                "leave it out."
+            )
+        column = pa.repeat(pa.scalar(values[name], schema.field(name).type), table.num_rows)
+        table = table.append_column(name, column)
+    return table
+
+
+def row_group_edges(file: RowFile) -> np.ndarray:
+    """Return the rows at which row groups of a file begin, and its number of rows; int64."""
+    return np.concatenate([[0], np.cumsum(file.blocks)]).astype(np.int64)
+
+
+def groups_of(file: RowFile, first: int, last: int) -> range:
+    """Return the row groups that hold some rows."""
+    return range(*np.searchsorted(row_group_edges(file), (first + 1, last)) - (1, 0))
+
+
+def batches_of(
+    place: Location,
+    file: RowFile,
+    first: int,
+    last: int,
+    names: Sequence[str],
+    step: int,
+    streamed: bool,
+) -> Iterator[tuple[int, Any]]:
+    """Yield columns of the row groups that hold some rows as tables of `step` rows, with their first rows.
+
+    A list column decoded at once takes several times its memory, and more time. `streamed` fetches the
+    bytes of a remote file as they are needed, otherwise all in one request.
+    """
+    groups = groups_of(file, first, last)
+    start = int(row_group_edges(file)[groups[0]])
+    with _opened(place, file, groups, names, streamed) as parquet:
+        batches = parquet.iter_batches(
+            step, row_groups=list(groups), columns=list(names), use_threads=False
+        )
+        for batch in batches:
+            yield start, import_pyarrow().Table.from_batches([batch])
+            start += batch.num_rows
+
+
+def checked_footer(place: Location, file: RowFile) -> Any:
+    """Return the metadata of a file; refuse one whose row groups are others than when it was opened."""
+    footer = read_footer(place, file.size, file.version)
+    rows = tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
+    if rows != file.blocks:
+        raise InvalidDataError(
+            f"The file {place.url!r} was replaced since the dataset was opened; open it again and restart."
+        )
+    return footer
+
+
+def _opened(
+    place: Location,
+    file: RowFile,
+    groups: range,
+    names: Sequence[str],
+    streamed: bool,
+) -> Any:
+    import pyarrow.parquet as pq
+
+    footer = checked_footer(place, file)
+    source: Any = place.url
+    if not place.is_local and streamed:
+        source = open_file(place)
+    elif not place.is_local:
+        start, stop = _byte_range(footer, groups, names)
+        source = _Window(read_range(place, start, stop), start, file.size)
+    buffered = (_STREAM_BYTES if streamed else _BUFFER_BYTES) * (place.is_local or streamed)
+    return pq.ParquetFile(source, metadata=footer, pre_buffer=False, buffer_size=buffered)
+
+
+def _byte_range(footer: Any, groups: range, names: Sequence[str]) -> tuple[int, int]:
+    """Return the bytes of a file in which columns of row groups lie."""
+    starts, stops = [], []
+    numbers = leaves_of(footer, names)
+    for group in groups:
+        for number in numbers:
+            column = footer.row_group(group).column(number)
+            begin = column.data_page_offset
+            if column.has_dictionary_page and column.dictionary_page_offset:
+                begin = min(begin, column.dictionary_page_offset)
+            starts.append(begin)
+            stops.append(begin + column.total_compressed_size)
+    return min(starts), max(stops)
+
+
+def leaves_of(footer: Any, names: Sequence[str]) -> list[int]:
+    """Return the positions of the leaf columns that store some columns, or the values of their lists."""
+    paths = [footer.schema.column(number).path for number in range(footer.num_columns)]
+    return [
+        number
+        for number, path in enumerate(paths)
+        if any(path == name or path.startswith(f"{name}.") for name in names)
+    ]
+
+
+def may_hold_nulls(footers: Sequence[Any], names: Sequence[str]) -> bool:
+    """Return True unless the footers of all files rule out nulls in some columns, and within their lists.
+
+    Footers rule nulls out by counting none, or where no value is optional.
+    """
+    for footer in footers:
+        for number in leaves_of(footer, names):
+            leaf = footer.schema.column(number)
+            if leaf.max_definition_level == leaf.max_repetition_level:
+                continue
+            for group in range(footer.num_row_groups):
+                counts = footer.row_group(group).column(number).statistics
+                if counts is None or not counts.has_null_count or counts.null_count:
+                    return True
+    return False
+
 
 _BATCH_BYTES = 1 << 20
 """Decoded bytes of a batch: a row group of lists decoded at once takes several times its memory."""
@@ -138,10 +360,7 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
         )
         for file, footer in zip(files, footers, strict=True)
     ]
-    filled = [i for i, file in enumerate(opened) if file.n_rows]
-    if not filled:
-        dataset_of(location, opened, None)  # which refuses files without rows
-    first = filled[0]
+    first = first_with_rows(location, opened)
     schemas = [footer.schema.to_arrow_schema() for footer in footers]
     schema, what = schemas[first], repr(places[first].url)
     is_null = import_pyarrow().types.is_null
@@ -162,14 +381,9 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
                 yield batch.column(name)
 
     chosen = choose_columns(schema, spec, what, parts, lambda names: may_hold_nulls(footers, names))
-    _check_schemas(chosen, schema, schemas, [place.url for place in places], first, in_path)
-    if spec.features is None and not spec.expected:
-        warn_of_ids(chosen, lambda name: _only_increases(footers, name))
-    form = ParquetFormat(chosen, in_path)
-    dataset = dataset_of(location, opened, form)
-    if chosen.weights is not None:
-        return with_column_weights(dataset, chosen.weights)
-    return dataset
+    check_schemas(chosen, schema, schemas, [place.url for place in places], first, in_path)
+    warn_of_ids(chosen, spec, lambda name: _only_increases(footers, name))
+    return dataset_of_tables(location, opened, ParquetFormat(chosen, in_path))
 
 
 def _asked_of_paths(
@@ -188,31 +402,6 @@ def _asked_of_paths(
 def _footer(place: Location, file: StoredFile) -> Any:
     with explained(place, "Parquet"):
         return read_footer(place, file.size, file.version)
-
-
-def _check_schemas(
-    chosen: RowColumns,
-    schema: Any,
-    schemas: Sequence[Any],
-    urls: Sequence[str],
-    first: int,
-    in_path: Sequence[tuple[str, str]],
-) -> None:
-    """Refuse files whose columns differ from those of the first one."""
-    names = dict.fromkeys((*chosen.read, *([chosen.id_column] if chosen.id_column else [])))
-    stored = names.keys() - dict(in_path)
-    expected = {name: storage_type(schema.field(name).type) for name in names if name in stored}
-    is_null = import_pyarrow().types.is_null
-    for found, url in zip(schemas, urls, strict=True):
-        refuse_duplicates(found.names, RowsSpec(features=tuple(expected)), repr(url))
-        for name, kind in expected.items():
-            here = found.field(name).type if name in found.names else None
-            if here is None or (storage_type(here) != kind and not is_null(here)):
-                has = "lacks column" if here is None else f"has {here} in column"
-                raise InvalidDataError(
-                    f"{url!r} {has} {name!r}, where {urls[first]!r} has {kind}; files of one dataset "
-                    "need the same columns: write it again, or leave it out."
-                )
 
 
 def _only_increases(footers: Sequence[Any], name: str) -> bool:

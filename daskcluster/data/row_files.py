@@ -164,7 +164,7 @@ class FilesDataset(StoredDataset):
     def ids(self, start: int, stop: int) -> Any:
         if self.id_column is None:
             return super().ids(start, stop)
-        from daskcluster.data.arrow_columns import import_pyarrow
+        from daskcluster.data.tables import import_pyarrow
 
         pa = import_pyarrow()
         parts = self._of_files(start, stop, self.form.read_ids)
@@ -463,12 +463,9 @@ def dataset_of(location: Location, files: Sequence[RowFile], form: Any) -> Files
     ------
     NoRowsError
     """
+    first_with_rows(location, files)
     empty = [file.name for file in files if not file.n_rows]
     left = tuple(file for file in files if file.n_rows)
-    if not left:
-        raise NoRowsError(
-            f"Found array with 0 sample(s) while a minimum of 1 is required: {location.url!r} has no rows."
-        )
     if empty:
         warnings.warn(
             f"{len(empty)} of {len(files)} files have no rows ({', '.join(empty[:3])}); they are left out.",
@@ -483,3 +480,18 @@ def dataset_of(location: Location, files: Sequence[RowFile], form: Any) -> Files
             stacklevel=2,
         )
     return FilesRecipe(location, left, form).open()
+
+
+def first_with_rows(location: Location, files: Sequence[RowFile]) -> int:
+    """Return which is the first of the files that has rows.
+
+    Raises
+    ------
+    NoRowsError
+    """
+    for number, file in enumerate(files):
+        if file.n_rows:
+            return number
+    raise NoRowsError(
+        f"Found array with 0 sample(s) while a minimum of 1 is required: {location.url!r} has no rows."
+    )

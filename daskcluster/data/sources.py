@@ -14,11 +14,11 @@ from pkgutil import resolve_name
 from typing import Any
 
 from daskcluster.data.anndata import is_anndata
-from daskcluster.data.arrow import is_arrow, is_huggingface
 from daskcluster.data.checks import is_frame
 from daskcluster.data.lance import is_lance
 from daskcluster.data.memory import MemorySparseDataset, is_sparse, open_sparse
 from daskcluster.data.spec import RowsSpec
+from daskcluster.data.tables import is_arrow, is_huggingface
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.storage.location import Location
 from daskcluster.typing import Dataset
@@ -159,10 +159,20 @@ FILES = (
     ),
     FileKind(
         (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
-        "daskcluster.data.csv_files:open_csv_files",
+        "daskcluster.data.text_files:open_csv_files",
+        ("columns",),
+    ),
+    FileKind(
+        (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
+        "daskcluster.data.json_lines:open_json_lines",
         ("columns",),
     ),
     FileKind((".parquet", ".pq"), "daskcluster.data.parquet:open_parquet", ("columns",)),
+    FileKind(
+        (".arrow", ".feather", ".ipc"),
+        "daskcluster.data.arrow_files:open_arrow_files",
+        ("columns",),
+    ),
 )
 IN_PLACE = tuple(ending for kind in FILES for ending in kind.endings)
 """Endings of files that are read in place, one or many."""
@@ -191,7 +201,7 @@ SOURCES = [
         ("columns",),
     ),
     Source("pandas", is_frame, "daskcluster.data.open:open_frame", ("columns",)),
-    Source("Arrow", is_table, "daskcluster.data.arrow:open_arrow", ("columns",)),
+    Source("Arrow", is_table, "daskcluster.data.tables:open_arrow", ("columns",)),
     Source("scipy sparse", is_sparse, lambda given, spec: open_sparse(given)),
     Source("in memory", lambda given: True, "daskcluster.data.array:open_array_like"),
 ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskcluster.data.row_files import FilesDataset
 from daskcluster.data.sink import KINDS
 from daskcluster.data.spec import looks_like_path
+from daskcluster.data.tables import TableFormat
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.jobs.opening import open_rows
@@ -101,7 +101,7 @@ def dedup(
         # Imported here, since scikit-learn takes long to import.
         from daskcluster.methods.duplicates.near_duplicates import searching
 
-        is_table = isinstance(dataset, FilesDataset) and dataset.form.kind in ("Parquet", "csv")
+        is_table = isinstance(getattr(dataset, "form", None), TableFormat)
         if isinstance(keep, str) and keep not in RULES and is_table:
             scores, _ = open_rows(run, columns=[keep])
             keep = scores.to_numpy()[:, 0]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.data import csv_files
+from daskcluster.data import text_files
 from daskcluster.data.convert import convert
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 
@@ -35,7 +35,7 @@ def write(path: Path, low: int = 0, high: int = 900, mark: str = ",") -> Path:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 5000)
+    monkeypatch.setattr(text_files, "_BLOCK_BYTES", 5000)
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.data.arrow_columns import import_pyarrow
+from daskcluster.data.tables import import_pyarrow
 from daskcluster.errors import InvalidParameterError, MissingExtraError
 from daskcluster.extras import install_command
 

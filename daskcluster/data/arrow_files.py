@@ -1,0 +1,158 @@
+"""Rows of Arrow IPC files (.arrow, .feather), read in place: record batches are the chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.listing import map_files
+from daskcluster.data.row_files import (
+    RowFile,
+    explained,
+    first_with_rows,
+    places_of,
+    read_stream,
+)
+from daskcluster.data.spec import RowsSpec
+from daskcluster.data.tables import (
+    TableFormat,
+    check_schemas,
+    choose_columns,
+    dataset_of_tables,
+    holds_nulls,
+    import_pyarrow,
+    only_increases,
+    warn_of_ids,
+)
+from daskcluster.errors import InvalidDataError
+from daskcluster.storage.files import StoredFile, open_file
+from daskcluster.storage.location import Location
+
+
+@dataclass(frozen=True)
+class ArrowFile(RowFile):
+    """An IPC file; a stream has no footer that says where its batches are, and is read from its start."""
+
+    is_stream: bool = False
+
+
+@dataclass(frozen=True)
+class ArrowFormat(TableFormat):
+    """The columns of IPC files that hold the rows; see `RowFormat`."""
+
+    kind = "Arrow"
+
+    def cuts(self, file: RowFile) -> np.ndarray:
+        return np.unique(np.append(0, np.cumsum(file.blocks)))
+
+    def reads_in_order(self, file: Any) -> bool:
+        return bool(file.is_stream)
+
+    def read(self, place: Location, file: ArrowFile, first: int, last: int) -> np.ndarray:
+        """Return rows of a file, shape (last - first, d)."""
+        if file.is_stream:
+            return read_stream(self, place, file, first, last)
+        return super().read(place, file, first, last)
+
+    def tables(
+        self, place: Location, file: ArrowFile, first: int, last: int, names: Sequence[str]
+    ) -> Iterator[tuple[int, Any]]:
+        starts = [*accumulate(file.blocks, initial=0)]
+        wanted = [i for i in range(len(file.blocks)) if first < starts[i + 1] and starts[i] < last]
+        with _opened(place, names) as (reader, is_stream):
+            if is_stream != file.is_stream:
+                raise InvalidDataError(_REPLACED.format(place.url))
+            batches = iter(reader) if is_stream else map(reader.get_batch, wanted)
+            for i in range(wanted[-1] + 1) if is_stream else wanted:
+                batch = next(batches)
+                if batch.num_rows != file.blocks[i]:
+                    raise InvalidDataError(_REPLACED.format(place.url))
+                if i in wanted:
+                    yield starts[i], import_pyarrow().Table.from_batches([batch])
+
+
+_REPLACED = "The file {!r} was replaced since the dataset was opened; open it again and restart."
+
+
+@contextmanager
+def _opened(place: Location, names: Sequence[str] | None = None) -> Iterator[tuple[Any, bool]]:
+    """Open a file to read some columns, or all; return a reader, and whether it is one of a stream."""
+    pa = import_pyarrow()
+    from pyarrow import ipc
+
+    with pa.memory_map(place.url) if place.is_local else open_file(place) as source:
+        is_stream = source.read(len(_MAGIC)) != _MAGIC
+        opens = ipc.open_stream if is_stream else ipc.open_file
+
+        def opened(**options: Any) -> Any:
+            source.seek(0)
+            return opens(source, options=ipc.IpcReadOptions(use_threads=False, **options))
+
+        reader = opened()
+        if names is not None:
+            fields = [reader.schema.get_field_index(name) for name in names]
+            reader = opened(included_fields=fields)
+        yield reader, is_stream
+
+
+_MAGIC = b"ARROW1"
+"""What a file with a footer begins with."""
+
+
+def _head(place: Location, file: StoredFile) -> tuple[Any, ArrowFile]:
+    """Return the schema of a file, and its batches; of a file with a footer, one column is read."""
+    with explained(place, "Arrow"):
+        with _opened(place) as (reader, is_stream):
+            schema = reader.schema
+        with _opened(place, schema.names[:1]) as (reader, _):
+            batches = (
+                reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
+            )
+            blocks = tuple(batch.num_rows for batch in batches)
+    return schema, ArrowFile(file.name, file.size, file.version, blocks, is_stream=is_stream)
+
+
+def open_arrow_files(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
+    """Open Arrow IPC files, also of the format that is called Feather; all must have the same columns.
+
+    Raises
+    ------
+    InvalidDataError, InvalidParameterError, MissingExtraError
+
+    Notes
+    -----
+    Cost: one column is read, and columns of integers are searched for nulls. A record batch is read as a
+    whole; files on a local disk are mapped into memory. One thread reads a stream, from its start.
+    """
+    import_pyarrow()
+    places = places_of(location, files)
+    heads = map_files(lambda at: _head(places[at], files[at]), range(len(files)))
+    schemas = [schema for schema, _ in heads]
+    first = first_with_rows(location, [file for _, file in heads])
+
+    def batches(*names: str) -> Iterator[Any]:
+        for place in places:
+            with _opened(place, names) as (reader, is_stream):
+                every = range(0 if is_stream else reader.num_record_batches)
+                yield from reader if is_stream else map(reader.get_batch, every)
+
+    chosen = choose_columns(
+        schemas[first],
+        spec,
+        repr(places[first].url),
+        lambda name: (batch.column(name) for batch in batches(name)),
+        lambda names: any(holds_nulls(batch, names) for batch in batches(*names)),
+    )
+    check_schemas(chosen, schemas[first], schemas, [place.url for place in places], first)
+    warn_of_ids(
+        chosen,
+        spec,
+        lambda name: all(only_increases(batch.column(name)) for batch in batches(name)),
+    )
+    return dataset_of_tables(location, [file for _, file in heads], ArrowFormat(chosen))
