@@ -14,7 +14,14 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES, group_chunks, read_spans
 from daskcluster.data.readahead import SharedReads, read_ahead
-from daskcluster.data.recipes import NormalizedRecipe, ScaledRecipe, places_behind, reopen
+from daskcluster.data.recipes import (
+    DerivedRecipe,
+    ScaledRecipe,
+    normalized,
+    places_behind,
+    reopen,
+    weighted,
+)
 from daskcluster.errors import InvalidParameterError
 from daskcluster.sparse_rows import dense_rows
 from daskcluster.storage.change_guard import ChangeGuard, guard_changes
@@ -166,10 +173,10 @@ class RowDataset(ABC):
         """Return what travels to a task in place of this dataset; free of credentials."""
         recipe: Recipe = self.own_recipe()
         if self.own_weights is not None:
-            recipe = WeightedRecipe(recipe, self.own_weights.recipe())
+            recipe = DerivedRecipe(weighted, recipe, (self.own_weights.recipe(),))
         if self.scaling is not None and not self.in_memory:
             recipe = ScaledRecipe.of(recipe, self.scaling)
-        return NormalizedRecipe(recipe) if self.normalize else recipe
+        return DerivedRecipe(normalized, recipe) if self.normalize else recipe
 
     def ids(self, start: int, stop: int) -> Any:
         """Return the ids of rows: an Arrow array of the id column; numbers of rows if there is none."""
@@ -402,19 +409,6 @@ class RowDataset(ABC):
         for (a, b), (start, _), block in zip(groups, spans, fetched, strict=True):
             taken[order[a:b]] = dense_rows(self._scaled(block[ordered[a:b] - start]))
         return taken
-
-
-class WeightedRecipe:
-    """The recipe of rows and their weights."""
-
-    def __init__(self, rows: Recipe, weights: Any) -> None:
-        self._rows = rows
-        self._weights = weights
-
-    def open(self) -> Any:
-        """Open rows and weights in this process."""
-        dataset: Any = self._rows.open()
-        return dataset.with_weights(self._weights.open())
 
 
 def refuse_replacing(dataset: Any, **outputs: Location | None) -> None:

@@ -14,11 +14,11 @@ from daskcluster.chunkwise.feature_scaling import PARTIAL, FeatureScaling
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import MemoryDataset, scipy_rows
 from daskcluster.data.partitioned import DerivedDataset
+from daskcluster.data.recipes import DerivedRecipe
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.spec import AS_THEY_ARE
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows
-from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Dataset, Recipe
 
 _SHOWN = 5
@@ -239,7 +239,7 @@ class _Chosen(DerivedDataset):
         return _features_of(self.base.fetch(start, stop), self.order)
 
     def own_recipe(self) -> Recipe:
-        return ChosenRecipe(self.base.own_recipe(), self.order, type(self))
+        return DerivedRecipe(type(self), self.base.own_recipe(), (self.order,))
 
     __reduce__ = RowDataset.by_recipe
 
@@ -281,16 +281,3 @@ class ChosenSparseFeatures(_Chosen, SparseDataset):
         super().__init__(len(order), base.dtype, base.indptr, entry_bytes, edges)
         self.base, self.order = base, order
         self.n_readers, self.reader_bytes = base.n_readers, base.reader_bytes
-
-
-@dataclass(frozen=True)
-class ChosenRecipe:
-    """The recipe of rows, and which of their features are read."""
-
-    rows: Any
-    order: tuple[int, ...]
-    kind: type
-
-    def open(self) -> Any:
-        """Open the rows in this process (once)."""
-        return open_once(self, lambda: self.kind(self.rows.open(), self.order))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -15,9 +14,9 @@ from daskcluster.data.chosen import joined_ids
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import MemoryDataset
 from daskcluster.data.partitioned import DerivedDataset
+from daskcluster.data.recipes import DerivedRecipe
 from daskcluster.data.weighted import array_weights
 from daskcluster.errors import InvalidDataError
-from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Recipe
 
 SOME, ALL = 1, 2
@@ -152,28 +151,14 @@ class CompleteDataset(DerivedDataset):
         return found
 
     def own_recipe(self) -> Recipe:
-        counts = self._counts.tobytes()
-        return CompleteRecipe(self.base.own_recipe(), counts, self._nodata, self._least)
+        arguments = self._counts.tobytes(), self._nodata, self._least
+        return DerivedRecipe(_complete, self.base.own_recipe(), arguments)
 
     __reduce__ = RowDataset.by_recipe
 
 
-@dataclass(frozen=True)
-class CompleteRecipe:
-    """The recipe of rows, and how many of each chunk are complete."""
-
-    rows: Any
-    counts: bytes
-    nodata: float | None
-    least: int = ALL
-
-    def open(self) -> CompleteDataset:
-        """Open the rows in this process (once)."""
-        return open_once(self, self._open)
-
-    def _open(self) -> CompleteDataset:
-        counts = np.frombuffer(self.counts, np.int64)
-        return CompleteDataset(self.rows.open(), counts, self.nodata, self.least)
+def _complete(base: RowDataset, counts: bytes, nodata: float | None, least: int) -> CompleteDataset:
+    return CompleteDataset(base, np.frombuffer(counts, np.int64), nodata, least)
 
 
 def without_incomplete(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -12,10 +11,9 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import OnRead, RowDataset
 from daskcluster.data.partitions import MOST_BYTES
-from daskcluster.data.recipes import HeldRecipe, StoredRecipe
+from daskcluster.data.recipes import DerivedRecipe, HeldRecipe, StoredRecipe
 from daskcluster.storage.change_guard import ChangeGuard
 from daskcluster.storage.location import Location
-from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Range, Recipe, Visibility
 
 WHOLE_BYTES = 256 << 20
@@ -100,7 +98,7 @@ class PartitionedDataset(DerivedDataset):
     divisible = False
 
     def __init__(self, base: RowDataset, edges: np.ndarray) -> None:
-        super().__init__(base.n_features, base.dtype, edges)
+        super().__init__(base.n_features, base.dtype, np.array(edges, np.int64))
         self.base, self.normalize = base, base.normalize
 
     def normalized(self) -> PartitionedDataset:
@@ -135,7 +133,7 @@ class PartitionedDataset(DerivedDataset):
         return self.base.visibility
 
     def own_recipe(self) -> Recipe:
-        return PartitionedRecipe(self.base.recipe(), tuple(self._edges.tolist()))
+        return DerivedRecipe(PartitionedDataset, self.base.recipe(), (tuple(self._edges.tolist()),))
 
     def recipe(self) -> Recipe:
         return self.own_recipe()
@@ -161,22 +159,6 @@ class PartitionedDataset(DerivedDataset):
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         return self.base.take(rows)
-
-
-@dataclass(frozen=True)
-class PartitionedRecipe:
-    """Recipe that opens the same partitions anywhere."""
-
-    base: Recipe
-    edges: tuple[int, ...]
-
-    def open(self) -> PartitionedDataset:
-        """Open the base in this process (once)."""
-        return open_once(self, self._open)
-
-    def _open(self) -> PartitionedDataset:
-        base: Any = self.base.open()
-        return PartitionedDataset(base, np.array(self.edges, np.int64))
 
 
 class StoredDataset(RowDataset):

@@ -236,11 +236,32 @@ class ScaledRecipe:
 
 
 @dataclass(frozen=True)
-class NormalizedRecipe:
-    """The recipe of rows that are normalized."""
+class DerivedRecipe:
+    """The recipe of what a function makes of what another recipe opens.
 
-    rows: Any
+    Attributes
+    ----------
+    build : callable (opened, ...) -> dataset or weights
+        Travels by its name.
+    base : Recipe
+    arguments : tuple
+        Further arguments of `build`.
+    """
+
+    build: Callable[..., Any]
+    base: Any
+    arguments: tuple[Any, ...] = ()
 
     def open(self) -> Any:
-        """Open the rows in this process, normalized."""
-        return self.rows.open().normalized()
+        """Open the base in this process, and return what is made of it (once)."""
+        return open_once(self, lambda: self.build(self.base.open(), *self.arguments))
+
+
+def weighted(rows: Any, weights: Any) -> Any:
+    """Return rows with the weights that a recipe opens."""
+    return rows.with_weights(weights.open())
+
+
+def normalized(rows: Any) -> Any:
+    """Return rows for the cosine metric."""
+    return rows.normalized()

@@ -16,6 +16,7 @@ import numpy as np
 
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitioned import StoredDataset
+from daskcluster.data.recipes import DerivedRecipe
 from daskcluster.data.spec import RowsSpec, looks_like_path
 from daskcluster.data.weighted import LazyWeights, array_weights, check_weights
 from daskcluster.data.zarr import LOCAL_READERS, REMOTE_READERS
@@ -412,20 +413,8 @@ class FileWeights(LazyWeights):
     def places(self) -> tuple[Location, ...]:
         return self._dataset.places()
 
-    def recipe(self) -> FileWeightsRecipe:
-        return FileWeightsRecipe(self._dataset.own_recipe(), self._name)
-
-
-@dataclass(frozen=True)
-class FileWeightsRecipe:
-    """Recipe that opens the weights in a column of files."""
-
-    files: Any
-    name: str
-
-    def open(self) -> FileWeights:
-        """Open the weights in this process."""
-        return FileWeights(self.files.open(), self.name)
+    def recipe(self) -> DerivedRecipe:
+        return DerivedRecipe(FileWeights, self._dataset.own_recipe(), (self._name,))
 
 
 def with_column_weights(dataset: FilesDataset, name: str) -> RowDataset:

@@ -11,9 +11,10 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskcluster as dc
-from daskcluster.data.generate import GeneratedDataset, Mixture
+from daskcluster.data.generate import Mixture
 from daskcluster.engine.registry import WorkerRegistry
 from daskcluster.errors import InvalidDataError, SchedulerUnreachableError
+from tests.benchmarks.scaling.generated import GeneratedDataset
 
 
 class Line:

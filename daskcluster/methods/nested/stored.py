@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
+from daskcluster.data.recipes import DerivedRecipe
 from daskcluster.methods.nested.gathered import NestedOrder, row_blocks
 from daskcluster.sparse_rows import join_rows
-from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Range, Recipe, Visibility
 
 
@@ -99,7 +98,8 @@ class NestedBatchDataset(RowDataset):
         return None if self.base.weights is None else NestedBatchWeights(self)
 
     def own_recipe(self) -> Recipe:
-        return NestedBatchRecipe(self.base.recipe(), self._order, self._low, self._high)
+        arguments = self._order, self._low, self._high
+        return DerivedRecipe(NestedBatchDataset, self.base.recipe(), arguments)
 
     def recipe(self) -> Recipe:
         return self.own_recipe()
@@ -204,21 +204,3 @@ class NestedBatchWeights:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return self[0 : len(self)].astype(dtype or np.float64, copy=False)
-
-
-@dataclass(frozen=True)
-class NestedBatchRecipe:
-    """Recipe of a nested batch for any process: the recipe of the base, and positions."""
-
-    base: Recipe
-    order: NestedOrder
-    low: int
-    high: int
-
-    def open(self) -> NestedBatchDataset:
-        """Open the base in this process and count the batch's rows in its chunks (once)."""
-        return open_once(self, self._open)
-
-    def _open(self) -> NestedBatchDataset:
-        base: Any = self.base.open()
-        return NestedBatchDataset(base, self.order, self.low, self.high)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from daskcluster.data.generate import GeneratedDataset, Mixture
+from daskcluster.data.generate import Mixture
 from daskcluster.methods.catalogue import plan_of
+from tests.benchmarks.scaling.generated import GeneratedDataset
 from tests.benchmarks.scaling.model.cluster import Cluster
 from tests.benchmarks.scaling.model.projection import project_clusters
 from tests.benchmarks.scaling.model.rates import Rates

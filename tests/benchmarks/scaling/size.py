@@ -190,7 +190,8 @@ def _dataset(source: str, opening: dict[str, Any], dtype: str) -> Dataset:
         from daskcluster.jobs.opening import open_metadata
 
         return open_metadata(source, opening)
-    from daskcluster.data.generate import GeneratedDataset, Mixture
+    from daskcluster.data.generate import Mixture
+    from tests.benchmarks.scaling.generated import GeneratedDataset
 
     return GeneratedDataset(Mixture(int(shape[2]), n_clusters=1, dtype=dtype), int(shape[1]))
 

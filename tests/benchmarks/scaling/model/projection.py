@@ -92,7 +92,7 @@ def project_clusters(
     Examples
     --------
     >>> from daskcluster.data.generate import Mixture
-    >>> from daskcluster.data.generate import GeneratedDataset
+    >>> from tests.benchmarks.scaling.generated import GeneratedDataset
     >>> from daskcluster.methods.catalogue import plan_of
     >>> rows = GeneratedDataset(Mixture(n_features=128, n_clusters=2), 10**9)
     >>> plan = plan_of(rows, "lloyd", {"n_clusters": 1000, "max_iter": 20})

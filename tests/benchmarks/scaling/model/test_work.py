@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from daskcluster import KMeans, LocalEngine, open_dataset
-from daskcluster.data.generate import GeneratedDataset, Mixture, generate
+from daskcluster.data.generate import Mixture, generate
 from daskcluster.engine.memory import project
 from daskcluster.methods.catalogue import ALGORITHMS, plan_of
+from tests.benchmarks.scaling.generated import GeneratedDataset
 from tests.benchmarks.scaling.model.cluster import Cluster
 from tests.benchmarks.scaling.model.projection import project_clusters
 from tests.benchmarks.scaling.model.work import FitWork, fit_work
