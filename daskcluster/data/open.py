@@ -33,7 +33,7 @@ from daskcluster.data.spec import (
     refuse_duplicates,
 )
 from daskcluster.data.tables import open_arrow
-from daskcluster.data.weighted import array_weights, stored_weights
+from daskcluster.data.weighted import array_weights, open_weights
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.data.writer import ROWS, WEIGHTS
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, recipe_of
@@ -143,13 +143,13 @@ def _open_weights(
 ) -> RowWeights:
     if not isinstance(weights, (str, os.PathLike)):
         if is_zarr(weights) and isinstance(recipe := recipe_of(weights), ZarrRecipe):
-            return stored_weights(recipe.location, recipe.name, n_rows)
+            return open_weights(recipe.location, recipe.name, n_rows)
         return array_weights(weights[:] if is_zarr(weights) else weights, n_rows)
     is_file = str(source).lower().endswith(IN_PLACE)
     if spec.array is not None and "://" not in str(weights) and not is_file:
         group = locate(source, options)
         try:
-            return stored_weights(group, str(weights), n_rows)
+            return open_weights(group, str(weights), n_rows)
         except DatasetNotFoundError:
             if not os.path.exists(weights):
                 raise
@@ -160,7 +160,7 @@ def _open_weights(
         )
     if str(weights).lower().endswith(".npy"):
         return array_weights(np.load(locate(weights).url, mmap_mode="r"), n_rows)
-    return stored_weights(locate(weights, options), "", n_rows)
+    return open_weights(locate(weights, options), "", n_rows)
 
 
 def open_files(given: Location | Sequence[Location], spec: RowsSpec) -> RowDataset:
@@ -243,7 +243,7 @@ def open_url(location: Location, spec: RowsSpec) -> RowDataset:
     name, node, names = _found(location, spec.array or "")
     if not name and holds_weighted_rows(node):
         rows = open_url(location, replace(spec, array=ROWS))
-        return rows.with_weights(stored_weights(location, WEIGHTS, rows.n_rows))
+        return rows.with_weights(open_weights(location, WEIGHTS, rows.n_rows))
     place = location.child(name) if name else location
     if is_csr(node):
         for part in ("data", "indices"):

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -387,39 +387,20 @@ def _files_now(location: Location, seen: Sequence[Any]) -> list[StoredFile]:
         return []
 
 
-class FileWeights(LazyWeights):
-    """Row weights in a column of the files."""
-
-    stored_bytes = 8
-
-    def __init__(self, dataset: FilesDataset, name: str) -> None:
-        self._dataset, self._name = dataset, name
-        self.shape = (dataset.n_rows,)
-
-    @property
-    def visibility(self) -> Visibility:
-        return self._dataset.own_visibility
-
-    @property
-    def source(self) -> str:
-        return f"column {self._name!r} of {self._dataset.source}"
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        return (self.read(*span) for span in self._dataset.partitions)
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        return self._dataset.numbers(self._name, start, stop)
-
-    def places(self) -> tuple[Location, ...]:
-        return self._dataset.places()
-
-    def recipe(self) -> DerivedRecipe:
-        return DerivedRecipe(FileWeights, self._dataset.own_recipe(), (self._name,))
+def column_weights(dataset: FilesDataset, name: str) -> LazyWeights:
+    """Return the weights in a column of files."""
+    return LazyWeights(
+        dataset.n_rows,
+        partial(dataset.numbers, name),
+        DerivedRecipe(column_weights, dataset.own_recipe(), (name,)),
+        dataset.places(),
+        f"column {name!r} of {dataset.source}",
+    )
 
 
 def with_column_weights(dataset: FilesDataset, name: str) -> RowDataset:
     """Return the rows with the weights in a column, which are checked in one pass over it."""
-    weights = FileWeights(dataset, name)
+    weights = column_weights(dataset, name)
     check_weights(weights, dataset.n_rows)
     weighted = dataset.with_weights(weights)
     weighted.weights_column = name

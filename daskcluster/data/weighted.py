@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -17,9 +16,6 @@ from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
 from daskcluster.errors import InvalidParameterError
 from daskcluster.storage.location import Location
 from daskcluster.typing import Visibility
-
-if TYPE_CHECKING:
-    import zarr
 
 INLINE_BYTES = 1 << 20
 """Weights up to this size travel inside a recipe; larger ones are bound to their process."""
@@ -74,42 +70,55 @@ class InlineWeights:
         return ArrayWeights(np.frombuffer(self.content))
 
 
-class LazyWeights(ABC):
-    """Weights that are read with the rows; `numpy.asarray` loads them all."""
+class LazyWeights:
+    """Weights that are read with the rows; `numpy.asarray` loads them all.
+
+    Parameters
+    ----------
+    n_rows : int
+    read : callable (start, stop) -> ndarray of float64
+    recipe : Recipe
+        What opens them elsewhere.
+    places : tuple of Location
+        Where they are.
+    source : str
+        The same for people.
+    stored_bytes : int, default 8
+    """
 
     dtype = np.dtype(np.float64)
-    shape: tuple[int]
-    stored_bytes: int
 
-    @abstractmethod
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Return the weights of rows `start` to `stop` as float64."""
+    def __init__(
+        self,
+        n_rows: int,
+        read: Callable[[int, int], np.ndarray],
+        recipe: Any,
+        places: tuple[Location, ...],
+        source: str,
+        stored_bytes: int = 8,
+    ) -> None:
+        self.shape, self.read, self.source = (n_rows,), read, source
+        self._recipe, self._places, self.stored_bytes = recipe, places, stored_bytes
+        self.visibility: Visibility = min(place.visibility for place in places)
 
-    @abstractmethod
     def recipe(self) -> Any:
-        """Return what opens them elsewhere."""
+        return self._recipe
 
-    @property
-    @abstractmethod
-    def source(self) -> str:
-        """Where they are, for people."""
+    def places(self) -> tuple[Location, ...]:
+        return self._places
 
     def values(self) -> Self:
         return self
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        """Yield all weights, block by block."""
-        return _blocks(self, len(self))
 
     # `numpy.max` and `numpy.sum` come here with arguments of their own, all None.
 
     def max(self, axis: None = None, out: None = None) -> float:
         """Return the largest weight, block by block."""
-        return max(float(block.max()) for block in self.blocks())
+        return max(float(block.max()) for block in _blocks(self, len(self)))
 
     def sum(self, axis: None = None, dtype: None = None, out: None = None) -> float:
         """Return the total weight, block by block."""
-        return math.fsum(float(block.sum()) for block in self.blocks())
+        return math.fsum(float(block.sum()) for block in _blocks(self, len(self)))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -128,37 +137,9 @@ class LazyWeights(ABC):
         return (reopen, (self.recipe(),))
 
 
-class StoredWeights(LazyWeights):
-    """Weights in a 1-D Zarr array."""
-
-    def __init__(self, array: zarr.Array[Any], recipe: ZarrWeights) -> None:
-        self._array, self._recipe = array, recipe
-        self.shape: Any = array.shape
-        self.stored_dtype, self.stored_bytes = array.dtype, array.dtype.itemsize
-
-    @property
-    def visibility(self) -> Visibility:
-        return self._recipe.location.visibility
-
-    @property
-    def source(self) -> str:
-        return repr(self._recipe.location)
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        location = self._recipe.location
-        values = read_chunk(self._array, slice(start, stop), f"weights {location!r}", location)
-        return np.asarray(values, dtype=np.float64)
-
-    def places(self) -> tuple[Location, ...]:
-        return (self._recipe.place,)
-
-    def recipe(self) -> ZarrWeights:
-        return self._recipe
-
-
 @dataclass(frozen=True)
 class ZarrWeights(StoredRecipe):
-    """Stored weights by their location."""
+    """Weights in a 1-D Zarr array by their location."""
 
     what = "array of weights"
 
@@ -168,28 +149,32 @@ class ZarrWeights(StoredRecipe):
     def digest_of(self, node: Any) -> str:
         return metadata_digest(node)
 
-    def dataset(self, node: Any) -> StoredWeights:
-        return StoredWeights(node, self)
+    def dataset(self, node: Any) -> LazyWeights:
+        def read(start: int, stop: int) -> np.ndarray:
+            values = read_chunk(
+                node, slice(start, stop), f"weights {self.location!r}", self.location
+            )
+            return np.asarray(values, dtype=np.float64)
+
+        where = (self.place,), repr(self.location)
+        return LazyWeights(node.shape[0], read, self, *where, node.dtype.itemsize)
 
 
-def open_weights(location: Location, name: str = "") -> StoredWeights:
-    """Open weights in a Zarr array that need no check."""
-    array = open_array(location, name)
+def open_weights(location: Location, name: str = "", n_rows: int | None = None) -> LazyWeights:
+    """Open weights in a Zarr array; check those of `n_rows` rows, which reads them once."""
+    array: Any = open_array(location, name)
     packed = [each for each in ("scale_factor", "add_offset", "_FillValue") if each in array.attrs]
     if packed:
         raise InvalidParameterError(
             f"The weights at {location.url!r} have the attribute {packed[0]}, and weights are not decoded; "
             "give their values, e.g. those that xarray reads."
         )
-    return StoredWeights(array, ZarrWeights(location, name, metadata_digest(array)))
-
-
-def stored_weights(location: Location, name: str, n_rows: int) -> StoredWeights:
-    """Open and check weights in a Zarr array; reads them once."""
-    weights = open_weights(location, name)
-    _check_shape(weights.shape, n_rows)
-    _check_dtype(weights.stored_dtype)
-    check_weights(weights, n_rows)
+    if n_rows is not None:
+        _check_shape(array.shape, n_rows)
+        _check_dtype(array.dtype)
+    weights = ZarrWeights(location, name, metadata_digest(array)).dataset(array)
+    if n_rows is not None:
+        check_weights(weights, n_rows)
     return weights
 
 
