@@ -323,8 +323,3 @@ def _axis_by_name(shape: tuple[int, ...], names: Sequence[Any] | None) -> int:
             stacklevel=6,
         )
     return len(shape) - 1
-
-
-def row_axes(n_axes: int, features: Sequence[int]) -> tuple[int, ...]:
-    """Return the axes that hold no features, in order."""
-    return tuple(axis for axis in range(n_axes) if axis not in features)

@@ -5,32 +5,21 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.grid import blank_cells, names_along, row_axes, with_reference_system
-from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
-from daskcluster.data.partitioned import StoredDataset
-from daskcluster.data.recipes import StoredRecipe
-from daskcluster.data.zarr import (
-    LOCAL_READERS,
-    REMOTE_READERS,
-    RowLayout,
-    ZarrDataset,
-    ZarrRecipe,
-    changed_by_appending,
-)
+from daskcluster.data.grid import blank_cells, names_along, with_reference_system
+from daskcluster.data.nodes import metadata_digest
+from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, all_positions, row_axes
 from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
 from daskcluster.extras import install_command
 from daskcluster.storage.location import Location
 from daskcluster.storage.zarr_stores import open_store
-from daskcluster.typing import Visibility
 
 _PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 PACKING = frozenset({*_PACKING, "_Unsigned"})
@@ -197,123 +186,17 @@ def _numbers(name: str, given: Any, dtype: np.dtype[Any], where: str) -> tuple[f
     )
 
 
-@dataclass(frozen=True)
-class GridRecipe(StoredRecipe):
-    """A part of a stored Zarr array, with the axes that hold features.
-
-    Attributes
-    ----------
-    features : tuple of int
-        Axes.
-    positions : tuple of tuple of int
-        Of each axis: (start, stop) along rows; all positions that are read along features.
-    decoding : Decoding, optional
-    """
-
-    features: tuple[int, ...] = ()
-    positions: tuple[tuple[int, ...], ...] = ()
-    decoding: Decoding | None = None
-
-    what = "array"
-
-    def node(self) -> Any:
-        return open_array(self.location, self.name)
-
-    def digest_of(self, node: Any) -> str:
-        return metadata_digest(node)
-
-    def dataset(self, node: Any) -> GridDataset:
-        return GridDataset(node, self)
-
-
-class GridDataset(StoredDataset):
-    """Cells of a Zarr array of any number of axes as rows.
-
-    Parameters
-    ----------
-    array : zarr.Array
-    recipe : GridRecipe
-    """
-
-    _recipe: GridRecipe
-    n_readers = LOCAL_READERS
-
-    def __init__(self, array: Any, recipe: GridRecipe) -> None:
-        self.array = array
-        self._recipe = recipe
-        self._rows = row_axes(array.ndim, recipe.features)
-        spans = [recipe.positions[axis] for axis in self._rows]
-        d = math.prod(len(recipe.positions[axis]) for axis in recipe.features)
-        decoding = recipe.decoding
-        dtype = array.dtype if decoding is None else np.dtype(decoding.dtype or np.float32)
-        self._layout = RowLayout(
-            (*(stop - start for start, stop in spans), d),
-            (*(array.chunks[axis] for axis in self._rows), d),
-            dtype.itemsize,
-            tuple(start for start, _ in spans),
-        )
-        super().__init__(d, dtype, self._layout.edges)
-        if self.own_visibility == Visibility.EVERYONE:
-            self.n_readers = REMOTE_READERS
-        # Each reader holds a box as it is stored, and its rows.
-        self.reader_bytes = self.n_readers * max(self.chunk_sizes) * self.row_bytes
-
-    @cached_property
-    def _picked(self) -> list[tuple[slice, np.ndarray | None]]:
-        """Return for each feature axis what is read, and what of that is taken; None: all."""
-        found: list[tuple[slice, np.ndarray | None]] = []
-        for axis in self._recipe.features:
-            at = np.array(self._recipe.positions[axis])
-            low, high = int(at.min()), int(at.max()) + 1
-            whole = np.array_equal(at, np.arange(low, high))
-            found.append((slice(low, high), None if whole else at - low))
-        return found
-
-    def fetch(self, start: int, stop: int) -> np.ndarray:
-        blocks = [
-            self._block(index)[first:last]
-            for index, first, last in self._layout.pieces(start, stop)
-        ]
-        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-
-    def _block(self, index: tuple[slice | int, ...]) -> np.ndarray:
-        """Return the rows of a box of cells, shape (m, d)."""
-        recipe, whole = self._recipe, [slice(None)] * self.array.ndim
-        for axis, at in zip(self._rows, index, strict=False):
-            start = recipe.positions[axis][0]
-            low, high = (at, at + 1) if isinstance(at, int) else (at.start, at.stop)
-            whole[axis] = slice(start + low, start + high)
-        for axis in self._rows[len(index) :]:
-            whole[axis] = slice(*recipe.positions[axis])
-        for axis, (span, _) in zip(recipe.features, self._picked, strict=True):
-            whole[axis] = span
-        block = np.asarray(read_chunk(self.array, tuple(whole), self.source, *self.places()))
-        for axis, (_, taken) in zip(recipe.features, self._picked, strict=True):
-            block = block if taken is None else block.take(taken, axis)
-        rows = block.transpose(*self._rows, *recipe.features).reshape(-1, self.n_features)
-        return np.ascontiguousarray(
-            rows if recipe.decoding is None else recipe.decoding.apply(rows)
-        )
-
-    def places(self) -> tuple[Location, ...]:
-        return (self._recipe.place,)
-
-    def may_change(self) -> Collection[str]:
-        return changed_by_appending(self.array, self._recipe.node())
-
-
 def packed_rows(
     array: Any, location: Location, name: str, decode: bool | None = None
 ) -> RowDataset:
     """Return the rows (..., d) of a Zarr array, decoded if its attributes ask for it; see `Decoding.of`."""
     decoding, decoded = Decoding.of(array, location.url, decode)
-    digest = metadata_digest(array)
-    if decoding is None:
-        found: RowDataset = ZarrDataset(array, ZarrRecipe(location, name, digest))
-    else:
+    recipe = ZarrRecipe(location, name, metadata_digest(array))
+    if decoding is not None:
         axes = (array.ndim - 1,)
-        positions = selected_positions(array.shape, None, None, {}, axes)
-        found = GridDataset(array, GridRecipe(location, name, digest, axes, positions, decoding))
+        positions = tuple(all_positions(array.shape, axes))
+        recipe = replace(recipe, features=axes, positions=positions, decoding=decoding)
+    found = ZarrDataset(array, recipe)
     found.decoded = decoded
     return found
 
@@ -332,7 +215,7 @@ def selected_positions(
     select: Mapping[Any, Any],
     features: Sequence[int],
 ) -> tuple[tuple[int, ...], ...]:
-    """Return what is read along each axis, as `GridRecipe.positions` has it.
+    """Return what is read along each axis, as `ZarrRecipe.positions` has it.
 
     Parameters
     ----------
@@ -348,10 +231,7 @@ def selected_positions(
     InvalidParameterError
         No such dimension or label, nothing is left, or cells that do not follow each other.
     """
-    found = [
-        tuple(range(length)) if axis in features else (0, length)
-        for axis, length in enumerate(shape)
-    ]
+    found = all_positions(shape, features)
     for key, wanted in select.items():
         axis = list(names or ()).index(key) if key in (names or ()) else key
         if not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
@@ -436,7 +316,7 @@ def template_and_names(
         Names of the dimensions. Without them, and without coordinates, both results are None.
     features : sequence of int
     positions : sequence of tuple of int
-        See `GridRecipe`.
+        See `ZarrRecipe`.
     coordinates : xarray.Dataset or None
     mapping : mapping
         See `grid_mapping`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -158,31 +158,90 @@ LOCAL_READERS, REMOTE_READERS = 2, 4
 """Of a local store, one fetches a file while the other decodes; a remote one has latency to hide."""
 
 
+def row_axes(n_axes: int, features: Sequence[int]) -> tuple[int, ...]:
+    """Return the axes that hold no features, in order."""
+    return tuple(axis for axis in range(n_axes) if axis not in features)
+
+
+def all_positions(shape: Sequence[int], features: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the positions of a whole array; see `ZarrRecipe`."""
+    return [
+        tuple(range(length)) if axis in features else (0, length)
+        for axis, length in enumerate(shape)
+    ]
+
+
 class ZarrDataset(StoredDataset):
-    """Rows of a Zarr array of shape (..., d); all axes before the last are rows, in C order.
+    """Rows of a Zarr array of any number of axes: its cells in C order, with features on any axes.
 
     Parameters
     ----------
     array : zarr.Array
     recipe : ZarrRecipe or HeldRecipe
+        A `HeldRecipe` is one of the whole array, with the features on its last axis.
     """
 
     n_readers = LOCAL_READERS
 
     def __init__(self, array: zarr.Array[Any], recipe: ZarrRecipe | HeldRecipe) -> None:
-        self.array = array
+        self.array: Any = array
         self._recipe = recipe
-        self._layout = RowLayout(array.shape, array.chunks, array.dtype.itemsize)
-        super().__init__(array.shape[-1], array.dtype, self._layout.edges)
+        features = getattr(recipe, "features", ()) or (array.ndim - 1,)
+        self._positions = getattr(recipe, "positions", ()) or all_positions(array.shape, features)
+        self._decoding: Any = getattr(recipe, "decoding", None)
+        self._features, self._rows = features, row_axes(array.ndim, features)
+        spans = [self._positions[axis] for axis in self._rows]
+        d = math.prod(len(self._positions[axis]) for axis in features)
+        dtype = array.dtype
+        if self._decoding is not None:
+            dtype = np.dtype(self._decoding.dtype or np.float32)
+        self._layout = RowLayout(
+            (*(stop - start for start, stop in spans), d),
+            (*(array.chunks[axis] for axis in self._rows), d),
+            dtype.itemsize,
+            tuple(start for start, _ in spans),
+        )
+        super().__init__(d, dtype, self._layout.edges)
         if self.own_visibility == Visibility.EVERYONE:
             self.n_readers = REMOTE_READERS
+        if getattr(recipe, "features", ()):
+            # Each reader holds a box as it is stored, and its rows.
+            self.reader_bytes = self.n_readers * max(self.chunk_sizes) * self.row_bytes
+
+    @cached_property
+    def _picked(self) -> list[tuple[slice, np.ndarray | None]]:
+        """Return for each feature axis what is read, and what of that is taken; None: all."""
+        found: list[tuple[slice, np.ndarray | None]] = []
+        for axis in self._features:
+            at = np.array(self._positions[axis])
+            low, high = int(at.min()), int(at.max()) + 1
+            whole = np.array_equal(at, np.arange(low, high))
+            found.append((slice(low, high), None if whole else at - low))
+        return found
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        blocks, place = [], self.places()
-        for index, first, last in self._layout.pieces(start, stop):
-            block = np.asarray(read_chunk(self.array, index, self.source, *place))
-            blocks.append(block.reshape(-1, self.n_features)[first:last])
+        blocks = [
+            self._block(index)[first:last]
+            for index, first, last in self._layout.pieces(start, stop)
+        ]
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+    def _block(self, index: tuple[slice | int, ...]) -> np.ndarray:
+        """Return the rows of a box of cells, shape (m, d)."""
+        whole = [slice(None)] * self.array.ndim
+        for axis, at in zip(self._rows, index, strict=False):
+            start = self._positions[axis][0]
+            low, high = (at, at + 1) if isinstance(at, int) else (at.start, at.stop)
+            whole[axis] = slice(start + low, start + high)
+        for axis in self._rows[len(index) :]:
+            whole[axis] = slice(*self._positions[axis])
+        for axis, (span, _) in zip(self._features, self._picked, strict=True):
+            whole[axis] = span
+        block = np.asarray(read_chunk(self.array, tuple(whole), self.source, *self.places()))
+        for axis, (_, taken) in zip(self._features, self._picked, strict=True):
+            block = block if taken is None else block.take(taken, axis)
+        rows = block.transpose(*self._rows, *self._features).reshape(-1, self.n_features)
+        return np.ascontiguousarray(rows if self._decoding is None else self._decoding.apply(rows))
 
     def places(self) -> tuple[Location, ...]:
         return () if isinstance(self._recipe, HeldRecipe) else (self._recipe.place,)
@@ -252,7 +311,20 @@ def open_zarr(location: Location, name: str = "") -> ZarrDataset:
 
 @dataclass(frozen=True)
 class ZarrRecipe(StoredRecipe):
-    """A Zarr array of rows by its location."""
+    """A Zarr array by its location, or a part of it.
+
+    Attributes
+    ----------
+    features : tuple of int
+        The axes that hold features; empty for the last one of an array that is read as it is.
+    positions : tuple of tuple of int
+        Of each axis: (start, stop) along rows; all positions that are read along features.
+    decoding : daskcluster.data.grid_rows.Decoding, optional
+    """
+
+    features: tuple[int, ...] = ()
+    positions: tuple[tuple[int, ...], ...] = ()
+    decoding: Any = None
 
     what = "array"
 

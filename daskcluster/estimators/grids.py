@@ -17,13 +17,11 @@ from daskcluster.data.grid import (
     Grid,
     feature_axes,
     grid_mapping,
-    row_axes,
     variables_as_features,
 )
 from daskcluster.data.grid_rows import (
     PACKING,
     Decoding,
-    GridRecipe,
     dimension_names,
     open_group,
     selected_positions,
@@ -35,7 +33,7 @@ from daskcluster.data.missing import ALL, SOME, presence, without_incomplete
 from daskcluster.data.nodes import metadata_digest, open_array, warn_of_missing_chunks
 from daskcluster.data.open import open_source
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.zarr import ZarrDataset, ZarrRecipe
+from daskcluster.data.zarr import ZarrRecipe, row_axes
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import (
@@ -325,11 +323,10 @@ def _stored(
     positions = selected_positions(shape, dims, coordinates, select, axes)
     template, names = template_and_names(dims, axes, positions, coordinates, grid_mapping(node))
     decoding, decoded = decoding_of(node, place.url)
-    digest = metadata_digest(node)
-    if axes == (len(shape) - 1,) and decoding is None and not select:
-        dataset: Any = ZarrDataset(node, ZarrRecipe(place, name, digest))
-    else:
-        dataset = GridRecipe(place, name, digest, axes, positions, decoding).open()
+    recipe = ZarrRecipe(place, name, metadata_digest(node))
+    if axes != (len(shape) - 1,) or decoding is not None or select:
+        recipe = replace(recipe, features=axes, positions=positions, decoding=decoding)
+    dataset: Any = recipe.open()
     spans = (positions[axis] for axis in row_axes(len(shape), axes))
     cells = GridShape(tuple(stop - start for start, stop in spans), None, template)
     read = [] if coordinates is None else [group.child(str(each)) for each in coordinates.coords]
