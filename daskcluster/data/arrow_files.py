@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.listing import map_files
 from daskcluster.data.row_files import (
     RowFile,
     explained,
     first_with_rows,
+    map_files,
     places_of,
     read_stream,
 )

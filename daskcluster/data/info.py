@@ -11,9 +11,8 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.data.parquet import ParquetFormat, read_footer
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.data.sparse_zarr import PARTS, ZarrSparseDataset, is_csr
 from daskcluster.data.weighted_store import stored_attributes
-from daskcluster.data.zarr import ZarrDataset
+from daskcluster.data.zarr import PARTS, ZarrDataset, ZarrSparseDataset, is_csr
 from daskcluster.storage.location import locate
 from daskcluster.storage.zarr_stores import open_store
 from daskcluster.typing import Dataset

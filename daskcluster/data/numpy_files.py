@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.array import mapped_npy
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.listing import map_files
-from daskcluster.data.memory import open_sparse
+from daskcluster.data.memory import mapped_npy, open_sparse
 from daskcluster.data.partitions import READ_BYTES, cut_rows
 from daskcluster.data.row_files import (
     RowFile,
     dataset_of,
     explained,
+    map_files,
     places_of,
     read_stream,
     refuse_other_layouts,

@@ -13,18 +13,16 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.data.anndata import stored_names
-from daskcluster.data.array import open_array_like
 from daskcluster.data.checks import check_dtype, check_shape, has_list_column, warn_of_ids_in_frame
 from daskcluster.data.dataset import RowDataset, RowWeights
 from daskcluster.data.grid_rows import Decoding, packed_rows
 from daskcluster.data.label_files import mask_of_source
-from daskcluster.data.listing import find_row_files
 from daskcluster.data.masked import is_masked
-from daskcluster.data.memory import open_sparse
+from daskcluster.data.memory import open_array_like, open_sparse
 from daskcluster.data.nodes import not_an_array, open_node, warn_of_missing_chunks
 from daskcluster.data.recipes import places_behind
+from daskcluster.data.row_files import find_row_files
 from daskcluster.data.sources import FILES, IN_PLACE, is_list_of_files, is_zarr, source_of
-from daskcluster.data.sparse_zarr import is_csr, open_csr
 from daskcluster.data.spec import (
     AS_THEY_ARE,
     RowsSpec,
@@ -36,7 +34,7 @@ from daskcluster.data.tables import open_arrow
 from daskcluster.data.weighted import array_weights, open_weights
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.data.writer import ROWS, WEIGHTS
-from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, recipe_of
+from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, is_csr, open_csr, recipe_of
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.listing import map_files
 from daskcluster.data.partitions import MOST_BYTES, READ_BYTES
 from daskcluster.data.row_files import (
     RowFile,
     explained,
     first_with_rows,
+    map_files,
     places_of,
     read_stream,
 )

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.buckets import record_dtype
 from daskcluster.data.partitions import READ_BYTES
 from daskcluster.data.readahead import WINDOW_BYTES
 from daskcluster.data.sparse import SparseDataset
@@ -44,6 +43,26 @@ _GOOD_BUCKET_BYTES = 256 << 20
 MOST_BLOCK_BYTES = 4 << 20
 LEAST_BLOCK_BYTES = 4096
 """A smaller block costs a disk as much: below this the memory is too small for two passes."""
+
+
+def record_dtype(shape: RowsShape, *, weighted: bool, indexed: bool) -> np.dtype[Any]:
+    """Return the dtype of a row on scratch: its key, its source row and weight if wanted, its values.
+
+    A CSR row has the number of its values, which are elsewhere.
+
+    Examples
+    --------
+    >>> record = record_dtype(RowsShape(9, 3, np.dtype("f4")), weighted=False, indexed=True)
+    >>> record.names, record.itemsize
+    (('key', 'row', 'values'), 28)
+    """
+    fields: list[Any] = [("key", np.uint64)]
+    if indexed:
+        fields.append(("row", np.int64))
+    if weighted:
+        fields.append(("weight", np.float64))
+    values: Any = ("values", shape.dtype.newbyteorder("="), (shape.n_features,))
+    return np.dtype([*fields, values if shape.n_entries is None else ("count", np.int64)])
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def register_source(source: Source) -> None:
     Examples
     --------
     >>> import numpy as np
-    >>> from daskcluster.data.array import ArrayDataset
+    >>> from daskcluster.data.memory import ArrayDataset
     >>> from daskcluster.data.open import open_source
     >>> def takes(given):
     ...     return isinstance(given, Location) and given.scheme == "ones"
@@ -203,6 +203,6 @@ SOURCES = [
     Source("pandas", is_frame, "daskcluster.data.open:open_frame", ("columns",)),
     Source("Arrow", is_table, "daskcluster.data.tables:open_arrow", ("columns",)),
     Source("scipy sparse", is_sparse, lambda given, spec: open_sparse(given)),
-    Source("in memory", lambda given: True, "daskcluster.data.array:open_array_like"),
+    Source("in memory", lambda given: True, "daskcluster.data.memory:open_array_like"),
 ]
 """Asked in this order: files by their endings, other URLs, then objects; the last one takes all."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.array import ArrayDataset
 from daskcluster.data.checks import check_dtype, check_shape, frame_dtype, is_frame
 from daskcluster.data.dataset import RowDataset
+from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.row_files import RowFile, dataset_of, with_column_weights
 from daskcluster.data.spec import (
     RowsSpec,

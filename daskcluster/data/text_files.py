@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.listing import map_files
 from daskcluster.data.row_files import (
     RowFile,
+    map_files,
     places_of,
     read_part,
     read_stream,

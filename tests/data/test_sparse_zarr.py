@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 import daskcluster as dc
 from daskcluster import open_dataset
-from daskcluster.data import sparse_zarr
+from daskcluster.data import zarr as zarr_rows
 from daskcluster.data.writer import RowsShape, write_rows
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, OutputExistsError
 from daskcluster.sparse_rows import dense_rows, join_rows
@@ -89,7 +89,7 @@ def test_formats_and_shards(tmp_path: Path, zarr_format: Any) -> None:
 def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     """Note every slice that is read: array, first and last storage chunk."""
     heard = []
-    real = sparse_zarr.read_chunk
+    real = zarr_rows.read_chunk
 
     def read(array: Any, index: slice, where: str, *location: Any) -> Any:
         if index.stop is not None:
@@ -97,7 +97,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
             heard.append((array.basename, index.start // chunk, (index.stop - 1) // chunk))
         return real(array, index, where, *location)
 
-    monkeypatch.setattr(sparse_zarr, "read_chunk", read)
+    monkeypatch.setattr(zarr_rows, "read_chunk", read)
     return heard
 
 
@@ -171,7 +171,7 @@ def test_recipes_open_elsewhere_and_notice_a_change(tmp_path: Path) -> None:
     recipe = pickle.loads(pickle.dumps(dataset.recipe()))
     assert recipe.open() is dataset.recipe().open()
     group.attrs["shape"] = [100, 21]
-    stale = sparse_zarr.ZarrSparseRecipe(recipe.location, "", "another digest")
+    stale = zarr_rows.ZarrSparseRecipe(recipe.location, "", "another digest")
     with pytest.raises(InvalidDataError, match="was replaced since the dataset was opened"):
         stale.open()
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskcluster.data.array import ArrayDataset
+from daskcluster.data.memory import ArrayDataset
 from daskcluster.engine.local import LocalEngine, local_spans
 from daskcluster.errors import InvalidParameterError
 

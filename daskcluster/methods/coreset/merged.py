@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.array import ArrayDataset
 from daskcluster.data.dataset import refuse_replacing
-from daskcluster.data.memory import MemorySparseDataset
+from daskcluster.data.memory import ArrayDataset, MemorySparseDataset
 from daskcluster.data.weighted import array_weights
 from daskcluster.data.weighted_store import stored_attributes, write_weighted
 from daskcluster.errors import InvalidParameterError

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.data.array import ArrayDataset
 from daskcluster.data.dataset import OnRead, RowDataset
-from daskcluster.data.memory import MemorySparseDataset
+from daskcluster.data.memory import ArrayDataset, MemorySparseDataset
 from daskcluster.data.weighted import ArrayWeights
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows

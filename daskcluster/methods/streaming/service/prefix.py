@@ -14,10 +14,10 @@ from daskcluster.data.nodes import metadata_digest, open_array, open_node
 from daskcluster.data.open import open_source
 from daskcluster.data.row_files import NoRowsError
 from daskcluster.data.sources import IN_PLACE
-from daskcluster.data.sparse_zarr import is_csr
 from daskcluster.data.spec import AS_THEY_ARE, RowsSpec
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.data.writer import ROWS
+from daskcluster.data.zarr import is_csr
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError
 from daskcluster.methods.streaming.service.ledger import Arrival, Taken
 from daskcluster.storage.files import StoredFile, digest_of_files, list_files

@@ -9,9 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.data.array import ArrayDataset
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.memory import MemorySparseDataset
+from daskcluster.data.memory import ArrayDataset, MemorySparseDataset
 from daskcluster.data.weighted import array_weights
 from daskcluster.engine.local import InlinePlacement
 from daskcluster.engine.scaled import ScaledPlacement
