@@ -17,7 +17,6 @@ from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.grid import (
     feature_axes,
     grid_mapping,
-    name_of_cells,
     variables_as_features,
 )
 from daskcluster.data.label_files import (
@@ -25,6 +24,7 @@ from daskcluster.data.label_files import (
     check_map,
     is_file_output,
     mask_of_source,
+    name_of_cells,
     rows_of,
     spread,
     write_grid,
@@ -213,7 +213,7 @@ def map_cells(
     xarray.DataArray, or a Dataset of the fields of the results
         Lazy if `X` is. With the coordinates of `X`, and -1 or NaN for cells that are left out since they
         lack a value, or all values if `scaling` fills these. Several values of a cell lie along a dimension
-        "value"; integers are named "label".
+        "value"; integers are named "label", and their attribute ``nodata`` is -1.
     """
     import xarray as xr
 
@@ -247,7 +247,9 @@ def map_cells(
         output_dtypes=[function.dtype],
         dask_gufunc_kwargs={"output_sizes": {"value": function.width}} if function.width else {},
     )
-    found.attrs, found.name = mapping, name_of_cells(function.dtype)
+    found.attrs, found.name = dict(mapping), name_of_cells(function.dtype)
+    if function.dtype.kind == "i":
+        found.attrs["nodata"] = -1
     if function.dtype.names is None:
         return found
     return xr.Dataset({field: found.copy(data=found.data[field]) for field in function.dtype.names})
