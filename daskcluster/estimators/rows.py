@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from daskcluster.data.label_files import (
     is_file_output,
     mask_of_source,
     name_of_cells,
+    no_data,
     rows_of,
     spread,
     write_grid,
@@ -76,6 +77,32 @@ def _empty(n_rows: int, function: RowFunction) -> np.ndarray:
 def _fill(placement: Placement, function: RowFunction, sink: Any) -> None:
     options: dict[str, Any] = {"prepare": function.prepare, "name": function.name}
     placement.map_rows(function.compute, sink, function.params, **options)
+
+
+@dataclass(frozen=True)
+class _OfCompleteRows:
+    """A function of a chunk whose results are -1 or NaN for rows that lack a value."""
+
+    compute: Callable[[Chunk, Any], np.ndarray]
+
+    def __call__(self, chunk: Chunk, prepared: Any) -> np.ndarray:
+        if isinstance(chunk.rows, SparseRows) or not np.any(lacking := presence(chunk.rows) < ALL):
+            return self.compute(chunk, prepared)
+        rows = np.array(chunk.rows)
+        rows[lacking] = 0  # errors name the other rows by their numbers
+        found = self.compute(replace(chunk, rows=rows), prepared)
+        found[lacking] = no_data(found.dtype)
+        return found
+
+
+def of_complete_rows(function_for: FunctionFor) -> FunctionFor:
+    """Return functions whose results are -1 or NaN for rows that lack a value."""
+
+    def complete(dtype: np.dtype[Any]) -> RowFunction:
+        function = function_for(dtype)
+        return replace(function, compute=_OfCompleteRows(function.compute))
+
+    return complete
 
 
 # -- lazily, over dask collections and by recipe ------------------------------------------------------
