@@ -141,7 +141,6 @@ def _fit(
 def _write_report(
     paths: dict[str, str], record: dict[str, Any], overwrite: bool, callbacks: Any
 ) -> None:
-    from daskcluster.data.open import open_source
     from daskcluster.jobs import examine
     from daskcluster.models.persist import load_document
     from daskcluster.reports.contents import MOST_EXAMPLES, Report
@@ -150,9 +149,8 @@ def _write_report(
     facts = [("data", paths["rows"]), ("labels", paths["labels"])]
     facts.append(("time", format_seconds(record["seconds"])))
     model = load_document(paths["model"])
-    dataset = open_source(paths["rows"])
-    seen = examine(model, dataset, shown=MOST_EXAMPLES, callbacks=callbacks)
-    clusters = seen.clusters(f"Clusters in {paths['rows']}", dataset.n_rows)
+    seen = examine(model, paths["rows"], shown=MOST_EXAMPLES, callbacks=callbacks)
+    clusters = seen.clusters(f"Clusters in {paths['rows']}")
     report = Report(model, title="daskcluster demo", data=clusters, facts=facts)
     report.save(paths["report"], overwrite=overwrite)
 

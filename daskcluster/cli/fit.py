@@ -32,8 +32,8 @@ from daskcluster.methods.catalogue import ALGORITHMS
     "--labels",
     section=OUTPUT,
     metavar="URL",
-    help="Also write the label of every row: .parquet, .csv (both with ids) or .npy by its ending, else "
-    "Zarr.",
+    help="Also write the label of every row: .parquet, .csv (both with ids), .npy, or .tif (GeoTIFF of a "
+    "map) by its ending, else Zarr.",
 )
 @option(
     "--distances",
@@ -66,8 +66,8 @@ def command(
 ) -> None:
     """Cluster the rows of SOURCE and save the model.
 
-    SOURCE is the path or URL of a Zarr array, of .npy or Parquet files, or a folder or a pattern of such
-    files.
+    SOURCE is the path or URL of a Zarr array, of .npy, .npz, .parquet, .csv, .h5, .h5ad (AnnData) or .tif
+    (GeoTIFF) files, or a folder or a pattern of such files.
     """
     given = given_parameters(flags)
     if dry_run:

@@ -159,9 +159,8 @@ _ROWS: dict[str, tuple[Decorator[Any], ...]] = {
         _input(
             "--missing",
             type=click.Choice(("error", "drop", "mean", "partial")),
-            default="error",
-            help="Rows that lack a value (NaN, null, masked): an error (the default), left out, filled "
-            "with means, or partial distances (k-means).",
+            help="Rows that lack a value (NaN, null, masked): an error (the default, unless the fit of "
+            "MODEL left them out), left out, filled with means, or partial distances (k-means).",
         ),
     ),
     "grid": (
@@ -220,6 +219,8 @@ def takes_source(*without: str) -> Decorator[Any]:
                 grid = {"features": found} if found else {}
                 values["grid"] = grid | ({} if nodata is None else {"nodata": nodata}) or None
             opening = {name: values.pop(name) for name in names}
+            if opening.get("missing") is None:  # each job has a default
+                opening.pop("missing", None)
             return function(*arguments, opening=opening, **values)
 
         return _decorate(*(flag for name in names for flag in _ROWS[name]))(call)

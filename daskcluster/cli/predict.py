@@ -26,7 +26,8 @@ from daskcluster.cli.options import (
     section=OUTPUT,
     required=True,
     metavar="URL",
-    help="URL of the labels: .parquet, .csv (both with ids) or .npy by its ending, else Zarr.",
+    help="URL of the labels: .parquet, .csv (both with ids), .npy, or .tif (GeoTIFF of a map) by its "
+    "ending, else Zarr.",
 )
 @option(
     "--n-nearest",
@@ -71,8 +72,10 @@ def command(
 ) -> None:
     """Write the label of every row of SOURCE under MODEL, in one pass.
 
+    A GeoTIFF, --nodata and --missing drop take one more pass, which finds what is missing.
+
     The output is a 1-D int32 Zarr array, or a file with the ids of the rows. With --distances it is a Zarr
-    group of the arrays label and distance, or a file with both columns.
+    group of the arrays label and distance, or a file with both columns. Labels of a raster are a map.
 
     With --posteriors, a second pass writes a Zarr group with the arrays components (int32) and
     probabilities (float32): for every row its most probable components, largest first.

@@ -94,4 +94,4 @@ def _evaluate(
         opened = open_stored(data, spec, engine=engine, callbacks=callbacks, **where)
         dataset = prepared(*opened, engine=engine, callbacks=callbacks)
         seen = examine(model, dataset, shown=MOST_EXAMPLES, engine=engine, callbacks=callbacks)
-    return seen.clusters(f"Clusters in {data}", dataset.n_rows)
+    return seen.clusters(f"Clusters in {data}")

@@ -30,7 +30,7 @@ from daskcluster.storage.staging import refuse_sources
 from daskcluster.typing import Range, Recipe, Visibility
 
 OnRead = Callable[[int], None]
-_FACTS = ("id_column", "own_ids", "weights_column", "feature_names", "grid", "decoded")
+_FACTS = ("id_column", "own_ids", "weights_column", "feature_names", "grid", "decoded", "missing")
 
 
 class RowWeights(Protocol):
@@ -95,6 +95,7 @@ class RowDataset(ABC):
         self.feature_names: tuple[str, ...] | None = None
         self.grid: Any = None
         self.decoded: bool | None = None
+        self.missing: str | None = None
         self.read_from: tuple[Location, ...] = ()
 
     # -- what a subclass provides ----------------------------------------------------------
@@ -229,8 +230,12 @@ class RowDataset(ABC):
 
     def with_grid(self, grid: Any) -> Self:
         """Return the same rows as cells of a grid, a `GridShape`: their labels are saved in its shape."""
+        return self.with_facts(grid=grid)
+
+    def with_facts(self, **facts: Any) -> Self:
+        """Return the same rows, of which other facts are known."""
         twin = self._twin()
-        twin.grid = grid
+        vars(twin).update(facts)
         return twin
 
     def normalized(self) -> RowDataset:

@@ -31,22 +31,37 @@ class FeatureSpec:
     Attributes
     ----------
     n_features : int
-    names : sequence of str, optional
+    names : tuple of str, optional
         Of the features, where the rows of the fit had names.
     scaling : FeatureScaling, optional
         The scale of the fit, and its values in place of missing ones.
     decoded : bool, optional
         False if it was fitted on stored numbers that attributes would decode; None if an earlier version
         saved the model, which does not say.
+    missing : {"error", "drop"}
+        ``"drop"`` if the fit left out rows that lack a value.
     owner : str
         What messages call the model.
     """
 
     n_features: int
-    names: Sequence[str] | None = None
+    names: tuple[str, ...] | None = None
     scaling: FeatureScaling | None = None
     decoded: bool | None = True
+    missing: str = "error"
     owner: str = "the model"
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> FeatureSpec:
+        """Return what a model demands that was fitted on these rows."""
+        facts = ("feature_names", "scaling", "decoded", "missing")
+        names, scaling, decoded, missing = (getattr(dataset, name, None) for name in facts)
+        left_out = "drop" if missing == "drop" else "error"
+        return cls(dataset.n_features, names, scaling, decoded is not False, left_out)
+
+    def leaves_out(self, rows: Any) -> bool:
+        """Return whether rows that lack a value are left out, as in the fit, unless `missing` was given."""
+        return self.missing == "drop" and not (isinstance(rows, RowDataset) and rows.missing)
 
     def align(self, dataset: Dataset) -> Any:
         """Return rows with the features of the model, in its order and on its scale.
@@ -63,7 +78,7 @@ class FeatureSpec:
             The rows are on another scale than the model.
         """
         self.check_decoded(getattr(dataset, "decoded", None))
-        return _scaled_like(self._chosen_from(dataset), self.scaling)
+        return _scaled_like(self.chosen_from(dataset), self.scaling)
 
     def check_decoded(self, decoded: bool | None) -> None:
         """Refuse rows that are decoded unlike those of the fit.
@@ -81,7 +96,8 @@ class FeatureSpec:
                 "(--no-decode) if it was fitted on stored numbers, else decode=True (--decode)."
             )
 
-    def _chosen_from(self, dataset: Dataset) -> Any:
+    def chosen_from(self, dataset: Dataset) -> Any:
+        """Return rows with the features of the model, in its order."""
         names, found = self.names, getattr(dataset, "feature_names", None)
         if names is not None and found is not None and tuple(found) != tuple(names):
             counts, at = Counter(found), {name: number for number, name in enumerate(found)}
@@ -204,11 +220,8 @@ def _of_dask(dataset: Any, order: list[int]) -> RowDataset:
     from daskcluster.data.dask_array import open_dask
 
     frame = getattr(dataset, "frame", None)
-    if frame is None:
-        found: Any = open_dask(dataset.array[:, order], AS_THEY_ARE)
-    else:
-        found = open_dask(frame[[frame.columns[at] for at in order]], AS_THEY_ARE)
-    return _like(dataset, found, order)
+    rows = dataset.array[:, order] if frame is None else frame[[frame.columns[at] for at in order]]
+    return _like(dataset, open_dask(rows, AS_THEY_ARE), order)
 
 
 def _like(dataset: RowDataset, found: RowDataset, order: list[int]) -> RowDataset:

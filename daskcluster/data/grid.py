@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.dataset import RowDataset, refuse_replacing
-from daskcluster.data.label_files import GridShape, write_grid
+from daskcluster.data.label_files import GridShape, unflattened, write_grid
 from daskcluster.data.masked import is_masked
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.storage.location import locate
@@ -39,16 +39,8 @@ class Grid:
     """
 
     def __init__(self, dataset: RowDataset, cells: GridShape) -> None:
-        self._cells = cells
+        self._cells, self.shape, self.mask = cells, cells.shape, cells.mask
         self.dataset: Dataset = dataset.with_grid(cells)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._cells.shape
-
-    @property
-    def mask(self) -> np.ndarray | None:
-        return self._cells.mask
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise WrongTypeError(
@@ -74,7 +66,8 @@ class Grid:
         -------
         ndarray of `shape`, or of (*shape, w)
             An xarray.DataArray with the coordinates of the source, if that has named dimensions and
-            xarray is installed; the w values are then along a dimension "value".
+            xarray is installed; the w values are then along a dimension "value", and where cells have no
+            data, the attribute ``nodata`` is `fill`.
 
         Raises
         ------
@@ -87,18 +80,7 @@ class Grid:
         """
         flat = _filled(values, fill)
         self._refuse_others(flat.shape[:1] if flat.ndim == 2 else flat.shape)
-        shape = (*self.shape, *flat.shape[1:])
-        if self.mask is None:
-            grid = flat.reshape(shape)
-        else:
-            grid = np.full(shape, fill, np.result_type(flat.dtype, np.min_scalar_type(fill)))
-            grid[self.mask] = flat
-        template = self._cells.template
-        if template is None:
-            return grid
-        if flat.ndim == 2:
-            template = template.expand_dims({"value": flat.shape[1]}, axis=-1)
-        return template.copy(data=grid).rename(name_of_cells(grid.dtype))
+        return unflattened(self._cells, flat, fill)
 
     def _refuse_others(self, shape: tuple[int, ...]) -> None:
         if shape != (self.dataset.n_rows,):
@@ -117,7 +99,7 @@ class Grid:
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the values of rows to Zarr as a grid that `xarray.open_zarr` opens.
+        """Write the values of rows as a grid, to Zarr that `xarray.open_zarr` opens or to a GeoTIFF.
 
         Parameters
         ----------
@@ -125,7 +107,8 @@ class Grid:
             For each row of ``dataset``. Anything with a shape and a dtype is read slab by slab.
         url : str
             URL of a Zarr group, which appears when it is complete. It holds an array `name`, with the names
-            of its dimensions, and their coordinates.
+            of its dimensions, and their coordinates. If it ends in .tif, the labels of a map become a
+            GeoTIFF, whose nodata is `fill`.
         name : str
         fill : scalar
             Value of cells without data.
@@ -140,7 +123,7 @@ class Grid:
 
         Notes
         -----
-        Cost: no pass over the rows; memory of a slab of about 8 MB.
+        Cost: no pass over the rows; memory of a slab of about 8 MB, or of all labels for a GeoTIFF.
         """
         if not (hasattr(values, "shape") and hasattr(values, "__getitem__")):
             values = np.asarray(values)
@@ -245,11 +228,6 @@ def names_along(*coordinates: Any) -> tuple[str, ...] | None:
             return None
         labels.append(found)
     return tuple("/".join(parts) for parts in product(*labels)) if labels else None
-
-
-def name_of_cells(dtype: np.dtype[Any]) -> str | None:
-    """Return the name of a DataArray of results: integers are labels, floats are of several kinds."""
-    return "label" if dtype.kind == "i" else None
 
 
 def feature_axes(

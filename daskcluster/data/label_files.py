@@ -39,6 +39,8 @@ GRID_KINDS = ("group", "array")
 
 ReadValues = Callable[[int, int], np.ndarray]
 """(start, stop) -> values of those rows."""
+Columns = Mapping[str, ReadValues]
+"""Values of rows, by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,14 +84,36 @@ class GridShape:
     source: Any = None
 
 
+def unflattened(cells: GridShape, flat: np.ndarray, fill: Any) -> Any:
+    """Return values (n,) or (n, w) of the cells with data as a grid, a DataArray where axes have names.
+
+    Other cells have the value `fill`, which the attribute ``nodata`` names unless it is NaN.
+    """
+    grid = spread(cells.mask, flat, fill).reshape(*cells.shape, *flat.shape[1:])
+    template = cells.template
+    if template is None:
+        return grid
+    if flat.ndim == 2:
+        template = template.expand_dims({"value": flat.shape[1]}, axis=-1)
+    found = template.copy(data=grid).rename(name_of_cells(grid.dtype))
+    if cells.mask is not None and not np.isnan(fill):
+        found.attrs["nodata"] = np.asarray(fill).item()
+    return found
+
+
+def name_of_cells(dtype: np.dtype[Any]) -> str | None:
+    """Return the name of a DataArray of results: integers are labels, floats are of several kinds."""
+    return "label" if dtype.kind == "i" else None
+
+
 def mask_of_source(dataset: Any) -> np.ndarray | None:
     """Return which rows of its source a dataset has, bool (n,), if ``missing="drop"`` left some out."""
     grid = getattr(dataset, "grid", None)
     return None if grid is None or grid.source is None else grid.mask
 
 
-def spread(mask: np.ndarray | None, values: np.ndarray) -> np.ndarray:
-    """Return `values` where `mask` is True, and NaN or -1 elsewhere; `values` without a mask.
+def spread(mask: np.ndarray | None, values: np.ndarray, fill: Any = None) -> np.ndarray:
+    """Return `values` where `mask` is True, and `fill` elsewhere (NaN or -1); `values` without a mask.
 
     Examples
     --------
@@ -98,13 +122,17 @@ def spread(mask: np.ndarray | None, values: np.ndarray) -> np.ndarray:
     """
     if mask is None:
         return values
-    found: np.ndarray = np.empty((*mask.shape, *values.shape[1:]), values.dtype)
-    found[mask], found[~mask] = values, _no_data(values.dtype)
+    dtype = values.dtype
+    if fill is not None:
+        dtype = np.result_type(dtype, np.min_scalar_type(fill))
+    found: np.ndarray = np.empty((*mask.shape, *values.shape[1:]), dtype)
+    found[mask], found[~mask] = values, no_data(dtype) if fill is None else fill
     return found
 
 
-def _no_data(dtype: np.dtype[Any]) -> np.ndarray:
-    values = tuple(_no_data(dtype[field]) for field in dtype.names or ())
+def no_data(dtype: np.dtype[Any]) -> np.ndarray:
+    """Return the value of rows that were left out: NaN, False or -1; in each field, if there are some."""
+    values = tuple(no_data(dtype[field]) for field in dtype.names or ())
     return np.array(values or {"f": np.nan, "b": False}.get(dtype.kind, -1), dtype)
 
 
@@ -145,7 +173,7 @@ def rows_of(array: Any, start: int, stop: int) -> np.ndarray:
 def write_label_file(
     place: Location,
     dataset: Any,
-    values: Mapping[str, ReadValues],
+    values: Columns,
     *,
     overwrite: bool = False,
     before_end: Callable[[], None] = lambda: None,
@@ -181,7 +209,7 @@ def write_label_file(
     whether an id is there twice: that is a warning.
     """
     if place.url.lower().endswith(MAPS):
-        _write_geotiff(place, dataset, values, overwrite, before_end)
+        _write_geotiff(place, dataset.grid, values, -1, overwrite, before_end)
         return
     write = _write_npy if place.url.lower().endswith(".npy") else _write_table
     cells, shape = getattr(dataset, "grid", None), (dataset.n_rows,)
@@ -191,8 +219,19 @@ def write_label_file(
             values = {name: _spreading(read, mask) for name, read in values.items()}
         shape, dataset = cells.shape, cells.source or SourceRows.of_cells(cells.shape)
     with new_file(place, overwrite=overwrite) as out:
-        write(out, place, dataset, values, row_bytes, shape)
+        write(out, place.url, dataset, values, row_bytes, shape)
         before_end()
+
+
+def import_rioxarray() -> Any:
+    """Return rioxarray, or raise `MissingExtraError`."""
+    try:
+        import rioxarray
+    except ImportError as error:
+        raise MissingExtraError(
+            f"GeoTIFF files need rioxarray. Remedy: {install_command('raster')}."
+        ) from error
+    return rioxarray
 
 
 def check_map(url: str, cells: Any, dtype: np.dtype[Any]) -> None:
@@ -214,27 +253,21 @@ def check_map(url: str, cells: Any, dtype: np.dtype[Any]) -> None:
 
 def _write_geotiff(
     place: Location,
-    dataset: Any,
-    values: Mapping[str, ReadValues],
+    cells: GridShape,
+    values: Columns,
+    fill: int,
     overwrite: bool,
     before_end: Callable[[], None],
 ) -> None:
     """Write the labels of a map with its coordinates and reference system; all are in memory meanwhile."""
-    try:
-        import rioxarray  # noqa: F401  (gives arrays of xarray their `rio`)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"GeoTIFF files need rioxarray. Remedy: {install_command('raster')}."
-        ) from error
-    cells = dataset.grid
-    labels = np.full(cells.shape, -1, np.int32)
-    labels[np.ones(cells.shape, bool) if cells.mask is None else cells.mask] = values["label"](
-        0, dataset.n_rows
-    )
+    import_rioxarray()  # which gives arrays of xarray their `rio`
+    (read,) = values.values()
+    n_rows = math.prod(cells.shape) if cells.mask is None else int(np.count_nonzero(cells.mask))
+    check_map(place.url, cells, read(0, 1).dtype)
+    image = unflattened(cells, read(0, n_rows), fill)
     with tempfile.TemporaryDirectory(prefix="daskcluster-") as folder:
         path = os.path.join(folder, "map.tif")
-        image = cells.template.copy(data=labels)
-        image.rio.write_nodata(-1).rio.to_raster(path, compress="deflate")
+        image.rio.write_nodata(fill).rio.to_raster(path, compress="deflate")
         with new_file(place, overwrite=overwrite) as out, open(path, "rb") as written:
             shutil.copyfileobj(written, out)
             before_end()
@@ -273,16 +306,11 @@ def _spans(dataset: Any, row_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def _write_npy(
-    out: Any,
-    place: Location,
-    dataset: Any,
-    values: Mapping[str, ReadValues],
-    row_bytes: int,
-    shape: tuple[int, ...],
+    out: Any, url: str, dataset: Any, values: Columns, row_bytes: int, shape: tuple[int, ...]
 ) -> None:
     if len(values) > 1:
         raise InvalidParameterError(
-            f"{place.url!r} should end in .parquet, .csv or .zarr: a .npy file holds labels alone, and "
+            f"{url!r} should end in .parquet, .csv or .zarr: a .npy file holds labels alone, and "
             f"{' and '.join(values)} are to be written."
         )
     (read,) = values.values()
@@ -298,12 +326,7 @@ def _write_npy(
 
 
 def _write_table(
-    out: Any,
-    place: Location,
-    dataset: Any,
-    values: Mapping[str, ReadValues],
-    row_bytes: int,
-    shape: tuple[int, ...],
+    out: Any, url: str, dataset: Any, values: Columns, row_bytes: int, shape: tuple[int, ...]
 ) -> None:
     pa = import_pyarrow()
     name = dataset.id_column or "row"
@@ -317,7 +340,7 @@ def _write_table(
         )
 
     schema, file = table(0, 1).schema, pa.PythonFile(out, mode="w")
-    if place.url.lower().endswith(".csv"):
+    if url.lower().endswith(".csv"):
         from pyarrow import csv
 
         lists = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
@@ -353,7 +376,7 @@ def _column(pa: Any, values: np.ndarray) -> Any:
 def write_grid(
     url: str,
     grid: GridShape,
-    values: Mapping[str, ReadValues],
+    values: Columns,
     *,
     fill: Any = -1,
     attributes: Mapping[str, Any] | None = None,
@@ -361,7 +384,7 @@ def write_grid(
     storage_options: Mapping[str, Any] | None = None,
     before_end: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write values of rows to a Zarr group of arrays in the shape of a grid; whole or absent.
+    """Write values of rows to a Zarr group of arrays in the shape of a grid, or a GeoTIFF; whole or absent.
 
     A ``label`` alone for each row of a single axis is written as an array, not as a group.
 
@@ -384,6 +407,9 @@ def write_grid(
     -----
     Cost: memory of a slab of about 8 MB along the first axis.
     """
+    if url.lower().endswith(MAPS):
+        _write_geotiff(locate(url, storage_options), grid, values, fill, overwrite, before_end)
+        return
     with Staging.begin(
         url, overwrite=overwrite, storage_options=storage_options, kinds=GRID_KINDS
     ) as staging:
@@ -405,7 +431,7 @@ def write_grid(
 
 
 def _fill_of(sample: np.ndarray, fill: Any) -> Any:
-    return _no_data(sample.dtype)[()] if fill == -1 else fill
+    return no_data(sample.dtype)[()] if fill == -1 else fill
 
 
 def _begin(staging: Staging, grid: GridShape, name: str, read: ReadValues, fill: Any) -> Any:
@@ -413,11 +439,10 @@ def _begin(staging: Staging, grid: GridShape, name: str, read: ReadValues, fill:
     shape = (*grid.shape, *sample.shape[1:])
     per_index = math.prod(shape[1:]) * sample.dtype.itemsize
     step = min(max(1, CHUNK_BYTES // per_index), shape[0])
-    names = None
+    names, attributes, nodata = None, {}, _fill_of(sample, fill)
     if grid.template is not None:
         names = [str(each) for each in grid.template.dims] + ["nearest"] * (sample.ndim - 1)
-    nodata = _fill_of(sample, fill)
-    attributes = {} if grid.template is None else dict(grid.template.attrs)
+        attributes = dict(grid.template.attrs)
     if grid.mask is not None and np.asarray(nodata).dtype.kind in "iu":
         attributes["nodata"] = int(nodata)
     metadata = array_metadata(shape, step, sample.dtype, names=names, attributes=attributes)
@@ -426,20 +451,14 @@ def _begin(staging: Staging, grid: GridShape, name: str, read: ReadValues, fill:
 
 def _slabs(grid: GridShape, read: ReadValues, fill: Any, step: int) -> Any:
     """Yield slabs along the first axis, and where they begin."""
-    start, per_index = 0, math.prod(grid.shape[1:])
+    start = 0
     for first in range(0, grid.shape[0], step):
-        last = min(first + step, grid.shape[0])
-        shape = (last - first, *grid.shape[1:])
-        if grid.mask is None:
-            found = read(first * per_index, last * per_index)
-            yield first, found.reshape(*shape, *found.shape[1:])
-            continue
-        mask = grid.mask[first:last]
-        found = read(start, start + int(np.count_nonzero(mask)))
-        start += len(found)
-        slab = np.full((*shape, *found.shape[1:]), _fill_of(found, fill), found.dtype)
-        slab[mask] = found
-        yield first, slab
+        shape = (min(step, grid.shape[0] - first), *grid.shape[1:])
+        mask = None if grid.mask is None else grid.mask[first : first + step]
+        n_rows = math.prod(shape) if mask is None else int(np.count_nonzero(mask))
+        found = read(start, start + n_rows)
+        start += n_rows
+        yield first, spread(mask, found, _fill_of(found, fill)).reshape(*shape, *found.shape[1:])
 
 
 def _coordinates(template: Any) -> tuple[dict[str, bytes], dict[str, Any]]:

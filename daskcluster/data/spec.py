@@ -33,7 +33,8 @@ class RowsSpec:
     id_column : str, optional
     weights : str, optional
         A name or a URL. Values are passed apart from the spec.
-    missing : {"error", "drop", "mean", "partial"}
+    missing : {"error", "drop", "mean", "partial"}, optional
+        None: nobody has said. It is an error, unless a model leaves such rows out.
     scale : {"standard", "minmax"}, optional
     flatten : bool
     grid : mapping, optional
@@ -54,7 +55,7 @@ class RowsSpec:
     drop: tuple[str, ...] = ()
     id_column: str | None = None
     weights: str | None = None
-    missing: str = "error"
+    missing: str | None = None
     scale: str | None = None
     flatten: bool = False
     grid: Mapping[str, Any] | None = field(default=None, hash=False)
@@ -68,7 +69,7 @@ class RowsSpec:
         columns: Mapping[str, Any] | str | Sequence[str] | None = None,
         drop: str | Sequence[str] | None = None,
         nulls: str | None = None,
-        missing: str = "error",
+        missing: str | None = None,
         scale: str | None = None,
         weights: Any = None,
         **others: Any,
@@ -164,12 +165,12 @@ def _one_of(value: Any, allowed: Sequence[Any], name: str) -> Any:
     return value
 
 
-def _missing(missing: str, nulls: str | None) -> str:
+def _missing(missing: str | None, nulls: str | None) -> str | None:
     """Return `missing`, of which `nulls` is an older name that drops rows."""
-    _one_of(missing, MISSING, "missing")
+    _one_of(missing, (*MISSING, None), "missing")
     if _one_of(nulls, ("error", "drop", None), "nulls") != "drop":
         return missing
-    if missing not in ("error", "drop"):
+    if missing not in (None, "error", "drop"):
         raise InvalidParameterError(
             f"nulls='drop' and missing={missing!r} were both given; leave nulls= out, which is an older "
             "name of missing='drop'."

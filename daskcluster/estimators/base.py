@@ -37,9 +37,22 @@ from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.examples import MOST_RANKED, Examination, examine_rows
-from daskcluster.estimators.inputs import fit_dataset, is_dask_frame, is_xarray, with_features_of
+from daskcluster.estimators.inputs import (
+    features_of,
+    fit_dataset,
+    is_dask_frame,
+    is_xarray,
+    with_features_of,
+)
 from daskcluster.estimators.labels import Labels
-from daskcluster.estimators.rows import FunctionFor, map_cells, map_lazily, map_rows, save_rows
+from daskcluster.estimators.rows import (
+    FunctionFor,
+    map_cells,
+    map_lazily,
+    map_rows,
+    of_complete_rows,
+    save_rows,
+)
 from daskcluster.events import Callback
 from daskcluster.models.persist import save_model
 from daskcluster.parameters.checks import check_value
@@ -190,13 +203,14 @@ class RowsEstimator(ClusterMixin, SharesEngine):
         ndarray, or a lazy dask array or frame, or DataArray, as `X`; `output` if given
         """
         check_is_fitted(self)
-        if output is None and (is_xarray(X) or hasattr(X, "__dask_graph__")):
-            X = with_features_of(self, X)
-            if not is_xarray(X):
-                return map_lazily(X, function_for, self.scaling_)
+        if output is None and is_xarray(X):
             # A dataset: scikit-learn would warn that its rows have no names.
             here = lambda rows: self.map_rows(open_source(rows), function_for)  # noqa: E731
-            return map_cells(X, function_for, self.scaling_, here)
+            return map_cells(with_features_of(self, X), function_for, self.scaling_, here)
+        if features_of(self).leaves_out(X):
+            function_for = of_complete_rows(function_for)
+        if output is None and hasattr(X, "__dask_graph__"):
+            return map_lazily(with_features_of(self, X), function_for, self.scaling_)
         dataset = self.known_rows(X)
         function, engine = function_for(dataset.dtype), choose_engine(self.engine, dataset)
         if output is None:
@@ -204,10 +218,10 @@ class RowsEstimator(ClusterMixin, SharesEngine):
         save_rows(dataset, function, engine, output, callbacks=callbacks, **writing)
         return output
 
-    def known_rows(self, X: Any, sample_weight: Any = None) -> Dataset:
-        """Return `X` as a dataset with the features of the fit."""
+    def known_rows(self, X: Any, sample_weight: Any = None, *, complete: bool = False) -> Dataset:
+        """Return `X` as a dataset with the features of the fit; see `fit_dataset`."""
         check_is_fitted(self)
-        return fit_dataset(self, X, sample_weight, reset=False)
+        return fit_dataset(self, X, sample_weight, reset=False, complete=complete)
 
     def predict(
         self,
@@ -226,23 +240,13 @@ class RowsEstimator(ClusterMixin, SharesEngine):
         ----------
         X : array-like of shape (n, d), dask array or frame, xarray.DataArray, Dataset, or URL
             With ``kernel="precomputed"``, the matrix (n, n_fit) of K(x, y) for rows y of the fit.
-        output : str, optional
-            URL to which labels are streamed chunk by chunk; whole or absent. A Zarr array; a file with the
-            ids of the rows if it ends in .parquet or .csv, of labels alone if it ends in .npy.
-        overwrite : bool
-            Replace an existing output.
-        storage_options : dict, optional
-            Options of the output's file system.
-        resume : bool
-            Resume an interrupted call that wrote `output`, without computing its finished chunks again.
-            If this call is interrupted in turn, finished chunks are preserved.
+        output, overwrite, storage_options, resume
+            See `daskcluster.KMeans.predict`.
 
         Returns
         -------
         ndarray of int32, shape (n,)
-            For a dask array a lazy one with its row chunks, for a dask DataFrame a lazy Series with its
-            partitions and index, for a DataArray one of its cells, with -1 where values are missing; the
-            output's URL with `output`.
+            Lazy, in cells or a URL as of `daskcluster.KMeans.predict`.
 
         Raises
         ------
@@ -381,9 +385,9 @@ class RowsEstimator(ClusterMixin, SharesEngine):
         model, data = self.to_model(), None
         shape = None if image_shape is None else check_shape(image_shape, model.n_features)
         if X is not None:
-            dataset = self.known_rows(X, sample_weight)
+            dataset = self.known_rows(X, sample_weight, complete=True)
             found = self.examine(dataset, MOST_EXAMPLES, MOST_RANKED)
-            data = found.clusters("Clusters in these rows", dataset.n_rows)
+            data = found.clusters("Clusters in these rows")
         return Report(model, type(self).__name__, data=data, image_shape=shape)
 
     @property
@@ -446,7 +450,7 @@ class ClusterEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowsEs
         -----
         Cost: one pass.
         """
-        return -self.cluster_scores(self.known_rows(X, sample_weight)).inertia
+        return -self.cluster_scores(self.known_rows(X, sample_weight, complete=True)).inertia
 
     def summary(self) -> dict[str, np.ndarray]:
         """Return ``size``, ``weight`` and ``cost`` of every cluster, as found by the fit."""
@@ -498,7 +502,8 @@ class CentreEstimator(ClusterEstimator):
         output : str, optional
             URL to which labels are streamed chunk by chunk; whole or absent. A Zarr array, or a group of
             ``label`` and ``distance``; a file with the ids of the rows if it ends in .parquet or .csv, of
-            labels alone if it ends in .npy.
+            labels alone if it ends in .npy; of the cells of a grid a map in Zarr, or a GeoTIFF if it ends
+            in .tif.
         overwrite : bool
             Replace an existing output.
         storage_options : dict, optional
@@ -512,7 +517,8 @@ class CentreEstimator(ClusterEstimator):
         labels : ndarray of int32, shape (n,) or (n, n_nearest)
             For a dask array a lazy one with its row chunks, for a dask DataFrame a lazy Series with its
             partitions and index, for a DataArray one of its cells, with -1 where values are missing; the
-            output's URL with `output`.
+            output's URL with `output`. Rows that lack a value are -1 if the fit left out such rows
+            (``missing="drop"``), and an error otherwise.
         distances : ndarray of the same shape
             Only with `return_distance`.
 
@@ -568,8 +574,7 @@ class CentreEstimator(ClusterEstimator):
             return found
         if is_dask_frame(X):
             both = [[c for c in found.columns if c.startswith(f)] for f in ("label", "distance")]
-            labels, distances = (found[c[0] if n_nearest is None else c] for c in both)
-            return labels, distances
+            return tuple(found[c[0] if n_nearest is None else c] for c in both)
         return found["label"], found["distance"]
 
     def label_function(self, dtype: Any) -> RowFunction:

@@ -58,8 +58,9 @@ class Examination:
     sample: Sample | None = None
     stability: Stability | None = None
 
-    def clusters(self, title: str, n_rows: int) -> Clusters:
+    def clusters(self, title: str) -> Clusters:
         """Return what a report shows of these rows."""
+        n_rows = self.scores.sizes.sum()
         facts = [("rows", f"{n_rows:,}"), ("inertia", f"{self.scores.inertia:,.10g}")]
         return Clusters(
             title,

@@ -27,7 +27,7 @@ from daskcluster.data.grid_rows import (
     selected_positions,
     template_and_names,
 )
-from daskcluster.data.label_files import GridShape
+from daskcluster.data.label_files import GridShape, import_rioxarray
 from daskcluster.data.masked import has_masks, is_masked, without_mask, without_masks
 from daskcluster.data.missing import ALL, SOME, presence, without_incomplete
 from daskcluster.data.nodes import metadata_digest, open_array, warn_of_missing_chunks
@@ -36,15 +36,9 @@ from daskcluster.data.spec import RowsSpec
 from daskcluster.data.zarr import ZarrRecipe, row_axes
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.memory import ONE_PASS
-from daskcluster.errors import (
-    InvalidDataError,
-    InvalidParameterError,
-    MissingExtraError,
-    WrongTypeError,
-)
+from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.estimators.prepared import presence_of, without_missing
 from daskcluster.events import Callback
-from daskcluster.extras import install_command
 from daskcluster.storage.location import Location, explain, locate
 from daskcluster.storage.zarr_stores import location_of
 
@@ -196,12 +190,7 @@ def is_raster(source: Any) -> bool:
 
 def _raster(location: Location, array: Any, decoding_of: Any) -> tuple[Any, Any, list[Location]]:
     """Return the bands of a GeoTIFF as a lazy DataArray; see `_decoded`."""
-    try:
-        from rioxarray import open_rasterio
-    except ImportError as error:
-        raise MissingExtraError(
-            f"GeoTIFF files need rioxarray. Remedy: {install_command('raster')}."
-        ) from error
+    open_rasterio = import_rioxarray().open_rasterio
     if array is not None or not location.is_local:
         raise InvalidParameterError(
             f"{location.url!r} is a raster, which is read from a disk and as a whole; copy it there, and "

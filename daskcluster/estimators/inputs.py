@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from daskcluster.chunkwise.feature_scaling import PARTIAL
+from daskcluster.data.dataset import RowDataset
 from daskcluster.data.features import FeatureSpec, names_differ
 from daskcluster.data.grid import (
     feature_axes,
@@ -19,9 +20,11 @@ from daskcluster.data.grid import (
 from daskcluster.data.grid_rows import Decoding
 from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
+from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.grids import decoded_cells, is_raster, open_grid
+from daskcluster.estimators.prepared import without_missing
 from daskcluster.parameters.shared import METHODS
 from daskcluster.typing import Dataset
 
@@ -33,18 +36,24 @@ def fit_dataset(
     *,
     reset: bool = True,
     scalable: bool = False,
+    complete: bool = False,
 ) -> Dataset:
     """Return `X` as a dataset, after the checks that need no pass over the rows.
 
     With `reset`, sets ``n_features_in_``, ``feature_names_in_`` and ``scaling_`` of `estimator`. Otherwise,
     compares the rows with these, and scales them like those of the fit. `scalable` allows a fit of scaled
-    rows. For ``metric="cosine"`` the dataset is normalized.
+    rows. With `complete`, rows that lack a value are left out, if the fit left out such rows: a pass. For
+    ``metric="cosine"`` the dataset is normalized.
     """
     known = None if reset else features_of(estimator)
     dataset = _opened(X, sample_weight, known)
     if known is None:
         _remember(estimator, dataset, scalable)
     else:
+        is_dense = isinstance(dataset, RowDataset) and not isinstance(dataset, SparseDataset)
+        if complete and is_dense and known.leaves_out(dataset):
+            chosen = known.chosen_from(dataset)
+            dataset = without_missing(chosen, "drop", engine=getattr(estimator, "engine", None))
         dataset = known.align(dataset)
     return for_metric(dataset, getattr(estimator, "metric", "euclidean"))
 
@@ -57,7 +66,8 @@ def features_of(estimator: Any) -> FeatureSpec:
         None if names is None else tuple(names),
         getattr(estimator, "scaling_", None),
         getattr(estimator, "_decoded", None),
-        type(estimator).__name__,
+        getattr(estimator, "_missing", "error"),
+        getattr(estimator, "owner", type(estimator).__name__),
     )
 
 
@@ -150,15 +160,14 @@ def select_features(X: Any, names: list[str]) -> Any:
 
 def _remember(estimator: Any, dataset: Dataset, scalable: bool) -> None:
     """Set what an estimator knows of the features of its rows."""
-    estimator.n_features_in_ = dataset.n_features
-    vars(estimator)["_decoded"] = getattr(dataset, "decoded", None) is not False
-    names = getattr(dataset, "feature_names", None)
-    if names is not None:
-        estimator.feature_names_in_ = np.asarray(list(names), dtype=object)
+    known = FeatureSpec.of(dataset)
+    estimator.n_features_in_ = known.n_features
+    vars(estimator).update(_decoded=known.decoded, _missing=known.missing)
+    if known.names is not None:
+        estimator.feature_names_in_ = np.asarray(list(known.names), dtype=object)
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
-    scaling = getattr(dataset, "scaling", None)
-    name = type(estimator).__name__
+    scaling, name = known.scaling, type(estimator).__name__
     if scaling is not None and scaling.scales and not scalable:
         raise InvalidParameterError(
             f"{name} cannot fit scaled rows, and these were opened with scale={scaling.kind!r}; open "

@@ -26,7 +26,7 @@ def open_dataset(
     drop: str | Sequence[str] | None = None,
     id_column: str | None = None,
     nulls: str | None = None,
-    missing: str = "error",
+    missing: str | None = None,
     scale: str | None = None,
     decode: bool | None = None,
     engine: Any = None,
@@ -38,7 +38,8 @@ def open_dataset(
     source : str, path or array
         A Zarr array (v2 or v3) or group by path or fsspec URL (``file://``, ``memory://``, ``s3://``,
         ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
-        ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group.
+        ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group; a
+        GeoTIFF (``.tif``), of which cells with data are rows and bands features, see `open_grid`.
         A ``.npy``, ``.npz``, ``.parquet``, ``.csv``, ``.tsv``, ``.h5ad`` or ``.h5`` file, or many of one
         kind as one dataset: a folder, a pattern such as
         ``s3://bucket/emb/*.parquet``, or a list of files; numbers in names count as numbers, so that
@@ -68,12 +69,13 @@ def open_dataset(
         The column of a table that names the rows: no feature, and written next to labels.
     nulls : {"error", "drop"}, optional
         ``"drop"`` is an older name of ``missing="drop"``.
-    missing : {"error", "drop", "mean", "partial"}, default "error"
+    missing : {"error", "drop", "mean", "partial"}, optional
         Rows with NaN, null or masked values: an error of the fit that names the first one; or they are left
         out, and ``n_rows`` counts the others (labels have -1 for them, distances NaN: results have an entry
         for every row of the source); or NaN is replaced by the mean of the feature over all rows that have
         it, also in rows that the model labels; or distances are taken over the features that a row has
-        (`daskcluster.KMeans` alone). Cells of a GeoTIFF that lack a value are left out by default.
+        (`daskcluster.KMeans` alone). Default: ``"error"``, but ``"drop"`` for cells of a GeoTIFF, and for
+        rows under a model that was fitted so.
     scale : {"standard", "minmax"}, optional
         Scale the features: ``"standard"`` subtracts the mean and divides by the standard deviation,
         ``"minmax"`` maps the range to [0, 1]. The scale is computed in one pass now and applied to every
@@ -171,9 +173,9 @@ def open_stored(
         **(spec.grid or {}),
         array=spec.array,
         decode=spec.decode,
-        missing="drop" if spec.missing == "error" else spec.missing,
+        missing="drop" if spec.missing in (None, "error") else spec.missing,
         storage_options=storage_options,
         engine=engine,
         callbacks=callbacks,
     )
-    return grid.dataset, replace(spec, missing="error")
+    return grid.dataset, replace(spec, missing=None)

@@ -37,7 +37,9 @@ def prepared(
 ) -> Dataset:
     """Return rows with what a spec says of missing values and of a scale, which takes passes."""
     more: dict[str, Any] = {"engine": engine, "callbacks": callbacks}
-    if spec.missing != "error":
+    if spec.missing is not None and isinstance(dataset, RowDataset):
+        dataset = dataset.with_facts(missing=spec.missing)
+    if spec.missing not in (None, "error"):
         dataset = without_missing(dataset, spec.missing, **more)
     return dataset if spec.scale is None else scaled(dataset, spec.scale, **more)
 

@@ -30,6 +30,7 @@ def provenance(estimator: Any) -> dict[str, Any]:
         "estimator": registered_name(type(estimator)),
         "scaling": getattr(estimator, "scaling_", None),
         "decoded": getattr(estimator, "_decoded", None),
+        "missing": getattr(estimator, "_missing", "error"),
         "search": getattr(estimator, "_search", None),
     }
 
@@ -65,7 +66,7 @@ def from_provenance(kind: type[E], model: FittedModel, **arguments: Any) -> E:
         setattr(estimator, f"{name}_", getattr(model, name))
     estimator.history_ = list(model.history)
     estimator.n_features_in_ = model.n_features
-    vars(estimator)["_decoded"] = model.decoded
+    vars(estimator).update(_decoded=model.decoded, _missing=model.missing)
     if model.feature_names is not None:
         estimator.feature_names_in_ = np.asarray(model.feature_names, dtype=object)
     return estimator

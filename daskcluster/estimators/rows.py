@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,6 @@ from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.grid import (
     feature_axes,
     grid_mapping,
-    name_of_cells,
     variables_as_features,
 )
 from daskcluster.data.label_files import (
@@ -25,6 +24,8 @@ from daskcluster.data.label_files import (
     check_map,
     is_file_output,
     mask_of_source,
+    name_of_cells,
+    no_data,
     rows_of,
     spread,
     write_grid,
@@ -76,6 +77,32 @@ def _empty(n_rows: int, function: RowFunction) -> np.ndarray:
 def _fill(placement: Placement, function: RowFunction, sink: Any) -> None:
     options: dict[str, Any] = {"prepare": function.prepare, "name": function.name}
     placement.map_rows(function.compute, sink, function.params, **options)
+
+
+@dataclass(frozen=True)
+class _OfCompleteRows:
+    """A function of a chunk whose results are -1 or NaN for rows that lack a value."""
+
+    compute: Callable[[Chunk, Any], np.ndarray]
+
+    def __call__(self, chunk: Chunk, prepared: Any) -> np.ndarray:
+        if isinstance(chunk.rows, SparseRows) or not np.any(lacking := presence(chunk.rows) < ALL):
+            return self.compute(chunk, prepared)
+        rows = np.array(chunk.rows)
+        rows[lacking] = 0  # errors name the other rows by their numbers
+        found = self.compute(replace(chunk, rows=rows), prepared)
+        found[lacking] = no_data(found.dtype)
+        return found
+
+
+def of_complete_rows(function_for: FunctionFor) -> FunctionFor:
+    """Return functions whose results are -1 or NaN for rows that lack a value."""
+
+    def complete(dtype: np.dtype[Any]) -> RowFunction:
+        function = function_for(dtype)
+        return replace(function, compute=_OfCompleteRows(function.compute))
+
+    return complete
 
 
 # -- lazily, over dask collections and by recipe ------------------------------------------------------
@@ -213,7 +240,7 @@ def map_cells(
     xarray.DataArray, or a Dataset of the fields of the results
         Lazy if `X` is. With the coordinates of `X`, and -1 or NaN for cells that are left out since they
         lack a value, or all values if `scaling` fills these. Several values of a cell lie along a dimension
-        "value"; integers are named "label".
+        "value"; integers are named "label", and their attribute ``nodata`` is -1.
     """
     import xarray as xr
 
@@ -247,7 +274,9 @@ def map_cells(
         output_dtypes=[function.dtype],
         dask_gufunc_kwargs={"output_sizes": {"value": function.width}} if function.width else {},
     )
-    found.attrs, found.name = mapping, name_of_cells(function.dtype)
+    found.attrs, found.name = dict(mapping), name_of_cells(function.dtype)
+    if function.dtype.kind == "i":
+        found.attrs["nodata"] = -1
     if function.dtype.names is None:
         return found
     return xr.Dataset({field: found.copy(data=found.data[field]) for field in function.dtype.names})

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from daskcluster.jobs.coresets import build_coreset
     from daskcluster.jobs.duplicates import dedup
     from daskcluster.jobs.fitting import fit
-    from daskcluster.jobs.kinds import evaluate, examine
+    from daskcluster.jobs.kinds import examine
     from daskcluster.jobs.outputs import check_outputs
     from daskcluster.jobs.partitioning import partition
     from daskcluster.jobs.predicting import predict
@@ -52,7 +52,6 @@ __all__ = [
     "cancel",
     "check_outputs",
     "dedup",
-    "evaluate",
     "examine",
     "fit",
     "list_jobs",
@@ -82,7 +81,6 @@ _LAZY = {
     "SweepRecord": "daskcluster.models.record",
     "check_outputs": "daskcluster.jobs.outputs",
     "dedup": "daskcluster.jobs.duplicates",
-    "evaluate": "daskcluster.jobs.kinds",
     "examine": "daskcluster.jobs.kinds",
     "fit": "daskcluster.jobs.fitting",
     "partition": "daskcluster.jobs.partitioning",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,10 +68,14 @@ class BalancedSample:
     sizes: tuple[np.ndarray, ...]
     quotas: tuple[np.ndarray, ...]
     seed: int
-    dataset: Dataset = field(repr=False)
+    dataset: Dataset
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __repr__(self) -> str:
+        n, k = self.dataset.n_rows, len(self.sizes[0])
+        return f"BalancedSample({len(self):,} of {n:,} rows, {k:,} clusters; .rows, .clusters, .weights)"
 
     def take(self) -> Rows:
         """Return the rows themselves, (m, d), dense or CSR as the dataset has them; they fit in memory.
@@ -160,6 +164,8 @@ def balanced_sample(
     >>> X = np.concatenate([rng.normal(0, 1, (900, 2)), rng.normal(9, 1, (90, 2)), [[99.0, 99.0]]])
     >>> model = dc.KMeans(3, random_state=0).fit(X)
     >>> sample = dc.balanced_sample(model, X, size=101, random_state=0)
+    >>> sample
+    BalancedSample(101 of 991 rows, 3 clusters; .rows, .clusters, .weights)
     >>> sorted(np.bincount(sample.clusters).tolist())
     [1, 50, 50]
     """
@@ -221,7 +227,7 @@ def draw(
 ) -> BalancedSample:
     """Draw the sample in two passes; if `how` is a score, `dataset` has it as weights."""
     estimator = estimator_of(model)
-    rows = estimator.known_rows(model.features.align(dataset))
+    rows = estimator.known_rows(dataset)
     labels = estimator.label_function(rows.dtype)
     ranking = _ranking(model, labels, how, seed)
     params = ChoiceParams(labels, ranking, np.zeros(model.n_clusters, np.int64))

@@ -69,7 +69,7 @@ def fit(
         Row weights: an array's name in the same group, a URL, or values.
     labels : str, optional
         URL of the labels to write: a file if it ends in .parquet, .csv (both with ids) or .npy, else a 1-D
-        int32 Zarr array. Of the cells of a grid, a map in a Zarr group.
+        int32 Zarr array. Of the cells of a grid, a map in a Zarr group, or a GeoTIFF if it ends in .tif.
     distances : bool
         Also write Euclidean distances: labels become a Zarr group, or a table with both columns.
     storage_options : mapping, optional

@@ -3,68 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pkgutil import resolve_name
 from typing import Any
 
-from daskcluster.chunkwise.assign import ScoreStatistics
-from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.examples import MOST_RANKED, Examination
 from daskcluster.events import Callback
-from daskcluster.methods.hierarchical.estimator import HierarchicalKMeans
-from daskcluster.methods.hierarchical.model import HierarchicalModel
-from daskcluster.methods.kernel.estimator import KernelKMeans
-from daskcluster.methods.kernel.graph import GraphKMeansModel
-from daskcluster.methods.kernel.model import KernelKMeansModel
-from daskcluster.methods.kmeans.estimator import KMeans
-from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
-from daskcluster.methods.mixture.model import MixtureModel
-from daskcluster.methods.partition.model import PartitionModel, PartitionRows
-from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import Model
-from daskcluster.typing import Dataset
 
-ESTIMATORS: dict[str, Any] = {
-    KMeansModel.kind: KMeans,
-    HierarchicalModel.kind: HierarchicalKMeans,
-    PartitionModel.kind: PartitionRows,
-    MixtureModel.kind: VariationalGaussianMixture,
-    KernelKMeansModel.kind: KernelKMeans,
-    GraphKMeansModel.kind: KernelKMeans,
+ESTIMATORS: dict[str, str] = {
+    "kmeans": "daskcluster.methods.kmeans.estimator:KMeans",
+    "hierarchical-kmeans": "daskcluster.methods.hierarchical.estimator:HierarchicalKMeans",
+    "partitions": "daskcluster.methods.partition.model:PartitionRows",
+    "mixture": "daskcluster.methods.mixture.estimator:VariationalGaussianMixture",
+    "kernel-kmeans": "daskcluster.methods.kernel.estimator:KernelKMeans",
+    "graph-kmeans": "daskcluster.methods.kernel.estimator:KernelKMeans",
 }
-"""Estimators by kind of model, as in `daskcluster.models.persist.KINDS`, whichever class was fitted."""
+"""Import paths of estimators by kind of model, as in `daskcluster.models.persist.KINDS`."""
 
 
 def estimator_of(model: Model, engine: Any = None) -> Any:
     """Return an estimator that has results for rows under a model, on an engine."""
-    return ESTIMATORS[model.kind].from_model(model).set_params(engine=engine)
-
-
-def check_posteriors(model: Model) -> None:
-    """Raise if the model has no posteriors.
-
-    Raises
-    ------
-    InvalidParameterError
-    """
-    if model.kind != MixtureModel.kind:
-        raise InvalidParameterError(
-            f"a model of kind {model.kind!r} has no posteriors; leave posteriors out, or give a model of "
-            f"kind {MixtureModel.kind!r}."
-        )
-
-
-def evaluate(
-    model: Model, dataset: Dataset, *, engine: Any = None, callbacks: Sequence[Callback] = ()
-) -> ScoreStatistics:
-    """Return size, weight and cost of every cluster on `dataset`. One pass."""
-    estimator = estimator_of(model, engine)
-    rows = estimator.known_rows(model.features.align(dataset))
-    found: ScoreStatistics = estimator.cluster_scores(rows, callbacks)
-    return found
+    kind: Any = resolve_name(ESTIMATORS[model.kind])
+    return kind.from_model(model).set_params(engine=engine)
 
 
 def examine(
     model: Model,
-    dataset: Dataset,
+    dataset: Any,
     *,
     shown: int = 0,
     most: int = MOST_RANKED,
@@ -77,6 +42,7 @@ def examine(
 
     Parameters
     ----------
+    dataset : anything that estimators take
     shown : int
         Number of clusters, from the largest, for which the example rows are returned as well. If it is
         positive, so is a sample of 10,000 rows, for silhouettes and the stability of k-means.
@@ -88,6 +54,6 @@ def examine(
     `shown` clusters are read once more.
     """
     estimator = estimator_of(model, engine)
-    rows = estimator.known_rows(model.features.align(dataset))
+    rows = estimator.known_rows(dataset, complete=True)
     found: Examination = estimator.examine(rows, shown, most, callbacks)
     return found

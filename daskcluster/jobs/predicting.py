@@ -7,7 +7,7 @@ from typing import Any
 
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import check_posteriors, estimator_of
+from daskcluster.jobs.kinds import estimator_of
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.outputs import kinds_of_labels
 from daskcluster.jobs.run import Run
@@ -31,7 +31,7 @@ def predict(
     flatten: bool = False,
     decode: bool | None = None,
     columns: Any = None,
-    missing: str = "error",
+    missing: str | None = None,
     grid: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     resume: bool = False,
@@ -47,11 +47,11 @@ def predict(
         URL of a saved model.
     source, array, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine
     callbacks
-        See `fit`.
+        See `fit`. By default, rows that lack a value are treated as in the fit of the model.
     output : str
         URL of the labels, which appear there only when complete. A file if it ends in .parquet, .csv (both
         with ids) or .npy, else a 1-D int32 Zarr array; with `distances` a Zarr group of ``label`` and
-        ``distance``.
+        ``distance``. Of the cells of a grid, a map in a Zarr group, or a GeoTIFF if it ends in .tif.
     posteriors : str, optional
         For a mixture: URL of a Zarr group with ``components`` (int32) and ``probabilities`` (float32), the
         largest posteriors of every row.
@@ -74,12 +74,12 @@ def predict(
 
     Notes
     -----
-    Cost: one pass; one more for `posteriors`.
+    Cost: one pass; one more for `posteriors`. With `missing`, and for a grid with ``nodata`` or a GeoTIFF,
+    finding what is missing takes one more first, or two (see `daskcluster.open_dataset`).
     """
     asked = dict(locals())
     inputs: dict[str, Any] = {"source": source, "model": model}
-    outputs = {"output": output}
-    outputs |= {} if posteriors is None else {"posteriors": posteriors}
+    outputs = {"output": output} | ({} if posteriors is None else {"posteriors": posteriors})
     run = Run("predict", asked, output=output)
     with run:
         before = run.earlier(PredictRecord)
@@ -89,8 +89,11 @@ def predict(
         overwrite = run.claim(outputs, inputs, overwrite, kinds=kinds)
         fitted = load_document(model, storage_options)
         parents = ancestors(getattr(fitted, "parents", ()), level)
-        if posteriors is not None:
-            check_posteriors(fitted)
+        if posteriors is not None and fitted.kind != "mixture":
+            raise InvalidParameterError(
+                f"a model of kind {fitted.kind!r} has no posteriors; leave posteriors out, or give a model "
+                "of kind 'mixture'."
+            )
         if parents is not None:
             check_labels_alone(level, n_nearest=n_nearest, distances=distances)
         if not isinstance(fitted, KMeansModel) and (n_nearest is not None or distances):
@@ -99,9 +102,9 @@ def predict(
                 "out."
             )
         dataset, chosen = open_rows(run, fitted.feature_names)
-        dataset = fitted.features.align(dataset)
-        run.begin_output()
         estimator = estimator_of(fitted, chosen)
+        dataset = estimator.known_rows(dataset)
+        run.begin_output()
         options: dict[str, Any] = {
             "overwrite": overwrite,
             "storage_options": storage_options,

@@ -26,7 +26,7 @@ def score(
     flatten: bool = False,
     decode: bool | None = None,
     columns: Any = None,
-    missing: str = "error",
+    missing: str | None = None,
     grid: Mapping[str, Any] | None = None,
     metrics: Sequence[str] = (),
     sample_size: int | None = SAMPLE_SIZE,
@@ -43,7 +43,7 @@ def score(
         URL of a saved model.
     source, array, weights, storage_options, flatten, decode, columns, missing, grid, name, engine
     callbacks
-        See `fit`.
+        See `fit`. By default, rows that lack a value are treated as in the fit of the model.
     metrics : sequence of str
         Measures of the model's clustering of these rows; names of
         `daskcluster.parameters.algorithm.MEASURES`. Silhouettes use the model's metric.
@@ -60,7 +60,8 @@ def score(
 
     Notes
     -----
-    Cost: one pass, and the passes of the measures, which are shared between them.
+    Cost: one pass, and the passes of the measures, which are shared between them. To leave out rows that
+    lack a value takes one more.
     """
     asked = dict(locals())
     wanted = check_measures(metrics)
@@ -68,14 +69,14 @@ def score(
     with run:
         run.hold()
         fitted = load_document(model, storage_options)
-        dataset, chosen = open_rows(run, fitted.feature_names)
-        dataset = fitted.features.align(dataset)
+        opened, chosen = open_rows(run, fitted.feature_names)
         estimator = estimator_of(fitted, chosen)
-        inertia, value = estimator.scores(estimator.known_rows(dataset), run.callbacks)
+        dataset: Any = estimator.known_rows(opened, complete=True)
+        inertia, value = estimator.scores(dataset, run.callbacks)
         found = None
         if wanted:
             found = measure(
-                dataset,
+                dataset.with_facts(normalize=False),
                 estimator.label_function(dataset.dtype),
                 fitted.n_clusters,
                 wanted,

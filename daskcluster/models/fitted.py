@@ -58,6 +58,8 @@ class FittedModel:
         Scale of the features of `centres`; None if they are in the units of the data.
     decoded : bool, optional
         See `daskcluster.data.features.FeatureSpec`.
+    missing : {"error", "drop"}
+        ``"drop"`` if the fit left out rows that lack a value; rows under the model are treated so, too.
     search : FixedSearch, optional
         The search by bounds that suited the rows. It decides how long the nearest centres take, never which
         they are.
@@ -86,6 +88,7 @@ class FittedModel:
     estimator: str = ""
     scaling: FeatureScaling | None = None
     decoded: bool | None = True
+    missing: str = "error"
     search: FixedSearch | None = None
 
     def __post_init__(self) -> None:
@@ -111,7 +114,9 @@ class FittedModel:
     @property
     def features(self) -> FeatureSpec:
         """What rows must have for this model."""
-        return FeatureSpec(self.n_features, self.feature_names, self.scaling, self.decoded)
+        return FeatureSpec(
+            self.n_features, self.feature_names, self.scaling, self.decoded, self.missing
+        )
 
     @property
     def centres_of_data(self) -> np.ndarray:
@@ -140,6 +145,8 @@ class FittedModel:
         }
         if self.decoded is not None:
             shared["decoded"] = self.decoded
+        if self.missing != "error":
+            shared["missing"] = self.missing
         if self.scaling is not None:
             shared["scaling"] = self.scaling.plain()
         if self.search is not None:
@@ -169,6 +176,7 @@ class FittedModel:
         if "estimator" in body:  # older documents do not name their estimator
             found["estimator"] = read_text(body, "estimator")
         found["decoded"] = body["decoded"] is True if "decoded" in body else None
+        found["missing"] = "drop" if body.get("missing") == "drop" else "error"
         if "scaling" in body:
             found["scaling"] = _scaling(body, arrays["centres"])
         if "search" in body:

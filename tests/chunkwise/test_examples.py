@@ -85,11 +85,11 @@ def test_sparse_and_weighted_rows_have_examples_too(rows: np.ndarray) -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_figures_and_examples_take_one_pass(rows: np.ndarray, weighted: bool) -> None:
     weights = np.linspace(0.0, 3.0, len(rows)) if weighted else None
-    document = dc.KMeans(4, random_state=1, engine="local").fit(rows).to_model()
+    estimator = dc.KMeans(4, random_state=1, engine="local").fit(rows)
     dataset, heard = dc.open_dataset(rows, weights=weights), []
-    found = jobs.examine(document, dataset, shown=2, most=1, callbacks=[heard.append])
+    found = jobs.examine(estimator.to_model(), dataset, shown=2, most=1, callbacks=[heard.append])
     assert sum(isinstance(event, PassEnded) for event in heard) == 1
-    alone = jobs.evaluate(document, dataset)
+    alone = estimator.cluster_scores(dataset)
     assert (found.scores.costs == alone.costs).all()
     assert (found.scores.sizes == alone.sizes).all()
     assert found.weights.sum() == pytest.approx(300 if weights is None else weights.sum())

@@ -530,7 +530,7 @@ def test_labels_take_neither_units_nor_packing_from_the_grid(tmp_path, kind, whe
     model = dc.KMeans(2, random_state=0).fit(grid.dataset)
     image = grid.unflatten(model.labels_)
     assert (image.name, image.dtype, image.encoding) == ("label", np.int32, {})
-    assert image.attrs == {"grid_mapping": "spatial_ref"}
+    assert image.attrs == {"grid_mapping": "spatial_ref", "nodata": -1}
     assert (image.values == -1).sum() == 2
     far = grid.unflatten(model.transform(grid.dataset), fill=np.nan)
     assert (far.name, far.attrs, far.dims) == (
@@ -613,14 +613,21 @@ def test_a_geotiff_and_its_map(tmp_path):
     model = dc.KMeans(3, random_state=0).fit(path)
     labels = grid.unflatten(np.asarray(model.labels_))
     assert labels.rio.crs.to_epsg() == 32633
+    labels.rio.to_raster(tmp_path / "by_rio.tif")
+    grid.save(model.labels_, str(tmp_path / "saved.tif"))
     opened = rioxarray.open_rasterio(path)  # an integer array, with the nodata among its attributes
     assert np.array_equal(model.predict(opened), labels)
     assert np.array_equal(dc.KMeans(3, random_state=0).fit_predict(opened) == -1, ~grid.mask)
     for overwrite in (False, True):
         model.predict(grid.dataset, output=str(tmp_path / "labels.tif"), overwrite=overwrite)
-    again = rioxarray.open_rasterio(tmp_path / "labels.tif")[0]
-    assert np.array_equal(again.to_numpy(), labels.to_numpy())
-    assert (again.rio.crs.to_epsg(), again.rio.nodata) == (32633, -1)
+    model.predict(opened).rio.to_raster(tmp_path / "predicted.tif")
+    for name in ("labels", "saved", "by_rio", "predicted"):
+        again = rioxarray.open_rasterio(tmp_path / f"{name}.tif")[0]
+        assert np.array_equal(again.to_numpy(), labels.to_numpy())
+        assert (again.rio.crs.to_epsg(), again.rio.nodata) == (32633, -1)
+    assert (tmp_path / "saved.tif").read_bytes() == (tmp_path / "labels.tif").read_bytes()
+    with pytest.raises(InvalidParameterError, match="a GeoTIFF holds the labels of a grid"):
+        grid.save(np.zeros(1998), str(tmp_path / "costs.tif"))
     with pytest.raises(InvalidParameterError, match="a GeoTIFF holds the labels of a grid"):
         model.predict(wanted, output=str(tmp_path / "rows.tif"))
     assert (labels.to_numpy()[~grid.mask] == -1).all()

@@ -257,8 +257,8 @@ def test_jobs_scale_rows_as_the_fit_did(stored: str, tmp_path: Path, client: Any
     jobs.predict(model, make_rows(np.float32), output=str(tmp_path / "again"))
     written = [zarr.open_array(url, mode="r")[:] for url in (labels, str(tmp_path / "again"))]
     assert np.array_equal(*written)
-    seen = jobs.evaluate(load_document(model), dc.open_dataset(stored))
-    assert seen.inertia == found.inertia
+    seen = jobs.examine(load_document(model), dc.open_dataset(stored))
+    assert seen.scores.inertia == found.inertia
 
 
 def test_it_takes_one_pass(stored: str) -> None:

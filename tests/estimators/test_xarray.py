@@ -75,7 +75,7 @@ def test_variables_that_are_no_features() -> None:
     other["y"].attrs["bounds"], other["1"].encoding["grid_mapping"] = "y_bnds", "crs"
     assert dc.open_grid(other).dataset.feature_names == ("0", "1", "2")  # type: ignore[attr-defined]
     found = dc.KMeans(3, random_state=0).fit_predict(other)
-    assert (found.dims, found.attrs) == (("y", "x"), {"grid_mapping": "crs"})
+    assert (found.dims, found.attrs) == (("y", "x"), {"grid_mapping": "crs", "nodata": -1})
     assert set(found.coords) == {"y", "x", "crs"}
     assert np.array_equal(found, model.predict(bands))
     assert np.array_equal(dc.open_grid(bands).dataset.to_numpy(), whole.values.reshape(3, -1).T)  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ def test_results_are_not_packed_as_the_cells_are(lazy: bool, where: str, tmp_pat
         labels = model.predict(cells)
         assert (labels.name, labels.attrs, labels.encoding) == (
             "label",
-            {"grid_mapping": "spatial_ref"},
+            {"grid_mapping": "spatial_ref", "nodata": -1},
             {},
         )
         assert dict(rows.attrs) == (packing if where == "attrs" else {}), "the source is unchanged"

@@ -208,7 +208,9 @@ def test_invalid_arguments_are_refused(
 
 
 def test_other_features_are_refused(model: Any) -> None:
-    with pytest.raises(InvalidDataError, match="X has 3 features, but the model is expecting 4"):
+    with pytest.raises(
+        InvalidDataError, match="X has 3 features, but HierarchicalKMeans is expecting 4"
+    ):
         dc.balanced_sample(model, X[:, :3], size=5)
     with pytest.raises(InvalidDataError, match="NaN"):
         dc.balanced_sample(model, np.where(X[7, 0] == X, np.nan, X), size=5)

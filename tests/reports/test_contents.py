@@ -35,7 +35,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     dc.KMeans(5, random_state=0, tol=0, engine="local").fit(rows).save(url)
     model, dataset = load_document(url), dc.open_dataset(rows)
     seen = jobs.examine(model, dataset, shown=5, most=3)
-    clusters = seen.clusters("Clusters in rows", dataset.n_rows)
+    clusters = seen.clusters("Clusters in rows")
     return Report(model, "<b>&", data=clusters, facts=[("a<", ">b")], image_shape=(4, 6))
 
 

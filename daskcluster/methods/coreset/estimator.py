@@ -160,8 +160,8 @@ class LightweightCoreset(SharesEngine):
         self.seed_ = draw.seed
         drawn: Any = open_source(found.rows, weights=found.weights)
         drawn.read_from = stored_at(dataset)
-        drawn.feature_names = getattr(dataset, "feature_names", None)
-        drawn.decoded = getattr(dataset, "decoded", None)
+        for name in ("feature_names", "decoded", "missing"):
+            setattr(drawn, name, getattr(dataset, name, None))
         self.coreset_ = _on_scale_of(dataset, drawn)
         self.indices_ = found.indices
         self.mean_ = found.moments.mean

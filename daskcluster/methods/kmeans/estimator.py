@@ -67,7 +67,8 @@ class KMeans(KMeansEstimator):
         float32 for rows of 32 bits or less that are exact in it, else float64.
     labels_ : ndarray of shape (n,), int32, or Labels
         An array for rows given in memory, a dask array or Series for a dask array or frame, else a handle
-        that computes them when asked.
+        that computes them when asked. Of a DataArray, those of the cells with data: ``predict(X)`` returns
+        their map.
     inertia_ : float
         Weighted sum of squared distances of the rows to their nearest centres.
     n_iter_, passes_, bytes_read_ : int

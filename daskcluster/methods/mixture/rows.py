@@ -59,9 +59,9 @@ def as_csr(found: np.ndarray, n_components: int) -> Any:
     return csr_array((values, index, starts), shape=(n, n_components))
 
 
-def dense_dataset(estimator: Any, X: Any, sample_weight: Any, *, reset: bool = True) -> Dataset:
+def dense_dataset(estimator: Any, X: Any, sample_weight: Any, **options: bool) -> Dataset:
     """Return `X` as a dataset of dense rows; see `fit_dataset`."""
-    dataset = fit_dataset(estimator, X, sample_weight, reset=reset, scalable=True)
+    dataset = fit_dataset(estimator, X, sample_weight, scalable=True, **options)
     if isinstance(dataset, SparseDataset):
         raise InvalidDataError(
             f"{type(estimator).__name__} takes dense rows, X is sparse; project the rows first, e.g. by "
@@ -139,10 +139,10 @@ class MixtureRows(DensityMixin, RowsEstimator):
 
     # -- results for rows ----------------------------------------------------------------------
 
-    def known_rows(self, X: Any, sample_weight: Any = None) -> Dataset:
-        """Return `X` as a dataset of dense rows with the features of the fit."""
+    def known_rows(self, X: Any, sample_weight: Any = None, *, complete: bool = False) -> Dataset:
+        """Return `X` as a dataset of dense rows with the features of the fit; see `fit_dataset`."""
         check_is_fitted(self)
-        return dense_dataset(self, X, sample_weight, reset=False)
+        return dense_dataset(self, X, sample_weight, reset=False, complete=complete)
 
     def label_function(self, dtype: Any) -> RowFunction:
         """Return the function that labels rows of `dtype`."""
@@ -192,13 +192,8 @@ class MixtureRows(DensityMixin, RowsEstimator):
             URL of a Zarr group to stream the posteriors to, chunk by chunk: arrays ``components`` (int32)
             and ``probabilities`` (float32) of shape (n, C'), largest first. It appears once it is
             complete.
-        overwrite : bool
-            Replace an existing output.
-        storage_options : dict, optional
-            For the output's file system.
-        resume : bool
-            Resume an interrupted call that wrote `output`, without computing its finished chunks again.
-            If this call is interrupted in turn, finished chunks are preserved.
+        overwrite, storage_options, resume
+            See `daskcluster.KMeans.predict`.
 
         Returns
         -------
@@ -295,7 +290,7 @@ class MixtureRows(DensityMixin, RowsEstimator):
 
     def _likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float, int]:
         """Return the weighted sum of log-densities, the weight, and the number of rows."""
-        dataset = self.known_rows(X, sample_weight)
+        dataset = self.known_rows(X, sample_weight, complete=True)
         gaussians = self._gaussians(dataset.dtype)
         with choose_engine(self.engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
             return *log_likelihood(ScaledPlacement(placement), gaussians), dataset.n_rows

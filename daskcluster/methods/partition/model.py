@@ -139,14 +139,14 @@ class PartitionModel(KMeansModel):
 
         dataset: Any = X if isinstance(X, Dataset) else open_dataset(X)
         found = PartitionRows.from_model(self).set_params(engine=engine)
-        labels: np.ndarray = found.map_rows(
-            self.features.align(dataset), found.label_function, callbacks=callbacks
-        )
+        labels: np.ndarray = found.map_rows(dataset, found.label_function, callbacks=callbacks)
         return labels
 
 
 class PartitionRows(KMeans):
     """Rows under a `PartitionModel`, without a fit; nearest centres and scores are about the means."""
+
+    owner = "the model"
 
     @classmethod
     def from_model(cls, model: Any) -> Self:
@@ -155,9 +155,9 @@ class PartitionRows(KMeans):
         self._model = model
         return self
 
-    def known_rows(self, X: Any, sample_weight: Any = None) -> Dataset:
-        """Return `X` as a dataset of dense rows with the features of the model."""
-        dataset = super().known_rows(X, sample_weight)
+    def known_rows(self, X: Any, sample_weight: Any = None, *, complete: bool = False) -> Dataset:
+        """Return `X` as a dataset of dense rows with the features of the model; see `fit_dataset`."""
+        dataset = super().known_rows(X, sample_weight, complete=complete)
         if isinstance(dataset, SparseDataset):
             raise InvalidDataError("Partitions are of dense rows, but these are sparse.")
         return dataset

@@ -9,13 +9,9 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.dataset import refuse_replacing
+from daskcluster.data.features import FeatureSpec
 from daskcluster.data.label_files import write_columns
-from daskcluster.data.sink import ArraySink
-from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Engine
-from daskcluster.engine.memory import ONE_PASS
 from daskcluster.estimators.opening import open_dataset
-from daskcluster.methods.partition.chunkwise import PartitionParams, partition_rows, prepare_cells
 from daskcluster.methods.partition.exports import (
     centres_writer,
     to_faiss,
@@ -112,13 +108,9 @@ class Partitions:
         InvalidDataError
             The rows have another number of features, or NaN or infinity.
         """
-        is_dataset = isinstance(source, Dataset)
-        rows: Dataset = (
-            source if is_dataset else open_dataset(source, storage_options=storage_options)
-        )
-        rows = self.to_model().features.align(rows)
-        rows = rows.normalized() if self.metric == "cosine" else rows
-        return assigned_rows(rows, self.assigning, choose_engine(engine, rows))
+        if not isinstance(source, Dataset):
+            source = open_dataset(source, storage_options=storage_options)
+        return self.to_model().predict(source, engine=engine)
 
     def save(
         self,
@@ -154,11 +146,11 @@ class Partitions:
         Its ``predict`` assigns new rows as these were, and its ``save`` writes it for
         ``daskcluster predict`` and `daskcluster.load_model`.
         """
+        known = FeatureSpec.of(self.dataset)
         return PartitionModel(
             self.centres, self.sizes.astype(np.float64), self.sizes, metric=self.metric,
             assigning=self.assigning.centres, penalties=self.assigning.penalties,
-            feature_names=getattr(self.dataset, "feature_names", None),
-            decoded=getattr(self.dataset, "decoded", None) is not False,
+            feature_names=known.names, decoded=known.decoded, missing=known.missing,
             n_rows=len(self.partition), passes=self.passes, bytes_read=self.bytes_read,
             parameters={"metric": self.metric, "random_state": self.seed},
             created_with=created_with(),
@@ -231,12 +223,3 @@ class Partitions:
         MissingExtraError
         """
         return to_vectorchord(self)
-
-
-def assigned_rows(rows: Dataset, assigning: Trained, engine: Engine) -> np.ndarray:
-    """Return the partition of every row, int32 (n,). One pass."""
-    sink = ArraySink(np.empty(rows.n_rows, np.int32))
-    with engine.place(rows, footprint=ONE_PASS) as placement:
-        params = PartitionParams(assigning.lifted())
-        placement.map_rows(partition_rows, sink, params, prepare=prepare_cells, name="partitions")
-    return sink.array

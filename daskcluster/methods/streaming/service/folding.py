@@ -264,9 +264,9 @@ def _opened(
         if state.fold is None:
             dtype = compute_dtype(dataset.dtype).name
             state.fold = learner.empty(dtype, state.seed)
-            state.n_features = dataset.n_features
-            state.feature_names = getattr(dataset, "feature_names", None)
-            state.decoded = getattr(dataset, "decoded", None) is not False
+            known = FeatureSpec.of(dataset)
+            state.n_features, state.feature_names = known.n_features, known.names
+            state.decoded = known.decoded
         ready.append(_Ready(new, dataset))
     return ready
 

@@ -266,7 +266,7 @@ class Prefix:
             "order": self.order,
         }
         # States of streams without a choice of columns stay those of the same source.
-        if not self.spec.chooses_columns and self.spec.missing == "error":
+        if not self.spec.chooses_columns and self.spec.missing in (None, "error"):
             return found
         columns = {name: getattr(self.spec, name) for name in ("features", "drop", "id_column")}
         return {**found, "columns": {**columns, "weights": None, "nulls": self.spec.missing}}

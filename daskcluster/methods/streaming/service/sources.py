@@ -117,7 +117,7 @@ def open_stream_source(
     """
     if order not in ORDERS:
         raise InvalidParameterError(f"order={order!r} should be one of {', '.join(ORDERS)}.")
-    if spec.missing not in ("error", "drop"):
+    if spec.missing not in (None, "error", "drop"):
         raise InvalidParameterError(
             f"missing={spec.missing!r} needs the means of all rows, which a stream never has; leave rows "
             "out with missing='drop', or fill them in before they are stored."
