@@ -76,7 +76,7 @@ def command(
     if resume and checkpoint is None:
         raise click.UsageError("--resume needs --checkpoint, the URL of the state to resume from.")
     from daskcluster import jobs
-    from daskcluster.data.weighted_store import KINDS
+    from daskcluster.data.weighted import KINDS
 
     urls = {"source": source, "output": output, "checkpoint": checkpoint}
     options = {"size": size, "random_state": random_state, "quality": quality}

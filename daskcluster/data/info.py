@@ -11,7 +11,7 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.data.parquet import ParquetFormat, read_footer
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.data.weighted_store import stored_attributes
+from daskcluster.data.weighted import stored_attributes
 from daskcluster.data.zarr import PARTS, ZarrDataset, ZarrSparseDataset, is_csr
 from daskcluster.storage.location import locate
 from daskcluster.storage.zarr_stores import open_store

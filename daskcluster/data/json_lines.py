@@ -72,7 +72,7 @@ class JsonFormat(TextFormat):
             found = _CHANGED.search(str(error))
             if found is not None and found[1]:
                 name, row = found[1], int(found[2])
-                if not names:  # which types the other columns have is told by the rows before
+                if not names:  # the rows before have the types of the other columns
                     lines = [line for line in content.splitlines() if line.strip()]
                     return self.parsed(b"\n".join(lines[:row]), place, skipped)
                 value = next(islice(_objects(content), row, None), {}).get(name)

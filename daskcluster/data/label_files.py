@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.dataset import refuse_replacing
-from daskcluster.data.duplicate_ids import DuplicateIds
+from daskcluster.data.ids import DuplicateIds
 from daskcluster.data.partitions import group_chunks
 from daskcluster.data.tables import import_pyarrow
-from daskcluster.data.writer import CHUNK_BYTES, StagedArray, array_metadata
+from daskcluster.data.writer import CHUNK_BYTES, StagedArray
 from daskcluster.errors import InvalidParameterError, MissingExtraError
 from daskcluster.extras import install_command
 from daskcluster.storage.location import Location, locate
@@ -445,8 +445,8 @@ def _begin(staging: Staging, grid: GridShape, name: str, read: ReadValues, fill:
         attributes = dict(grid.template.attrs)
     if grid.mask is not None and np.asarray(nodata).dtype.kind in "iu":
         attributes["nodata"] = int(nodata)
-    metadata = array_metadata(shape, step, sample.dtype, names=names, attributes=attributes)
-    return StagedArray(staging.work, name, metadata, step)
+    more: dict[str, Any] = {"names": names, "attributes": attributes}
+    return StagedArray.of(staging, name, shape, step, sample.dtype, **more)
 
 
 def _slabs(grid: GridShape, read: ReadValues, fill: Any, step: int) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.checks import is_bfloat16
-from daskcluster.data.chosen import joined_ids
 from daskcluster.data.dataset import RowDataset
+from daskcluster.data.ids import joined_ids
 from daskcluster.data.memory import MemoryDataset
 from daskcluster.data.partitioned import DerivedDataset
 from daskcluster.data.recipes import DerivedRecipe

@@ -31,8 +31,7 @@ from daskcluster.data.spec import (
     refuse_duplicates,
 )
 from daskcluster.data.tables import open_arrow
-from daskcluster.data.weighted import array_weights, open_weights
-from daskcluster.data.weighted_store import holds_weighted_rows
+from daskcluster.data.weighted import array_weights, holds_weighted_rows, open_weights
 from daskcluster.data.writer import ROWS, WEIGHTS
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, is_csr, open_csr, recipe_of
 from daskcluster.errors import (

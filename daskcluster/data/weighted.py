@@ -1,9 +1,9 @@
-"""Datasets with row weights, from memory or from a Zarr array."""
+"""Weights of rows: in memory, in Zarr, in columns of files; and Zarr groups of rows and their weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, Self
 
@@ -11,10 +11,14 @@ import numpy as np
 
 from daskcluster.annotations import unannotated
 from daskcluster.data.masked import is_masked
-from daskcluster.data.nodes import metadata_digest, open_array, read_chunk
+from daskcluster.data.nodes import metadata_digest, open_array, open_node, read_chunk
+from daskcluster.data.partitions import READ_BYTES
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen
+from daskcluster.data.writer import INDICES, ROWS, WEIGHTS, RowsShape, RowsWriter
 from daskcluster.errors import InvalidParameterError
+from daskcluster.sparse_rows import Rows
 from daskcluster.storage.location import Location
+from daskcluster.storage.staging import Staging
 from daskcluster.typing import Visibility
 
 INLINE_BYTES = 1 << 20
@@ -285,3 +289,78 @@ def _blocks(weights: ArrayWeights | LazyWeights, n_rows: int) -> Any:
         weights.read(start, min(start + _CHECK_ROWS, n_rows))
         for start in range(0, n_rows, _CHECK_ROWS)
     )
+
+
+KINDS = ("group",)
+"""Kinds of nodes that an output of this kind may replace."""
+
+MARK = {"daskcluster": "weighted rows"}
+"""Attributes of a group whose weights are found when it is opened."""
+
+
+def holds_weighted_rows(node: Any) -> bool:
+    """Return True for a Zarr group that `write_weighted` made."""
+    attributes = getattr(node, "attrs", {})
+    is_array = hasattr(node, "chunks")
+    return not is_array and all(attributes.get(name) == value for name, value in MARK.items())
+
+
+def stored_attributes(dataset: Any) -> Mapping[str, Any]:
+    """Return the attributes of the group that a dataset was opened from, if `write_weighted` made it."""
+    recipe = dataset.own_recipe() if hasattr(dataset, "own_recipe") else None
+    if not isinstance(recipe, StoredRecipe) or recipe.name != ROWS:
+        return {}
+    node: Any = open_node(recipe.location)
+    return dict(node.attrs) if holds_weighted_rows(node) else {}
+
+
+def write_weighted(
+    url: Any,
+    rows: Rows,
+    weights: np.ndarray,
+    indices: np.ndarray | None = None,
+    *,
+    facts: Mapping[str, Any],
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Write rows and weights to `url`, whole or absent.
+
+    Parameters
+    ----------
+    url : str
+        Path or URL of the group.
+    rows : Rows, shape (m, d)
+    weights : ndarray of shape (m,), float64
+    indices : ndarray of shape (m,), int64, optional
+    facts : mapping
+        Plain JSON values: attributes of the group, by which people know what it is.
+    overwrite : bool
+        Replace a Zarr group that is there.
+    storage_options : mapping, optional
+
+    Raises
+    ------
+    OutputExistsError
+        Something is there that may not be replaced.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster.data.open import open_source
+    >>> write_weighted("memory://weighted-rows", np.eye(2), np.array([1.0, 3.0]), facts={})
+    >>> np.asarray(open_source("memory://weighted-rows").weights)
+    array([1., 3.])
+    """
+    values = {WEIGHTS: np.asarray(weights, np.float64)}
+    if indices is not None:
+        values[INDICES] = np.asarray(indices, np.int64)
+    kinds = {name: array.dtype for name, array in values.items()}
+    options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+    with Staging.begin(url, kinds=KINDS, **options) as staging:
+        with RowsWriter(staging, RowsShape.of(rows), kinds, group={**facts, **MARK}) as writer:
+            step = max(1, READ_BYTES * len(rows) // max(1, rows.nbytes))
+            for first in range(0, len(rows), step):
+                span = slice(first, first + step)
+                writer.append(rows[span], *(array[span] for array in values.values()))
+        staging.commit(writer.documents())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskcluster.data.weighted_store import KINDS
+from daskcluster.data.weighted import KINDS
 from daskcluster.events import Callback
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run

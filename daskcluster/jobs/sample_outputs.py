@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import row_dtype
-from daskcluster.data.chosen import chosen_ids, chosen_rows
 from daskcluster.data.dataset import refuse_replacing
+from daskcluster.data.ids import chosen_ids, chosen_rows
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.data.weighted_store import MARK
+from daskcluster.data.weighted import MARK
 from daskcluster.data.writer import ROW_KINDS, WEIGHTS, RowsShape, RowsWriter, write_values
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.jobs.balanced_sample import BalancedSample

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskcluster.data.dataset import RowDataset, refuse_replacing, stored_at
 from daskcluster.data.features import FeatureSpec
 from daskcluster.data.open import open_source
-from daskcluster.data.weighted_store import write_weighted
+from daskcluster.data.weighted import write_weighted
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import SharesEngine
 from daskcluster.estimators.inputs import fit_dataset

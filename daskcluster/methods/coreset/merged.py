@@ -10,8 +10,7 @@ import numpy as np
 
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.memory import ArrayDataset, MemorySparseDataset
-from daskcluster.data.weighted import array_weights
-from daskcluster.data.weighted_store import stored_attributes, write_weighted
+from daskcluster.data.weighted import array_weights, stored_attributes, write_weighted
 from daskcluster.errors import InvalidParameterError
 from daskcluster.models.fitted import created_with
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows

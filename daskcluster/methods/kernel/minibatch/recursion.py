@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.chosen import chosen_rows
+from daskcluster.data.ids import chosen_rows
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.engine import Placement
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres, gram_sum_rows

@@ -15,7 +15,7 @@ from daskcluster.data.open import open_source
 from daskcluster.data.row_files import NoRowsError
 from daskcluster.data.sources import IN_PLACE
 from daskcluster.data.spec import AS_THEY_ARE, RowsSpec
-from daskcluster.data.weighted_store import holds_weighted_rows
+from daskcluster.data.weighted import holds_weighted_rows
 from daskcluster.data.writer import ROWS
 from daskcluster.data.zarr import is_csr
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError
