@@ -271,7 +271,8 @@ class Lease:
 
     def _prune(self) -> None:
         for name in list_names(self._place):
-            if re.match(r"\d{8}\.", name) and int(name[:8]) < self._number:
+            number = name.lstrip(".")[:8]  # files that killed runs were writing begin with a dot
+            if number.isdecimal() and int(number) < self._number:
                 remove_file(self._place, name)
 
 

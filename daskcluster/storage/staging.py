@@ -25,9 +25,10 @@ from daskcluster.errors import (
     comes_from_outside,
 )
 from daskcluster.storage import stale
-from daskcluster.storage.disk_space import full_disk, is_full_disk
 from daskcluster.storage.files import (
     explained,
+    full_disk,
+    is_full_disk,
     read_file,
     remove_file,
     remove_folder,
