@@ -218,7 +218,7 @@ def read_file(place: Location, name: str) -> bytes | None:
     with explained(place, "file"):
         try:
             return bytes(retry(lambda: fs.cat_file(f"{path}/{name}"), place))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
 

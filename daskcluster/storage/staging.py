@@ -14,6 +14,7 @@ import shutil
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,6 +30,7 @@ from daskcluster.storage.files import (
     explained,
     full_disk,
     is_full_disk,
+    list_names,
     read_file,
     remove_file,
     remove_folder,
@@ -93,54 +95,30 @@ class Staging:
         OutputExistsError
             Something is there, and `overwrite` is False or it is not of these kinds.
         """
-        target = locate(url, storage_options)
-        refuse_file_ending(target)
+        target, is_there = check_free(
+            url, overwrite=overwrite, storage_options=storage_options, kinds=kinds
+        )
         if target.is_local:
-            return cls._begin_local(target, overwrite, kinds, mark, resume)
+            work = replace(target, url=stale.new_folder(target.url, mark))
+            try:
+                if not (resume and mark and stale.adopt(target.url, mark, work.url)):
+                    os.makedirs(work.url)
+                    stale.claim(work.url)
+            except OSError as error:
+                raise DatasetNotFoundError(
+                    f"The output {target.url!r} cannot be written ({error}); choose a folder in which "
+                    "you may write."
+                ) from error
+            return cls(target, work, overwrite, mark, stays=resume)
         with explained(target, "output"):
-            return cls._begin_remote(target, overwrite, kinds, mark, resume)
-
-    @classmethod
-    def _begin_local(
-        cls,
-        target: Location,
-        overwrite: bool,
-        kinds: tuple[str, ...],
-        mark: str,
-        resume: bool,
-    ) -> Staging:
-        target = replace(target, url=os.path.realpath(target.url))
-        _check_local(target, overwrite, kinds)
-        work = replace(target, url=stale.new_folder(target.url, mark))
-        try:
-            if not (resume and mark and stale.adopt(target.url, mark, work.url)):
-                os.makedirs(work.url)
-                stale.claim(work.url)
-        except OSError as error:
-            raise DatasetNotFoundError(
-                f"The output {target.url!r} cannot be written ({error}); choose a folder in which you "
-                "may write."
-            ) from error
-        return cls(target, work, overwrite, mark, stays=resume)
-
-    @classmethod
-    def _begin_remote(
-        cls,
-        target: Location,
-        overwrite: bool,
-        kinds: tuple[str, ...],
-        mark: str,
-        resume: bool,
-    ) -> Staging:
-        is_there = _check_remote(target, overwrite, kinds)
-        resumes = resume and bool(mark) and not is_there
-        if not (resumes and read_file(target, PARTIAL_MARK) == mark.encode()):
-            # First an empty mark: if this process dies now, the next writer may replace the output. The
-            # identity of the output follows last: until then, chunks of another output may remain.
-            write_file(target, PARTIAL_MARK, b"")
-            retry(lambda: _remove_all(target, but_the_mark=True), target)
-            if mark:
-                write_file(target, PARTIAL_MARK, mark.encode())
+            resumes = resume and bool(mark) and not is_there
+            if not (resumes and read_file(target, PARTIAL_MARK) == mark.encode()):
+                # First an empty mark: if this process dies now, the next writer may replace the output.
+                # The identity of the output follows last: until then, chunks of another one may remain.
+                write_file(target, PARTIAL_MARK, b"")
+                retry(lambda: _remove_all(target, but_the_mark=True), target)
+                if mark:
+                    write_file(target, PARTIAL_MARK, mark.encode())
         return cls(target, target, overwrite, mark, stays=resume)
 
     def commit(self, documents: Mapping[str, bytes]) -> None:
@@ -183,14 +161,6 @@ class Staging:
         stale.release(target)
         stale.remove_abandoned(target)
 
-    def _tell(self, error: BaseException) -> None:
-        """Add to an error from outside that the finished rows are kept, if they are."""
-        if self.stays and self.mark and comes_from_outside(error):
-            error.add_note(
-                f"The finished rows of {self.target.url!r} are kept: the same call with resume=True "
-                "continues with them."
-            )
-
     def __enter__(self) -> Self:
         return self
 
@@ -205,7 +175,11 @@ class Staging:
         full = None
         if self.target.is_local and is_full_disk(error):
             full = full_disk(self.target)  # which says how much is free before the rest is removed
-        self._tell(full or error)
+        if self.stays and self.mark and comes_from_outside(full or error):
+            (full or error).add_note(
+                f"The finished rows of {self.target.url!r} are kept: the same call with resume=True "
+                "continues with them."
+            )
         self.abort()
         if full is not None:
             raise full from error
@@ -241,10 +215,10 @@ def check_free(
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     kinds: tuple[str, ...] = ("array",),
-) -> None:
-    """Raise the errors that `Staging.begin` would raise; changes nothing.
+) -> tuple[Location, bool]:
+    """Return the location of an output, and whether one is there that will be replaced.
 
-    The kind of an output that is a file is "file".
+    Changes nothing. The kind of an output that is a file is "file".
 
     Raises
     ------
@@ -255,10 +229,27 @@ def check_free(
     if "file" not in kinds:
         refuse_file_ending(target)
     if target.is_local:
-        _check_local(replace(target, url=os.path.realpath(target.url)), overwrite, kinds)
-        return
+        target = replace(target, url=os.path.realpath(target.url))
     with explained(target, "output"):
-        _check_remote(target, overwrite, kinds)
+        fs, path = target.filesystem()
+        fs.invalidate_cache()
+        _refuse_part_of_model(target)
+        kind = _kind_of({name: read_file(target, name) for name in METADATA})
+        replaceable, is_there = kind in kinds, kind is not None
+        if not is_there and fs.isfile(path):
+            replaceable, is_there = "file" in kinds, True
+        elif not is_there and target.is_local:
+            is_there = bool(list_names(target))  # an empty folder is free
+        elif not is_there:
+            is_there = fs.exists(path) and read_file(target, PARTIAL_MARK) is None
+        if is_there and not (overwrite and replaceable):
+            problem = (
+                "is not of a kind that overwrite=True replaces; choose another name, or remove it yourself."
+                if overwrite
+                else "already; pass overwrite=True to replace it, or choose another name."
+            )
+            raise OutputExistsError(f"The output {target.url!r} exists {problem}")
+        return target, is_there
 
 
 def refuse_sources(outputs: Mapping[str, Location], sources: Collection[Location]) -> None:
@@ -289,6 +280,21 @@ def refuse_sources(outputs: Mapping[str, Location], sources: Collection[Location
                     f"{name}={output.url!r}{also} would replace the source {source.url!r}, from which it "
                     "is made; write to another URL."
                 )
+
+
+def refuse_overlaps(outputs: Mapping[str, Location]) -> None:
+    """Raise if two outputs are the same place, or if one lies within the other.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    for (one, place), (two, other) in combinations(outputs.items(), 2):
+        if place.holds(other) or other.holds(place):
+            raise InvalidParameterError(
+                f"{one} and {two} should be written to different URLs, next to each other; they are "
+                f"{place.url!r} and {other.url!r}."
+            )
 
 
 FILE_ENDINGS = (
@@ -331,38 +337,6 @@ def _remove_all(target: Location, *, but_the_mark: bool = False) -> None:
     fs.invalidate_cache()
 
 
-def _check_remote(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> bool:
-    """Return True if there is a readable output that may be replaced."""
-    fs, path = target.filesystem()
-    fs.invalidate_cache()
-    _refuse_part_of_model(target)
-    kind = _kind_of({name: read_file(target, name) for name in METADATA})
-    if kind is not None:
-        _refuse(target, overwrite, kind in kinds)
-    elif fs.isfile(path):
-        _refuse(target, overwrite, "file" in kinds)
-    elif not fs.exists(f"{path}/{PARTIAL_MARK}") and fs.exists(path):
-        _refuse(target, overwrite, False)
-    return kind is not None
-
-
-def _check_local(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> None:
-    path = target.url
-    _refuse_part_of_model(target)
-    if not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path)):
-        return
-    if os.path.isfile(path):
-        _refuse(target, overwrite, "file" in kinds)
-        return
-    documents = {}
-    for name in METADATA:
-        file = os.path.join(path, name)
-        if os.path.isfile(file):
-            with open(file, "rb") as stream:
-                documents[name] = stream.read()
-    _refuse(target, overwrite, _kind_of(documents) in kinds)
-
-
 def _refuse_part_of_model(target: Location) -> None:
     folder = replace(target, url=target.url.rstrip("/").rpartition("/")[0])
     if folder.url.strip("/") and MODEL_FORMAT.encode() in (read_file(folder, HEAD) or b""):
@@ -370,20 +344,6 @@ def _refuse_part_of_model(target: Location) -> None:
             f"The output {target.url!r} would lie in the saved model {folder.url!r}, and might replace a "
             "part of it; write to another URL."
         )
-
-
-def _refuse(target: Location, overwrite: bool, replaceable: bool) -> None:
-    if overwrite and replaceable:
-        return
-    if overwrite:
-        raise OutputExistsError(
-            f"The output {target.url!r} exists and is not of a kind that overwrite=True replaces; choose "
-            "another name, or remove it yourself."
-        )
-    raise OutputExistsError(
-        f"The output {target.url!r} exists already; pass overwrite=True to replace it, or choose "
-        "another name."
-    )
 
 
 def _kind_of(documents: Mapping[str, bytes | None]) -> str | None:
