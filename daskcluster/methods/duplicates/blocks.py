@@ -48,16 +48,6 @@ class SortedRows:
     places: np.ndarray
     distances: np.ndarray
 
-    def write(self, scratch: Scratch) -> None:
-        """Write them to scratch."""
-        arrays = self.cells, self.sizes, self.leaders, self.places, self.distances
-        scratch.write(INDEX, 0, *arrays)
-
-    @classmethod
-    def read(cls, scratch: Scratch) -> SortedRows:
-        """Read them from scratch."""
-        return cls(*scratch.read(INDEX, 0))
-
 
 @dataclass
 class _Writer:

@@ -1,4 +1,4 @@
-"""What labels need of a row, and blocks: rows of a cell, quantized, with the cells that they reach."""
+"""Cells and blocks: what is known of each row, and rows of a cell, quantized about its centre."""
 
 from __future__ import annotations
 
@@ -50,11 +50,6 @@ class Rule(NamedTuple):
 
 
 # -- the pass over all rows ---------------------------------------------------------------------------
-
-
-def prepare_centres(centres: np.ndarray) -> PreparedCentres:
-    """Prepare the centres of the cells, once per task."""
-    return PreparedCentres(centres)
 
 
 def describe_rows(chunk: Chunk, centres: PreparedCentres) -> np.ndarray:
