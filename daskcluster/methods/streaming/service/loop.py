@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, CycleEnded, DriftFound, Event, Notice, publish
-from daskcluster.methods.streaming.service.folding import fold_wave, waves
-from daskcluster.methods.streaming.service.labels import LabelWriter
+from daskcluster.methods.streaming.service.folding import Folded, fold_wave, waves
+from daskcluster.methods.streaming.service.labels import write_labels
 from daskcluster.methods.streaming.service.ledger import Finding, Settling, Source, sort_out
 from daskcluster.methods.streaming.service.sources import Portions
 from daskcluster.methods.streaming.service.state import Cycle, StateStore, StreamState, status_of
@@ -131,18 +131,16 @@ class StreamLoop:
                 "half_life or window is a time, but rows of this source have no timestamps (only objects "
                 "below a prefix do); pass a number of rows instead."
             )
-        self.store = StateStore(self.state_url, self._facts(), self.storage_options)
-        self.state = self._loaded()
-        self._settling = Settling(self.settle)
-        self._watchers = (*self.callbacks, self._hear)
-        self._reported: set[Finding] = set()
-
-    def _facts(self) -> dict[str, Any]:
-        return {
+        facts = {
             "source": self.source.facts(),
             "algorithm": self.learner.algorithm,
             "parameters": self.learner.facts(),
         }
+        self.store = StateStore(self.state_url, facts, self.storage_options)
+        self.state = self._loaded()
+        self._settling = Settling(self.settle)
+        self._watchers = (*self.callbacks, self._hear)
+        self._reported: set[Finding] = set()
 
     def _loaded(self) -> StreamState:
         given = self.learner.parameters["random_state"]
@@ -186,12 +184,7 @@ class StreamLoop:
         )
         for wanted in waves(new, 8 * self.state.n_features):
             wave = fold_wave(
-                self.state,
-                wanted,
-                self.source,
-                self.learner,
-                self.engine,
-                self._watchers,
+                self.state, wanted, self.source, self.learner, self.engine, self._watchers
             )
             findings += wave.findings
             if self.labels is not None:
@@ -201,16 +194,15 @@ class StreamLoop:
                 break
         return findings
 
-    def _write_labels(self, folded: Sequence[Any]) -> None:
-        assert self.labels is not None
-        options = self.storage_options
-        writer = LabelWriter(
-            locate(self.labels, options),
-            None if self.distances is None else locate(self.distances, options),
-        )
+    def _write_labels(self, folded: Sequence[Folded]) -> None:
+        urls = {"label": self.labels, "distance": self.distances}
+        places = {
+            field: locate(url, self.storage_options)
+            for field, url in urls.items()
+            if url is not None
+        }
         for each in folded:
-            engine = choose_engine(self.engine, each.dataset)
-            if not writer.write(each, engine):
+            if not write_labels(each, places, choose_engine(self.engine, each.dataset)):
                 text = (
                     f"{each.new.arrival.name!r} has no labels: there are fewer rows than clusters"
                 )
