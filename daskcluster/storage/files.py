@@ -207,7 +207,7 @@ def create_file(place: Location, name: str, content: bytes) -> bool:
 
 
 def read_file(place: Location, name: str) -> bytes | None:
-    """Return the content of a file; None if it does not exist.
+    """Return the content of a file; None if it does not exist, or is no plain file.
 
     Raises
     ------
@@ -217,8 +217,9 @@ def read_file(place: Location, name: str) -> bytes | None:
     fs, path = place.filesystem()
     with explained(place, "file"):
         try:
+            _refuse_special(place, name)
             return bytes(retry(lambda: fs.cat_file(f"{path}/{name}"), place))
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return None
 
 
@@ -322,11 +323,6 @@ class StoredFile:
     size: int
     modified: float
     version: str
-
-    @property
-    def is_data(self) -> bool:
-        """Whether it may be a chunk or another data file."""
-        return is_data(self.name)
 
 
 def is_data(name: str) -> bool:

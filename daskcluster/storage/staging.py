@@ -1,18 +1,25 @@
 """Staged outputs, which appear complete or not at all: write within ``Staging.begin(url)``, then commit.
 
-On a local file system, an output is written to a temporary folder next to it (`daskcluster.storage.stale`)
-and renamed when complete; then the temporary folders of killed writers are removed. An object store has no
-rename: the chunks go to their final place, and the metadata, without which the output cannot be opened, is
-written last. Until then, a mark object identifies the partial output.
+On a local file system, an output is written to a temporary folder next to it,
+``<target>.partial-<mark>-<token>``, and renamed when complete. A writer claims its folder with a lock
+(flock(2)) that the kernel releases when the process ends, however it ends. So the writer of an unclaimed
+folder is dead: who completes the output removes such folders, and who resumes it takes one over.
+
+An object store has no rename: the chunks go to their final place, and the metadata, without which the
+output cannot be opened, is written last. Until then, a mark object identifies the partial output.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
 import shutil
+import uuid
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 from types import TracebackType
@@ -25,7 +32,6 @@ from daskcluster.errors import (
     OutputExistsError,
     comes_from_outside,
 )
-from daskcluster.storage import stale
 from daskcluster.storage.files import (
     explained,
     full_disk,
@@ -99,11 +105,12 @@ class Staging:
             url, overwrite=overwrite, storage_options=storage_options, kinds=kinds
         )
         if target.is_local:
-            work = replace(target, url=stale.new_folder(target.url, mark))
+            ending = "-".join(filter(None, ["partial", mark, uuid.uuid4().hex[:8]]))
+            work = replace(target, url=f"{target.url}.{ending}")
             try:
-                if not (resume and mark and stale.adopt(target.url, mark, work.url)):
+                if not (resume and mark and _adopt(target.url, mark, work.url)):
                     os.makedirs(work.url)
-                    stale.claim(work.url)
+                    _claim(work.url)
             except OSError as error:
                 raise DatasetNotFoundError(
                     f"The output {target.url!r} cannot be written ({error}); choose a folder in which "
@@ -158,8 +165,10 @@ class Staging:
                 "replaced. Choose another name or pass overwrite=True."
             ) from error
         shutil.rmtree(replaced, ignore_errors=True)
-        stale.release(target)
-        stale.remove_abandoned(target)
+        _release(target)
+        for path, _ in _temporaries_of(target):
+            if _claim(path):  # its writer was killed
+                _release(path, remove=True)
 
     def __enter__(self) -> Self:
         return self
@@ -194,7 +203,7 @@ class Staging:
         Never raises, so that the original error reaches the caller.
         """
         if self.target.is_local:
-            (stale.release if self.stays else stale.remove)(self.work.url)
+            _release(self.work.url, remove=not self.stays)
             return
         if self.stays:
             return
@@ -360,3 +369,96 @@ def _kind_of(documents: Mapping[str, bytes | None]) -> str | None:
         return str(json.loads(content).get("node_type"))
     except ValueError:
         return "array"  # partial metadata, of this package or not: may be replaced
+
+
+# -- temporary folders of local outputs ----------------------------------------------------------------
+
+_ENDING = re.compile(r"\.partial-(?:(?P<mark>[0-9a-f]+)-)?[0-9a-f]{8}(?:\.replaced)?")
+
+_claimed: dict[tuple[int, int], int] = {}
+"""File handles of claimed folders by device and inode, which do not change in a rename."""
+
+
+def _claim(folder: str) -> bool | None:
+    """Claim a folder for this process, until it is released or the process ends.
+
+    Returns
+    -------
+    bool or None
+        False if a live writer has claimed it; None if the file system cannot tell.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        return False if isinstance(error, BlockingIOError) else None
+    found = os.fstat(handle)
+    _claimed[found.st_dev, found.st_ino] = handle
+    return True
+
+
+def _release(folder: str, *, remove: bool = False) -> None:
+    """Give up a claim, if there is one; remove the folder first, so that no other writer takes it over."""
+    handle = None
+    with suppress(OSError):
+        found = os.stat(folder)
+        handle = _claimed.pop((found.st_dev, found.st_ino), None)
+    if remove:
+        shutil.rmtree(folder, ignore_errors=True)
+    if handle is not None:
+        os.close(handle)
+
+
+def _adopt(target: str, mark: str, folder: str) -> bool:
+    """Rename the partial output of another writer with `mark`, the one with most files, to `folder`.
+
+    The other writer may still be alive if a job was wrongly taken for dead; then it can publish nothing.
+
+    Returns
+    -------
+    bool
+        False if there is no such partial output.
+
+    Warns
+    -----
+    RuntimeWarning
+        The other writer still seems to be alive.
+    """
+    left = [
+        path
+        for path, its in _temporaries_of(target)
+        if its == mark and not path.endswith(".replaced")
+    ]
+    n_files = {path: sum(len(files) for _, _, files in os.walk(path)) for path in left}
+    for path in sorted(left, key=n_files.__getitem__, reverse=True):
+        try:
+            os.rename(path, folder)
+        except FileNotFoundError:
+            continue  # another process was faster
+        if _claim(folder) is False:
+            warnings.warn(
+                f"Another process still writes {target!r}. This process continues with the finished "
+                "parts, and the other one will fail; run only one at a time.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return True
+    return False
+
+
+def _temporaries_of(target: str) -> Iterator[tuple[str, str]]:
+    """Yield the temporary folders of an output with their marks."""
+    parent, name = os.path.split(target)
+    try:
+        entries = sorted(os.listdir(parent))
+    except OSError:
+        return
+    for entry in entries:
+        found = _ENDING.fullmatch(entry[len(name) :]) if entry.startswith(name) else None
+        path = os.path.join(parent, entry)
+        if found and os.path.isdir(path) and not os.path.islink(path):
+            yield path, found["mark"] or ""
