@@ -106,7 +106,7 @@ def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None
         Changed. A file is written anew next to its place, and takes it when it is whole; of a store,
         ``obs`` and ``uns`` alone are written.
     labels : array-like of shape (n,)
-        Of its rows, e.g. ``model.labels_`` or ``model.predict(...)``.
+        One label for each of its rows, e.g. ``model.labels_`` or ``model.predict(...)``.
     key : str
     **facts
         Plain values for ``adata.uns[key]``, e.g. ``n_clusters=8``.

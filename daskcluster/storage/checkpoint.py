@@ -84,7 +84,7 @@ class CheckpointFolder:
         *,
         part: str = "",
     ) -> None:
-        self._top = url if isinstance(url, Location) else locate(url, storage_options)
+        self._top = locate(url, storage_options)
         self._facts = json.loads(json.dumps(dict(facts)))
         canonical = json.dumps(self._facts, sort_keys=True)
         self._place = self._top.child(hashlib.sha256(canonical.encode()).hexdigest()[:16])
@@ -105,7 +105,7 @@ class CheckpointFolder:
 
     @property
     def visibility(self) -> Visibility:
-        """Which processes can read and write them."""
+        """The processes that can read and write them."""
         return self._place.visibility
 
     def new_attachment(self, kind: str) -> str:
@@ -252,15 +252,6 @@ class CheckpointFolder:
                         f"{differences(facts, self._facts)}. Give the same data and parameters, or start "
                         "without resume."
                     )
-
-
-def checkpoint_place(
-    checkpoint: Any, storage_options: Mapping[str, Any] | None = None
-) -> Location | None:
-    """Return where checkpoints go; a Location, as jobs give it, is returned itself."""
-    if checkpoint is None or isinstance(checkpoint, Location):
-        return checkpoint
-    return locate(checkpoint, storage_options)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from daskcluster.errors import (
@@ -464,21 +464,28 @@ def file_names(place: Location) -> Iterator[str]:
 
 def _file(name: str, facts: Mapping[str, Any]) -> StoredFile:
     size = int(facts.get("size") or 0)
-    modified = next((_seconds(facts[key]) for key in _TIMES if facts.get(key)), 0.0)
+    modified = next((timestamp_of(facts[key], 0.0) for key in _TIMES if facts.get(key)), 0.0)
     tag = next((str(facts[key]).strip('"') for key in _VERSIONS if facts.get(key)), "")
     return StoredFile(name, size, modified, tag or f"{size}-{modified!r}")
 
 
-def _seconds(value: Any) -> float:
-    if isinstance(value, datetime):
-        return value.timestamp()
-    try:
+def timestamp_of(value: Any, otherwise: float) -> float:
+    """Return a time, a number or an ISO date, in seconds since 1970; it is in UTC where it names no zone.
+
+    `otherwise` is returned for other values.
+
+    Examples
+    --------
+    >>> timestamp_of("1970-01-01T01:00:00+00:00", 0.0), timestamp_of(7, 0.0), timestamp_of("noon", 5.0)
+    (3600.0, 7.0, 5.0)
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
-    except (TypeError, ValueError):
-        try:
-            return datetime.fromisoformat(str(value).replace("Z", "+00:00")).timestamp()
-        except ValueError:
-            return 0.0
+    try:
+        found = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+    except ValueError:
+        return otherwise
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def digest_of_files(files: Iterable[StoredFile], below: str) -> str:

@@ -62,7 +62,7 @@ class Holder:
     since, host : str
         Start time and host, for display.
     version : int
-        Of the form of the arguments.
+        Version of the form of the arguments.
     """
 
     number: int

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from daskcluster.errors import OutputExistsError
-from daskcluster.storage.files import create_file, new_file
+from daskcluster.storage.files import create_file, new_file, read_file
 from daskcluster.storage.lease import Lease
 from daskcluster.storage.location import locate
+from daskcluster.storage.staging import check_free
 
 
 @pytest.mark.parametrize("has_links", [True, False])
@@ -51,3 +52,10 @@ def test_leases_that_killed_runs_were_writing_are_removed(tmp_path: Path) -> Non
     for _ in range(2):
         Lease(locate(str(tmp_path)), "a", {}).take()
     assert sorted(os.listdir(jobs)) == ["00000002.json", "notes.txt"]
+
+
+def test_a_pipe_in_a_folder_is_no_file_to_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "zarr.json")
+    assert read_file(locate(str(tmp_path)), "zarr.json") is None
+    with pytest.raises(OutputExistsError, match="is not of a kind that overwrite"):
+        check_free(str(tmp_path), overwrite=True)

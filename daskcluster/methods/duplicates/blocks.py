@@ -28,7 +28,7 @@ Piece = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class SortedRows:
-    """Where the rows are after sorting.
+    """The places of all rows after sorting.
 
     Attributes
     ----------

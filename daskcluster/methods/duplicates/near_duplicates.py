@@ -37,11 +37,8 @@ from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import as_seed
 from daskcluster.reports.duplicates import DuplicatesReport
 from daskcluster.reports.tables import format_seconds
-from daskcluster.storage.checkpoint import (
-    CheckpointFolder,
-    checkpoint_place,
-    noting_stored_state,
-)
+from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
+from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 
@@ -94,7 +91,7 @@ class NearDuplicates:
 
     @property
     def measure(self) -> str:
-        """What `similarity` holds: "similarity", or "distance" for Euclidean rows."""
+        """The measure that `similarity` holds: "similarity", or "distance" for Euclidean rows."""
         return "similarity" if self.metric == "cosine" else "distance"
 
     def report(self, title: str = "Near-duplicates") -> DuplicatesReport:
@@ -178,7 +175,7 @@ def near_duplicates(
         are near-duplicates of the kept one. Rows are visited as `keep` prefers them; each that no kept row
         covers is kept.
     random_state : int, RandomState, Generator or None
-        Of the centres of cells. No pair depends on it, but ``keep="nearest"`` and ``"farthest"`` do.
+        Seed of the centres of cells. No pair depends on it, but ``keep="nearest"`` and ``"farthest"`` do.
     engine : see `KMeans`
     callbacks : sequence of callable
         Hear `PassStarted`, `PassProgress` and `PassEnded`.
@@ -266,7 +263,7 @@ def searching(
     rows: Dataset = dataset.normalized() if rule.cosine else dataset
     plan, chosen = DuplicatesPlan.of(dataset), choose_engine(engine, dataset)
     seed, folder = as_seed(random_state), _local_folder(scratch)
-    place = checkpoint_place(checkpoint, storage_options)
+    place = None if checkpoint is None else locate(checkpoint, storage_options)
     forest = groups == "components"
     if isinstance(chosen, LocalEngine):
         check_limit("The search takes", plan.memory(chosen.n_threads), chosen.memory_limit)

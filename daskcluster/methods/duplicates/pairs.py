@@ -88,7 +88,7 @@ class Side:
 
 
 class Gap(NamedTuple):
-    """What is known of the cells of two blocks.
+    """Bounds of the distances between rows of two blocks, by their cells.
 
     Attributes
     ----------
@@ -256,7 +256,7 @@ def _verified(
 
 @dataclass(frozen=True)
 class Search:
-    """What all tasks of a search have in common; small and picklable.
+    """The parameters that all tasks of a search share; small and picklable.
 
     Attributes
     ----------
@@ -287,7 +287,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Reach:
-    """What the driver knows of a block.
+    """Bounds of the distances of the rows of a block to the cells.
 
     Attributes
     ----------
@@ -356,7 +356,7 @@ def measure(search: Search, block: int, positions: np.ndarray, others: np.ndarra
     search : Search
     block : int
     positions : ndarray of shape (m,), int64
-        Of the rows in the block.
+        Positions of the rows in the block.
     others : ndarray of shape (m, 2), int64
         Block of the other row, and its position there.
     """

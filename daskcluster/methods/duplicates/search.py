@@ -79,7 +79,7 @@ class DuplicateSearch:
     Attributes
     ----------
     bytes_read, passes : int
-        Of the source.
+        Decoded bytes of the source that were read, and passes over it.
     """
 
     dataset: Dataset

@@ -13,7 +13,7 @@ from daskcluster.methods.streaming.service.ledger import Oddity
 from daskcluster.methods.streaming.service.state import Cycle
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
 
 class HealthCheck:
@@ -126,7 +126,16 @@ class StreamMetrics:
             ) from error
         metrics = self._server.get_app()
         assert metrics is not None
-        self._server.set_app(_with_health(health_check, metrics))
+
+        def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+            if request["PATH_INFO"] != "/health":
+                return metrics(request, start)
+            complaint = health_check.complaint()
+            status = "200 OK" if complaint is None else "503 Service Unavailable"
+            start(status, [("Content-Type", "text/plain; charset=utf-8")])
+            return [(complaint or "ok").encode()]
+
+        self._server.set_app(answer)
         self.port = int(self._server.server_port)
 
     def update(self, cycle: Cycle) -> None:
@@ -145,17 +154,3 @@ class StreamMetrics:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-def _with_health(health_check: HealthCheck, metrics: WSGIApplication) -> WSGIApplication:
-    """Return an application that answers /health and passes other requests to `metrics`."""
-
-    def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        if request["PATH_INFO"] != "/health":
-            return metrics(request, start)
-        complaint = health_check.complaint()
-        status = "200 OK" if complaint is None else "503 Service Unavailable"
-        start(status, [("Content-Type", "text/plain; charset=utf-8")])
-        return [(complaint or "ok").encode()]
-
-    return answer

@@ -169,7 +169,23 @@ class StreamLoop:
             self.state = self._loaded()  # discards what was not committed
             raise
         self._tell(findings)
-        cycle = self._record(before, findings, time.perf_counter() - began)
+        state, fold, version = self.state, self.state.fold, self.state.version
+        fitted = None if fold is None else fold.current()
+        cycle = Cycle(
+            state.rows_seen,
+            state.rows_seen - before[0],
+            len(state.ledger),
+            len(state.ledger) - before[1],
+            version,
+            None if version is None else self.store.model(version).url,
+            tuple(findings),
+            tuple(self._drifts),
+            {} if fold is None else {**fold.drift.body(), "counts": fold.drift.counts.tolist()},
+            0.0 if fold is None else fold.remembered,
+            None if fitted is None else len(fitted.centres),
+            self.learner.algorithm,
+            time.perf_counter() - began,
+        )
         self.store.show(status_of(cycle, self.state.ledger))
         counters = cycle.rows_seen, cycle.new_rows, cycle.new_objects, cycle.model_version
         publish(self.callbacks, CycleEnded(*counters, cycle.seconds))
@@ -219,28 +235,6 @@ class StreamLoop:
                 detail = {"what": str(finding.oddity), "name": finding.name}
                 publish(self.callbacks, Notice(finding.text, detail))
         self._reported = set(findings)
-
-    def _record(
-        self, before: tuple[int, int], findings: Sequence[Finding], seconds: float
-    ) -> Cycle:
-        state, fold = self.state, self.state.fold
-        version = state.version
-        fitted = None if fold is None else fold.current()
-        return Cycle(
-            state.rows_seen,
-            state.rows_seen - before[0],
-            len(state.ledger),
-            len(state.ledger) - before[1],
-            version,
-            None if version is None else self.store.model(version).url,
-            tuple(findings),
-            tuple(self._drifts),
-            {} if fold is None else {**fold.drift.body(), "counts": fold.drift.counts.tolist()},
-            0.0 if fold is None else fold.remembered,
-            None if fitted is None else len(fitted.centres),
-            self.learner.algorithm,
-            seconds,
-        )
 
     def run(
         self,

@@ -7,20 +7,19 @@ import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from fnmatch import fnmatch
 from itertools import product
 from typing import Any, ClassVar
 
 from daskcluster.data.missing import presence, without_incomplete
-from daskcluster.data.nodes import metadata_digest, open_array, open_node
+from daskcluster.data.nodes import open_array, open_node
 from daskcluster.data.open import open_source
 from daskcluster.data.row_files import NoRowsError
 from daskcluster.data.sources import IN_PLACE
 from daskcluster.data.spec import AS_THEY_ARE, RowsSpec
 from daskcluster.data.weighted_store import holds_weighted_rows
 from daskcluster.data.writer import ROWS
-from daskcluster.data.zarr import is_csr
+from daskcluster.data.zarr import PARTS, is_csr
 from daskcluster.errors import (
     DaskClusterError,
     DatasetNotFoundError,
@@ -28,22 +27,15 @@ from daskcluster.errors import (
     WrongTypeError,
 )
 from daskcluster.methods.streaming.service.ledger import Arrival, Source, Taken
-from daskcluster.storage.files import StoredFile, digest_of_files, list_files
+from daskcluster.storage.files import StoredFile, digest_of_files, list_files, timestamp_of
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.zarr_stores import METADATA, PARTIAL_MARK
 from daskcluster.typing import Dataset, Range
-
-CSR_PARTS = ("data", "indices", "indptr")
 
 
 def _grid(array: Any) -> list[int]:
     stored = array.shards or array.chunks
     return [-(-length // step) for length, step in zip(array.shape, stored, strict=True)]
-
-
-def _key(array: Any, place: tuple[int, ...]) -> str:
-    name: str = array.metadata.encode_chunk_key(place)
-    return name
 
 
 def leading_rows(array: Any, names: Collection[str], first: int = 0) -> int:
@@ -65,7 +57,8 @@ def leading_rows(array: Any, names: Collection[str], first: int = 0) -> int:
     steps, grid = array.shards or array.chunks, _grid(array)
     others = [range(count) for count in grid[1:]]
     for chunk in range(first // steps[0], grid[0]):
-        if not all(_key(array, (chunk, *rest)) in names for rest in product(*others)):
+        keys = (array.metadata.encode_chunk_key((chunk, *rest)) for rest in product(*others))
+        if not all(key in names for key in keys):
             return max(first, min(chunk * steps[0], array.shape[0]))
     return int(array.shape[0])
 
@@ -81,13 +74,14 @@ def missing_chunks(node: Any, names: Collection[str]) -> tuple[int, int]:
     """
     if is_csr(node):
         missing = total = 0
-        for part in CSR_PARTS:
+        for part in PARTS:
             below = {name[len(part) + 1 :] for name in names if name.startswith(f"{part}/")}
             lacking, count = missing_chunks(node[part], below)
             missing, total = missing + lacking, total + count
         return missing, total
     places = list(product(*(range(count) for count in _grid(node))))
-    return sum(_key(node, place) not in names for place in places), len(places)
+    keys = map(node.metadata.encode_chunk_key, places)
+    return sum(key not in names for key in keys), len(places)
 
 
 @dataclass(frozen=True)
@@ -131,18 +125,11 @@ class GrowingArray:
         if n_rows < array.shape[0]:
             problem = f"rows {n_rows} to {array.shape[0]} are not stored yet"
         modified = max((file.modified for file in files), default=0.0)
-        stamp = array.attrs.get("timestamp")
-        return [
-            Arrival(
-                self.name,
-                _kind_of(array),
-                n_rows,
-                modified if stamp is None else timestamp_of(stamp, modified),
-                modified,
-                problem,
-                grows=True,
-            )
-        ]
+        stamp = timestamp_of(array.attrs.get("timestamp"), modified)
+        # Its version is of what does not change when it grows.
+        facts = [str(array.dtype), *map(str, array.chunks), *map(str, array.shape[1:])]
+        version = "-".join([*facts, str(array.metadata.zarr_format)])
+        return [Arrival(self.name, version, n_rows, stamp, modified, problem, grows=True)]
 
     def settled_rows(self, arrival: Arrival) -> int:
         """Return the number of rows before the last chunk, which writers no longer change."""
@@ -159,31 +146,6 @@ class GrowingArray:
 
     def facts(self) -> dict[str, Any]:
         return {"kind": "growing array", "url": self.location.url, "array": self.array}
-
-
-def _kind_of(array: Any) -> str:
-    """Return the properties of an array that do not change when it grows, as a version."""
-    facts = [str(array.dtype), *map(str, array.chunks), *map(str, array.shape[1:])]
-    return "-".join([*facts, str(array.metadata.zarr_format)]) if facts else metadata_digest(array)
-
-
-def timestamp_of(value: Any, otherwise: float) -> float:
-    """Return the timestamp of an object, a number or an ISO date, in seconds since 1970.
-
-    `otherwise` is returned for other values.
-
-    Examples
-    --------
-    >>> timestamp_of("1970-01-01T01:00:00+00:00", 0.0), timestamp_of(7, 0.0), timestamp_of("noon", 5.0)
-    (3600.0, 7.0, 5.0)
-    """
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    try:
-        found = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
-    except ValueError:
-        return otherwise
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 TABLES = (".parquet", ".pq")
@@ -306,8 +268,8 @@ class Prefix:
         except (DaskClusterError, KeyError, ValueError, OSError) as error:
             text = f"metadata cannot be read ({type(error).__name__}: {error})"
             return replace(found, problem=text)
-        time = modified if stamp is None else timestamp_of(stamp, modified)
-        return replace(found, n_rows=n_rows, timestamp=time, problem=problem, array=array)
+        stamp = timestamp_of(stamp, modified)
+        return replace(found, n_rows=n_rows, timestamp=stamp, problem=problem, array=array)
 
     def _inspect(self, name: str, files: Sequence[StoredFile]) -> tuple[int, Any, str, str]:
         """Return the number of rows, timestamp, problem and array of an object, from its metadata."""
