@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +13,7 @@ import numpy as np
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, MissingExtraError
 from daskcluster.extras import install_command
+from daskcluster.storage.files import new_file
 from daskcluster.storage.location import Location, locate
 
 
@@ -107,7 +106,7 @@ def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None
         Changed. A file is written anew next to its place, and takes it when it is whole; of a store,
         ``obs`` and ``uns`` alone are written.
     labels : array-like of shape (n,)
-        Of its rows, e.g. ``model.labels_`` or ``model.predict(...)``.
+        One label for each of its rows, e.g. ``model.labels_`` or ``model.predict(...)``.
     key : str
     **facts
         Plain values for ``adata.uns[key]``, e.g. ``n_clusters=8``.
@@ -185,12 +184,7 @@ def _annotate_file(place: Location, labels: Any, key: str, facts: Mapping[str, A
         return
     import h5py
 
-    part = f"{place.url}.{uuid.uuid4().hex[:8]}.partial"
-    try:
-        shutil.copy2(place.url, part)
-        with h5py.File(part, "r+") as content:
+    with new_file(place, overwrite=True) as out:
+        shutil.copy2(place.url, out.name)
+        with h5py.File(out.name, "r+") as content:
             write(content)
-        os.replace(part, place.url)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(part)

@@ -23,8 +23,7 @@ from daskcluster.data.writer import ROW_KINDS, ROWS, WEIGHTS, RowsShape, RowsWri
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.sparse_rows import Rows, SparseRows
-from daskcluster.storage.disk_space import check_space
-from daskcluster.storage.files import match_files
+from daskcluster.storage.files import check_space, match_files
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import Staging, refuse_sources
 from daskcluster.typing import Dataset

@@ -17,7 +17,7 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows
-from daskcluster.storage.disk_space import check_space
+from daskcluster.storage.files import check_space
 from daskcluster.storage.staging import Staging
 
 _BLOCK_ROWS = 8192

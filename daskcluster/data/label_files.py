@@ -21,8 +21,8 @@ from daskcluster.data.tables import import_pyarrow
 from daskcluster.data.writer import CHUNK_BYTES, StagedArray
 from daskcluster.errors import InvalidParameterError, MissingExtraError
 from daskcluster.extras import install_command
+from daskcluster.storage.files import new_file
 from daskcluster.storage.location import Location, locate
-from daskcluster.storage.new_file import new_file
 from daskcluster.storage.staging import FILE_ENDINGS, Staging
 from daskcluster.storage.zarr_stores import HEAD, group_document
 

@@ -26,11 +26,10 @@ from daskcluster.data.shuffle_passes import one_pass, shuffled_rows
 from daskcluster.data.shuffle_plan import ShufflePlan, plan_shuffle, scratch_folder
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.writer import ROW_KINDS, ROWS, WEIGHTS, RowsWriter, RowWriter
-from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.randomness import Key, as_seed
 from daskcluster.storage.location import locate
-from daskcluster.storage.staging import Staging, check_free
+from daskcluster.storage.staging import Staging, check_free, refuse_overlaps
 from daskcluster.typing import Dataset
 
 ZARR_THREADS = 4
@@ -264,12 +263,7 @@ def _check_outputs(
     places = {"output": locate(output, storage_options)}
     if index is not None:
         places["with_index"] = locate(index, storage_options)
-        one, other = places.values()
-        if one.holds(other) or other.holds(one):
-            raise InvalidParameterError(
-                f"output={one.url!r} and with_index={other.url!r} should be separate; write them next to "
-                "each other."
-            )
+    refuse_overlaps(places)
     refuse_replacing(dataset, **places)
     for name, place in places.items():
         kinds = ROW_KINDS if name == "output" else ROW_KINDS[:1]

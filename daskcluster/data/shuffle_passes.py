@@ -22,7 +22,7 @@ from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, p
 from daskcluster.host import give_back_memory
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
-from daskcluster.storage.disk_space import is_full_disk
+from daskcluster.storage.files import is_full_disk
 from daskcluster.typing import Dataset, Range
 
 _MOST_FILES = 64

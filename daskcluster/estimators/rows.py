@@ -42,7 +42,7 @@ from daskcluster.estimators.checkpoint_header import fingerprint_of_rows
 from daskcluster.estimators.inputs import is_dask_frame
 from daskcluster.events import Callback
 from daskcluster.sparse_rows import SparseRows
-from daskcluster.storage.disk_space import check_space
+from daskcluster.storage.files import check_space
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import check_free
 from daskcluster.typing import Dataset, Range, Recipe

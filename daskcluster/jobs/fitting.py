@@ -21,7 +21,7 @@ from daskcluster.models.persist import Model
 from daskcluster.models.record import FitRecord
 from daskcluster.parameters.checks import check_arguments
 from daskcluster.storage.checkpoint import noting_stored_state
-from daskcluster.storage.disk_space import check_space
+from daskcluster.storage.files import check_space
 from daskcluster.storage.location import locate
 
 _LABEL_BYTES = 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import combinations
 from typing import Any
 
 from daskcluster.data.label_files import GRID_KINDS, is_file_output
@@ -11,8 +10,9 @@ from daskcluster.data.sources import is_list_of_files
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.grids import is_raster
 from daskcluster.models.persist import check_free
-from daskcluster.storage.location import Location, locate
+from daskcluster.storage.location import locate
 from daskcluster.storage.staging import check_free as check_output_free
+from daskcluster.storage.staging import refuse_overlaps
 
 _MAP = "map"
 """Among kinds: an output may be a GeoTIFF."""
@@ -84,18 +84,3 @@ def kinds_of_labels(source: Any, grid: Any, *, distances: bool) -> tuple[str, ..
     """Return what labels may replace: of a grid, or with distances, they are groups."""
     is_grid = bool(grid) or is_raster(source)
     return (*(GRID_KINDS if is_grid or distances else ("array",)), _MAP)
-
-
-def refuse_overlaps(outputs: Mapping[str, Location]) -> None:
-    """Raise if two outputs are the same place, or if one lies within the other.
-
-    Raises
-    ------
-    InvalidParameterError
-    """
-    for (one, place), (two, other) in combinations(outputs.items(), 2):
-        if place.holds(other) or other.holds(place):
-            raise InvalidParameterError(
-                f"{one} and {two} should be written to different URLs, next to each other; they are "
-                f"{place.url!r} and {other.url!r}."
-            )

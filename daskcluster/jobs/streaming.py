@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
-from daskcluster.jobs.outputs import refuse_overlaps
 from daskcluster.jobs.run import Run
 from daskcluster.storage.location import locate
+from daskcluster.storage.staging import refuse_overlaps
 from daskcluster.typing import Visibility
 
 if TYPE_CHECKING:

@@ -104,9 +104,8 @@ def encode(spec: ArraySpec, values: np.ndarray) -> Iterator[tuple[str, bytes]]:
     """Yield the files of an array."""
     for name, first, last in spec.chunks():
         chunk = np.zeros(spec.chunk_shape, np.dtype(spec.dtype).newbyteorder("<"))
-        chunk[: last - first] = values[
-            first:last
-        ]  # the last chunk is padded: Zarr chunks have a fixed size
+        # The last chunk is padded: Zarr chunks have a fixed size.
+        chunk[: last - first] = values[first:last]
         yield name, chunk.tobytes()
     yield f"{spec.name}/{HEAD}", json.dumps(spec.metadata, indent=1).encode()
 
@@ -121,13 +120,25 @@ def decode(place: Location, spec: ArraySpec) -> np.ndarray:
     MemoryLimitError
         The array takes more than half of this host's memory.
     """
-    _check_metadata(place, spec)
+    content = read_at_most(place, f"{spec.name}/{HEAD}", _METADATA_BYTES)
+    try:
+        metadata = json.loads(content)
+    except (ValueError, RecursionError):
+        metadata = None
+    if metadata != spec.metadata:
+        raise _damaged(spec.name, "has a zarr.json that does not match the model's document")
     # Check file sizes before allocating anything, so that metadata alone cannot exhaust memory.
     chunk_bytes = math.prod(spec.chunk_shape) * np.dtype(spec.dtype).itemsize
     for name, _, _ in spec.chunks():
         if file_size(place, name) != chunk_bytes:
             raise _damaged(spec.name, f"has a chunk {name} of {file_size(place, name)} bytes")
-    _check_memory(spec)
+    # A sparse file can claim any size without taking room on the disk.
+    allowed = host_memory() // 2
+    if spec.n_bytes > allowed:
+        raise MemoryLimitError(
+            f"the model's array {spec.name!r} takes {format_bytes(spec.n_bytes)}, more than half of this "
+            f"host's memory ({format_bytes(allowed)}); load it on a larger host."
+        )
     values = np.empty(spec.shape, spec.dtype)
     for name, first, last in spec.chunks():
         content = read_at_most(place, name, chunk_bytes)
@@ -138,26 +149,6 @@ def decode(place: Location, spec: ArraySpec) -> np.ndarray:
     if _digest(values) != spec.sha256:
         raise _damaged(spec.name, "fails its checksum")
     return values
-
-
-def _check_memory(spec: ArraySpec) -> None:
-    # A sparse file can claim any size without taking room on the disk.
-    allowed = host_memory() // 2
-    if spec.n_bytes > allowed:
-        raise MemoryLimitError(
-            f"the model's array {spec.name!r} takes {format_bytes(spec.n_bytes)}, more than half of this "
-            f"host's memory ({format_bytes(allowed)}); load it on a larger host."
-        )
-
-
-def _check_metadata(place: Location, spec: ArraySpec) -> None:
-    content = read_at_most(place, f"{spec.name}/{HEAD}", _METADATA_BYTES)
-    try:
-        metadata = json.loads(content)
-    except (ValueError, RecursionError):
-        metadata = None
-    if metadata != spec.metadata:
-        raise _damaged(spec.name, "has a zarr.json that does not match the model's document")
 
 
 def _digest(values: np.ndarray) -> str:
@@ -229,17 +220,13 @@ def table_of(records: Sequence[Mapping[str, Any]]) -> RecordTable | None:
 
 def _kind_of(column: Sequence[Any]) -> str | None:
     """Return the kind of a column; None if it has none."""
-    kinds = {_plain_kind(entry) for entry in column}
+    kinds = {type(each.item() if isinstance(each, np.generic) else each) for each in column}
     if kinds == {int}:
         return "int" if all(-_SAFE <= entry <= _SAFE for entry in column) else None
     if kinds in ({bool}, {float}):
         return next(name for name, kind in _KINDS.items() if kinds == {kind})
     known = kinds <= {float, type(None)} and not any(entry != entry for entry in column)
     return _MAYBE if known else None
-
-
-def _plain_kind(entry: Any) -> type:
-    return type(entry.item() if isinstance(entry, np.generic) else entry)
 
 
 def records_of(values: np.ndarray, columns: Mapping[str, Any], name: str) -> list[dict[str, Any]]:

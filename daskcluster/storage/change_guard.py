@@ -57,20 +57,15 @@ class ChangeGuard:
                 continue
             found = [name for name in before if before[name] != now.get(name)]
             if found:
-                may_change = self._may_change()
-                found = [name for name in found if name not in may_change]
+                with suppress(DaskClusterError):  # the metadata cannot be read any more
+                    may_change = set(self.may_change())
+                    found = [name for name in found if name not in may_change]
             if found:
                 raise InvalidDataError(
                     f"The rows at {place.url!r} changed while they were being read: "
                     f"{_describe(sorted(found), before, now)}. A result would mix two versions of them; "
                     "wait for the writer, or write to another URL, and run again."
                 )
-
-    def _may_change(self) -> set[str]:
-        try:
-            return set(self.may_change())
-        except DaskClusterError:  # the metadata cannot be read any more
-            return set()
 
 
 def guard_changes(
@@ -127,17 +122,14 @@ def _in_store(place: Location) -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 
 def _describe(names: list[str], before: Objects, now: Objects) -> str:
-    parts = [
-        f"{name or 'the file'} has disappeared"
-        if name not in now
-        else f"{name or 'the file'} was rewritten ({_differing(before[name], now[name])})"
-        for name in names[:_NAMED]
-    ]
+    parts = []
+    for name in names[:_NAMED]:
+        what = "has disappeared"
+        if name in now:
+            (size, version), (new_size, new_version) = before[name], now[name]
+            sizes = f"{size} bytes before, {new_size} now"
+            versions = f"version {version} before, {new_version} now"
+            what = f"was rewritten ({sizes if size != new_size else versions})"
+        parts.append(f"{name or 'the file'} {what}")
     more = len(names) - _NAMED
     return ", ".join(parts) + (f" and {more} more objects" if more > 0 else "")
-
-
-def _differing(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
-    if before[0] != now[0]:
-        return f"{before[0]} bytes before, {now[0]} now"
-    return f"version {before[1]} before, {now[1]} now"

@@ -84,7 +84,7 @@ class CheckpointFolder:
         *,
         part: str = "",
     ) -> None:
-        self._top = url if isinstance(url, Location) else locate(url, storage_options)
+        self._top = locate(url, storage_options)
         self._facts = json.loads(json.dumps(dict(facts)))
         canonical = json.dumps(self._facts, sort_keys=True)
         self._place = self._top.child(hashlib.sha256(canonical.encode()).hexdigest()[:16])
@@ -105,7 +105,7 @@ class CheckpointFolder:
 
     @property
     def visibility(self) -> Visibility:
-        """Which processes can read and write them."""
+        """The processes that can read and write them."""
         return self._place.visibility
 
     def new_attachment(self, kind: str) -> str:
@@ -142,7 +142,7 @@ class CheckpointFolder:
             for file, content in sealed(CHECKPOINT, document):
                 write_file(self._place.child(name), file, content)
         self._next = number + 1
-        self._attached[name] = attachments_of(state).values()
+        self._attached[name] = attachments_of(state.body).values()
         self._prune()
 
     def newest(self) -> int:
@@ -206,9 +206,8 @@ class CheckpointFolder:
             raise ModelFormatError(
                 f"the checkpoint at {place.url!r} does not belong to its folder."
             )
-        found = Document(document.kind, state, document.arrays)
-        attachments_of(found)
-        return found
+        attachments_of(state)
+        return Document(document.kind, state, document.arrays)
 
     def _prune(self) -> None:
         names = list_names(self._place)
@@ -230,8 +229,8 @@ class CheckpointFolder:
         if commit not in self._attached:
             try:
                 state = read_body(CHECKPOINT, self._place.child(commit)).get("state")
-                document = Document("", state if isinstance(state, dict) else {}, {})
-                self._attached[commit] = attachments_of(document).values()
+                body = state if isinstance(state, dict) else {}
+                self._attached[commit] = attachments_of(body).values()
             except ModelFormatError:
                 self._attached[commit] = ()
         return self._attached[commit]
@@ -253,14 +252,6 @@ class CheckpointFolder:
                         f"{differences(facts, self._facts)}. Give the same data and parameters, or start "
                         "without resume."
                     )
-
-
-def checkpoint_place(
-    checkpoint: Any, storage_options: Mapping[str, Any] | None = None
-) -> Location | None:
-    """Return where checkpoints go; a Location, as jobs give it, is returned itself."""
-    is_place = checkpoint is None or isinstance(checkpoint, Location)
-    return checkpoint if is_place else locate(checkpoint, storage_options)
 
 
 @contextmanager
@@ -291,22 +282,23 @@ def tell_where(
     ----------
     error : BaseException
     place : Location
-        The folder that fits share. what : str Owner of the state, for the message.
+        The folder that fits share.
+    what : str
+        Owner of the state, for the message.
     again : str
         The command or call that resumes it.
     """
-    if comes_from_outside(error) and _holds_commits(place):
-        error.add_note(f"The state of {what} is stored at {place.url!r}: {again} resumes from it.")
-
-
-def _holds_commits(place: Location) -> bool:
     with suppress(Exception):  # the store itself may have failed; the original error matters more
-        return any(_commits(place.child(name)) for name in list_names(place))
-    return False
+        if comes_from_outside(error) and any(
+            _commits(place.child(name)) for name in list_names(place)
+        ):
+            error.add_note(
+                f"The state of {what} is stored at {place.url!r}: {again} resumes from it."
+            )
 
 
-def attachments_of(state: Document) -> dict[str, str]:
-    """Return the names of the attachments of a state, by their kind.
+def attachments_of(body: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the attachments of the body of a state, by their kind.
 
     Raises
     ------
@@ -315,11 +307,11 @@ def attachments_of(state: Document) -> dict[str, str]:
 
     Examples
     --------
-    >>> attachments_of(Document("em", {"attached": {"sets": "sets-00000003-0123abcd"}}, {}))
+    >>> attachments_of({"attached": {"sets": "sets-00000003-0123abcd"}})
     {'sets': 'sets-00000003-0123abcd'}
     """
-    framed = state.body.get("state")  # the checkpoint of an estimator wraps the state in a header
-    found = (framed if isinstance(framed, dict) else state.body).get("attached") or {}
+    framed = body.get("state")  # the checkpoint of an estimator wraps the state in a header
+    found = (framed if isinstance(framed, dict) else body).get("attached") or {}
     named = {k: v for k, v in found.items() if v is not None} if isinstance(found, dict) else None
     if named is None or not all(
         isinstance(name, str) and _ATTACHMENT.fullmatch(name) for name in named.values()
@@ -340,10 +332,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     names = [
         name for name in [*old, *(n for n in new if n not in old)] if old.get(name) != new.get(name)
     ]
-    changes = (
-        f"{name} was {_shown(old.get(name))} and is {_shown(new.get(name))}" for name in names
-    )
-    return ", ".join(changes)
+    shown = {name: (repr(old.get(name))[:60], repr(new.get(name))[:60]) for name in names}
+    return ", ".join(f"{name} was {before} and is {now}" for name, (before, now) in shown.items())
 
 
 def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -354,10 +344,6 @@ def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _shown(value: Any) -> str:
-    return repr(value)[:60]
-
-
 # -- the store -------------------------------------------------------------------------------------
 
 
@@ -366,13 +352,9 @@ def _commits(place: Location, names: Collection[str] | None = None) -> list[tupl
     found = []
     for name in list_names(place) if names is None else names:
         match = _COMMIT.fullmatch(name)
-        if match and _is_there(place.child(name)):
+        if match and file_size(place.child(name), HEAD) >= 0:
             found.append((int(match.group(1)), name))
     return sorted(found, reverse=True)
-
-
-def _is_there(place: Location) -> bool:
-    return file_size(place, HEAD) >= 0
 
 
 def _remove(place: Location) -> None:

@@ -288,14 +288,6 @@ def unsealed(
     return Document(kind, body, arrays)
 
 
-def most_bytes() -> int:
-    """Return the largest accepted size of a ``zarr.json`` in bytes, which depends on memory.
-
-    A history of a million iterations takes some 200 MB.
-    """
-    return max(LEAST_LIMIT, host_memory() // _EXPANSION)
-
-
 def read_body(form: Form, place: Location) -> dict[str, Any]:
     """Read and check only the body of a document, not its arrays.
 
@@ -321,15 +313,13 @@ def _read_all(form: Form, place: Location) -> bytes:
     content = read_at_most(place, HEAD, LEAST_LIMIT)
     if len(content) <= LEAST_LIMIT:
         return content
-    # Check its size before reading more: a sparse file takes no room on its disk.
-    limit, size = most_bytes(), file_size(place, HEAD)
+    # A history of a million iterations takes some 200 MB. Check the size before reading more: a sparse file
+    # takes no room on its disk.
+    limit, size = max(LEAST_LIMIT, host_memory() // _EXPANSION), file_size(place, HEAD)
     content = read_at_most(place, HEAD, limit) if size <= limit else content
     if max(size, len(content)) > limit:
-        raise _damaged(
-            form,
-            place,
-            f"its document is larger than {format_bytes(limit)}, a {_EXPANSION}th of this host's memory",
-        )
+        size_limit = f"{format_bytes(limit)}, a {_EXPANSION}th of this host's memory"
+        raise _damaged(form, place, f"its document is larger than {size_limit}")
     return content
 
 

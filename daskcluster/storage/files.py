@@ -1,30 +1,36 @@
-"""Files on disk or in an object store: atomic writes, creation, reads, listings, removal.
+"""Files on disk or in an object store: whole writes, reads, listings, removal, and full disks.
 
 All other modules of `daskcluster.storage` use these functions. A place is a `Location` of a folder.
+Every file of the package is written here: it appears whole under its name, or not at all.
 """
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
+import io
 import os
-import threading
+import shutil
 import uuid
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from daskcluster.errors import (
     DaskClusterError,
     DatasetNotFoundError,
+    DiskSpaceError,
     InvalidDataError,
     ModelNotFoundError,
+    OutputExistsError,
 )
-from daskcluster.storage.disk_space import naming_full_disk
-from daskcluster.storage.location import Location, explain
+from daskcluster.host import format_bytes
+from daskcluster.storage.location import Location, explain, locate
 from daskcluster.storage.retry import retry, while_others_write
 from daskcluster.storage.zarr_stores import METADATA, PARTIAL_MARK
 
@@ -48,6 +54,90 @@ def explained(place: Location, what: str) -> Iterator[None]:
 
 
 # -- writing ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def new_file(place: Location, *, overwrite: bool = False) -> Iterator[Any]:
+    """Open a file for writing bytes; at the end of the block it is there, or never if the block raises.
+
+    On disk it grows under another name next to its place, the attribute ``name`` of the yielded file. In a
+    bucket an upload of several parts is completed at the end.
+
+    Raises
+    ------
+    OutputExistsError
+        Something appeared there in the meantime, and `overwrite` is False.
+    DatasetNotFoundError
+        The store cannot be written.
+
+    Examples
+    --------
+    >>> from daskcluster.storage.location import locate
+    >>> with new_file(locate("memory://new-file")) as out:
+    ...     _ = out.write(b"whole")
+    >>> open_file(locate("memory://new-file")).read()
+    b'whole'
+    """
+    if place.is_local:
+        target = os.path.realpath(place.url)  # a link stays, and the file behind it is replaced
+        with naming_full_disk(place), ExitStack() as stack:
+            with explained(place, "output"):
+                out = stack.enter_context(_new_on_disk(target, overwrite=overwrite))
+            yield out
+        return
+    fs, path = place.filesystem()
+    if place.scheme == "memory":  # a file in memory is there while it grows
+        buffer = io.BytesIO()
+        yield buffer
+        fs.pipe_file(path, buffer.getvalue())
+        return
+    with explained(place, "output"):
+        out = fs.open(path, "wb")
+    try:
+        yield out
+    except BaseException:
+        with suppress(Exception):  # what ended the writing is what the caller should hear of
+            out.discard()
+        out.closed = True
+        raise
+    with explained(place, "output"):
+        out.close()
+        fs.invalidate_cache()
+
+
+@contextmanager
+def _new_on_disk(file: str, *, overwrite: bool, durable: bool = True) -> Iterator[Any]:
+    """Open a file under another name next to `file`, which becomes its name at the end of the block."""
+    folder, name = os.path.split(file)
+    part = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.partial")
+    os.makedirs(folder, exist_ok=True)
+    try:
+        with open(part, "xb") as out:
+            yield out
+            if durable:
+                out.flush()
+                os.fsync(out.fileno())
+        try:
+            (os.replace if overwrite else _name_once)(part, file)
+        except FileExistsError as error:
+            raise OutputExistsError(
+                f"The output {file!r} appeared while it was being written; nothing was replaced. Choose "
+                "another name or pass overwrite=True."
+            ) from error
+    finally:
+        with suppress(OSError):
+            os.unlink(part)
+
+
+def _name_once(part: str, file: str) -> None:
+    """Give a whole file its name; raise FileExistsError if there is a file of that name."""
+    try:
+        os.link(part, file)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        with open(file, "xb"):
+            os.replace(part, file)
 
 
 def write_file(place: Location, name: str, content: bytes, *, durable: bool = True) -> None:
@@ -79,22 +169,9 @@ def write_file(place: Location, name: str, content: bytes, *, durable: bool = Tr
         fs, path = place.filesystem()
         retry(lambda: fs.pipe_file(f"{path}/{name}", content), place)
         return
-    # Write under a temporary name; the rename makes the complete file visible.
     file = os.path.join(place.url, name)
-    part = f"{file}.{os.getpid()}-{threading.get_ident()}.partial"
-    try:
-        with naming_full_disk(place):
-            os.makedirs(os.path.dirname(file), exist_ok=True)
-            with open(part, "wb") as out:
-                out.write(content)
-                if durable:
-                    out.flush()
-                    os.fsync(out.fileno())
-            os.replace(part, file)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(part)
-        raise
+    with naming_full_disk(place), _new_on_disk(file, overwrite=True, durable=durable) as out:
+        out.write(content)
 
 
 def create_file(place: Location, name: str, content: bytes) -> bool:
@@ -111,9 +188,11 @@ def create_file(place: Location, name: str, content: bytes) -> bool:
     """
     try:
         if place.is_local:
-            return _create_on_disk(os.path.join(place.url, name), content)
-        fs, path = place.filesystem()
-        fs.pipe_file(f"{path}/{name}", content, mode="create")
+            with _new_on_disk(os.path.join(place.url, name), overwrite=False) as out:
+                out.write(content)
+        else:
+            fs, path = place.filesystem()
+            fs.pipe_file(f"{path}/{name}", content, mode="create")
     except FileExistsError:
         return False
     except Exception as error:  # a failed precondition has a different class in every client
@@ -124,31 +203,11 @@ def create_file(place: Location, name: str, content: bytes) -> bool:
     return True
 
 
-def _create_on_disk(file: str, content: bytes) -> bool:
-    # A hard link appears with its content and never replaces a file.
-    os.makedirs(os.path.dirname(file), exist_ok=True)
-    draft = f"{file}.{uuid.uuid4().hex[:8]}.partial"
-    with open(draft, "xb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    try:
-        os.link(draft, file)
-    except FileExistsError:
-        return False
-    except OSError:  # a file system without hard links
-        with open(file, "xb") as out:
-            out.write(content)
-    finally:
-        os.unlink(draft)
-    return True
-
-
 # -- reading ---------------------------------------------------------------------------------------
 
 
 def read_file(place: Location, name: str) -> bytes | None:
-    """Return the content of a file; None if it does not exist.
+    """Return the content of a file; None if it does not exist, or is no plain file.
 
     Raises
     ------
@@ -158,6 +217,7 @@ def read_file(place: Location, name: str) -> bytes | None:
     fs, path = place.filesystem()
     with explained(place, "file"):
         try:
+            _refuse_special(place, name)
             return bytes(retry(lambda: fs.cat_file(f"{path}/{name}"), place))
         except FileNotFoundError:
             return None
@@ -263,11 +323,6 @@ class StoredFile:
     size: int
     modified: float
     version: str
-
-    @property
-    def is_data(self) -> bool:
-        """Whether it may be a chunk or another data file."""
-        return is_data(self.name)
 
 
 def is_data(name: str) -> bool:
@@ -409,21 +464,28 @@ def file_names(place: Location) -> Iterator[str]:
 
 def _file(name: str, facts: Mapping[str, Any]) -> StoredFile:
     size = int(facts.get("size") or 0)
-    modified = next((_seconds(facts[key]) for key in _TIMES if facts.get(key)), 0.0)
+    modified = next((timestamp_of(facts[key], 0.0) for key in _TIMES if facts.get(key)), 0.0)
     tag = next((str(facts[key]).strip('"') for key in _VERSIONS if facts.get(key)), "")
     return StoredFile(name, size, modified, tag or f"{size}-{modified!r}")
 
 
-def _seconds(value: Any) -> float:
-    if isinstance(value, datetime):
-        return value.timestamp()
-    try:
+def timestamp_of(value: Any, otherwise: float) -> float:
+    """Return a time, a number or an ISO date, in seconds since 1970; it is in UTC where it names no zone.
+
+    `otherwise` is returned for other values.
+
+    Examples
+    --------
+    >>> timestamp_of("1970-01-01T01:00:00+00:00", 0.0), timestamp_of(7, 0.0), timestamp_of("noon", 5.0)
+    (3600.0, 7.0, 5.0)
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
-    except (TypeError, ValueError):
-        try:
-            return datetime.fromisoformat(str(value).replace("Z", "+00:00")).timestamp()
-        except ValueError:
-            return 0.0
+    try:
+        found = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+    except ValueError:
+        return otherwise
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def digest_of_files(files: Iterable[StoredFile], below: str) -> str:
@@ -449,3 +511,73 @@ def remove_folder(place: Location) -> None:
     fs, path = place.filesystem()
     with suppress(FileNotFoundError):
         while_others_write(lambda: fs.rm(path, recursive=True))
+
+
+# -- room on disks ---------------------------------------------------------------------------------
+
+
+def check_space(
+    url: Any, n_bytes: int, *, storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse an output that is larger than its disk has room for, and warn if only compression may help.
+
+    Parameters
+    ----------
+    url : str
+    n_bytes : int
+        Size of the output before compression; files that end in .npy are not compressed.
+
+    Raises
+    ------
+    DiskSpaceError
+    """
+    target = locate(url, storage_options)
+    if not target.is_local or n_bytes <= (free := free_bytes(target)):
+        return
+    sizes = f"{format_bytes(n_bytes)}, and its disk has {format_bytes(free)} free"
+    if target.url.lower().endswith(".npy"):
+        raise DiskSpaceError(
+            f"The output {target.url!r} takes {sizes}; free some space there, or write to another disk."
+        )
+    warnings.warn(
+        f"The output {target.url!r} takes up to {sizes}; unless it can be compressed that far, the disk "
+        "will be full. Free some space there, or write to another disk.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def is_full_disk(error: BaseException | None) -> bool:
+    """Return whether an error says that a disk, a user's share of it, or a file has no room for more."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
+def full_disk(place: Location) -> DiskSpaceError:
+    """Return the error that says which disk is full; the system's own names no path."""
+    return DiskSpaceError(
+        f"No space left for {place.url!r}: its disk has {format_bytes(free_bytes(place))} free, of which a "
+        "quota, or a limit on the size of a file (ulimit -f), may allow less. Free some space there, raise "
+        "the limit, or write to another disk."
+    )
+
+
+def free_bytes(place: Location) -> int:
+    """Return the free bytes of the disk that a local place is on, or will be."""
+    there = os.path.abspath(place.url)
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    return shutil.disk_usage(there).free
+
+
+@contextmanager
+def naming_full_disk(place: Location) -> Iterator[None]:
+    """Turn the error of a full disk into one that names the place; see `full_disk`."""
+    try:
+        yield
+    except OSError as error:
+        if place.is_local and is_full_disk(error):
+            raise full_disk(place) from error
+        raise

@@ -62,7 +62,7 @@ class Holder:
     since, host : str
         Start time and host, for display.
     version : int
-        Of the form of the arguments.
+        Version of the form of the arguments.
     """
 
     number: int
@@ -191,9 +191,14 @@ class Lease:
     def _earlier(self, last: Holder | None) -> Holder | None:
         if last is None:
             return None
-        if last.name != self.name:
-            self._refuse_holder(last)
+        if last.name != self.name and last.state:
             return None
+        if last.name != self.name:
+            raise LeaseError(
+                f"{self.folder.url.removesuffix('.partial')!r} is being written by the job {last.name!r} "
+                f"(since {last.since}, on {last.host}); wait for it, cancel it or write elsewhere. If that "
+                f"job is dead, submit it again under its name, or remove {self._place.url!r}."
+            )
         mine = self._arguments
         if last.version < _VERSION:  # which kept defaults too: what both have is compared
             mine = {name: mine[name] for name in last.arguments}
@@ -206,15 +211,6 @@ class Lease:
                 )
             return None
         return last
-
-    def _refuse_holder(self, last: Holder) -> None:
-        if not last.state:
-            output = self.folder.url.removesuffix(".partial")
-            raise LeaseError(
-                f"{output!r} is being written by the job {last.name!r} (since {last.since}, on "
-                f"{last.host}); wait for it, cancel it or write elsewhere. If that job is dead, submit "
-                f"it again under its name, or remove {self._place.url!r}."
-            )
 
     def _numbers(self) -> list[int]:
         found = map(_LEASE.fullmatch, list_names(self._place))
@@ -271,7 +267,8 @@ class Lease:
 
     def _prune(self) -> None:
         for name in list_names(self._place):
-            if re.match(r"\d{8}\.", name) and int(name[:8]) < self._number:
+            number = name.lstrip(".")[:8]  # files that killed runs were writing begin with a dot
+            if number.isdecimal() and int(number) < self._number:
                 remove_file(self._place, name)
 
 

@@ -130,7 +130,7 @@ class Location:
 
     @property
     def visibility(self) -> Visibility:
-        """Which processes can read this location."""
+        """The processes that can read this location."""
         return {
             "file": Visibility.HOST,
             "local": Visibility.HOST,
@@ -150,7 +150,7 @@ class Location:
     def resolved(self) -> str:
         """Return one name for all spellings of this place: symbolic links and aliases of schemes resolved.
 
-        Of a chained URL, the place of the bytes. Credentials and options do not count.
+        A chained URL has the name of the place of its bytes. Credentials and options do not count.
         """
         place = replace(self, url=_normalise(self.url.rpartition("::")[2]))
         if place.is_local:
@@ -195,6 +195,8 @@ class Location:
 def locate(url: Any, storage_options: Mapping[str, Any] | None = None) -> Location:
     """Normalise a URL or path, and separate options that may leave the process from the others.
 
+    A location is returned itself.
+
     Raises
     ------
     InvalidParameterError
@@ -207,6 +209,8 @@ def locate(url: Any, storage_options: Mapping[str, Any] | None = None) -> Locati
     >>> locate("memory://rows").visibility
     <Visibility.PROCESS: 0>
     """
+    if isinstance(url, Location):
+        return url
     url = os.fspath(url)
     if not url.strip():
         raise InvalidParameterError(

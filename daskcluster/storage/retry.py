@@ -114,13 +114,5 @@ def is_passing(error: BaseException) -> bool:
         return False
     # Errors of aiohttp, botocore and azure are not OSErrors, so go by the names of their classes.
     name = type(error).__name__
-    words = (
-        "Timeout",
-        "Connect",
-        "Payload",
-        "Disconnected",
-        "IncompleteRead",
-        "HttpError",
-        "HttpResponse",
-    )
+    words = "Timeout Connect Payload Disconnected IncompleteRead HttpError HttpResponse".split()
     return isinstance(error, (OSError, EOFError)) or any(word in name for word in words)

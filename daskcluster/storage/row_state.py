@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -92,7 +91,8 @@ class StateFiles:
         CheckpointError
             Some of them are missing or damaged.
         """
-        parts, at, runs = [], start, self._listed()
+        # Listed once per process.
+        parts, at, runs = [], start, open_once(("state files", self), self._runs)
         begin = max(0, bisect_right(runs, start, key=lambda run: run[0]) - 1)
         for index in range(begin, len(runs)):
             first, last, name = runs[index]
@@ -123,7 +123,7 @@ class StateFiles:
         ------
         CheckpointError
         """
-        at, runs = 0, list(self._runs())
+        at, runs = 0, self._runs()
         for first, last, _ in runs:
             at = last if first <= at else at
         if at < n_rows:
@@ -158,14 +158,12 @@ class StateFiles:
         found = np.frombuffer(payload, _STORED).reshape(-1, self.width)
         return found.astype(np.int32, copy=False)
 
-    def _listed(self) -> list[Run]:
-        """Return all files, sorted by rows; listed once per process."""
-        return open_once(("state files", self), lambda: list(self._runs()))
-
-    def _runs(self) -> Iterator[Run]:
-        at = 0
+    def _runs(self) -> list[Run]:
+        """Return all files that add rows, sorted by rows."""
+        runs, at = list[Run](), 0
         for match in filter(None, map(_NAME.fullmatch, list_names(self.folder))):
             first, last = int(match.group(1)), int(match.group(2))
-            if last > at:  # skip files that add no rows
+            if last > at:
                 at = last
-                yield first, last, match.group(0)
+                runs.append((first, last, match.group(0)))
+        return runs

@@ -1,19 +1,27 @@
 """Staged outputs, which appear complete or not at all: write within ``Staging.begin(url)``, then commit.
 
-On a local file system, an output is written to a temporary folder next to it (`daskcluster.storage.stale`)
-and renamed when complete; then the temporary folders of killed writers are removed. An object store has no
-rename: the chunks go to their final place, and the metadata, without which the output cannot be opened, is
-written last. Until then, a mark object identifies the partial output.
+On a local file system, an output is written to a temporary folder next to it,
+``<target>.partial-<mark>-<token>``, and renamed when complete. A writer claims its folder with a lock
+(flock(2)) that the kernel releases when the process ends, however it ends. So the writer of an unclaimed
+folder is dead: who completes the output removes such folders, and who resumes it takes one over.
+
+An object store has no rename: the chunks go to their final place, and the metadata, without which the
+output cannot be opened, is written last. Until then, a mark object identifies the partial output.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
 import shutil
+import uuid
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import combinations
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,10 +32,11 @@ from daskcluster.errors import (
     OutputExistsError,
     comes_from_outside,
 )
-from daskcluster.storage import stale
-from daskcluster.storage.disk_space import full_disk, is_full_disk
 from daskcluster.storage.files import (
     explained,
+    full_disk,
+    is_full_disk,
+    list_names,
     read_file,
     remove_file,
     remove_folder,
@@ -92,54 +101,31 @@ class Staging:
         OutputExistsError
             Something is there, and `overwrite` is False or it is not of these kinds.
         """
-        target = locate(url, storage_options)
-        refuse_file_ending(target)
+        target, is_there = check_free(
+            url, overwrite=overwrite, storage_options=storage_options, kinds=kinds
+        )
         if target.is_local:
-            return cls._begin_local(target, overwrite, kinds, mark, resume)
+            ending = "-".join(filter(None, ["partial", mark, uuid.uuid4().hex[:8]]))
+            work = replace(target, url=f"{target.url}.{ending}")
+            try:
+                if not (resume and mark and _adopt(target.url, mark, work.url)):
+                    os.makedirs(work.url)
+                    _claim(work.url)
+            except OSError as error:
+                raise DatasetNotFoundError(
+                    f"The output {target.url!r} cannot be written ({error}); choose a folder in which "
+                    "you may write."
+                ) from error
+            return cls(target, work, overwrite, mark, stays=resume)
         with explained(target, "output"):
-            return cls._begin_remote(target, overwrite, kinds, mark, resume)
-
-    @classmethod
-    def _begin_local(
-        cls,
-        target: Location,
-        overwrite: bool,
-        kinds: tuple[str, ...],
-        mark: str,
-        resume: bool,
-    ) -> Staging:
-        target = replace(target, url=os.path.realpath(target.url))
-        _check_local(target, overwrite, kinds)
-        work = replace(target, url=stale.new_folder(target.url, mark))
-        try:
-            if not (resume and mark and stale.adopt(target.url, mark, work.url)):
-                os.makedirs(work.url)
-                stale.claim(work.url)
-        except OSError as error:
-            raise DatasetNotFoundError(
-                f"The output {target.url!r} cannot be written ({error}); choose a folder in which you "
-                "may write."
-            ) from error
-        return cls(target, work, overwrite, mark, stays=resume)
-
-    @classmethod
-    def _begin_remote(
-        cls,
-        target: Location,
-        overwrite: bool,
-        kinds: tuple[str, ...],
-        mark: str,
-        resume: bool,
-    ) -> Staging:
-        is_there = _check_remote(target, overwrite, kinds)
-        resumes = resume and bool(mark) and not is_there
-        if not (resumes and read_file(target, PARTIAL_MARK) == mark.encode()):
-            # First an empty mark: if this process dies now, the next writer may replace the output. The
-            # identity of the output follows last: until then, chunks of another output may remain.
-            write_file(target, PARTIAL_MARK, b"")
-            retry(lambda: _remove_all(target, but_the_mark=True), target)
-            if mark:
-                write_file(target, PARTIAL_MARK, mark.encode())
+            resumes = resume and bool(mark) and not is_there
+            if not (resumes and read_file(target, PARTIAL_MARK) == mark.encode()):
+                # First an empty mark: if this process dies now, the next writer may replace the output.
+                # The identity of the output follows last: until then, chunks of another one may remain.
+                write_file(target, PARTIAL_MARK, b"")
+                retry(lambda: _remove_all(target, but_the_mark=True), target)
+                if mark:
+                    write_file(target, PARTIAL_MARK, mark.encode())
         return cls(target, target, overwrite, mark, stays=resume)
 
     def commit(self, documents: Mapping[str, bytes]) -> None:
@@ -179,16 +165,10 @@ class Staging:
                 "replaced. Choose another name or pass overwrite=True."
             ) from error
         shutil.rmtree(replaced, ignore_errors=True)
-        stale.release(target)
-        stale.remove_abandoned(target)
-
-    def _tell(self, error: BaseException) -> None:
-        """Add to an error from outside that the finished rows are kept, if they are."""
-        if self.stays and self.mark and comes_from_outside(error):
-            error.add_note(
-                f"The finished rows of {self.target.url!r} are kept: the same call with resume=True "
-                "continues with them."
-            )
+        _release(target)
+        for path, _ in _temporaries_of(target):
+            if _claim(path):  # its writer was killed
+                _release(path, remove=True)
 
     def __enter__(self) -> Self:
         return self
@@ -204,7 +184,11 @@ class Staging:
         full = None
         if self.target.is_local and is_full_disk(error):
             full = full_disk(self.target)  # which says how much is free before the rest is removed
-        self._tell(full or error)
+        if self.stays and self.mark and comes_from_outside(full or error):
+            (full or error).add_note(
+                f"The finished rows of {self.target.url!r} are kept: the same call with resume=True "
+                "continues with them."
+            )
         self.abort()
         if full is not None:
             raise full from error
@@ -219,7 +203,7 @@ class Staging:
         Never raises, so that the original error reaches the caller.
         """
         if self.target.is_local:
-            (stale.release if self.stays else stale.remove)(self.work.url)
+            _release(self.work.url, remove=not self.stays)
             return
         if self.stays:
             return
@@ -240,10 +224,10 @@ def check_free(
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     kinds: tuple[str, ...] = ("array",),
-) -> None:
-    """Raise the errors that `Staging.begin` would raise; changes nothing.
+) -> tuple[Location, bool]:
+    """Return the location of an output, and whether one is there that will be replaced.
 
-    The kind of an output that is a file is "file".
+    Changes nothing. The kind of an output that is a file is "file".
 
     Raises
     ------
@@ -254,10 +238,27 @@ def check_free(
     if "file" not in kinds:
         refuse_file_ending(target)
     if target.is_local:
-        _check_local(replace(target, url=os.path.realpath(target.url)), overwrite, kinds)
-        return
+        target = replace(target, url=os.path.realpath(target.url))
     with explained(target, "output"):
-        _check_remote(target, overwrite, kinds)
+        fs, path = target.filesystem()
+        fs.invalidate_cache()
+        _refuse_part_of_model(target)
+        kind = _kind_of({name: read_file(target, name) for name in METADATA})
+        replaceable, is_there = kind in kinds, kind is not None
+        if not is_there and fs.isfile(path):
+            replaceable, is_there = "file" in kinds, True
+        elif not is_there and target.is_local:
+            is_there = bool(list_names(target))  # an empty folder is free
+        elif not is_there:
+            is_there = fs.exists(path) and read_file(target, PARTIAL_MARK) is None
+        if is_there and not (overwrite and replaceable):
+            problem = (
+                "is not of a kind that overwrite=True replaces; choose another name, or remove it yourself."
+                if overwrite
+                else "already; pass overwrite=True to replace it, or choose another name."
+            )
+            raise OutputExistsError(f"The output {target.url!r} exists {problem}")
+        return target, is_there
 
 
 def refuse_sources(outputs: Mapping[str, Location], sources: Collection[Location]) -> None:
@@ -288,6 +289,21 @@ def refuse_sources(outputs: Mapping[str, Location], sources: Collection[Location
                     f"{name}={output.url!r}{also} would replace the source {source.url!r}, from which it "
                     "is made; write to another URL."
                 )
+
+
+def refuse_overlaps(outputs: Mapping[str, Location]) -> None:
+    """Raise if two outputs are the same place, or if one lies within the other.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    for (one, place), (two, other) in combinations(outputs.items(), 2):
+        if place.holds(other) or other.holds(place):
+            raise InvalidParameterError(
+                f"{one} and {two} should be written to different URLs, next to each other; they are "
+                f"{place.url!r} and {other.url!r}."
+            )
 
 
 FILE_ENDINGS = (
@@ -330,38 +346,6 @@ def _remove_all(target: Location, *, but_the_mark: bool = False) -> None:
     fs.invalidate_cache()
 
 
-def _check_remote(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> bool:
-    """Return True if there is a readable output that may be replaced."""
-    fs, path = target.filesystem()
-    fs.invalidate_cache()
-    _refuse_part_of_model(target)
-    kind = _kind_of({name: read_file(target, name) for name in METADATA})
-    if kind is not None:
-        _refuse(target, overwrite, kind in kinds)
-    elif fs.isfile(path):
-        _refuse(target, overwrite, "file" in kinds)
-    elif not fs.exists(f"{path}/{PARTIAL_MARK}") and fs.exists(path):
-        _refuse(target, overwrite, False)
-    return kind is not None
-
-
-def _check_local(target: Location, overwrite: bool, kinds: tuple[str, ...]) -> None:
-    path = target.url
-    _refuse_part_of_model(target)
-    if not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path)):
-        return
-    if os.path.isfile(path):
-        _refuse(target, overwrite, "file" in kinds)
-        return
-    documents = {}
-    for name in METADATA:
-        file = os.path.join(path, name)
-        if os.path.isfile(file):
-            with open(file, "rb") as stream:
-                documents[name] = stream.read()
-    _refuse(target, overwrite, _kind_of(documents) in kinds)
-
-
 def _refuse_part_of_model(target: Location) -> None:
     folder = replace(target, url=target.url.rstrip("/").rpartition("/")[0])
     if folder.url.strip("/") and MODEL_FORMAT.encode() in (read_file(folder, HEAD) or b""):
@@ -369,20 +353,6 @@ def _refuse_part_of_model(target: Location) -> None:
             f"The output {target.url!r} would lie in the saved model {folder.url!r}, and might replace a "
             "part of it; write to another URL."
         )
-
-
-def _refuse(target: Location, overwrite: bool, replaceable: bool) -> None:
-    if overwrite and replaceable:
-        return
-    if overwrite:
-        raise OutputExistsError(
-            f"The output {target.url!r} exists and is not of a kind that overwrite=True replaces; choose "
-            "another name, or remove it yourself."
-        )
-    raise OutputExistsError(
-        f"The output {target.url!r} exists already; pass overwrite=True to replace it, or choose "
-        "another name."
-    )
 
 
 def _kind_of(documents: Mapping[str, bytes | None]) -> str | None:
@@ -399,3 +369,96 @@ def _kind_of(documents: Mapping[str, bytes | None]) -> str | None:
         return str(json.loads(content).get("node_type"))
     except ValueError:
         return "array"  # partial metadata, of this package or not: may be replaced
+
+
+# -- temporary folders of local outputs ----------------------------------------------------------------
+
+_ENDING = re.compile(r"\.partial-(?:(?P<mark>[0-9a-f]+)-)?[0-9a-f]{8}(?:\.replaced)?")
+
+_claimed: dict[tuple[int, int], int] = {}
+"""File handles of claimed folders by device and inode, which do not change in a rename."""
+
+
+def _claim(folder: str) -> bool | None:
+    """Claim a folder for this process, until it is released or the process ends.
+
+    Returns
+    -------
+    bool or None
+        False if a live writer has claimed it; None if the file system cannot tell.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        return False if isinstance(error, BlockingIOError) else None
+    found = os.fstat(handle)
+    _claimed[found.st_dev, found.st_ino] = handle
+    return True
+
+
+def _release(folder: str, *, remove: bool = False) -> None:
+    """Give up a claim, if there is one; remove the folder first, so that no other writer takes it over."""
+    handle = None
+    with suppress(OSError):
+        found = os.stat(folder)
+        handle = _claimed.pop((found.st_dev, found.st_ino), None)
+    if remove:
+        shutil.rmtree(folder, ignore_errors=True)
+    if handle is not None:
+        os.close(handle)
+
+
+def _adopt(target: str, mark: str, folder: str) -> bool:
+    """Rename the partial output of another writer with `mark`, the one with most files, to `folder`.
+
+    The other writer may still be alive if a job was wrongly taken for dead; then it can publish nothing.
+
+    Returns
+    -------
+    bool
+        False if there is no such partial output.
+
+    Warns
+    -----
+    RuntimeWarning
+        The other writer still seems to be alive.
+    """
+    left = [
+        path
+        for path, its in _temporaries_of(target)
+        if its == mark and not path.endswith(".replaced")
+    ]
+    n_files = {path: sum(len(files) for _, _, files in os.walk(path)) for path in left}
+    for path in sorted(left, key=n_files.__getitem__, reverse=True):
+        try:
+            os.rename(path, folder)
+        except FileNotFoundError:
+            continue  # another process was faster
+        if _claim(folder) is False:
+            warnings.warn(
+                f"Another process still writes {target!r}. This process continues with the finished "
+                "parts, and the other one will fail; run only one at a time.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return True
+    return False
+
+
+def _temporaries_of(target: str) -> Iterator[tuple[str, str]]:
+    """Yield the temporary folders of an output with their marks."""
+    parent, name = os.path.split(target)
+    try:
+        entries = sorted(os.listdir(parent))
+    except OSError:
+        return
+    for entry in entries:
+        found = _ENDING.fullmatch(entry[len(name) :]) if entry.startswith(name) else None
+        path = os.path.join(parent, entry)
+        if found and os.path.isdir(path) and not os.path.islink(path):
+            yield path, found["mark"] or ""

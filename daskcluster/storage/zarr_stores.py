@@ -13,7 +13,7 @@ METADATA = ("zarr.json", ".zarray", ".zgroup")
 HEAD = METADATA[0]
 """The metadata file that this package writes."""
 MODEL_FORMAT = "daskcluster-model"
-"""What the metadata of a saved model says that it is."""
+"""Identifies a saved model in its metadata."""
 PARTIAL_MARK = "daskcluster.partial"
 """Object that marks a partial output in a store without rename."""
 

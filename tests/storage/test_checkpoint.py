@@ -171,4 +171,4 @@ def test_a_commit_with_a_damaged_attachment_is_passed_over(place: Location) -> N
 def test_names_of_attachments_are_no_paths(name: Any) -> None:
     for body in ({"attached": {"sets": name}}, {"state": {"attached": {"sets": name}}}):
         with pytest.raises(ModelFormatError, match="have invalid names"):
-            attachments_of(Document("test", body, {}))
+            attachments_of(body)

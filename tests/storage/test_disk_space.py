@@ -16,9 +16,9 @@ from daskcluster import jobs
 from daskcluster.data.convert import convert
 from daskcluster.data.generate import generate
 from daskcluster.errors import DiskSpaceError, InvalidParameterError
-from daskcluster.storage import disk_space
+from daskcluster.storage import files
+from daskcluster.storage.files import new_file
 from daskcluster.storage.location import locate
-from daskcluster.storage.new_file import new_file
 from daskcluster.storage.staging import Staging
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -31,7 +31,7 @@ def full(*_: Any) -> None:
 @pytest.fixture
 def little_space(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all disks have 1,000 bytes free."""
-    monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
 
 
 def test_a_full_disk_is_named_and_nothing_remains(

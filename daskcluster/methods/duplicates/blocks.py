@@ -28,7 +28,7 @@ Piece = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class SortedRows:
-    """Where the rows are after sorting.
+    """The places of all rows after sorting.
 
     Attributes
     ----------
@@ -47,16 +47,6 @@ class SortedRows:
     leaders: np.ndarray
     places: np.ndarray
     distances: np.ndarray
-
-    def write(self, scratch: Scratch) -> None:
-        """Write them to scratch."""
-        arrays = self.cells, self.sizes, self.leaders, self.places, self.distances
-        scratch.write(INDEX, 0, *arrays)
-
-    @classmethod
-    def read(cls, scratch: Scratch) -> SortedRows:
-        """Read them from scratch."""
-        return cls(*scratch.read(INDEX, 0))
 
 
 @dataclass

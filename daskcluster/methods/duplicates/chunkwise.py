@@ -1,4 +1,4 @@
-"""What labels need of a row, and blocks: rows of a cell, quantized, with the cells that they reach."""
+"""Cells and blocks: what is known of each row, and rows of a cell, quantized about its centre."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daskcluster.methods.duplicates.kernels.bounds import most_level, padded, wh
 from daskcluster.methods.duplicates.kernels.rows import hash_rows, quantize
 
 DESCRIBED = np.dtype([("cell", np.int32), ("distance", np.float64), ("hash", np.uint64)])
-"""What is known of a row before the rows are sorted: its cell, the distance to its centre, and 64 bits."""
+"""The description of a row by which rows are sorted: its cell, the distance to its centre, and a hash."""
 
 ROUNDING = 1.0 + 1e-6
 """Covers the rounding of lengths and of bounds that are computed from them in float64."""
@@ -28,7 +28,7 @@ _CLIPPED = 128
 
 
 class Rule(NamedTuple):
-    """What makes two rows near-duplicates.
+    """The rule by which two rows are near-duplicates.
 
     Attributes
     ----------
@@ -50,11 +50,6 @@ class Rule(NamedTuple):
 
 
 # -- the pass over all rows ---------------------------------------------------------------------------
-
-
-def prepare_centres(centres: np.ndarray) -> PreparedCentres:
-    """Prepare the centres of the cells, once per task."""
-    return PreparedCentres(centres)
 
 
 def describe_rows(chunk: Chunk, centres: PreparedCentres) -> np.ndarray:
@@ -117,7 +112,7 @@ class Block:
 
     @property
     def reach(self) -> np.ndarray:
-        """Which cells any of the rows reaches, bool (k,)."""
+        """Whether any of the rows reaches each cell, bool (k,)."""
         return np.diff(self.starts) > 0
 
     def reaching(self, cell: int) -> tuple[np.ndarray, np.ndarray]:

@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from daskcluster.data.label_arrays import open_labels
 from daskcluster.data.label_files import write_columns
@@ -27,7 +29,7 @@ from daskcluster.estimators.opening import open_dataset
 from daskcluster.events import Callback
 from daskcluster.host import format_bytes
 from daskcluster.methods.duplicates.chunkwise import Rule
-from daskcluster.methods.duplicates.groups import connected_groups, covered_groups
+from daskcluster.methods.duplicates.kernels.rows import assign_keepers
 from daskcluster.methods.duplicates.parameters import NEAR_DUPLICATES, RULES
 from daskcluster.methods.duplicates.plan import DuplicatesPlan
 from daskcluster.methods.duplicates.search import DuplicateSearch
@@ -35,11 +37,8 @@ from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import as_seed
 from daskcluster.reports.duplicates import DuplicatesReport
 from daskcluster.reports.tables import format_seconds
-from daskcluster.storage.checkpoint import (
-    CheckpointFolder,
-    checkpoint_place,
-    noting_stored_state,
-)
+from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
+from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 
@@ -92,7 +91,7 @@ class NearDuplicates:
 
     @property
     def measure(self) -> str:
-        """What `similarity` holds: "similarity", or "distance" for Euclidean rows."""
+        """The measure that `similarity` holds: "similarity", or "distance" for Euclidean rows."""
         return "similarity" if self.metric == "cosine" else "distance"
 
     def report(self, title: str = "Near-duplicates") -> DuplicatesReport:
@@ -176,7 +175,7 @@ def near_duplicates(
         are near-duplicates of the kept one. Rows are visited as `keep` prefers them; each that no kept row
         covers is kept.
     random_state : int, RandomState, Generator or None
-        Of the centres of cells. No pair depends on it, but ``keep="nearest"`` and ``"farthest"`` do.
+        Seed of the centres of cells. No pair depends on it, but ``keep="nearest"`` and ``"farthest"`` do.
     engine : see `KMeans`
     callbacks : sequence of callable
         Hear `PassStarted`, `PassProgress` and `PassEnded`.
@@ -264,11 +263,12 @@ def searching(
     rows: Dataset = dataset.normalized() if rule.cosine else dataset
     plan, chosen = DuplicatesPlan.of(dataset), choose_engine(engine, dataset)
     seed, folder = as_seed(random_state), _local_folder(scratch)
-    place = checkpoint_place(checkpoint, storage_options)
+    place = None if checkpoint is None else locate(checkpoint, storage_options)
     forest = groups == "components"
     if isinstance(chosen, LocalEngine):
         check_limit("The search takes", plan.memory(chosen.n_threads), chosen.memory_limit)
-    check_scratch(folder, _bytes_here(plan, place, in_memory=dataset.in_memory))
+    on_the_way = 0 if dataset.in_memory else plan.bytes_sorted
+    check_scratch(folder, on_the_way + (plan.bytes_scratch if place is None else 0))
     search = DuplicateSearch(rows, rule, plan, chosen, callbacks, seed, forest)
     stored = None if place is None else CheckpointFolder(place, _facts(rows, rule, seed, forest))
     with (
@@ -343,12 +343,6 @@ def _local_folder(scratch: Any) -> str:
     return folder
 
 
-def _bytes_here(plan: DuplicatesPlan, place: Any, *, in_memory: bool) -> int:
-    """Return the bytes that go to the local scratch folder."""
-    on_the_way = 0 if in_memory else plan.bytes_sorted
-    return on_the_way + (plan.bytes_scratch if place is None else 0)
-
-
 def _facts(dataset: Dataset, rule: Rule, seed: int, forest: bool) -> dict[str, Any]:
     return {
         "data": data_identity(dataset),
@@ -357,3 +351,99 @@ def _facts(dataset: Dataset, rule: Rule, seed: int, forest: bool) -> dict[str, A
         "groups": "components" if forest else "covered",
         "random_state": seed,
     }
+
+
+# -- groups from pairs --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Group and kept row of every row.
+
+    Attributes
+    ----------
+    group : ndarray of shape (n,), int64
+        The first row of the group; the row itself if it has no near-duplicate.
+    keeper : ndarray of shape (n,), int64
+        The row of the group that is kept.
+    """
+
+    group: np.ndarray
+    keeper: np.ndarray
+
+
+def connected_groups(pairs: np.ndarray, leaders: np.ndarray, scores: np.ndarray | None) -> Groups:
+    """Return the connected components of pairs.
+
+    Parameters
+    ----------
+    pairs : ndarray of shape (m, 2), int64
+    leaders : ndarray of shape (n,), int64
+        The first row that equals each row.
+    scores : ndarray of shape (n,), float64, or None
+        The row with the largest score is kept, the first one of equals; None keeps the first row.
+
+    Examples
+    --------
+    >>> found = connected_groups(np.array([[0, 3], [3, 1]]), np.arange(5), np.arange(5.0))
+    >>> found.group.tolist(), found.keeper.tolist()
+    ([0, 0, 2, 0, 4], [3, 3, 2, 3, 4])
+    """
+    n = len(leaders)
+    copies = np.flatnonzero(leaders != np.arange(n))
+    rows = np.concatenate([pairs[:, 0], copies])
+    columns = np.concatenate([pairs[:, 1], leaders[copies]])
+    graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(n, n))
+    labels = connected_components(graph, directed=False)[1]
+    _, first, sizes = np.unique(labels, return_index=True, return_counts=True)
+    group = first[labels].astype(np.int64)
+    if scores is None:
+        return Groups(group, group)
+    keeper = np.arange(n)
+    several = np.flatnonzero(sizes[labels] > 1)
+    best = _best(several, group[several], scores)
+    keeper[several] = best[np.searchsorted(group[best], group[several])]
+    return Groups(group, keeper)
+
+
+def _best(rows: np.ndarray, group: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return the best row of each group, by ascending group."""
+    ordered = rows[np.lexsort((rows, -scores[rows], group))]
+    kinds = np.sort(group)
+    is_first = np.ones(len(rows), bool)
+    is_first[1:] = kinds[1:] != kinds[:-1]
+    return np.asarray(ordered[is_first])
+
+
+def covered_groups(pairs: np.ndarray, leaders: np.ndarray, scores: np.ndarray | None) -> Groups:
+    """Return groups in which every row is a near-duplicate of the kept one.
+
+    Rows are visited by descending score; a row that is no near-duplicate of a kept row is kept, and covers
+    the rows close to it that no earlier one covers.
+
+    Parameters
+    ----------
+    pairs, leaders, scores
+        As for `connected_groups`; all pairs.
+
+    Examples
+    --------
+    >>> found = covered_groups(np.array([[0, 1], [1, 2]]), np.arange(3), None)
+    >>> found.keeper.tolist()
+    [0, 0, 2]
+    """
+    n = len(leaders)
+    scores = np.zeros(n) if scores is None else scores
+    # Equal rows are covered by the same rows: one of them stands for all, the best one.
+    best = np.arange(n)
+    which = np.unique(leaders)
+    best[which] = _best(np.arange(n), leaders, scores)
+    order = which[np.lexsort((best[which], -scores[best[which]]))]
+    both = np.concatenate([pairs, pairs[:, ::-1]])
+    graph = coo_array((np.ones(len(both), np.int8), (both[:, 0], both[:, 1])), shape=(n, n)).tocsr()
+    kept = np.empty(n, np.int64)
+    assign_keepers(graph.indptr.astype(np.int64), graph.indices.astype(np.int64), order, kept)
+    keeper = best[kept[leaders]]
+    group = np.full(n, n)
+    np.minimum.at(group, keeper, np.arange(n))
+    return Groups(group[keeper], keeper)

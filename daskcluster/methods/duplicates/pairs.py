@@ -1,4 +1,4 @@
-"""Pairs of near-duplicates between two blocks of rows.
+"""Pairs of near-duplicates between two blocks of rows, and the tasks that find them.
 
 A pair of rows x, y within r of each other, x in cell a and y in cell b, is near the bisector of the two
 centres: ``(|x - b|^2 - |x - a|^2) / (2 |a - b|) <= r``, and so is y. With u = x - a and v = y - b,
@@ -14,12 +14,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
-from daskcluster.methods.duplicates.chunkwise import ROUNDING, Block, Rule, computed_list
+from daskcluster.methods.duplicates.blocks import ROWS
+from daskcluster.methods.duplicates.chunkwise import (
+    ROUNDING,
+    Block,
+    Cells,
+    Rule,
+    computed_list,
+    least_gaps,
+    prepare_block,
+)
 from daskcluster.methods.duplicates.kernels.bounds import (
     IntegerBounds,
     Levels,
@@ -29,6 +38,11 @@ from daskcluster.methods.duplicates.kernels.bounds import (
 )
 from daskcluster.methods.duplicates.kernels.meeting import meet
 from daskcluster.methods.duplicates.kernels.rows import connect, unconnected, verify
+from daskcluster.methods.duplicates.scratch import Scratch
+from daskcluster.storage.process_local import open_once
+
+BLOCKS, CENTRES, PAIRS = "blocks", "centres", "pairs"
+"""Kinds of files on scratch: prepared blocks, the centres, the pairs of a task."""
 
 _SLICE_ROWS = 512
 _MOST_INTEGER = 2.0**29
@@ -74,7 +88,7 @@ class Side:
 
 
 class Gap(NamedTuple):
-    """What is known of the cells of two blocks.
+    """Bounds of the distances between rows of two blocks, by their cells.
 
     Attributes
     ----------
@@ -235,3 +249,125 @@ def _verified(
     if parent is not None:
         close = close[connect(parent, close, base)]
     return close
+
+
+# -- tasks: each reads blocks from scratch, and writes its result there -------------------------------
+
+
+@dataclass(frozen=True)
+class Search:
+    """The parameters that all tasks of a search share; small and picklable.
+
+    Attributes
+    ----------
+    scratch : Scratch
+    rule : Rule
+    forest : bool
+        Pairs need only connect the same rows as all pairs do.
+    """
+
+    scratch: Scratch
+    rule: Rule
+    forest: bool
+
+    def cells(self) -> Cells:
+        """Return the cells; they are read once in each process."""
+        place = self.scratch.place
+        return open_once((CENTRES, place.url), lambda: Cells.of(*self.scratch.read(CENTRES, 0)))
+
+    def rows(self, number: int) -> np.ndarray:
+        """Return the rows of a block."""
+        return self.scratch.read(ROWS, number)[0]
+
+    def side(self, number: int, cell: int) -> Side:
+        """Return a prepared block."""
+        block = Block(*self.scratch.read(BLOCKS, number))
+        return Side(cell, block, partial(self.rows, number))
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Bounds of the distances of the rows of a block to the cells.
+
+    Attributes
+    ----------
+    gaps : ndarray of shape (k,), float32
+        See `daskcluster.methods.duplicates.chunkwise.least_gaps`.
+    least, most : float
+        Distances to the own centre.
+    """
+
+    gaps: np.ndarray
+    least: float
+    most: float
+
+
+def prepare(search: Search, number: int, cell: int, *, finished: bool) -> Reach:
+    """Prepare a block, unless an earlier run has."""
+    if finished:
+        block = Block(*search.scratch.read(BLOCKS, number))
+    else:
+        block = prepare_block(search.rows(number), cell, search.cells(), search.rule)
+        search.scratch.write(BLOCKS, number, *vars(block).values())
+    gaps = least_gaps(block, cell, search.cells()).astype(np.float32)
+    return Reach(gaps, float(block.numbers[3]), float(block.numbers[4]))
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A block, and some of the blocks that it meets.
+
+    Attributes
+    ----------
+    block, cell : int
+    others : ndarray of shape (m, 2), int64
+        Number and cell of each other block; the first may be the block itself.
+    """
+
+    block: int
+    cell: int
+    others: np.ndarray
+
+
+def find_pairs(search: Search, number: int, unit: Unit) -> int:
+    """Write the pairs of rows of a unit to scratch, (m, 2) int64; return how many there are."""
+    side, cells = search.side(unit.block, unit.cell), search.cells()
+    between, ours = cells.between(unit.cell), search.scratch.read(ROWS, unit.block)[1]
+    found = [np.empty((0, 2), np.int64)]
+    for other, cell in unit.others.tolist():
+        same = other == unit.block
+        its = side if same else search.side(other, cell)
+        pairs = close_pairs(
+            side, its, float(between[cell]), search.rule, forest=search.forest, same=same
+        )
+        if len(pairs):
+            theirs = ours if same else search.scratch.read(ROWS, other)[1]
+            found.append(np.stack([ours[pairs[:, 0]], theirs[pairs[:, 1]]], axis=1))
+    pairs = np.concatenate(found)
+    search.scratch.write(PAIRS, number, pairs)
+    return len(pairs)
+
+
+def measure(search: Search, block: int, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the similarity or distance of rows of a block to one other row each, float64 (m,).
+
+    Parameters
+    ----------
+    search : Search
+    block : int
+    positions : ndarray of shape (m,), int64
+        Positions of the rows in the block.
+    others : ndarray of shape (m, 2), int64
+        Block of the other row, and its position there.
+    """
+    found = np.empty(len(positions))
+    far = -2.0 if search.rule.cosine else np.inf  # all pairs, however far
+    for other in np.unique(others[:, 0]).tolist():
+        which = np.flatnonzero(others[:, 0] == other)
+        (rows, i), (points, j) = (
+            computed_list(search.rows(number), listed[which])
+            for number, listed in ((block, positions), (other, others[:, 1]))
+        )
+        pairs = np.stack([i, j], axis=1).astype(np.int32)
+        found[which] = verify(rows, points, pairs, cosine=search.rule.cosine, threshold=far)
+    return found

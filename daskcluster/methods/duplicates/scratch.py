@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import mmap
-import os
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,7 @@ class Scratch:
 
     @property
     def visibility(self) -> Visibility:
-        """Which processes can read and write there."""
+        """The processes that can read and write there."""
         return self.place.visibility
 
     def write(self, kind: str, number: int, *arrays: np.ndarray) -> None:
@@ -65,30 +65,24 @@ class Scratch:
         CheckpointError
             The file is gone or damaged.
         """
-        content = self._content(kind, number)
-        try:
-            return list(_arrays(content))
-        except (ValueError, TypeError) as error:
-            raise CheckpointError(
-                f"The file {_name(kind, number)} in {self.place.url!r} is damaged; start again without "
-                "resume."
-            ) from error
-
-    def _content(self, kind: str, number: int) -> memoryview:
         name = _name(kind, number)
+        content: Any = None
         try:
             if self.place.is_local:  # of files on disk, only what is used is read
-                with open(os.path.join(self.place.url, name), "rb") as file:
-                    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            content = read_file(self.place, name)
-        except FileNotFoundError:
-            content = None
-        if content is None:
+                with suppress(FileNotFoundError), open(f"{self.place.url}/{name}", "rb") as file:
+                    content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            else:
+                content = read_file(self.place, name)
+            if content is not None:
+                return list(_arrays(memoryview(content)))
+        except (ValueError, TypeError) as error:
             raise CheckpointError(
-                f"The file {name} is missing from {self.place.url!r}; was the folder cleaned up? Start "
-                "again without resume."
-            )
-        return memoryview(content)
+                f"The file {name} in {self.place.url!r} is damaged; start again without resume."
+            ) from error
+        raise CheckpointError(
+            f"The file {name} is missing from {self.place.url!r}; was the folder cleaned up? Start again "
+            "without resume."
+        )
 
     def finished(self, kind: str) -> frozenset[int]:
         """Return the numbers of the files of a kind."""
@@ -104,7 +98,7 @@ class RowFiles:
     ----------
     scratch : Scratch
     kind : str
-        Of the files. The number of a file is its first row.
+        Kind of the files. The number of a file is its first row.
     written : tuple of ranges
         Rows that earlier runs have written, ascending and apart.
 

@@ -14,6 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.data.shuffle_passes import one_pass
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.engine import Engine
@@ -28,11 +29,8 @@ from daskcluster.methods.duplicates.chunkwise import (
     ROUNDING,
     Rule,
     describe_rows,
-    prepare_centres,
 )
-from daskcluster.methods.duplicates.plan import DuplicatesPlan
-from daskcluster.methods.duplicates.scratch import RowFiles, Scratch
-from daskcluster.methods.duplicates.tasks import (
+from daskcluster.methods.duplicates.pairs import (
     BLOCKS,
     CENTRES,
     PAIRS,
@@ -43,6 +41,8 @@ from daskcluster.methods.duplicates.tasks import (
     measure,
     prepare,
 )
+from daskcluster.methods.duplicates.plan import DuplicatesPlan
+from daskcluster.methods.duplicates.scratch import RowFiles, Scratch
 from daskcluster.methods.hierarchical.within_cells import CellParameters, fit_centres
 from daskcluster.randomness import Key
 from daskcluster.seeding.uniform import draw_rows
@@ -79,7 +79,7 @@ class DuplicateSearch:
     Attributes
     ----------
     bytes_read, passes : int
-        Of the source.
+        Decoded bytes of the source that were read, and passes over it.
     """
 
     dataset: Dataset
@@ -129,7 +129,7 @@ class DuplicateSearch:
         scratch = Scratch(checkpoint.attachment(name), durable=True)
         if scratch.finished(INDEX):
             self._use(scratch)
-            self.sorted = SortedRows.read(scratch)
+            self.sorted = SortedRows(*scratch.read(INDEX, 0))
         else:
             self._begin(scratch, folder)
 
@@ -152,7 +152,7 @@ class DuplicateSearch:
         )  # fmt: skip
         self.passes += 1
         self.bytes_read += n_bytes
-        self.sorted.write(scratch)
+        scratch.write(INDEX, 0, *vars(self.sorted).values())
 
     def _described(self, scratch: Scratch) -> np.ndarray:
         """Return what rows are sorted by, (n,); one pass over those that no earlier run has described."""
@@ -165,7 +165,7 @@ class DuplicateSearch:
             ) as placement:
                 sink = files or ArraySink(described)
                 placement.map_rows(
-                    describe_rows, sink, centres, prepare=prepare_centres, name="cells"
+                    describe_rows, sink, centres, prepare=PreparedCentres, name="cells"
                 )
                 self.bytes_read += placement.traffic.bytes_read
             self.passes += 1
@@ -180,16 +180,8 @@ class DuplicateSearch:
         rows = Chunk(self.dataset.take(drawn), normalize=self.dataset.normalize)
         self.passes += 1
         none = np.empty(0, np.int64)
-        parameters = CellParameters(
-            np.empty((0, self.plan.n_features)),
-            none,
-            none,
-            "random",
-            1,
-            _ITERATIONS,
-            0.0,
-            self.seed,
-        )
+        no_rows = np.empty((0, self.plan.n_features))
+        parameters = CellParameters(no_rows, none, none, "random", 1, _ITERATIONS, 0.0, self.seed)
         k = min(self.plan.n_cells, len(drawn))
         centres = fit_centres(home_engine(self.engine), rows, k, key, parameters)
         return centres, choose_axes(np.asarray(rows.computed()), centres, self.rule)

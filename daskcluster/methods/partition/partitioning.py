@@ -30,12 +30,9 @@ from daskcluster.methods.partition.training import BalancedKMeans, Trained, neig
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
 from daskcluster.seeding.uniform import draw_rows
-from daskcluster.storage.checkpoint import (
-    CheckpointFolder,
-    checkpoint_place,
-    noting_stored_state,
-)
+from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
 from daskcluster.storage.document import Document
+from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 _ROUNDS = 3
@@ -156,7 +153,7 @@ def partitioning(
         check_limit("Partitions take", plan.memory(chosen.n_threads), chosen.memory_limit)
     seed = as_seed(random_state)
     job = _Partitioning(rows, plan, chosen, callbacks, seed, target_size, limit, spill)
-    place = checkpoint_place(checkpoint, storage_options)
+    place = None if checkpoint is None else locate(checkpoint, storage_options)
     facts = {"data": data_identity(rows), "metric": metric, "target_size": target_size}
     facts |= {"max_size": limit, "spill": spill, "random_state": seed}
     stored = None if place is None else CheckpointFolder(place, facts)

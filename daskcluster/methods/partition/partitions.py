@@ -22,8 +22,8 @@ from daskcluster.methods.partition.model import PartitionModel
 from daskcluster.methods.partition.training import Trained
 from daskcluster.models.balance import Balance
 from daskcluster.models.fitted import created_with
+from daskcluster.storage.files import new_file
 from daskcluster.storage.location import locate
-from daskcluster.storage.new_file import new_file
 from daskcluster.storage.staging import check_free
 from daskcluster.typing import Dataset
 

@@ -1,4 +1,4 @@
-"""Which rows of two blocks may be close, and the limits that bounds of their products have to reach."""
+"""Rows of two blocks that may be close, and the limits that bounds of their products have to reach."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from daskcluster.methods.streaming.service.ledger import Oddity
 from daskcluster.methods.streaming.service.state import Cycle
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
 
 class HealthCheck:
@@ -66,11 +66,9 @@ _GAUGES = {
     "n_clusters": "Number of clusters of the latest model.",
     "model_version": "Number of rows that the latest model has seen.",
     "seconds": "Duration of the last cycle in seconds.",
-}
-_DRIFT = {
-    "error": "Mean squared distance of the last leaf to the centres before it.",
-    "baseline": "Mean error of earlier leaves.",
-    "ratio": "The error divided by its baseline.",
+    "drift_error": "Mean squared distance of the last leaf to the centres before it.",
+    "drift_baseline": "Mean error of earlier leaves.",
+    "drift_ratio": "The error divided by its baseline.",
 }
 
 
@@ -108,10 +106,6 @@ class StreamMetrics:
             name: Gauge(f"daskcluster_stream_{name}", text, registry=registry)
             for name, text in _GAUGES.items()
         }
-        self._drift: dict[str, Any] = {
-            name: Gauge(f"daskcluster_stream_drift_{name}", text, registry=registry)
-            for name, text in _DRIFT.items()
-        }
         self._updated: Any = Gauge(
             "daskcluster_stream_updated_seconds", "End time of the last cycle.", registry=registry
         )
@@ -132,15 +126,23 @@ class StreamMetrics:
             ) from error
         metrics = self._server.get_app()
         assert metrics is not None
-        self._server.set_app(_with_health(health_check, metrics))
+
+        def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+            if request["PATH_INFO"] != "/health":
+                return metrics(request, start)
+            complaint = health_check.complaint()
+            status = "200 OK" if complaint is None else "503 Service Unavailable"
+            start(status, [("Content-Type", "text/plain; charset=utf-8")])
+            return [(complaint or "ok").encode()]
+
+        self._server.set_app(answer)
         self.port = int(self._server.server_port)
 
     def update(self, cycle: Cycle) -> None:
         """Set the metrics to those of a cycle."""
+        figures = vars(cycle) | {f"drift_{name}": value for name, value in cycle.drift.items()}
         for name, gauge in self._gauges.items():
-            gauge.set(float(getattr(cycle, name) or 0.0))
-        for name, gauge in self._drift.items():
-            gauge.set(float(cycle.drift.get(name) or 0.0))
+            gauge.set(float(figures.get(name) or 0.0))
         self._jumps.inc(len(cycle.drifts))
         for oddity in Oddity:
             count = sum(finding.oddity == oddity for finding in cycle.findings)
@@ -152,17 +154,3 @@ class StreamMetrics:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-def _with_health(health_check: HealthCheck, metrics: WSGIApplication) -> WSGIApplication:
-    """Return an application that answers /health and passes other requests to `metrics`."""
-
-    def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        if request["PATH_INFO"] != "/health":
-            return metrics(request, start)
-        complaint = health_check.complaint()
-        status = "200 OK" if complaint is None else "503 Service Unavailable"
-        start(status, [("Content-Type", "text/plain; charset=utf-8")])
-        return [(complaint or "ok").encode()]
-
-    return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.features import FeatureSpec
@@ -71,16 +71,11 @@ class Wave:
     is_stopped: bool = False
 
 
-@dataclass(frozen=True)
-class _Ready:
+class _Ready(NamedTuple):
     """An open object."""
 
     new: New
     dataset: Dataset
-
-    @property
-    def n_rows(self) -> int:
-        return self.new.span[1] - self.new.span[0]
 
 
 class _DriftLater:
@@ -114,23 +109,18 @@ def waves(new: Sequence[New], row_bytes: int) -> list[list[New]]:
     """
     row_bytes, found, total = row_bytes or _ROW_BYTES, list[list[New]](), 0
     step = max(1, WAVE_BYTES // row_bytes)
-    for each in (part for one in new for part in _parts(one, step)):
-        size = (each.span[1] - each.span[0]) * row_bytes
-        if not found or len(found[-1]) >= WAVE_OBJECTS or total + size > WAVE_BYTES:
-            found.append([])
-            total = 0
-        found[-1].append(each)
-        total += size
+    for one in new:
+        first, last = one.span
+        rows = step if one.arrival.grows else last - first
+        for start in range(first, last, rows):
+            stop = min(last, start + rows)
+            size = (stop - start) * row_bytes
+            if not found or len(found[-1]) >= WAVE_OBJECTS or total + size > WAVE_BYTES:
+                found.append([])
+                total = 0
+            found[-1].append(replace(one, span=(start, stop)))
+            total += size
     return found
-
-
-def _parts(new: New, step: int) -> list[New]:
-    if not new.arrival.grows:
-        return [new]
-    first, last = new.span
-    return [
-        replace(new, span=(start, min(last, start + step))) for start in range(first, last, step)
-    ]
 
 
 def fold_wave(
@@ -234,10 +224,11 @@ def _enter(
     fold, first, known = state.fold, before.n_rows, before.fitted
     assert fold is not None
     for each in ready:
-        last, arrival = first + each.n_rows, each.new.arrival
+        arrival, (start, stop) = each.new.arrival, each.new.span
+        last = first + stop - start
         inside = [(row, found) for row, found in changes if first < row < last]
         note = "late" if each.new.is_late else ""
-        entry = Entry(arrival.name, arrival.version, *each.new.span, first, arrival.timestamp, note)
+        entry = Entry(arrival.name, arrival.version, start, stop, first, arrival.timestamp, note)
         state.ledger.append(entry)
         after = fold.twin().current if known is None else fold.current
         wave.folded.append(Folded(each.new, each.dataset, entry, ((first, known), *inside), after))
@@ -285,9 +276,8 @@ def _checked(dataset: Dataset, new: New, state: StreamState) -> Dataset:
             f"{new.arrival.name!r} has {dataset.n_features} features, the stream has {state.n_features}; "
             "remove it from the source, or start another stream."
         )
-    known = FeatureSpec(
-        state.n_features, state.feature_names, decoded=state.decoded, owner="the stream"
-    )
+    names, decoded = state.feature_names, state.decoded
+    known = FeatureSpec(state.n_features, names, decoded=decoded, owner="the stream")
     found: Dataset = known.align(dataset)
     return found
 
@@ -297,13 +287,10 @@ def _stamp(fold: StreamFold, new: New) -> float | None:
 
 
 def _reject(new: New, why: str, state: StreamState, wave: Wave) -> None:
-    text = f"{new.arrival.name!r} is not folded: {why}"
-    wave.findings.append(Finding(Oddity.CORRUPT, new.arrival.name, text))
+    name = new.arrival.name
+    wave.findings.append(Finding(Oddity.CORRUPT, name, f"{name!r} is not folded: {why}"))
     if new.arrival.grows:
         wave.is_stopped = True  # its folded rows stay folded; the next cycle retries
         return
-    note = f"rejected: {why}"[:500]
-    arrival = new.arrival
-    state.ledger.append(
-        Entry(arrival.name, arrival.version, 0, 0, state.rows_seen, arrival.timestamp, note)
-    )
+    note, seen = f"rejected: {why}"[:500], state.rows_seen
+    state.ledger.append(Entry(name, new.arrival.version, 0, 0, seen, new.arrival.timestamp, note))

@@ -7,8 +7,9 @@ end of their object. Both depend on the stream alone, so repeated writes give th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -70,112 +71,74 @@ def label_spells(chunk: Chunk, params: SpellParams) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class TwoSinks:
-    """A sink that writes labels and distances to two places."""
+class FieldSinks:
+    """A sink that writes each field of its values, labels or distances, to a place of its own."""
 
-    labels: ZarrSink
-    distances: ZarrSink | None
+    sinks: Mapping[str, ZarrSink]
 
     @property
     def block_rows(self) -> int:
-        return self.labels.block_rows
+        return self.sinks["label"].block_rows
 
     @property
     def visibility(self) -> Visibility:
-        return self.labels.visibility
+        return self.sinks["label"].visibility
 
     def has(self, span: Range) -> bool:
-        """Return whether both sinks already have these rows."""
-        return self.labels.has(span) and (self.distances is None or self.distances.has(span))
+        """Return whether all sinks already have these rows."""
+        return all(sink.has(span) for sink in self.sinks.values())
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write the rows from `start` on."""
-        self.labels.write(start, np.ascontiguousarray(values["label"]))
-        if self.distances is not None:
-            self.distances.write(start, np.ascontiguousarray(values["distance"]))
+        for field, sink in self.sinks.items():
+            sink.write(start, np.ascontiguousarray(values[field]))
 
 
-@dataclass(frozen=True)
-class LabelWriter:
-    """Writes the labels of objects.
+def write_labels(folded: Folded, places: Mapping[str, Location], engine: Engine) -> bool:
+    """Write the labels of an object; return False if there are no centres yet.
 
-    Attributes
+    Parameters
     ----------
-    labels : Location
-        An array, if the source is one array; otherwise a folder with an array per object, named after it.
-    distances : Location or None
-        The same for distances, float64.
+    folded : Folded
+    places : mapping of str to Location
+        Where to write the fields of `NEAREST`: ``"label"`` and, if wanted, ``"distance"``. An array, if the
+        source is one array; otherwise a folder with an array per object, named after it.
+    engine : Engine
+
+    Notes
+    -----
+    Cost: one pass over the new rows.
     """
-
-    labels: Location
-    distances: Location | None
-
-    def write(self, folded: Folded, engine: Engine) -> bool:
-        """Write the labels of an object; return False if there are no centres yet.
-
-        Notes
-        -----
-        Cost: one pass over the new rows.
-        """
-        spells = _spells(folded)
-        if spells is None:
-            return False
-        params = SpellParams(spells)
-        if folded.new.arrival.grows:
-            self._append(folded, params)
-        else:
-            self._whole(folded, params, engine)
-        return True
-
-    def _append(self, folded: Folded, params: SpellParams) -> None:
-        chunk_rows = max(folded.dataset.chunk_sizes)
-        for chunk in folded.dataset.chunks([folded.new.span]):
-            found = label_spells(chunk, params)
-            for place, field in ((self.labels, "label"), (self.distances, "distance")):
-                if place is not None:
-                    values = np.ascontiguousarray(found[field])
-                    write_rows_at(place, chunk.start, values, chunk_rows)
-
-    def _whole(self, folded: Folded, params: SpellParams, engine: Engine) -> None:
-        name, dataset = _file_name(folded.new.arrival.name), folded.dataset
-
-        def sink(place: Location, dtype: Any) -> ZarrSink:
-            return ZarrSink.create(
-                place.child(name).url,
-                n_rows=dataset.n_rows,
-                chunk_rows=max(dataset.chunk_sizes),
-                dtype=dtype,
-                overwrite=True,
-                storage_options=place.storage_options() or None,
-            )
-
-        labels = sink(self.labels, np.int32)
-        distances = None if self.distances is None else sink(self.distances, np.float64)
-        sinks = [labels] if distances is None else [labels, distances]
-        try:
-            with engine.place(dataset, footprint=ONE_PASS) as placement:
-                placement.map_rows(label_spells, TwoSinks(labels, distances), params, name="labels")
-            for each in sinks:
-                each.commit()
-        except BaseException:
-            for each in sinks:
-                each.abort()
-            raise
-
-
-def _spells(folded: Folded) -> tuple[Spell, ...] | None:
-    """Return the spells of an object, with row numbers of its dataset; None if there are no centres."""
-    shift = folded.new.span[0] - folded.entry.first
-    found: list[Spell] = []
-    for row, centres in folded.centres:
+    dataset, shift = folded.dataset, folded.new.span[0] - folded.entry.first
+    spells: list[Spell] = []
+    for row, known in folded.centres:
+        centres = folded.after() if known is None else known
         if centres is None:
-            centres = folded.after()
-            if centres is None:
-                return None
-        found.append(Spell(row + shift, centres))
-    return tuple(found)
-
-
-def _file_name(name: str) -> str:
-    """Return the name of the Zarr array with the labels of an object of any kind."""
-    return name if name.endswith(".zarr") else f"{name}.zarr"
+            return False
+        spells.append(Spell(row + shift, centres))
+    params, chunk_rows = SpellParams(tuple(spells)), max(dataset.chunk_sizes)
+    if folded.new.arrival.grows:
+        for chunk in dataset.chunks([folded.new.span]):
+            found = label_spells(chunk, params)
+            for field, place in places.items():
+                values = np.ascontiguousarray(found[field])
+                write_rows_at(place, chunk.start, values, chunk_rows)
+        return True
+    name = folded.new.arrival.name
+    with ExitStack() as written:
+        sinks = {
+            field: written.enter_context(
+                ZarrSink.create(
+                    place.child(name if name.endswith(".zarr") else f"{name}.zarr").url,
+                    n_rows=dataset.n_rows,
+                    chunk_rows=chunk_rows,
+                    dtype=NEAREST[field],
+                    overwrite=True,
+                    storage_options=place.storage_options() or None,
+                ).transaction()
+            )
+            for field, place in places.items()
+        }
+        placement = written.enter_context(engine.place(dataset, footprint=ONE_PASS))
+        placement.map_rows(label_spells, FieldSinks(sinks), params, name="labels")
+    return True

@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -176,18 +176,15 @@ class Ledger:
             self.last_name = max(self.last_name, entry.name)
             self.last_time = max(self.last_time, (entry.timestamp, entry.name))
 
-    @property
-    def n_written(self) -> int:
-        return sum(int(segment["entries"]) for segment in self.segments)
-
     def write(self, place: Location) -> list[dict[str, Any]]:
         """Write new entries, and return the segments of the whole ledger; old files are not removed."""
-        if self.n_written < len(self.entries):
+        first = sum(int(segment["entries"]) for segment in self.segments)
+        if first < len(self.entries):
             kept = list(self.segments)
-            first = self.n_written
             while kept and int(kept[-1]["entries"]) <= 2 * (len(self.entries) - first):
                 first -= int(kept.pop()["entries"])
-            content = _lines(self.entries[first:])
+            lines = (json.dumps(asdict(entry)) + "\n" for entry in self.entries[first:])
+            content = "".join(lines).encode()
             digest = hashlib.sha256(content).hexdigest()
             name = f"{first:010d}-{digest[:16]}.jsonl"
             write_file(place, name, content)
@@ -206,26 +203,18 @@ class Ledger:
         """
         ledger = cls()
         for segment in segments:
-            for entry in _entries(place, segment):
-                ledger.append(entry)
+            name = str(segment["name"])
+            content = read_file(place, name)
+            if content is None or hashlib.sha256(content).hexdigest() != segment["sha256"]:
+                problem = "missing" if content is None else "damaged"
+                raise CheckpointError(
+                    f"The segment {name!r} of the ledger at {place.url!r} is {problem}; restore a backup, "
+                    "or start a new state."
+                )
+            for line in content.decode().splitlines():
+                ledger.append(Entry(**json.loads(line)))
         ledger.segments = [dict(segment) for segment in segments]
         return ledger
-
-
-def _lines(entries: Sequence[Entry]) -> bytes:
-    return "".join(json.dumps(asdict(entry)) + "\n" for entry in entries).encode()
-
-
-def _entries(place: Location, segment: Mapping[str, Any]) -> Iterator[Entry]:
-    name = str(segment["name"])
-    content = read_file(place, name)
-    if content is None or hashlib.sha256(content).hexdigest() != segment["sha256"]:
-        raise CheckpointError(
-            f"The segment {name!r} of the ledger at {place.url!r} is "
-            f"{'missing' if content is None else 'damaged'}; restore a backup, or start a new state."
-        )
-    for line in content.decode().splitlines():
-        yield Entry(**json.loads(line))
 
 
 class Oddity(enum.StrEnum):
@@ -324,8 +313,9 @@ def sort_out(
     for arrival in arrivals:
         before = ledger.taken.get(arrival.name)
         first = 0 if before is None or before.rejected else before.stop
-        if before is not None and not _is_fresh(arrival, before.version, before.rejected):
-            found += _of_taken(arrival, before.version, before.stop, before.rejected)
+        # A rejected object is new again if it has changed since.
+        if before is not None and not (before.rejected and arrival.version != before.version):
+            found += _of_taken(arrival, before)
             if not arrival.grows or arrival.version != before.version:
                 continue
         last = arrival.n_rows
@@ -361,22 +351,13 @@ def _later_one(arrival: Arrival, ledger: Ledger, *, by_time: bool) -> str:
     return ledger.last_name if arrival.name < ledger.last_name else ""
 
 
-def _is_fresh(arrival: Arrival, version: str, rejected: str) -> bool:
-    """Whether a rejected object has changed since."""
-    return bool(rejected) and arrival.version != version
-
-
-def _of_taken(arrival: Arrival, version: str, stop: int, rejected: str) -> list[Finding]:
+def _of_taken(arrival: Arrival, before: Taken) -> list[Finding]:
     """Return the oddities of an object that is in the ledger."""
-    name = arrival.name
-    if arrival.version == version and arrival.n_rows >= stop:
+    name, n_rows, stop = arrival.name, arrival.n_rows, before.stop
+    if before.rejected or (arrival.version == before.version and n_rows >= stop):
         return []
-    if rejected:
-        return []
-    if 0 < arrival.n_rows < stop:
-        text = (
-            f"{name!r} has {arrival.n_rows} rows, but {stop} were folded; the fold is not reverted"
-        )
+    if 0 < n_rows < stop:
+        text = f"{name!r} has {n_rows} rows, but {stop} were folded; the fold is not reverted"
         return [Finding(Oddity.SHRUNK, name, text)]
     text = f"{name!r} has changed since {stop} rows of it were folded; it is not folded again"
     return [Finding(Oddity.CHANGED, name, text)]

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, CycleEnded, DriftFound, Event, Notice, publish
-from daskcluster.methods.streaming.service.folding import fold_wave, waves
-from daskcluster.methods.streaming.service.labels import LabelWriter
+from daskcluster.methods.streaming.service.folding import Folded, fold_wave, waves
+from daskcluster.methods.streaming.service.labels import write_labels
 from daskcluster.methods.streaming.service.ledger import Finding, Settling, Source, sort_out
 from daskcluster.methods.streaming.service.sources import Portions
 from daskcluster.methods.streaming.service.state import Cycle, StateStore, StreamState, status_of
@@ -131,18 +131,16 @@ class StreamLoop:
                 "half_life or window is a time, but rows of this source have no timestamps (only objects "
                 "below a prefix do); pass a number of rows instead."
             )
-        self.store = StateStore(self.state_url, self._facts(), self.storage_options)
-        self.state = self._loaded()
-        self._settling = Settling(self.settle)
-        self._watchers = (*self.callbacks, self._hear)
-        self._reported: set[Finding] = set()
-
-    def _facts(self) -> dict[str, Any]:
-        return {
+        facts = {
             "source": self.source.facts(),
             "algorithm": self.learner.algorithm,
             "parameters": self.learner.facts(),
         }
+        self.store = StateStore(self.state_url, facts, self.storage_options)
+        self.state = self._loaded()
+        self._settling = Settling(self.settle)
+        self._watchers = (*self.callbacks, self._hear)
+        self._reported: set[Finding] = set()
 
     def _loaded(self) -> StreamState:
         given = self.learner.parameters["random_state"]
@@ -171,7 +169,23 @@ class StreamLoop:
             self.state = self._loaded()  # discards what was not committed
             raise
         self._tell(findings)
-        cycle = self._record(before, findings, time.perf_counter() - began)
+        state, fold, version = self.state, self.state.fold, self.state.version
+        fitted = None if fold is None else fold.current()
+        cycle = Cycle(
+            state.rows_seen,
+            state.rows_seen - before[0],
+            len(state.ledger),
+            len(state.ledger) - before[1],
+            version,
+            None if version is None else self.store.model(version).url,
+            tuple(findings),
+            tuple(self._drifts),
+            {} if fold is None else {**fold.drift.body(), "counts": fold.drift.counts.tolist()},
+            0.0 if fold is None else fold.remembered,
+            None if fitted is None else len(fitted.centres),
+            self.learner.algorithm,
+            time.perf_counter() - began,
+        )
         self.store.show(status_of(cycle, self.state.ledger))
         counters = cycle.rows_seen, cycle.new_rows, cycle.new_objects, cycle.model_version
         publish(self.callbacks, CycleEnded(*counters, cycle.seconds))
@@ -186,12 +200,7 @@ class StreamLoop:
         )
         for wanted in waves(new, 8 * self.state.n_features):
             wave = fold_wave(
-                self.state,
-                wanted,
-                self.source,
-                self.learner,
-                self.engine,
-                self._watchers,
+                self.state, wanted, self.source, self.learner, self.engine, self._watchers
             )
             findings += wave.findings
             if self.labels is not None:
@@ -201,16 +210,15 @@ class StreamLoop:
                 break
         return findings
 
-    def _write_labels(self, folded: Sequence[Any]) -> None:
-        assert self.labels is not None
-        options = self.storage_options
-        writer = LabelWriter(
-            locate(self.labels, options),
-            None if self.distances is None else locate(self.distances, options),
-        )
+    def _write_labels(self, folded: Sequence[Folded]) -> None:
+        urls = {"label": self.labels, "distance": self.distances}
+        places = {
+            field: locate(url, self.storage_options)
+            for field, url in urls.items()
+            if url is not None
+        }
         for each in folded:
-            engine = choose_engine(self.engine, each.dataset)
-            if not writer.write(each, engine):
+            if not write_labels(each, places, choose_engine(self.engine, each.dataset)):
                 text = (
                     f"{each.new.arrival.name!r} has no labels: there are fewer rows than clusters"
                 )
@@ -227,28 +235,6 @@ class StreamLoop:
                 detail = {"what": str(finding.oddity), "name": finding.name}
                 publish(self.callbacks, Notice(finding.text, detail))
         self._reported = set(findings)
-
-    def _record(
-        self, before: tuple[int, int], findings: Sequence[Finding], seconds: float
-    ) -> Cycle:
-        state, fold = self.state, self.state.fold
-        version = state.version
-        fitted = None if fold is None else fold.current()
-        return Cycle(
-            state.rows_seen,
-            state.rows_seen - before[0],
-            len(state.ledger),
-            len(state.ledger) - before[1],
-            version,
-            None if version is None else self.store.model(version).url,
-            tuple(findings),
-            tuple(self._drifts),
-            {} if fold is None else {**fold.drift.body(), "counts": fold.drift.counts.tolist()},
-            0.0 if fold is None else fold.remembered,
-            None if fitted is None else len(fitted.centres),
-            self.learner.algorithm,
-            seconds,
-        )
 
     def run(
         self,

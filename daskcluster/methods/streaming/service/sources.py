@@ -1,20 +1,337 @@
-"""Sources of a stream from URLs or iterators: a growing array, a prefix of objects, an iterator."""
+"""Sources of a stream: a Zarr array that grows, a prefix that receives objects, or an iterator."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from itertools import product
 from typing import Any, ClassVar
 
-from daskcluster.data.nodes import open_node
+from daskcluster.data.missing import presence, without_incomplete
+from daskcluster.data.nodes import open_array, open_node
 from daskcluster.data.open import open_source
+from daskcluster.data.row_files import NoRowsError
+from daskcluster.data.sources import IN_PLACE
 from daskcluster.data.spec import AS_THEY_ARE, RowsSpec
-from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, WrongTypeError
+from daskcluster.data.weighted import holds_weighted_rows
+from daskcluster.data.writer import ROWS
+from daskcluster.data.zarr import PARTS, is_csr
+from daskcluster.errors import (
+    DaskClusterError,
+    DatasetNotFoundError,
+    InvalidParameterError,
+    WrongTypeError,
+)
 from daskcluster.methods.streaming.service.ledger import Arrival, Source, Taken
-from daskcluster.methods.streaming.service.prefix import ORDERS, GrowingArray, Prefix
+from daskcluster.storage.files import StoredFile, digest_of_files, list_files, timestamp_of
 from daskcluster.storage.location import Location, locate
+from daskcluster.storage.zarr_stores import METADATA, PARTIAL_MARK
 from daskcluster.typing import Dataset, Range
+
+
+def _grid(array: Any) -> list[int]:
+    stored = array.shards or array.chunks
+    return [-(-length // step) for length, step in zip(array.shape, stored, strict=True)]
+
+
+def leading_rows(array: Any, names: Collection[str], first: int = 0) -> int:
+    """Return the end of the rows that are stored without a gap from row `first` on.
+
+    Parameters
+    ----------
+    array : zarr.Array
+    names : collection of str
+        Names of the files below the array.
+    first : int
+        Rows before it are not checked.
+
+    Returns
+    -------
+    int
+        The row after the last of them; `first` if its chunk is missing.
+    """
+    steps, grid = array.shards or array.chunks, _grid(array)
+    others = [range(count) for count in grid[1:]]
+    for chunk in range(first // steps[0], grid[0]):
+        keys = (array.metadata.encode_chunk_key((chunk, *rest)) for rest in product(*others))
+        if not all(key in names for key in keys):
+            return max(first, min(chunk * steps[0], array.shape[0]))
+    return int(array.shape[0])
+
+
+def missing_chunks(node: Any, names: Collection[str]) -> tuple[int, int]:
+    """Return the numbers of missing and of all chunks (or shards) of an array or CSR group.
+
+    Parameters
+    ----------
+    node : zarr.Array or zarr.Group
+    names : collection of str
+        Names of the files below it.
+    """
+    if is_csr(node):
+        missing = total = 0
+        for part in PARTS:
+            below = {name[len(part) + 1 :] for name in names if name.startswith(f"{part}/")}
+            lacking, count = missing_chunks(node[part], below)
+            missing, total = missing + lacking, total + count
+        return missing, total
+    places = list(product(*(range(count) for count in _grid(node))))
+    keys = map(node.metadata.encode_chunk_key, places)
+    return sum(key not in names for key in keys), len(places)
+
+
+@dataclass(frozen=True)
+class GrowingArray:
+    """Rows that are appended to a Zarr array.
+
+    Attributes
+    ----------
+    location : Location
+        Location of the array, or of the group that holds it.
+    spec : RowsSpec
+        How it is read, and which array of a group it is.
+    allow_missing : bool
+        Read missing chunks as the fill value.
+    """
+
+    has_times: ClassVar[bool] = False
+
+    location: Location
+    spec: RowsSpec = AS_THEY_ARE
+    allow_missing: bool = False
+
+    @property
+    def array(self) -> str:
+        return self.spec.array or ""
+
+    @property
+    def name(self) -> str:
+        return self.array or self.location.url.rsplit("/", 1)[-1]
+
+    def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
+        """Return the array, with the rows that are stored without a gap after those in `taken`."""
+        array = open_array(self.location, self.array)
+        files = list_files(self.location.child(self.array) if self.array else self.location)
+        before = taken.get(self.name)
+        first = 0 if before is None else before.stop
+        n_rows = int(array.shape[0])
+        if not self.allow_missing and n_rows > first:
+            n_rows = leading_rows(array, {file.name for file in files}, first)
+        problem = ""
+        if n_rows < array.shape[0]:
+            problem = f"rows {n_rows} to {array.shape[0]} are not stored yet"
+        modified = max((file.modified for file in files), default=0.0)
+        stamp = timestamp_of(array.attrs.get("timestamp"), modified)
+        # Its version is of what does not change when it grows.
+        facts = [str(array.dtype), *map(str, array.chunks), *map(str, array.shape[1:])]
+        version = "-".join([*facts, str(array.metadata.zarr_format)])
+        return [Arrival(self.name, version, n_rows, stamp, modified, problem, grows=True)]
+
+    def settled_rows(self, arrival: Arrival) -> int:
+        """Return the number of rows before the last chunk, which writers no longer change."""
+        array = open_array(self.location, self.array)
+        step: int = (array.shards or array.chunks)[0]
+        return (max(1, arrival.n_rows) - 1) // step * step
+
+    def open(self, arrival: Arrival, span: Range) -> Dataset:
+        """Open the current array, without the warning about missing chunks at its end."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The array at .* lacks", UserWarning)
+            options = self.location.storage_options() or None
+            return open_source(self.location.url, self.spec, storage_options=options)
+
+    def facts(self) -> dict[str, Any]:
+        return {"kind": "growing array", "url": self.location.url, "array": self.array}
+
+
+TABLES = (".parquet", ".pq")
+ORDERS = ("name", "time")
+
+_OF_GROUPS = ("X", "data")
+"""Default names of the array of rows in a group."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Objects below a folder or prefix.
+
+    Attributes
+    ----------
+    location : Location
+    spec : RowsSpec
+        How each object is read.
+    pattern : str
+        Pattern of the names of objects, with ``*`` and ``?``; relative to the location.
+    order : {"name", "time"}
+        By name, or by timestamp and then by name.
+    allow_missing : bool
+        Read missing chunks as the fill value.
+    without : tuple of str
+        URL prefixes of files that are not objects, such as the output of the stream itself.
+    """
+
+    has_times: ClassVar[bool] = True
+
+    location: Location
+    spec: RowsSpec = AS_THEY_ARE
+    pattern: str = "*"
+    order: str = "name"
+    allow_missing: bool = False
+    without: tuple[str, ...] = ()
+
+    def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
+        """Return all objects; those in `taken` are opened only if they have changed."""
+        found = [
+            self._arrival(name, files, taken.get(name))
+            for name, files in self._objects()
+            if fnmatch(name, self.pattern)
+        ]
+        if self.order == "time":
+            return sorted(found, key=lambda arrival: (arrival.timestamp, arrival.name))
+        return found
+
+    def open(self, arrival: Arrival, span: Range) -> Dataset:
+        """Open an object; a Parquet file is read as a whole."""
+        place = self.location.child(arrival.name)
+        if not arrival.name.lower().endswith(TABLES):
+            own = self.spec  # of which columns are those of tables
+            spec = RowsSpec(array=arrival.array or None, weights=own.weights, decode=own.decode)
+            return open_source(place.url, spec, storage_options=place.storage_options() or None)
+        table = self._table(place)
+        chunk = table.load((0, table.n_rows))
+        rows: Any = open_source(chunk.rows, weights=chunk.weights)
+        rows.feature_names = table.feature_names
+        return rows
+
+    def _table(self, place: Location) -> Any:
+        spec = replace(self.spec, array=None, decode=None)
+        table: Any = open_source(place.url, spec, storage_options=place.storage_options() or None)
+        if self.spec.missing == "drop":
+            return without_incomplete(table, presence(table.to_numpy()))
+        return table
+
+    def facts(self) -> dict[str, Any]:
+        found = {
+            "kind": "prefix",
+            "url": self.location.url,
+            "pattern": self.pattern,
+            "array": self.spec.array or "",
+            "order": self.order,
+        }
+        # States of streams without a choice of columns stay those of the same source.
+        if not self.spec.chooses_columns and self.spec.missing in (None, "error"):
+            return found
+        columns = {name: getattr(self.spec, name) for name in ("features", "drop", "id_column")}
+        return {**found, "columns": {**columns, "weights": None, "nulls": self.spec.missing}}
+
+    # -- listing ----------------------------------------------------------------------------------
+
+    def _objects(self) -> Iterator[tuple[str, list[StoredFile]]]:
+        """Yield the name and the files of every object, in the order of names."""
+        base = self.location.url.rstrip("/")
+        files = [
+            file
+            for file in list_files(self.location)
+            if not any(f"{base}/{file.name}".startswith(url) for url in self.without)
+        ]
+        folders = _roots(files)
+        members: dict[str, list[StoredFile]] = {}
+        others = []
+        for file in files:
+            if "/" not in file.name and not file.name.lower().endswith(TABLES):
+                others.append(file.name)  # e.g. the metadata of an enclosing group
+                continue
+            members.setdefault(_owner(file.name, folders), []).append(file)
+        rows = [name for name in others if name.lower().endswith(IN_PLACE)]
+        if rows and not members:
+            warnings.warn(
+                f"{self.location.url!r} holds {len(rows)} files that a stream does not read, e.g. "
+                f"{rows[0]!r}; write Parquet files or Zarr arrays there, or use daskcluster convert.",
+                UserWarning,
+                stacklevel=2,
+            )
+        yield from sorted(members.items())
+
+    def _arrival(self, name: str, files: Sequence[StoredFile], before: Taken | None) -> Arrival:
+        modified = max(file.modified for file in files)
+        found = Arrival(name, digest_of_files(files, name), 0, modified, modified)
+        if before is not None and before.version == found.version:
+            return replace(found, n_rows=before.stop)
+        try:
+            n_rows, stamp, problem, array = self._inspect(name, files)
+        except DatasetNotFoundError as error:
+            return replace(found, problem=f"half-written: {error}")
+        except (DaskClusterError, KeyError, ValueError, OSError) as error:
+            text = f"metadata cannot be read ({type(error).__name__}: {error})"
+            return replace(found, problem=text)
+        stamp = timestamp_of(stamp, modified)
+        return replace(found, n_rows=n_rows, timestamp=stamp, problem=problem, array=array)
+
+    def _inspect(self, name: str, files: Sequence[StoredFile]) -> tuple[int, Any, str, str]:
+        """Return the number of rows, timestamp, problem and array of an object, from its metadata."""
+        place = self.location.child(name)
+        if name.lower().endswith(TABLES):
+            try:
+                return int(self._table(place).n_rows), None, "", ""
+            except NoRowsError:  # a whole file, which later files do not wait for
+                return 0, None, "", ""
+        names = {file.name[len(name) + 1 :] for file in files}
+        if not names & set(METADATA):
+            return 0, None, "half-written: it has no metadata", ""
+        if PARTIAL_MARK in names:
+            return 0, None, "half-written: its writer has not finished", ""
+        root: Any = open_node(place)
+        given = self._array_of(root)
+        array = ROWS if holds_weighted_rows(root) else given
+        node = root[array] if array else root
+        stamp = root.attrs.get("timestamp", node.attrs.get("timestamp"))
+        below = {each[len(array) + 1 :] for each in names if each.startswith(f"{array}/")}
+        missing, total = missing_chunks(node, below if array else names)
+        if missing and not self.allow_missing:
+            return 0, stamp, f"half-written: {missing} of {total} chunks are missing", given
+        shape = node.attrs["shape"] if not hasattr(node, "shape") else node.shape
+        n_rows = int(shape[0])
+        return n_rows, stamp, "" if n_rows else "it has no rows", given
+
+    def _array_of(self, node: Any) -> str:
+        """Return the name of the array of a group that holds the rows; empty if `node` is an array."""
+        if self.spec.array or hasattr(node, "shape"):
+            return "" if hasattr(node, "shape") else self.spec.array or ""
+        if holds_weighted_rows(node) or node.attrs.get("encoding-type"):
+            return ""
+        names = [name for name, array in node.arrays() if array.ndim > 1]
+        if len(names) == 1:
+            return str(names[0])
+        return next((name for name in _OF_GROUPS if name in node), "")
+
+
+def _roots(files: Sequence[StoredFile]) -> set[str]:
+    """Return the outermost folders that are Zarr arrays or groups."""
+    folders = sorted(
+        file.name.rpartition("/")[0]
+        for file in files
+        if file.name.rpartition("/")[2] in METADATA and "/" in file.name
+    )
+    roots: set[str] = set()
+    for folder in folders:
+        parts = folder.split("/")
+        if not any("/".join(parts[:depth]) in roots for depth in range(1, len(parts))):
+            roots.add(folder)
+    return roots
+
+
+def _owner(name: str, roots: set[str]) -> str:
+    """Return the object that a file belongs to: a Zarr folder, itself, or its first folder."""
+    parts = name.split("/")
+    for depth in range(1, len(parts)):
+        folder = "/".join(parts[:depth])
+        if folder in roots:
+            return folder
+    return name if name.lower().endswith(TABLES) else parts[0]
 
 
 class Portions:
@@ -51,12 +368,9 @@ class Portions:
         """Return the next chunks, without those in `taken`, and release the previous ones."""
         self._held.clear()
         found: list[Arrival] = []
-        while len(found) < self._most:
-            try:
-                item = next(self._chunks)
-            except StopIteration:
-                break
-            name, rows = item if _is_named(item) else (f"{self._number:08d}", item)
+        for item in self._chunks:
+            is_named = isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
+            name, rows = item if is_named else (f"{self._number:08d}", item)
             self._number += 1
             if name in taken:
                 continue
@@ -64,6 +378,8 @@ class Portions:
             self._held[name] = dataset
             digest = hashlib.sha256(f"{name} {dataset.n_rows}".encode()).hexdigest()[:16]
             found.append(Arrival(name, digest, dataset.n_rows))
+            if len(found) == self._most:
+                break
         return found
 
     def open(self, arrival: Arrival, span: Range) -> Dataset:
@@ -75,10 +391,6 @@ class Portions:
 
     def facts(self) -> dict[str, Any]:
         return {"kind": "iterator"}
-
-
-def _is_named(item: Any) -> bool:
-    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
 
 
 _WILD = "*?["

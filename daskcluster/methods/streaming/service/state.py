@@ -194,7 +194,7 @@ class StateStore:
         self._commits = CheckpointFolder(self.place.child("commits"), facts)
         self._number = 0
         self._ledger = self.place.child("ledger")
-        self._named: list[set[str]] = []
+        self._named: set[str] = set()
 
     def load(self, learner: Learner, seed: int) -> StreamState:
         """Return the state of the last commit, or an empty one with `seed`.
@@ -211,7 +211,7 @@ class StateStore:
             return StreamState(Ledger(), None, seed)
         body = found.body
         ledger = Ledger.read(self._ledger, read_records(body, "ledger"))
-        self._named = [{str(segment["name"]) for segment in ledger.segments}]
+        self._named = {str(segment["name"]) for segment in ledger.segments}
         seed = int(read_text(body, "seed"))
         fold = None
         if "fold" in body:
@@ -312,8 +312,7 @@ class StateStore:
 
     def _tidy(self, named: set[str]) -> None:
         """Remove segments that neither this commit nor the previous one names."""
-        before = self._named[-1] if self._named else set[str]()
-        self._named = [named]
+        before, self._named = self._named, named
         if before and not before <= named:
             for name in list_names(self._ledger):
                 if name not in named and name not in before:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import zarr
 
-from daskcluster.methods.streaming.service import folding, labels, ledger, state
+from daskcluster.methods.streaming.service import folding, ledger, loop, state
 from daskcluster.storage import checkpoint
 from tests.methods.streaming.service.feeds import bits, open_loop, portion, put
 from tests.methods.streaming.service.killing import begin_together, good_rows, start
@@ -48,10 +48,9 @@ def counted(monkeypatch: pytest.MonkeyPatch, die_at: int) -> list[int]:
         (state, "write_file"),
         (state, "save_model"),
         (folding, "_enter"),
+        (loop, "write_labels"),
     ]:
         monkeypatch.setattr(module, name, fatal(getattr(module, name)))
-    write = fatal(labels.LabelWriter.write)
-    monkeypatch.setattr(labels.LabelWriter, "write", lambda self, *a: write(self, *a))
     return count
 
 
