@@ -399,7 +399,7 @@ def write_grid(
     attributes : mapping, optional
         Further attributes of the group.
     overwrite, storage_options
-        See `daskcluster.data.writer.write_array`.
+        See `daskcluster.data.writer.write_rows`.
     before_end : callable () -> None
         Called before the group appears.
 
@@ -407,8 +407,9 @@ def write_grid(
     -----
     Cost: memory of a slab of about 8 MB along the first axis.
     """
-    if url.lower().endswith(MAPS):
-        _write_geotiff(locate(url, storage_options), grid, values, fill, overwrite, before_end)
+    place = locate(url, storage_options)
+    if place.url.lower().endswith(MAPS):
+        _write_geotiff(place, grid, values, fill, overwrite, before_end)
         return
     with Staging.begin(
         url, overwrite=overwrite, storage_options=storage_options, kinds=GRID_KINDS
