@@ -54,8 +54,12 @@ def option(*names: str, section: str = OTHER, **settings: Any) -> Any:
 def declared_option(parameter: Parameter, *, section: str = OTHER, **settings: Any) -> Any:
     """Return the decorator for the flag of `parameter`; `settings` override its fields."""
     default = parameter.default
-    said = {"type": click_type(parameter), "help": parameter.help}
-    said |= {} if default is None else {"default": default, "show_default": True}
+    said: dict[str, Any] = {"help": parameter.help}
+    said |= {"is_flag": True} if parameter.kind is bool else {"type": click_type(parameter)}
+    if parameter.kind is not bool and default is not None:
+        said |= {"default": default, "show_default": default != ()}
+    if getattr(parameter, "metavar", ""):
+        said["metavar"] = parameter.metavar  # type: ignore[attr-defined]
     return option(parameter.flag, section=section, **{**said, **settings})
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.errors import WrongTypeError
+from daskcluster.jobs.spec import spec_of
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.parameters.shared import METHODS
 from daskcluster.storage.location import locate
@@ -25,7 +26,7 @@ _APART = frozenset({
 """Arguments that do not change what a job computes. Options of a store may hold credentials."""
 PACE = frozenset({"every", "settle"})
 """Arguments that say how often a stream looks for rows: they may change from run to run."""
-_OUTPUTS = {"fit": "model", "stream": "state"}
+_OUTPUTS = {"stream": "state"}
 _URLS = frozenset({
     "centroids", "checkpoint", "distances", "labels", "model", "output", "posteriors", "report", "rows",
     "source", "state",
@@ -46,7 +47,10 @@ def output_of(job: str, arguments: Mapping[str, Any]) -> str:
 
 def output_name(job: str) -> str:
     """Return the name of the argument that is the main output of a job."""
-    return _OUTPUTS.get(job, "output")
+    spec = spec_of(job)
+    return (
+        spec.outputs[0].name if spec is not None and spec.outputs else _OUTPUTS.get(job, "output")
+    )
 
 
 def given_to(job: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
@@ -113,6 +117,26 @@ def located(arguments: Mapping[str, Any]) -> dict[str, Any]:
     {'source': 's3://bucket/rows.zarr', 'n_clusters': 5}
     """
     return {name: _shortened(_located(name, value)) for name, value in arguments.items()}
+
+
+def absolute(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with absolute paths, for a process with another working directory.
+
+    Examples
+    --------
+    >>> absolute({"source": "s3://bucket/rows.zarr/", "weights": "column"})
+    {'source': 's3://bucket/rows.zarr', 'weights': 'column'}
+    """
+    found = dict(given)
+    for name, value in given.items():
+        if not isinstance(value, str):
+            continue
+        may_be = name in _MAYBE_URLS and not (name == "weights" and given.get("array") is not None)
+        is_path = "/" in value or value.lower().endswith((".npy", ".zarr"))
+        is_start = name == "init" and value not in METHODS
+        if name in _URLS or is_start or (may_be and is_path):
+            found[name] = locate(value).url
+    return found
 
 
 def _defaults(signature: inspect.Signature) -> dict[str, Any]:
