@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from click.testing import CliRunner
 
 from daskcluster import jobs
+from daskcluster.cli.main import main
 from daskcluster.engine.connect import local_cluster
 from daskcluster.jobs.spec import JOBS
 from tests.extending.extremes import SPEC, extremes
@@ -40,36 +42,39 @@ def preloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     del JOBS[SPEC.name]
 
 
-def call(*arguments: str, cwd: Path, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "daskcluster", *arguments], cwd=cwd, capture_output=True, text=True
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout if code == 0 else done.stderr
+def call(*arguments: str, code: int = 0) -> str:
+    done = CliRunner().invoke(main, list(arguments))
+    assert done.exit_code == code, done.output
+    return done.output
 
 
 def test_its_command(rows: str, preloaded: None, tmp_path: Path) -> None:
-    assert "Write the extreme values of all features." in call("--help", cwd=tmp_path)
-    shown = call("extremes", "--help", cwd=tmp_path)
+    listed = [sys.executable, "-m", "daskcluster", "--help"]
+    shown = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+    assert "Write the extreme values of all features." in shown
+    shown = call("extremes", "--help")
     for flag in ("--output URL", "--overwrite", "--missing", "--detach", "--dry-run", "--json"):
         assert flag in shown, flag
-    plan = json.loads(call("extremes", rows, "--dry-run", "--json", cwd=tmp_path))
+    plan = json.loads(call("extremes", rows, "--dry-run", "--json"))
     assert (plan["n_rows"], plan["passes_at_most"]) == (500, 1)
-    assert "'--output': the URL to write them to" in call("extremes", rows, cwd=tmp_path, code=2)
-    made = ("extremes", "rows.zarr", "--output", "out.zarr")
-    assert call(*made, cwd=tmp_path).startswith(f"values  {EXTREMES.min():g} to")
+    assert "'--output': the URL to write them to" in call("extremes", rows, code=2)
+    made = ("extremes", rows, "--output", str(tmp_path / "out.zarr"))
+    assert call(*made).startswith(f"values  {EXTREMES.min():g} to")
     assert np.array_equal(zarr.open_array(tmp_path / "out.zarr", mode="r")[:], EXTREMES)
-    assert "exists already" in call(*made, cwd=tmp_path, code=1)
-    same = ("extremes", "rows.zarr", "--output", "rows.zarr", "--overwrite")
-    assert "would replace the source" in call(*same, cwd=tmp_path, code=1)
+    assert "exists already" in call(*made, code=1)
+    same = ("extremes", rows, "--output", rows, "--overwrite")
+    assert "would replace the source" in call(*same, code=1)
 
 
-def test_on_workers(rows: str, preloaded: None, tmp_path: Path) -> None:
+def test_on_workers(
+    rows: str, preloaded: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with local_cluster(1, 1, None) as client:
         address = client.scheduler.address
+        monkeypatch.chdir(tmp_path)
         made = ("extremes", "rows.zarr", "--output", "out.zarr", "--name", "far")
         sent = json.loads(
-            call(*made, "--detach", "--scheduler", address, "--json", cwd=tmp_path).splitlines()[-1]
+            call(*made, "--detach", "--scheduler", address, "--json").splitlines()[-1]
         )
         assert sent["output"] == str(tmp_path / "out.zarr")
         found: Any = jobs.wait(client, "far", timeout=60)
