@@ -1,4 +1,4 @@
-"""The arguments of a job as plain values, by which two runs of one name are compared."""
+"""The name and the arguments of a job as plain values, by which two runs of one name are compared."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import inspect
 import json
 import math
 import os
+import re
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, time, timedelta
 from importlib import import_module
@@ -14,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.errors import WrongTypeError
+from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.jobs.spec import spec_of
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.parameters.shared import METHODS
@@ -244,3 +246,45 @@ def _shortened(value: Any) -> Any:
         return value
     kind = f"{len(value)} values" if isinstance(value, list) else type(value).__name__
     return f"<{kind} {_digest(text.encode())}>"
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def check_name(name: Any) -> str:
+    """Return `name` if it is a valid job name.
+
+    Raises
+    ------
+    InvalidParameterError
+
+    Examples
+    --------
+    >>> check_name("nightly-2026-11-21")
+    'nightly-2026-11-21'
+    """
+    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise InvalidParameterError(
+            f"name={str(name)[:120]!r} should be 1 to 100 letters, digits, dots, dashes or underscores "
+            "and begin with a letter or digit; choose another name for the job."
+        )
+    return name
+
+
+def new_name(kind: str) -> str:
+    """Return a unique name."""
+    return f"{kind}-{uuid.uuid4().hex[:12]}"
+
+
+def name_of_key(key: Any) -> str:
+    """Return the name of the job that runs as the Dask task `key`; equal keys have equal names.
+
+    Examples
+    --------
+    >>> name_of_key("fit-0123abcd")
+    'fit-0123abcd'
+    """
+    text = str(key)
+    if _NAME.fullmatch(text):
+        return text
+    return f"task-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

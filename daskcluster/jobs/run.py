@@ -18,9 +18,15 @@ from daskcluster.errors import (
     LeaseError,
 )
 from daskcluster.events import Callback
-from daskcluster.jobs.arguments import PACE, located, output_name, plain_arguments
+from daskcluster.jobs.arguments import (
+    PACE,
+    check_name,
+    located,
+    name_of_key,
+    output_name,
+    plain_arguments,
+)
 from daskcluster.jobs.monitor import JobCounters, JobMonitor
-from daskcluster.jobs.naming import check_name, name_of_key
 from daskcluster.jobs.outputs import check_outputs
 from daskcluster.jobs.spec import spec_of
 from daskcluster.methods.catalogue import ALGORITHMS
