@@ -43,7 +43,7 @@ RETIRED = {
 # Names that files of an earlier state have.
 STORED = {
     "daskcluster/chunkwise/data_statistics.py": {"survey"},
-    "daskcluster/estimators/checkpoint_header.py": {"survey"},
+    "daskcluster/estimators/checkpoints.py": {"survey"},
     "daskcluster/methods/coreset/state.py": {"survey"},
     "daskcluster/storage/lease.py": {"begun"},
     "tests/models/test_saved_before.py": {"told"},

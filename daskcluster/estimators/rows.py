@@ -38,7 +38,7 @@ from daskcluster.data.sink import ArraySink, ZarrSink
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.operations import output_blocks
-from daskcluster.estimators.checkpoint_header import fingerprint_of_rows
+from daskcluster.estimators.checkpoints import fingerprint_of_rows
 from daskcluster.estimators.inputs import is_dask_frame
 from daskcluster.events import Callback
 from daskcluster.sparse_rows import SparseRows

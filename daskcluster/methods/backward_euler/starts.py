@@ -11,7 +11,7 @@ from typing import Any
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
-from daskcluster.estimators.stopping import is_final
+from daskcluster.estimators.fit import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, publish
 from daskcluster.methods.backward_euler.algorithm import (
     DescentState,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from daskcluster.errors import ModelFormatError
-from daskcluster.estimators.checkpoint_header import unfit
-from daskcluster.estimators.checkpoints import Commits
+from daskcluster.estimators.checkpoints import Commits, unfit
 from daskcluster.methods.backward_euler.algorithm import DescentState
 from daskcluster.storage.document import Document
 from daskcluster.storage.state import document_of, state_of

@@ -11,8 +11,7 @@ from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.engine.segments import Segment, Segments
-from daskcluster.estimators.checkpoint_header import CheckpointHeader, Framed, Spent
-from daskcluster.estimators.checkpoints import Checkpoints
+from daskcluster.estimators.checkpoints import CheckpointHeader, Checkpoints, Framed, Spent
 from daskcluster.methods.coreset.algorithm import Coreset, lightweight_coreset
 from daskcluster.methods.coreset.state import (
     CoresetCheckpoint,

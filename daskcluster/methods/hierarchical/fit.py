@@ -18,8 +18,7 @@ from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.engine.segments import next_segment_count
-from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.stopping import is_final
+from daskcluster.estimators.fit import Fit, is_final
 from daskcluster.events import (
     Notice,
     PassEnded,

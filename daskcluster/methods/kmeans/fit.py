@@ -13,8 +13,7 @@ import numpy as np
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.stopping import is_final
+from daskcluster.estimators.fit import Fit, is_final
 from daskcluster.events import Callback, SeedingEnded, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.base import KMeansRun, measure_run

@@ -14,8 +14,7 @@ import numpy as np
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.engine.engine import Engine, Traffic
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.stopping import is_final
+from daskcluster.estimators.fit import Fit, is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, SampledStart, sampled_start
 from daskcluster.methods.kmeans.base import KMeansRun, measure_run

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.stopping import Stopping
+from daskcluster.estimators.fit import Stopping
 from daskcluster.events import Callback, EMStepEnded, StopReason
 from daskcluster.methods.mixture.chunkwise.covariances import raised
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, MixtureStatistics

@@ -14,10 +14,9 @@ from daskcluster.engine.local import LocalEngine, home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
-from daskcluster.estimators.checkpoint_header import Framed
-from daskcluster.estimators.checkpoints import Commits
+from daskcluster.estimators.checkpoints import Commits, Framed
+from daskcluster.estimators.fit import is_final
 from daskcluster.estimators.plan import centres_bytes
-from daskcluster.estimators.stopping import is_final
 from daskcluster.events import (
     Callback,
     Event,

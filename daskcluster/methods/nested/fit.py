@@ -12,7 +12,7 @@ from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.stopping import is_final
+from daskcluster.estimators.fit import is_final
 from daskcluster.events import SeedingEnded, publish
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
 from daskcluster.methods.kmeans.base import KMeansRun, measure_run

@@ -15,7 +15,7 @@ from daskcluster.data.partitioned import PartitionedDataset, partition_edges
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.stopping import is_final
+from daskcluster.estimators.fit import is_final
 from daskcluster.events import Notice, PassEnded, PassStarted, publish
 from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.fit import SeededFit
