@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import warnings
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -24,7 +26,7 @@ from daskcluster.cli.signals import (
     listen,
 )
 from daskcluster.errors import DaskClusterError
-from daskcluster.jobs.spec import declared_jobs
+from daskcluster.jobs.spec import JOBS, declared_jobs
 
 DEBUG = "daskcluster.debug"
 
@@ -63,25 +65,26 @@ class Commands(click.Group):
     """A group whose commands are imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(dict.fromkeys((*COMMANDS, *declared_jobs())))
+        # Only other packages have more, and help is to import little.
+        more = declared_jobs() if JOBS or os.environ.get("DASKCLUSTER_PRELOAD") else {}
+        return list(dict.fromkeys((*COMMANDS, *more)))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in declared_jobs():
-            from daskcluster.cli.job_commands import job_command
-
-            return job_command(declared_jobs()[cmd_name])
-        if cmd_name not in COMMANDS:
+        module = f"daskcluster.cli.{cmd_name.replace('-', '_')}"
+        if cmd_name in COMMANDS and find_spec(module) is not None:
+            command: click.Command = import_module(module).command
+            return command
+        if cmd_name not in declared_jobs():
             return None
-        command: click.Command = import_module(
-            f"daskcluster.cli.{cmd_name.replace('-', '_')}"
-        ).command
-        return command
+        from daskcluster.cli.job_commands import job_command
+
+        return job_command(declared_jobs()[cmd_name])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # From the table above, so that help imports no command.
+        names = self.list_commands(ctx)
+        about = {name: spec.about for name, spec in JOBS.items()} | COMMANDS
         with formatter.section("Commands"):
-            about = {name: spec.about for name, spec in declared_jobs().items()} | COMMANDS
-            formatter.write_dl([(name, about[name]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, about[name]) for name in names])
 
     def invoke(self, ctx: click.Context) -> Any:
         listen()
