@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from daskcluster.methods.hierarchical.estimator import HierarchicalKMeans
     from daskcluster.methods.kernel.estimator import KernelKMeans
     from daskcluster.methods.kernel.minibatch.estimator import MiniBatchKernelKMeans
-    from daskcluster.methods.kmeans.estimator import KMeans
-    from daskcluster.methods.kmeans.functions import (
+    from daskcluster.methods.kmeans.estimator import (
+        KMeans,
         afk_mc2,
         kmeans_parallel,
         kmeans_plusplus,
@@ -112,12 +112,12 @@ _LAZY = {
     "StreamingKMeans": "daskcluster.methods.streaming.estimator",
     "VarianceReducedKMeans": "daskcluster.methods.variance_reduced.estimator",
     "VariationalGaussianMixture": "daskcluster.methods.mixture.estimator",
-    "afk_mc2": "daskcluster.methods.kmeans.functions",
+    "afk_mc2": "daskcluster.methods.kmeans.estimator",
     "annotate": "daskcluster.data.anndata",
     "balanced_sample": "daskcluster.jobs.balanced_sample",
     "from_sklearn": "daskcluster.methods.from_sklearn",
-    "kmeans_parallel": "daskcluster.methods.kmeans.functions",
-    "kmeans_plusplus": "daskcluster.methods.kmeans.functions",
+    "kmeans_parallel": "daskcluster.methods.kmeans.estimator",
+    "kmeans_plusplus": "daskcluster.methods.kmeans.estimator",
     "lightweight_coreset": "daskcluster.methods.coreset.estimator",
     "load_model": "daskcluster.methods.load",
     "merge_coresets": "daskcluster.methods.coreset.estimator",

@@ -27,7 +27,7 @@ from daskcluster.methods.backward_euler.starts import (
 from daskcluster.methods.backward_euler.state import StartCommits, StartsState
 from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.methods.kmeans.algorithm import lloyd
-from daskcluster.methods.kmeans.base import KMeansRun, measure_run
+from daskcluster.methods.kmeans.fit import KMeansRun, measure_run
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.minibatch.batches import ROOM_BYTES
 from daskcluster.methods.minibatch.projection import batches_footprint

@@ -26,8 +26,7 @@ from daskcluster.methods.coreset.estimator import (
 )
 from daskcluster.methods.coreset.parameters import CORESET
 from daskcluster.methods.coreset.quality import CoresetQuality, coreset_quality
-from daskcluster.methods.kmeans.base import KMeansEstimator
-from daskcluster.methods.kmeans.estimator import KMeans
+from daskcluster.methods.kmeans.estimator import KMeans, KMeansEstimator
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import Key
 from daskcluster.storage.location import Location

@@ -8,8 +8,8 @@ from typing import Any
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, Stage, Travel, centres_bytes
 from daskcluster.methods.coreset.fit import coreset_footprint
+from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.kmeans.initial import method_for
-from daskcluster.methods.kmeans.projection import pass_flop
 from daskcluster.typing import Dataset
 
 CORESET_PASSES = 2

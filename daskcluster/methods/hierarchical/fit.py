@@ -54,8 +54,8 @@ from daskcluster.methods.hierarchical.within_cells import (
     quota_shares,
 )
 from daskcluster.methods.kmeans.algorithm import lloyd
-from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
+from daskcluster.methods.kmeans.fit import KMeansRun, measure_run
 from daskcluster.models.balance import Balance
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key

@@ -20,7 +20,7 @@ from daskcluster.methods.hierarchical.levels import (
     resample_size,
 )
 from daskcluster.methods.hierarchical.within_cells import cell_method
-from daskcluster.methods.kmeans.projection import bounds_bytes, fit_footprint, pass_flop, travel
+from daskcluster.methods.kmeans.fit import bounds_bytes, fit_footprint, pass_flop, travel
 from daskcluster.typing import Dataset
 
 FEW_REFINEMENTS = 5

@@ -19,12 +19,12 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
     BoundedParams,
     BoundState,
     Changes,
+    CopyParams,
     KnownBounds,
+    copying,
     unproven,
 )
-from daskcluster.methods.kmeans.chunkwise.copied_bounds import CopyParams, copying
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
-from daskcluster.methods.kmeans.drift import Drift, Gaps
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Drift, Gaps
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 
 _RUNS = 16
@@ -194,7 +194,7 @@ class BoundedAssignment:
         OUT. As for `FullAssignment`.
     recent_bytes : int
         Bytes to spend per row for copies of rows whose bounds will fail soon, so that their chunks need
-        not be read again; see `daskcluster.methods.kmeans.chunkwise.recent`.
+        not be read again; see `daskcluster.methods.kmeans.chunkwise.bounded`.
     run : callable (reduction, params) -> Changes, optional
         Runs the passes, in place of the placement's `map_state`.
     probing : bool

@@ -13,7 +13,7 @@ from daskcluster.estimators.inputs import (
     fit_dataset,
 )
 from daskcluster.events import StopReason
-from daskcluster.methods.kmeans.base import KMeansEstimator
+from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.kmeans.initial import GIVEN
 from daskcluster.methods.minibatch.algorithm import Reassignment, refuse_bad_batch
 from daskcluster.methods.minibatch.batches import whole

@@ -18,7 +18,7 @@ from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, SampledStart, sampled_start
-from daskcluster.methods.kmeans.base import KMeansRun, measure_run
+from daskcluster.methods.kmeans.fit import KMeansRun, measure_run
 from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for, placed, warn_of_one_start
 from daskcluster.methods.minibatch.algorithm import (
     Improvement,

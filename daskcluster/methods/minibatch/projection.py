@@ -9,8 +9,8 @@ from typing import Any
 from daskcluster.engine.memory import Footprint
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
+from daskcluster.methods.kmeans.fit import fit_footprint, pass_flop
 from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for
-from daskcluster.methods.kmeans.projection import fit_footprint, pass_flop
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, fits, held_bytes
 from daskcluster.typing import Dataset
 

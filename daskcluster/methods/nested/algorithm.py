@@ -39,7 +39,7 @@ from daskcluster.methods.kmeans.algorithm import (
     updated,
 )
 from daskcluster.methods.kmeans.assignment import Assignment
-from daskcluster.methods.kmeans.drift import lengths
+from daskcluster.methods.kmeans.chunkwise.kind import lengths
 from daskcluster.methods.nested.batches import Batches
 from daskcluster.methods.nested.chunkwise import SPREAD, SpreadStatistics
 from daskcluster.methods.nested.doubling import DoublingRule, effective_sizes, effective_votes

@@ -15,11 +15,9 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import SeedingEnded, publish
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
-from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
-from daskcluster.methods.kmeans.fit import SeededFit
+from daskcluster.methods.kmeans.fit import KMeansRun, SeededFit, fit_footprint, measure_run
 from daskcluster.methods.kmeans.initial import is_auto, method_for
-from daskcluster.methods.kmeans.projection import fit_footprint
 from daskcluster.methods.nested.algorithm import NestedState, nested
 from daskcluster.methods.nested.batches import HOME_BYTES, NestedBatches
 from daskcluster.methods.nested.doubling import DoublingRule

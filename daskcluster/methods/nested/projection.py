@@ -7,14 +7,14 @@ from typing import Any
 
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
-from daskcluster.methods.kmeans.initial import method_for
-from daskcluster.methods.kmeans.projection import (
+from daskcluster.methods.kmeans.fit import (
     bounds_bytes,
     fit_footprint,
     pass_flop,
     seeding_passes,
     travel,
 )
+from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.nested.batches import HOME_BYTES
 from daskcluster.typing import Dataset
 

@@ -17,10 +17,8 @@ from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Notice, PassEnded, PassStarted, publish
-from daskcluster.methods.kmeans.base import KMeansRun, measure_run
-from daskcluster.methods.kmeans.fit import SeededFit
+from daskcluster.methods.kmeans.fit import KMeansRun, SeededFit, fit_footprint, measure_run
 from daskcluster.methods.kmeans.initial import method_for
-from daskcluster.methods.kmeans.projection import fit_footprint
 from daskcluster.methods.minibatch.batches import whole
 from daskcluster.methods.variance_reduced.algorithm import (
     EpochsResult,

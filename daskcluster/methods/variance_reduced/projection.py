@@ -14,8 +14,8 @@ from daskcluster.data.partitioned import partition_edges
 from daskcluster.engine.memory import Footprint, thread_rows
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
+from daskcluster.methods.kmeans.fit import pass_flop, seeding_passes
 from daskcluster.methods.kmeans.initial import method_for
-from daskcluster.methods.kmeans.projection import pass_flop, seeding_passes
 from daskcluster.methods.variance_reduced.fit import vrkm_footprint
 from daskcluster.methods.variance_reduced.step_rule import secant_bytes
 from daskcluster.typing import Dataset

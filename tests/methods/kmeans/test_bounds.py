@@ -9,11 +9,10 @@ import daskcluster as dc
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.algorithm import updated
 from daskcluster.methods.kmeans.assignment import BoundedAssignment, FullAssignment
-from daskcluster.methods.kmeans.auto import AutoAssignment
-from daskcluster.methods.kmeans.bounds import BOUNDS, automatic
+from daskcluster.methods.kmeans.bounds import BOUNDS, AutoAssignment, automatic
 from daskcluster.methods.kmeans.chunkwise.elkan import ELKAN
+from daskcluster.methods.kmeans.chunkwise.kind import Drift, Gaps, half_distances, half_gaps
 from daskcluster.methods.kmeans.chunkwise.yinyang import balanced_groups
-from daskcluster.methods.kmeans.drift import Drift, Gaps, half_distances, half_gaps
 from tests.tiles import BOUNDS_SPARE
 
 
