@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
+from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.fit import KMeansRun, measure_run
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.minibatch.batches import ROOM_BYTES
-from daskcluster.methods.minibatch.projection import batches_footprint
+from daskcluster.methods.minibatch.fit import batches_footprint
 from daskcluster.methods.minibatch.sample import batch_room, threads_of
 from daskcluster.typing import Dataset
 

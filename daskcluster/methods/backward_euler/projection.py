@@ -9,7 +9,7 @@ from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.kmeans.initial import method_for
-from daskcluster.methods.minibatch.projection import batches_footprint
+from daskcluster.methods.minibatch.fit import batches_footprint
 from daskcluster.typing import Dataset
 
 

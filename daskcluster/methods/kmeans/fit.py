@@ -197,7 +197,7 @@ class KMeansFit(SeededFit):
             self.recall(rows)
             shape = (self.n_clusters, dataset.n_features)
             resumed = self.resumed(KMeansState, {"centres": shape, "best_centres": shape})
-            best = None
+            best: KMeansRun | None = None
             if resumed is not None and resumed.best is not None:
                 labels = self.kept_labels(placement)
                 best = measure_run(rows, resumed.best, labels, labelled=self.labelled)

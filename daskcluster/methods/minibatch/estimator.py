@@ -17,7 +17,7 @@ from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.kmeans.initial import GIVEN
 from daskcluster.methods.minibatch.algorithm import Reassignment, refuse_bad_batch
 from daskcluster.methods.minibatch.batches import whole
-from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
+from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.methods.minibatch.fit import MiniBatchFit, Seeding
 from daskcluster.methods.minibatch.parameters import MINI_BATCH
 from daskcluster.methods.minibatch.sample import threads_of

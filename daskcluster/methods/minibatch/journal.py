@@ -19,7 +19,7 @@ from daskcluster.events import (
     StopFit,
     publish,
 )
-from daskcluster.methods.minibatch.chunkwise.batch import MovingCentres, StepOutcome
+from daskcluster.methods.minibatch.chunkwise import MovingCentres, StepOutcome
 
 _GROWTH = 1.1
 _PROGRESS_SECONDS = 0.1
@@ -101,19 +101,13 @@ class Journal:
         self._seconds_before, self._bytes_before = 0.0, 0
         self._passes = _PassEvents(n_rows, callbacks)
         if resumed is not None:
-            self._go_on(resumed)
-
-    def _go_on(self, resumed: JournalState) -> None:
-        # A forced record exists only because the loop ended.
-        self.records = list(resumed.records[:-1] if resumed.forced else resumed.records)
-        self._seen, self._reassigned, self._next = (
-            resumed.n_rows,
-            resumed.n_reassigned,
-            resumed.next_step,
-        )
-        self._recorded = resumed.recorded_seconds, resumed.recorded_rows, resumed.recorded_bytes
-        self._seconds_before, self._bytes_before = resumed.seconds, resumed.bytes_read
-        self._passes.go_on(resumed.n_rows, resumed.bytes_read)
+            # A forced record exists only because the loop ended.
+            self.records = list(resumed.records[:-1] if resumed.forced else resumed.records)
+            self._seen, self._reassigned = resumed.n_rows, resumed.n_reassigned
+            self._next = resumed.next_step
+            self._recorded = resumed.recorded_seconds, resumed.recorded_rows, resumed.recorded_bytes
+            self._seconds_before, self._bytes_before = resumed.seconds, resumed.bytes_read
+            self._passes.go_on(resumed.n_rows, resumed.bytes_read)
 
     def __enter__(self) -> Self:
         self._began, self._paused = time.perf_counter(), 0.0
@@ -149,8 +143,15 @@ class Journal:
     ) -> bool:
         """Make a record, which is forced if none is due; return True if a callback asks to stop."""
         seconds, bytes_read = self.seconds, self._bytes_before + bytes_read
+        began, seen, read = self._recorded
+        n_touched = self._seen - seen
         event = StepsEnded(
-            **self._since(step, seconds, bytes_read),
+            iteration=step,
+            seconds=seconds - began,
+            bytes_read=bytes_read - read,
+            n_touched=n_touched,
+            n_distances=n_touched * len(self._state.seen),
+            batch_size=self._seen // step,
             inertia=outcome.cost,
             shift=outcome.shift,
             n_empty=int((self._state.seen <= 0.0).sum()),
@@ -184,18 +185,6 @@ class Journal:
             self._bytes_before + bytes_read,
             self._forced,
         )
-
-    def _since(self, step: int, seconds: float, bytes_read: int) -> dict[str, Any]:
-        began, seen, read = self._recorded
-        n_touched = self._seen - seen
-        return {
-            "iteration": step,
-            "seconds": seconds - began,
-            "bytes_read": bytes_read - read,
-            "n_touched": n_touched,
-            "n_distances": n_touched * len(self._state.seen),
-            "batch_size": self._seen // step,
-        }
 
     def _validated(self) -> float | None:
         if self._validate is None:

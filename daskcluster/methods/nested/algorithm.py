@@ -41,8 +41,13 @@ from daskcluster.methods.kmeans.algorithm import (
 from daskcluster.methods.kmeans.assignment import Assignment
 from daskcluster.methods.kmeans.chunkwise.kind import lengths
 from daskcluster.methods.nested.batches import Batches
-from daskcluster.methods.nested.chunkwise import SPREAD, SpreadStatistics
-from daskcluster.methods.nested.doubling import DoublingRule, effective_sizes, effective_votes
+from daskcluster.methods.nested.doubling import (
+    SPREAD,
+    DoublingRule,
+    SpreadStatistics,
+    effective_sizes,
+    effective_votes,
+)
 from daskcluster.models.fitted import FitResult
 
 Choice = Callable[[ScaledPlacement, np.ndarray | None], Assignment]
@@ -232,7 +237,7 @@ class _Rounds:
     def _with_seeds(self, statistics: KMeansStatistics) -> KMeansStatistics:
         if self._seeds is None:
             return statistics
-        weight = _mean_weight(statistics, self._batches.size)
+        weight = float(statistics.weights.sum()) / max(1, self._batches.size)
         statistics.sums += weight * self._seeds
         counts = statistics.counts.astype(np.float64) + weight
         return replace(statistics, counts=counts)
@@ -273,7 +278,3 @@ class _Rounds:
             lambda scale: AssignParams(centres, scale, labels, labelled=labels is not None),
         )
         return found
-
-
-def _mean_weight(statistics: KMeansStatistics, n_rows: int) -> float:
-    return float(statistics.weights.sum()) / max(1, n_rows)

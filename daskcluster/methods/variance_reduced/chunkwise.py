@@ -21,8 +21,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.kernels.sum_grid import grid_shift, round_to_grid
-from daskcluster.methods.minibatch.chunkwise.batch import Batch
-from daskcluster.methods.minibatch.chunkwise.single_rows import DriftingCentres, label_batch
+from daskcluster.methods.minibatch.chunkwise import Batch, DriftingCentres, label_batch
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import SparseRows
 

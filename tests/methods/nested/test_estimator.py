@@ -15,7 +15,7 @@ from daskcluster import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.events import Notice, PassStarted, RoundEnded, StopFit
-from daskcluster.methods.nested.gathered import GatheredBatches, NestedOrder
+from daskcluster.methods.nested.batches import GatheredBatches, NestedOrder
 from daskcluster.randomness import Key
 from tests.laws.data import CASES, case
 from tests.tiles import BOUNDS_SPARE
