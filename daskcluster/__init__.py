@@ -27,8 +27,11 @@ if TYPE_CHECKING:
         merge_coresets,
     )
     from daskcluster.methods.coreset.kmeans import CoresetKMeans
-    from daskcluster.methods.coreset.quality import coreset_quality
-    from daskcluster.methods.coreset.quantization import quantization_error, relative_error
+    from daskcluster.methods.coreset.quality import (
+        coreset_quality,
+        quantization_error,
+        relative_error,
+    )
     from daskcluster.methods.duplicates.near_duplicates import near_duplicates
     from daskcluster.methods.from_sklearn import from_sklearn
     from daskcluster.methods.hierarchical.estimator import HierarchicalKMeans
@@ -125,8 +128,8 @@ _LAZY = {
     "open_dataset": "daskcluster.estimators.opening",
     "open_grid": "daskcluster.estimators.grids",
     "partition": "daskcluster.methods.partition.partitioning",
-    "quantization_error": "daskcluster.methods.coreset.quantization",
-    "relative_error": "daskcluster.methods.coreset.quantization",
+    "quantization_error": "daskcluster.methods.coreset.quality",
+    "relative_error": "daskcluster.methods.coreset.quality",
     "select_k": "daskcluster.jobs.selection",
     "shuffle": "daskcluster.data.shuffle",
 }

@@ -25,17 +25,101 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.events import Callback, ImplicitStepEnded, StopFit, StopReason, publish
-from daskcluster.methods.backward_euler.chunkwise import BatchAssigner, BatchClusters
+from daskcluster.estimators.stopping import Stopping
+from daskcluster.events import Callback, ImplicitStepEnded, StopReason
 from daskcluster.methods.minibatch.algorithm import is_suspect, refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches
+from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.models.fitted import FitResult
+
+
+@dataclass(frozen=True)
+class BatchClusters:
+    """The clusters of a batch under given centres.
+
+    Attributes
+    ----------
+    means : ndarray of shape (k, d), float64
+        0 for clusters without weight.
+    weights : ndarray of shape (k,), float64
+        b_j.
+    weight : float
+        b, of the whole batch.
+    cost : float
+        Weighted sum of squared distances of the batch to its nearest centres: 2 b times the paper's
+        objective. Not finite if a row is not, or if centres are out of range.
+    """
+
+    means: np.ndarray
+    weights: np.ndarray
+    weight: float
+    cost: float
+
+    def gradient(self, centres: np.ndarray, size_limit: float | None = None) -> np.ndarray:
+        """Return the gradient (k, d) of the objective of the batch, cost / (2 b), at `centres`.
+
+        That of centre j is (b_j / b) (y_j - m_j), with m_j the mean of its rows.
+
+        With `size_limit`, the share b_j / b of a cluster counts at most as that many times 1 / k.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> found = BatchClusters(np.array([[1.0], [0.0]]), np.array([2.0, 0.0]), 2.0, 0.5)
+        >>> found.gradient(np.array([[4.0], [9.0]])).ravel()
+        array([3., 0.])
+        >>> found.gradient(np.array([[4.0], [9.0]]), size_limit=1.5).ravel()
+        array([2.25, 0.  ])
+        """
+        shares = self.weights / self.weight if self.weight > 0.0 else self.weights
+        if size_limit is not None:
+            shares = np.minimum(shares, size_limit / len(shares))
+        gradient: np.ndarray = shares[:, np.newaxis] * (centres - self.means)
+        return gradient
+
+
+class BatchAssigner:
+    """Assigns batches of one kind of rows to centres, which stay in place.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Dtype of the computations; centres are rounded to it.
+    n_threads : int
+        At most two are used, and only for large batches.
+    """
+
+    def __init__(self, dtype: Any, *, n_threads: int = 1) -> None:
+        self.dtype, self.n_threads = np.dtype(dtype), n_threads
+        self._stepper: MiniBatchStepper | None = None
+
+    @contextmanager
+    def threads(self, n_clusters: int, n_features: int) -> Iterator[Self]:
+        """Hold a second thread within the context, if more than one may be used."""
+        start = MovingCentres.start(np.zeros((n_clusters, n_features), self.dtype))
+        with MiniBatchStepper(start, "count", n_threads=self.n_threads).threads() as self._stepper:
+            yield self
+        self._stepper = None
+
+    def __call__(self, batch: Batch, centres: np.ndarray) -> BatchClusters:
+        """Return the clusters of `batch` under `centres`, float64 (k, d)."""
+        stepper = self._stepper
+        assert stepper is not None, "use threads()"
+        state = stepper.state
+        with np.errstate(over="ignore"):
+            np.copyto(state.centres, centres, casting="same_kind")
+        # A centre that has seen no rows moves to the mean itself: a step then gives means and weights.
+        state.exact, state.seen = np.zeros(centres.shape), np.zeros(len(centres))
+        outcome = stepper.step(batch.ready(self.dtype))
+        return BatchClusters(state.exact, state.seen, outcome.weight, outcome.cost)
+
 
 MOST_RISE = 4.0
 """Times its value at the start of an outer step that a batch's objective may have at the end."""
@@ -263,37 +347,6 @@ def _mean(found: BatchClusters) -> float:
     return found.cost / found.weight if found.weight > 0.0 else 0.0
 
 
-@dataclass
-class _History:
-    """Records of the steps, published to callbacks."""
-
-    callbacks: Sequence[Callback]
-    records: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, taken: StepTaken, seconds: float, n_rows: int, n_bytes: int) -> bool:
-        """Make a record; return True if a callback asks to stop."""
-        k = len(taken.start.weights)
-        event = ImplicitStepEnded(
-            iteration=len(self.records) + 1,
-            inertia=taken.start.cost,
-            shift=taken.shift,
-            seconds=seconds,
-            n_empty=int((taken.start.weights <= 0.0).sum()),
-            bytes_read=n_bytes,
-            n_touched=taken.n_batches * n_rows,
-            n_distances=taken.n_batches * n_rows * k,
-            batch_size=n_rows,
-            step_size=taken.step_size,
-            n_halved=taken.n_halved,
-        )
-        self.records.append(vars(event).copy())
-        try:
-            publish(self.callbacks, event)
-        except StopFit:
-            return True
-        return False
-
-
 def backward_euler(
     batches: Batches,
     assign: BatchAssigner,
@@ -338,27 +391,34 @@ def backward_euler(
     -----
     Cost: max_iter inner_iter + 1 batches of M k distances. Memory: 6 k d numbers of float64.
     """
-    history, began = _History(callbacks, list(begin.history)), time.perf_counter() - begin.seconds
-    reason = StopReason.MAX_ITER if max_iter <= len(history.records) else None
+    history, began = list(begin.history), time.perf_counter() - begin.seconds
+    left = None if max_time is None else max_time - begin.seconds
+    stopping = Stopping(max_iter, left, callbacks)
+    reason: StopReason | None = StopReason.MAX_ITER if max_iter <= len(history) else None
     descent = ImplicitDescent(batches, assign, begin, steps)
+    n_rows, k = batches.batch_size, len(begin.centres)
     recorded, read = begin.seconds, batches.bytes_read
     with assign.threads(*begin.centres.shape):
         while reason is None:
             taken = descent.step()
-            seconds = time.perf_counter() - began
-            n_bytes = batches.bytes_read - read
-            asked = history.add(taken, seconds - recorded, batches.batch_size, n_bytes)
+            seconds, n_bytes = time.perf_counter() - began, batches.bytes_read - read
+            event = ImplicitStepEnded(
+                iteration=len(history) + 1,
+                inertia=taken.start.cost,
+                shift=taken.shift,
+                seconds=seconds - recorded,
+                n_empty=int((taken.start.weights <= 0.0).sum()),
+                bytes_read=n_bytes,
+                n_touched=taken.n_batches * n_rows,
+                n_distances=taken.n_batches * n_rows * k,
+                batch_size=n_rows,
+                step_size=taken.step_size,
+                n_halved=taken.n_halved,
+            )
             recorded, read = seconds, read + n_bytes
-            if asked:
-                reason = StopReason.CALLBACK
-            elif len(history.records) >= max_iter:
-                reason = StopReason.MAX_ITER
-            elif max_time is not None and seconds >= max_time:
-                reason = StopReason.MAX_TIME
+            history.append(vars(event).copy())
+            stopping.tell(event)
+            reason = stopping.reason(len(history), moved=True, shift=math.inf, threshold=0.0)
             if keep is not None:
-                done = replace(
-                    descent.state(), history=history.records, reason=reason, seconds=seconds
-                )
-                keep(done)
-    moved = descent.centres.astype(assign.dtype)
-    return FitResult(moved, len(history.records), reason, history.records)
+                keep(replace(descent.state(), history=history, reason=reason, seconds=seconds))
+    return FitResult(descent.centres.astype(assign.dtype), len(history), reason, history)

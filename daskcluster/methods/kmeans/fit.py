@@ -6,6 +6,7 @@ import copy
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -241,8 +242,7 @@ class KMeansFit(SeededFit):
         def keep(centres: np.ndarray, history: Any, reason: StopReason | None) -> None:
             self._keep(replace(resumed, centres=centres, history=history, reason=reason), rows)
 
-        assign = self.choice(rows, labels)
-        try:
+        with closing(self.choice(rows, labels)) as assign:
             return lloyd(
                 rows,
                 resumed.centres,
@@ -255,8 +255,6 @@ class KMeansFit(SeededFit):
                 history=resumed.history,
                 keep=keep,
             )
-        finally:
-            assign.close()
 
     # -- checkpoints ----------------------------------------------------------------------------------
 

@@ -10,6 +10,12 @@ A position correction can only lower the inertia; if it is nevertheless higher t
 steps have lost more than was gained. Centres then go back to the last position correction, and the rate is
 halved. So the inertia never rises from one accepted epoch to the next, and in the end Lloyd's algorithm
 converges. An empty cluster keeps its centre.
+
+If rates adapt, they follow Tan, Ma, Dai and Qian ("Barzilai-Borwein step size for stochastic gradient
+descent", 2016), who have this rate for variance reduced gradients: |s|^2 / |s.y| over the number of rows,
+with s the movement of the centres from one epoch to the next, and y that of the mean gradient. A pass has
+both at hand: the gradient of a centre is its distance from the mean of its cluster, in proportion to the
+weight of the cluster.
 """
 
 from __future__ import annotations
@@ -30,9 +36,84 @@ from daskcluster.events import Callback, EpochEnded, Notice, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import inertia_from, squared_movement, updated
 from daskcluster.methods.kmeans.assignment import FullAssignment
 from daskcluster.methods.variance_reduced.chunkwise import StepParams, StepsTaken
-from daskcluster.methods.variance_reduced.step_rule import Secant, StepRule
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
+
+DOUBLING_MOST = 2.0
+"""Epochs that double stop growing at this multiple of the rows, the largest that the paper tries."""
+
+
+@dataclass(frozen=True)
+class StepRule:
+    """Number of steps of an epoch.
+
+    Attributes
+    ----------
+    epoch_size : float or "doubling"
+        T as a multiple of the rows, or 2^s in epoch s = 1, 2, ..., to twice the rows at most.
+    n_partitions : int
+        Of the inner loop.
+    """
+
+    epoch_size: float | str = 1.0
+    n_partitions: int = 1
+
+    def n_steps(self, epoch: int, n_rows: int) -> int:
+        """Return T of `epoch`, which counts from 1.
+
+        Examples
+        --------
+        >>> [StepRule("doubling").n_steps(s, 10) for s in (1, 3, 9)]
+        [2, 8, 20]
+        """
+        if isinstance(self.epoch_size, str):
+            most = DOUBLING_MOST * n_rows
+            return int(min(most, 2 ** min(epoch, int(most).bit_length())))
+        return round(self.epoch_size * n_rows)
+
+
+@dataclass(frozen=True)
+class Secant:
+    """Where an epoch began.
+
+    Attributes
+    ----------
+    centres, gradient : ndarray of shape (k, d), float64
+        Centres, and the mean gradient of half the inertia there.
+    """
+
+    centres: np.ndarray
+    gradient: np.ndarray
+
+    @classmethod
+    def of(cls, centres: np.ndarray, means: np.ndarray, weights: np.ndarray) -> Secant:
+        """Return that of centres, with the means and weights of their clusters."""
+        here = centres.astype(np.float64)
+        return cls(here, weights[:, None] * (here - means) / float(weights.sum()))
+
+    def rate(self, before: Secant, n_rows: int) -> float | None:
+        """Return the rate that follows from the last two epochs; None if nothing moved.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> weights = np.array([30.0, 10.0])
+        >>> first, second = (Secant.of(np.full((2, 1), x), np.zeros((2, 1)), weights) for x in (4, 3))
+        >>> second.rate(first, 40)  # K / n
+        0.05
+        """
+        moved, turned = self.centres - before.centres, self.gradient - before.gradient
+        square, product = float((moved * moved).sum()), abs(float((moved * turned).sum()))
+        if not product > 0.0:
+            return None
+        # Few digits, which do not depend on how sums were rounded.
+        return float(f"{square / product / n_rows:.3g}")
+
+
+def secant_bytes(n_clusters: int, n_features: int) -> int:
+    """Return the bytes of a `Secant`."""
+    return 2 * 8 * n_clusters * n_features
+
 
 _ROUNDING = 1e-9
 """Inertia that rises by less than this share has not risen: centres are rounded."""
@@ -181,11 +262,12 @@ def variance_reduced(
         epoch = epochs.next(centres, len(history) + 1)
         if epoch.went_back:
             publish(callbacks, _notice(epoch, len(history) + 1))
+        facts = {name: of for name, of in vars(epoch).items() if name not in ("centres", "ends")}
         event = EpochEnded(
             iteration=len(history) + 1,
             seconds=time.perf_counter() - began,
             bytes_read=rows.placement.traffic.bytes_read - before,
-            **epoch.sgd_state(),
+            **facts,
         )
         history.append(vars(event).copy())
         stopping.tell(event)
@@ -218,12 +300,6 @@ class _Epoch:
     went_back: bool = False
     full_gradient: float | None = None
     ends: StopReason | None = None
-
-    def sgd_state(self) -> dict[str, Any]:
-        """Return what the event of the epoch has to say."""
-        return {
-            name: value for name, value in vars(self).items() if name not in ("centres", "ends")
-        }
 
 
 def _notice(epoch: _Epoch, number: int) -> Notice:

@@ -1,11 +1,13 @@
-"""One call of ``VarianceReducedKMeans.fit``: place rows, seed, run the epochs."""
+"""One call of ``VarianceReducedKMeans.fit``: place rows, seed, run the epochs; and its dry run."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,21 +15,31 @@ from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitioned import PartitionedDataset, partition_edges
 from daskcluster.engine.engine import Placement
-from daskcluster.engine.memory import Footprint
+from daskcluster.engine.memory import Footprint, thread_rows
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Notice, PassEnded, PassStarted, publish
-from daskcluster.methods.kmeans.fit import KMeansRun, SeededFit, fit_footprint, measure_run
+from daskcluster.methods.kmeans.fit import (
+    KMeansRun,
+    SeededFit,
+    fit_footprint,
+    measure_run,
+    pass_flop,
+    seeding_passes,
+)
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.minibatch.batches import whole
 from daskcluster.methods.variance_reduced.algorithm import (
     EpochsResult,
     EpochsState,
+    StepRule,
     TakeSteps,
+    secant_bytes,
     variance_reduced,
 )
 from daskcluster.methods.variance_reduced.chunkwise import STEPS, StepParams, StepsTaken
-from daskcluster.methods.variance_reduced.step_rule import StepRule, secant_bytes
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
@@ -204,3 +216,35 @@ def vrkm_footprint(
         weights = 0 if dataset.weights is None else 8 * dataset.n_rows
         held += dataset.bytes_of((0, dataset.n_rows)) + weights
     return replace(base, thread_bytes=base.thread_bytes + moving, home_bytes=held)
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return what a fit with `parameters` takes on `dataset`."""
+    n_clusters, wanted = int(parameters["n_clusters"]), parameters["n_partitions"]
+    check_enough_rows(dataset, n_clusters)
+    assert isinstance(dataset, RowDataset)
+    method = method_for(parameters["init"], in_memory=dataset.in_memory)
+    seeding = seeding_passes(method, n_clusters)
+    edges = partition_edges(dataset, None if wanted == "auto" else int(wanted))
+    gathering, stepping = 0, 0
+    if not dataset.in_memory:
+        gathering, stepping = (1, 0) if len(edges) == 2 else (0, 1)
+    an_epoch = 1 + stepping + int(parameters["variant"] == "vrkm")
+    adapts = bool(parameters["adaptive_rate"])
+    kept = secant_bytes(n_clusters, dataset.n_features) if adapts else 0
+    n_partitions = len(edges) - 1
+    footprint = vrkm_footprint(dataset, n_clusters, parameters["init"], n_partitions, adapts=adapts)
+    if n_partitions > 1 and not dataset.in_memory:
+        # Partitions are larger than those that a projection counts.
+        larger = thread_rows(dataset, pairwise(edges.tolist()))
+        larger -= thread_rows(dataset, dataset.partitions)
+        footprint = replace(footprint, thread_bytes=footprint.thread_bytes + max(0, larger))
+    return Plan(
+        seeding=method,
+        passes_seeding=seeding,
+        restarts=1,
+        passes_at_most=seeding + gathering + an_epoch * int(parameters["max_iter"]) + 1,
+        footprint=footprint,
+        flop=pass_flop(dataset, n_clusters),
+        commit_bytes=2 * centres_bytes(dataset, n_clusters) + kept,
+    )

@@ -12,9 +12,12 @@ def unguarded_losses(
     import daskcluster as dc
     from daskcluster.engine.scaled import ScaledPlacement
     from daskcluster.methods.minibatch.batches import whole
-    from daskcluster.methods.variance_reduced.algorithm import EpochsState, variance_reduced
+    from daskcluster.methods.variance_reduced.algorithm import (
+        EpochsState,
+        StepRule,
+        variance_reduced,
+    )
     from daskcluster.methods.variance_reduced.fit import StepsHere, vrkm_footprint
-    from daskcluster.methods.variance_reduced.step_rule import StepRule
     from daskcluster.randomness import Key
 
     dataset = dc.open_dataset(problem.rows)
