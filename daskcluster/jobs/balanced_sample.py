@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.assign import RowFunction
-from daskcluster.chunkwise.smallest import (
+from daskcluster.chunkwise.labelled import (
     CHOOSE_AGAIN,
     RANKED_BYTES,
     Choice,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.smallest import RANKED_BYTES
+from daskcluster.chunkwise.labelled import RANKED_BYTES
 from daskcluster.data.open import open_chunk
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine

@@ -700,13 +700,33 @@ def copying(kept: StatefulReduction) -> StatefulReduction:
     """
     return replace(
         kept,
-        zero=lambda params: None,
-        fresh=lambda n_rows, params: unproven(n_rows, params.out.lower.shape[1:]),
-        rebuild=lambda chunk, params, state: None,
+        zero=_nothing,
+        fresh=_lost,
+        rebuild=_leave,
         chunk=_copy,
-        combine=lambda first, second: None,
-        prepare=lambda params: params,
+        combine=_neither,
+        prepare=_same,
     )
+
+
+def _same(params: CopyParams) -> CopyParams:
+    return params
+
+
+def _nothing(params: CopyParams) -> None:
+    return None
+
+
+def _neither(first: None, second: None) -> None:
+    return None
+
+
+def _lost(n_rows: int, params: CopyParams) -> BoundState:
+    return unproven(n_rows, params.out.lower.shape[1:])
+
+
+def _leave(chunk: Chunk, params: CopyParams, state: Any) -> None:
+    return None
 
 
 def _copy(chunk: Chunk, params: CopyParams, into: None, state: BoundState) -> None:
