@@ -266,7 +266,8 @@ class LightweightCoreset(SharesEngine):
         drawn.read_from = stored_at(dataset)
         for name in ("feature_names", "decoded", "missing"):
             setattr(drawn, name, getattr(dataset, name, None))
-        self.coreset_ = _on_scale_of(dataset, drawn)
+        scaling = getattr(dataset, "scaling", None)
+        self.coreset_ = drawn.on_scale(scaling) if isinstance(drawn, RowDataset) else drawn
         self.indices_ = found.indices
         self.mean_ = found.moments.mean
         self.total_weight_ = found.moments.weight
@@ -411,7 +412,10 @@ def merge_coresets(
     parts = [
         FeatureSpec(part.n_features, names, owner="the first coreset").align(part) for part in parts
     ]
-    accounts = [_account(*pair) for pair in zip(coresets, parts, strict=True)]
+    accounts = [
+        given.provenance() if isinstance(given, LightweightCoreset) else part_provenance(part)
+        for given, part in zip(coresets, parts, strict=True)
+    ]
     read_from = tuple(place for part in parts for place in stored_at(part))
     rows, weights = united([rows_and_weights(part) for part in parts])
     if size is None or size >= len(rows):
@@ -421,23 +425,12 @@ def merge_coresets(
     return merged(*rows_and_weights(drawn.coreset_), accounts, drawn.seed_, read_from)
 
 
-def _on_scale_of(dataset: Dataset, drawn: Dataset) -> Dataset:
-    """Return rows that were drawn from a dataset, as rows on its scale if it has one."""
-    scaling = getattr(dataset, "scaling", None)
-    return drawn.on_scale(scaling) if isinstance(drawn, RowDataset) else drawn
-
-
 def _refuse_scales(parts: Sequence[Dataset]) -> None:
     if any(getattr(part, "scaling", None) is not None for part in parts):
         raise InvalidParameterError(
             "a coreset of scaled rows cannot be merged: others may be on other scales; merge coresets of "
             "rows as they are, and fit on the result of dc.open_dataset(merged, scale=...)."
         )
-
-
-def _account(given: Any, dataset: Dataset) -> dict[str, Any]:
-    """Return what a coreset that a caller gave was drawn from."""
-    return given.provenance() if isinstance(given, LightweightCoreset) else part_provenance(dataset)
 
 
 def dataset_of(coreset: Any) -> Dataset:

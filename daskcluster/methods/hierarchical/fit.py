@@ -15,7 +15,6 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.labelled import RANKED_BYTES
 from daskcluster.data.open import open_chunk
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
@@ -334,7 +333,6 @@ class HierarchicalFit(Fit):
             self.n_clusters,
             self.estimator.bounds_memory,
             self.callbacks,
-            sparse=isinstance(self.dataset, SparseDataset),
         )
         with closing(choice(rows, labels)) as assign:
             return lloyd(
@@ -492,15 +490,10 @@ def hierarchical_footprint(dataset: Dataset, parameters: Mapping[str, Any]) -> F
     # Rows in memory are gathered in more groups, each by its own thread.
     gathered = size // _MEMORY_SHARE if dataset.in_memory else min(size, group_bytes(size))
     hashes = 2 * _HASH_BYTES * k
-    nearest = _resampled_rows(dataset, parameters)
+    nearest = 0
+    if resample_rounds(parameters):  # in the first level: rows that a round draws
+        nearest = k * resample_size(parameters["resample_size"], dataset.n_rows, k)
+        nearest = min(dataset.n_rows, nearest)
     thread_bytes = max(found.thread_bytes, gathered, hashes, drawn, nearest * RANKED_BYTES)
     resampled = 2 * nearest * size // max(1, dataset.n_rows)
     return replace(found, thread_bytes=thread_bytes, process_bytes=drawn, home_bytes=resampled)
-
-
-def _resampled_rows(dataset: Dataset, parameters: Mapping[str, Any]) -> int:
-    """Return how many rows a round of resampling in the first level draws; 0 without rounds."""
-    if not resample_rounds(parameters):
-        return 0
-    k = int(parameters["n_clusters"])
-    return min(dataset.n_rows, k * resample_size(parameters["resample_size"], dataset.n_rows, k))

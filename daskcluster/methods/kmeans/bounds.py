@@ -47,7 +47,6 @@ from daskcluster.methods.kmeans.chunkwise.kind import (
 from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
 from daskcluster.methods.kmeans.parameters import EXACT
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, join_rows
-from daskcluster.typing import Dataset
 
 _LONGEST_RUN = 256
 """Of sampled rows if rows are read in each pass: it represents a chunk."""
@@ -68,10 +67,6 @@ _PREPARED, _WORTH_PROBES = 40.0, 16.0
 next should take."""
 _LOST = 1.2
 """Bounds that cost this much more than they save are left alone for a while."""
-
-
-def _none(kind: BoundKind) -> int:
-    return 0
 
 
 class AutoAssignment:
@@ -101,7 +96,7 @@ class AutoAssignment:
         allowed: Sequence[BoundKind],
         labels: np.ndarray | None = None,
         *,
-        recent_bytes: Callable[[BoundKind], int] = _none,
+        recent_bytes: Callable[[BoundKind], int] = lambda kind: 0,
         reads: bool = False,
     ) -> None:
         self._rows = rows
@@ -132,7 +127,9 @@ class AutoAssignment:
         if probing and self._pass >= begins:
             costs = self._probed(centres, shape)
             self._in_a_row += 1
-            if not first and self._telling():
+            # Probes have measured enough after passes in which their new bounds aged.
+            aged = self._in_a_row > (1 if self._pass <= _OPENING else self._aged())
+            if aged and not first:
                 self._choose(costs, shape)
         else:
             self._in_a_row = 0
@@ -186,10 +183,6 @@ class AutoAssignment:
             return _EVERY
         taken = self._rows.placement.dataset.n_rows * shape.plain()
         return max(1, min(_EVERY, int(_WORTH_PROBES * _PREPARED * shape.k * shape.d / taken)))
-
-    def _telling(self) -> bool:
-        """True if probes have measured enough, after passes in which their new bounds aged."""
-        return self._in_a_row > (1 if self._pass <= _OPENING else self._aged())
 
     def _aged(self) -> int:
         # New bounds hold better than old ones, by different amounts for different kinds.
@@ -372,32 +365,10 @@ def automatic(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> tuple[B
     )
 
 
-def within(
-    kinds: Sequence[BoundKind], room: int, n_rows: int, n_clusters: int, dtype: np.dtype[Any]
-) -> tuple[BoundKind, ...]:
-    """Return those kinds whose state fits into `room` bytes."""
-    return tuple(kind for kind in kinds if n_rows * kind.row_bytes(n_clusters, dtype) <= room)
-
-
 def fallbacks(kind: BoundKind) -> tuple[BoundKind, ...]:
     """Return the kind and those that take its place when memory is short, in this order."""
     kinds = tuple(BOUNDS.values())
     return kinds[kinds.index(kind) :] if kind in kinds else (kind,)
-
-
-def recent_bytes(
-    kind: BoundKind, room: int, dataset: Dataset, n_clusters: int, dtype: np.dtype[Any]
-) -> int:
-    """Return the bytes per row that may hold copies of rows whose bounds will fail soon.
-
-    Half of the `room` that the bounds leave; the other half is for partitions that stay in memory;
-    at most an eighth of a row. None where all rows are, or stay, in memory.
-    """
-    n, rows = dataset.n_rows, dataset.bytes_of((0, dataset.n_rows))
-    left = room - n * kind.row_bytes(n_clusters, dtype)
-    if dataset.in_memory or left >= rows or n == 0:
-        return 0
-    return max(0, min(rows // 8, left // 2) // n)
 
 
 @dataclass(frozen=True)
@@ -412,8 +383,6 @@ class AssignmentChoice:
         Bytes that bounds may take.
     callbacks : sequence of callables
         Called with a `Notice` if another kind takes the place of the requested one.
-    sparse : bool
-        Rows are CSR.
     parameter : str
         Name of the caller's parameter, for notices.
     """
@@ -422,30 +391,30 @@ class AssignmentChoice:
     n_clusters: int
     bounds_memory: int | str
     callbacks: Sequence[Callback] = ()
-    sparse: bool = False
     parameter: str = "algorithm"
 
     def __call__(self, rows: ScaledPlacement, labels: np.ndarray | None = None) -> Assignment:
         """Return the assignment of `rows`; `labels` as for `FullAssignment`."""
-        name = self.algorithm
+        name, sparse = self.algorithm, sparse_source(rows.placement.dataset) is not None
         if name == "lloyd":
             return FullAssignment(rows, labels, by_changes=True, plans=True)
         if name == "auto":
-            d = rows.placement.dataset.n_features
-            kinds = automatic(d, self.n_clusters, rows.dtype)
+            dataset = rows.placement.dataset
+            size = dataset.bytes_of((0, dataset.n_rows))
+            kinds = automatic(dataset.n_features, self.n_clusters, rows.dtype)
             return AutoAssignment(
                 rows,
-                self._within((SPARSE_HAMERLY,) if self.sparse else kinds, rows),
+                self._within((SPARSE_HAMERLY,) if sparse else kinds, rows),
                 labels,
                 recent_bytes=lambda kind: self._recent_bytes(kind, rows),
-                reads=_is_read_again(rows),
+                reads=not dataset.in_memory and size > rows.placement.state_room(),
             )
-        if self.sparse and name != SPARSE_HAMERLY.name:
+        if sparse and name != SPARSE_HAMERLY.name:
             self._notice(
                 f"{self.parameter}={name!r} is for dense rows; hamerly takes its place, with the same "
                 "result."
             )
-        return self._bounded(SPARSE_HAMERLY if self.sparse else BOUNDS[name], rows, labels)
+        return self._bounded(SPARSE_HAMERLY if sparse else BOUNDS[name], rows, labels)
 
     def _bounded(
         self, wanted: BoundKind, rows: ScaledPlacement, labels: np.ndarray | None
@@ -465,14 +434,25 @@ class AssignmentChoice:
         return BoundedAssignment(rows, kinds[0], labels, recent_bytes=recent)
 
     def _recent_bytes(self, kind: BoundKind, rows: ScaledPlacement) -> int:
-        if self.sparse:
-            return 0  # copies of rows are dense arrays
-        room, k = self._room(rows), self.n_clusters
-        return recent_bytes(kind, room, rows.placement.dataset, k, rows.dtype)
+        """Return the bytes per row that may hold copies of rows whose bounds will fail soon.
+
+        Half of the room that the bounds leave; the other half is for partitions that stay in memory;
+        at most an eighth of a row. None where all rows are, or stay, in memory.
+        """
+        dataset = rows.placement.dataset
+        n, size = dataset.n_rows, dataset.bytes_of((0, dataset.n_rows))
+        left = self._room(rows) - n * kind.row_bytes(self.n_clusters, rows.dtype)
+        # Copies of rows are dense arrays.
+        if dataset.in_memory or left >= size or n == 0 or sparse_source(dataset) is not None:
+            return 0
+        return max(0, min(size // 8, left // 2) // n)
 
     def _within(self, kinds: Sequence[BoundKind], rows: ScaledPlacement) -> tuple[BoundKind, ...]:
-        n_rows = rows.placement.dataset.n_rows
-        return within(kinds, self._room(rows), n_rows, self.n_clusters, rows.dtype)
+        """Return those kinds whose state fits into the room."""
+        n_rows, room = rows.placement.dataset.n_rows, self._room(rows)
+        return tuple(
+            kind for kind in kinds if n_rows * kind.row_bytes(self.n_clusters, rows.dtype) <= room
+        )
 
     def _room(self, rows: ScaledPlacement) -> int:
         room = rows.placement.state_room()
@@ -480,9 +460,3 @@ class AssignmentChoice:
 
     def _notice(self, text: str) -> None:
         publish(self.callbacks, Notice(text))
-
-
-def _is_read_again(rows: ScaledPlacement) -> bool:
-    dataset = rows.placement.dataset
-    size = dataset.bytes_of((0, dataset.n_rows))
-    return not dataset.in_memory and size > rows.placement.state_room()

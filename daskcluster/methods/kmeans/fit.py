@@ -184,7 +184,6 @@ class KMeansFit(SeededFit):
             estimator.n_clusters,
             estimator.bounds_memory,
             callbacks,
-            sparse=isinstance(dataset, SparseDataset),
         )
 
     def run(self) -> KMeansRun:

@@ -20,7 +20,7 @@ from daskcluster.methods.minibatch.batches import whole
 from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.methods.minibatch.fit import MiniBatchFit, Seeding
 from daskcluster.methods.minibatch.parameters import MINI_BATCH
-from daskcluster.methods.minibatch.sample import threads_of
+from daskcluster.methods.minibatch.sample import centres_of_sample, threads_of
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed
 
@@ -262,7 +262,8 @@ class MiniBatchKMeans(KMeansEstimator):
                 f"{self.n_clusters} rows for it (later calls may have any number), or give centres as init."
             )
         self._seed = as_seed(self.random_state)
-        self._state = MovingCentres.start(seeding.choose(batch, self._seed, seeding.restarts))
+        centres = centres_of_sample(batch, self, self._seed, seeding.restarts)
+        self._state = MovingCentres.start(centres)
         self.seeding_ = seeding.method
         self._n_init = seeding.restarts
         self._remember_nothing()

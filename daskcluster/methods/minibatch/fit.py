@@ -34,7 +34,6 @@ from daskcluster.methods.minibatch.algorithm import (
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, fits, held_bytes
 from daskcluster.methods.minibatch.chunkwise import (
     RUN_ROWS,
-    Batch,
     MiniBatchStepper,
     MovingCentres,
     SingleRowStepper,
@@ -155,10 +154,6 @@ class Seeding:
             )
             size = 3 * k
         return min(int(size), self.n_rows)
-
-    def choose(self, sample: Batch, seed: int, restarts: int) -> np.ndarray:
-        """Return centres (k, d) in the compute dtype: of all starts, the best on the sample."""
-        return centres_of_sample(sample, self.estimator, seed, restarts)
 
 
 class MiniBatchFit(Fit):
@@ -296,7 +291,11 @@ class MiniBatchFit(Fit):
 
     def _start(self, batches: Batches, rows: ScaledPlacement) -> MiniBatchState:
         """Choose the first centres."""
-        estimator, began, ratio = self.estimator, time.perf_counter(), self._ratio
+        estimator, began = self.estimator, time.perf_counter()
+        if estimator.reassignment_ratio == "auto":
+            ratio = SINGLE_ROWS_RATIO if self.is_sequential else None
+        else:
+            ratio = float(estimator.reassignment_ratio)
         least_rows, passes = self._first_pass(batches), rows.placement.traffic.passes
         if self.seeding.by_sensitivity:
             found = self._sampled(batches, rows)
@@ -321,13 +320,6 @@ class MiniBatchFit(Fit):
             costs=first.costs,
         )
 
-    @property
-    def _ratio(self) -> float | None:
-        given = self.estimator.reassignment_ratio
-        if given != "auto":
-            return float(given)
-        return SINGLE_ROWS_RATIO if self.is_sequential else None
-
     def _sampled(self, batches: Batches, rows: ScaledPlacement) -> SampledStart:
         """Return a start from a sample by sensitivity: of rows in memory, if they are from all over."""
         given = self.n_clusters, self.sample_rows, self.seed, self.restarts
@@ -342,7 +334,7 @@ class MiniBatchFit(Fit):
         needed = self.method not in GIVEN or estimator.tol > 0
         sample = batches.sample(size if needed else 1, Key(self.seed, "sample"), uniform=needed)
         refuse_bad_batch(sample, batches.row_of, " of those seen so far")
-        centres = self.seeding.choose(sample, self.seed, self.restarts)
+        centres = centres_of_sample(sample, estimator, self.seed, self.restarts)
         threshold = 0.0
         if estimator.tol > 0:
             chunk = Chunk(sample.rows[sample.listed], normalize=sample.normalize)

@@ -40,7 +40,7 @@ from daskcluster.methods.kmeans.algorithm import (
 )
 from daskcluster.methods.kmeans.assignment import Assignment
 from daskcluster.methods.kmeans.chunkwise.kind import lengths
-from daskcluster.methods.nested.batches import Batches
+from daskcluster.methods.nested.batches import NestedBatches
 from daskcluster.methods.nested.doubling import (
     SPREAD,
     DoublingRule,
@@ -80,7 +80,7 @@ class NestedState:
 
 
 def nested(
-    batches: Batches,
+    batches: NestedBatches,
     begin: NestedState,
     *,
     choose: Choice,
@@ -96,7 +96,7 @@ def nested(
 
     Parameters
     ----------
-    batches : Batches
+    batches : NestedBatches
         At that of `begin`.
     begin : NestedState
         Initial state.
@@ -177,7 +177,7 @@ class _Rounds:
 
     def __init__(
         self,
-        batches: Batches,
+        batches: NestedBatches,
         choose: Choice,
         rule: DoublingRule,
         seeds: np.ndarray | None,

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -430,51 +430,8 @@ HOME_BYTES = 256 << 20
 """Batches up to this size are gathered into this process: a round trip to workers takes longer."""
 
 
-class Batches(Protocol):
-    """Batches of rows, each of which holds those before it; the last one is the whole dataset.
-
-    Attributes
-    ----------
-    number : int
-        Of the batch, from 0.
-    size : int
-        Rows of the batch.
-    rows : ScaledPlacement
-        Its rows, ready for passes.
-    labels : ndarray of shape (size,), int32, or None
-        Room for labels, if they are kept in this process.
-    bytes_read : int
-        All bytes that were read for batches so far.
-    """
-
-    number: int
-    size: int
-    rows: ScaledPlacement
-    labels: np.ndarray | None
-
-    @property
-    def bytes_read(self) -> int: ...
-    @property
-    def is_whole(self) -> bool: ...
-    def double(self, *, standing: bool = False) -> np.ndarray | None:
-        """Double the batch, up to all rows.
-
-        Parameters
-        ----------
-        standing : bool
-            Return the earlier positions of the rows.
-
-        Returns
-        -------
-        ndarray of shape (size,), int64, or None
-            Position of each row in the previous batch, -1 for new rows; None if that is unknown, or not
-            requested.
-        """
-        ...
-
-
 class NestedBatches:
-    """Nested batches of a dataset; the first has `size` rows.
+    """Nested batches of a dataset; the first has `size` rows, and the last is the whole dataset.
 
     Parameters
     ----------
@@ -495,6 +452,14 @@ class NestedBatches:
 
     Attributes
     ----------
+    number : int
+        Of the batch, from 0.
+    size : int
+        Rows of the batch.
+    rows : ScaledPlacement
+        Its rows, ready for passes.
+    labels : ndarray of shape (size,), int32, or None
+        Room for labels, if they are kept in this process.
     gathers : int
         Passes over all rows that were made to gather batches.
 
@@ -542,6 +507,7 @@ class NestedBatches:
 
     @property
     def bytes_read(self) -> int:
+        """All bytes that were read for batches so far."""
         placed = 0 if self._placed is None else self._placed.traffic.bytes_read
         return self._bytes_gathered + self._bytes_before + placed + self._whole.traffic.bytes_read
 
@@ -553,7 +519,19 @@ class NestedBatches:
         return None if self._gathered is None else self._gathered.batch(self._gathered.n_gathered)
 
     def double(self, *, standing: bool = False) -> np.ndarray | None:
-        """Double the batch, up to all rows; the previous batch is freed."""
+        """Double the batch, up to all rows; the previous batch is freed.
+
+        Parameters
+        ----------
+        standing : bool
+            Return the earlier positions of the rows.
+
+        Returns
+        -------
+        ndarray of shape (size,), int64, or None
+            Position of each row in the previous batch, -1 for new rows; None if that is unknown, or not
+            requested.
+        """
         self.close()
         before, n_before = self._gathered, self.size
         self.number += 1

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -140,7 +139,6 @@ class NestedFit(SeededFit):
             self.n_clusters,
             self.estimator.bounds_memory,
             self.callbacks,
-            sparse=isinstance(self.dataset, SparseDataset),
             parameter="bounds",
         )
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -240,18 +240,7 @@ def variance_reduced(
     (with many partitions: another pass); a further pass with `full_gradient`. What travels: 8 k (d + 1)
     bytes a task and pass.
     """
-    epochs = _Epochs(
-        rows,
-        take_steps,
-        rule,
-        key,
-        guard,
-        tol,
-        labels,
-        begin,
-        adapts=adapts,
-        full_gradient=full_gradient,
-    )
+    epochs = _Epochs(rows, take_steps, rule, key, begin, guard, adapts, full_gradient, tol, labels)
     stopping = Stopping(max_iter, max_time, callbacks)
     centres = np.ascontiguousarray(begin.centres, dtype=rows.dtype)
     history = list(begin.history)
@@ -276,12 +265,12 @@ def variance_reduced(
             len(history), moved=True, shift=math.inf, threshold=0.0
         )
         if keep is not None:
-            keep(epochs.state(centres, history, reason))
+            keep(replace(epochs.now, centres=centres, history=history, reason=reason))
     assigned = labels is not None and len(history) > before
     labelled = assigned and reason is StopReason.CONVERGED
-    return EpochsResult(
-        centres, len(history), reason, history, labelled, epochs.snapshot, epochs.bound
-    )
+    ended = replace(epochs.now, centres=centres, history=history, reason=reason).result()
+    assert ended is not None
+    return replace(ended, labelled=labelled)
 
 
 @dataclass
@@ -310,139 +299,108 @@ def _notice(epoch: _Epoch, number: int) -> Notice:
     )
 
 
+@dataclass
 class _Epochs:
-    """Makes epochs, and remembers what the next one is compared with.
+    """Makes epochs; `now` is the state after the last one, with which the next one is compared."""
 
-    Attributes
-    ----------
-    snapshot : ndarray of shape (k, d)
-    bound : float
-    """
+    rows: ScaledPlacement
+    take_steps: TakeSteps
+    rule: StepRule
+    key: Key
+    now: EpochsState
+    guard: bool
+    adapts: bool
+    full_gradient: bool
+    tol: float
+    labels: np.ndarray | None
 
-    def __init__(
-        self,
-        rows: ScaledPlacement,
-        take_steps: TakeSteps,
-        rule: StepRule,
-        key: Key,
-        guard: bool,
-        tol: float,
-        labels: np.ndarray | None,
-        begin: EpochsState,
-        *,
-        adapts: bool,
-        full_gradient: bool,
-    ) -> None:
-        self._adapts, self._largest_rate = adapts, begin.largest_rate
-        self._secant = begin.secant
-        self._rows, self._take_steps, self._rule, self._key = rows, take_steps, rule, key
-        self._guard, self._tol, self._labels = guard, tol, labels
-        self._full_gradient = full_gradient
-        self._assign = FullAssignment(rows, labels, plans=True)
-        self._rate, self._previous = begin.learning_rate, begin.previous
-        self._is_snapshot, self.bound = begin.is_snapshot, begin.bound
-        self.snapshot = np.empty((0, 0)) if begin.snapshot is None else begin.snapshot
-
-    def state(
-        self, centres: np.ndarray, history: Sequence[dict[str, Any]], reason: StopReason | None
-    ) -> EpochsState:
-        """Return where the loop is after an epoch."""
-        return EpochsState(
-            centres,
-            self._rate,
-            self._previous,
-            self._is_snapshot,
-            self.snapshot if self.snapshot.size else None,
-            self.bound,
-            history,
-            reason,
-            self._largest_rate,
-            self._secant,
-        )
+    def __post_init__(self) -> None:
+        self._assign = FullAssignment(self.rows, self.labels, plans=True)
 
     def next(self, centres: np.ndarray, number: int) -> _Epoch:
         """Make epoch `number` from `centres`."""
-        rows = self._rows
+        rows, now = self.rows, self.now
         assigned = self._assign(centres)
         statistics = assigned.statistics
         inertia = inertia_from(statistics, centres, rows) if np.isfinite(centres).all() else np.inf
         epoch = _Epoch(
             centres, inertia, 0.0, int((statistics.weights <= 0.0).sum()), assigned.n_touched,
-            assigned.n_distances, self._rate,
+            assigned.n_distances, now.learning_rate,
         )  # fmt: skip
         if self._has_risen(inertia):
             self._go_back(epoch)
             return epoch
-        change = math.inf if self._previous is None else abs(self._previous - inertia)
-        self._previous = self.bound = inertia
-        self.snapshot = updated(statistics, centres, rows)
-        self._is_snapshot = False
-        if np.array_equal(self.snapshot, centres):
+        change = math.inf if now.previous is None else abs(now.previous - inertia)
+        snapshot = updated(statistics, centres, rows)
+        now = replace(now, previous=inertia, bound=inertia, snapshot=snapshot, is_snapshot=False)
+        self.now = now
+        if np.array_equal(snapshot, centres):
             epoch.ends = StopReason.CONVERGED
-        elif self._tol > 0.0 and change <= self._tol * inertia:
+        elif self.tol > 0.0 and change <= self.tol * inertia:
             epoch.ends = StopReason.TOLERANCE
-            epoch.centres = self.snapshot
+            epoch.centres = snapshot
         else:
-            if self._adapts:
-                here = Secant.of(centres, self.snapshot, statistics.weights)
-                found = self._secant and here.rate(self._secant, rows.placement.dataset.n_rows)
-                self._secant = here
-                self._rate = epoch.learning_rate = min(found or self._rate, self._largest_rate)
-            self._step(centres, epoch, number)
+            if self.adapts:
+                here = Secant.of(centres, snapshot, statistics.weights)
+                found = now.secant and here.rate(now.secant, rows.placement.dataset.n_rows)
+                epoch.learning_rate = min(found or now.learning_rate, now.largest_rate)
+                self.now = replace(now, secant=here, learning_rate=epoch.learning_rate)
+            self._step(centres, snapshot, epoch, number)
         epoch.shift = squared_movement(centres, epoch.centres)
         return epoch
 
     def _has_risen(self, inertia: float) -> bool:
         # Of a position correction itself the inertia cannot rise but by rounding.
-        if not self._guard or self._previous is None or self._is_snapshot:
+        if not self.guard or self.now.previous is None or self.now.is_snapshot:
             return False
-        return not inertia <= self._previous * (1.0 + _ROUNDING)
+        return not inertia <= self.now.previous * (1.0 + _ROUNDING)
 
     def _go_back(self, epoch: _Epoch) -> None:
-        epoch.went_back, epoch.centres = True, self.snapshot
-        self._is_snapshot = True
-        self._rate = self._largest_rate = self._rate / 2.0
+        assert self.now.snapshot is not None
+        epoch.went_back, epoch.centres = True, self.now.snapshot
+        rate = self.now.learning_rate / 2.0
+        self.now = replace(self.now, is_snapshot=True, learning_rate=rate, largest_rate=rate)
 
-    def _step(self, centres: np.ndarray, epoch: _Epoch, number: int) -> None:
+    def _step(self, centres: np.ndarray, snapshot: np.ndarray, epoch: _Epoch, number: int) -> None:
         """Let random rows move the corrected centres."""
-        if self._full_gradient:
-            epoch.full_gradient = self._gradient(centres)
-        taken = self._take_steps(self._params(centres, number))
+        if self.full_gradient:
+            epoch.full_gradient = self._gradient(centres, snapshot)
+        taken = self.take_steps(self._params(centres, snapshot, number))
         epoch.n_steps, epoch.n_switched = taken.n_steps, taken.n_switched
         epoch.n_distances += taken.n_steps * len(centres)
-        if taken.lost and self._guard:
+        if taken.lost and self.guard:
             self._go_back(epoch)
             return
-        moved = self.snapshot.astype(np.float64) + taken.drift
-        if self._rows.normalize:
+        moved = snapshot.astype(np.float64) + taken.drift
+        if self.rows.normalize:
             length = np.sqrt((moved * moved).sum(axis=1, keepdims=True))
             moved /= np.where(length > 0.0, length, 1.0)
         epoch.centres = moved.astype(centres.dtype)
 
-    def _params(self, centres: np.ndarray, number: int) -> StepParams:
-        rows, rule = self._rows, self._rule
+    def _params(self, centres: np.ndarray, snapshot: np.ndarray, number: int) -> StepParams:
+        rows, rule = self.rows, self.rule
         data_statistics, n_rows = rows.known(), rows.placement.dataset.n_rows
         weighted = rows.placement.dataset.weights is not None
         return StepParams(
             before=centres,
-            snapshot=self.snapshot,
-            learning_rate=self._rate,
+            snapshot=snapshot,
+            learning_rate=self.now.learning_rate,
             n_steps=rule.n_steps(number, n_rows),
             n_rows=n_rows,
             n_partitions=rule.n_partitions,
             # The largest distance of two rows: a centre that far from the mean of its rows is lost.
             limit=2.0 * float(np.sqrt((rows.scale.max_abs**2).sum())) or 1.0,
-            key=Key(self._key.seed, self._key.stage, number),
+            key=Key(self.key.seed, self.key.stage, number),
             mean_weight=data_statistics.weight.value / n_rows if weighted else 1.0,
-            labels=self._labels,
+            labels=self.labels,
         )
 
-    def _gradient(self, centres: np.ndarray) -> float:
+    def _gradient(self, centres: np.ndarray, snapshot: np.ndarray) -> float:
         """Return the length of the full gradient at the snapshot: line 8 of Algorithm 3."""
-        labels = self._labels
-        statistics: KMeansStatistics = self._rows.reduce(
+        labels = self.labels
+        statistics: KMeansStatistics = self.rows.reduce(
             ASSIGN,
             lambda scale: AssignParams(centres, scale, labels, labelled=labels is not None),
         )
-        gradient = self.snapshot - updated(statistics, centres, self._rows)
+        gradient = snapshot - updated(statistics, centres, self.rows)
         return float(np.sqrt((gradient.astype(np.float64) ** 2).sum()))

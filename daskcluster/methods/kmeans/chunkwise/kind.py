@@ -98,7 +98,10 @@ class Gaps:
         self._n_distances += self._filled * n_distances
 
     def between(self, centres: np.ndarray) -> np.ndarray:
-        """Return `half_distances` of centres that are never changed in place; `of` follows from them."""
+        """Return lower bounds of half the distances between centres, (k, k), float32; a centre's own: inf.
+
+        Centres are never changed in place; `of` follows from these.
+        """
         if self._centres is not centres or self._between is None:
             if self._followed is None:
                 self._followed = HalfDistances(centres.shape, centres.dtype, _WORN)
@@ -154,11 +157,6 @@ def half_gaps(centres: np.ndarray) -> np.ndarray:
     squared -= 16 * (centres.shape[1] + 4) * np.finfo(centres.dtype).eps * far * far
     halves = 0.5 * np.sqrt(np.maximum(squared, 0.0)) * (1.0 - _SAFE)
     return np.where((other >= 0) & np.isfinite(halves) & (far < _MOST), halves, 0.0)
-
-
-def half_distances(centres: np.ndarray) -> np.ndarray:
-    """Return lower bounds of half the distances between centres, (k, k), float32; a centre's own: inf."""
-    return HalfDistances(centres.shape, centres.dtype, _WORN).of(centres)
 
 
 _FMA = 0.018
