@@ -173,12 +173,21 @@ class CoresetKMeans(KMeansEstimator):
         if self.max_time is not None:
             # Without time left, one iteration is still made.
             left = max(1e-9, fit.time_left() or 0.0)
+
+        def forward(event: Event) -> None:
+            """Publish an event of the fit on the coreset as one of the fit on the rows."""
+            if isinstance(event, FitEnded):
+                passes, read = drawn.passes_, drawn.bytes_read_
+                event = replace(event, passes=passes, bytes_read=read, seconds=fit.seconds)
+            if not isinstance(event, _OF_THE_CORESET):
+                publish(fit.callbacks, event)
+
         own = {name: of for name, of in self.get_params(deep=False).items() if name not in _OWN}
         kmeans = KMeans(**own).set_params(
             verbose=0,
             random_state=int(Key(seed, "k-means of a coreset").generator().integers(2**31)),
             engine=home_engine(fit.engine),
-            callbacks=(_Within(fit, drawn),),
+            callbacks=(forward,),
             max_time=left,
             checkpoint=None if place is None else place.child("kmeans"),
         )
@@ -227,22 +236,3 @@ def _folder(fit: Fit) -> Location | None:
         kept = state
         fit.keep(lambda: kept, Traffic(), now=True)
     return commits.folder.attachment(state.attached.inner)
-
-
-class _Within:
-    """Forwards the events of the fit on the coreset as part of the fit on the rows."""
-
-    def __init__(self, fit: Fit, drawn: LightweightCoreset) -> None:
-        self._fit, self._drawn = fit, drawn
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, _OF_THE_CORESET):
-            return
-        if isinstance(event, FitEnded):
-            event = replace(
-                event,
-                passes=self._drawn.passes_,
-                bytes_read=self._drawn.bytes_read_,
-                seconds=self._fit.seconds,
-            )
-        publish(self._fit.callbacks, event)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -156,19 +156,6 @@ def true_costs(rows: ScaledPlacement, sets: Sequence[np.ndarray]) -> list[float]
     return [float(each.inertia) for each in found]
 
 
-def compared(
-    costs: Sequence[EstimatedCost], true: Sequence[float] | None, size: int
-) -> CoresetQuality:
-    """Return the report of costs, with true costs if they are known."""
-    if true is None:
-        return CoresetQuality(size, tuple(costs))
-    pairs: list[EstimatedCost] = []
-    for cost, value in zip(costs, true, strict=True):
-        facts: Mapping[str, Any] = {**asdict(cost), "true": value}
-        pairs.append(EstimatedCost(**facts))
-    return CoresetQuality(size, tuple(pairs))
-
-
 def coreset_quality(
     coreset: Any,
     X: Any = None,
@@ -232,7 +219,7 @@ def coreset_quality(
     chunk = Chunk(rows, 0, weights, normalize=metric == "cosine")
     costs = [estimated_cost(name, chunk, c) for name, c in sets.items()]
     if X is None:
-        return compared(costs, None, few.n_rows)
+        return CoresetQuality(few.n_rows, tuple(costs))
     names = getattr(few, "feature_names", None)
     dataset = open_source(X, RowsSpec(expected=names or ()), weights=sample_weight)
     known = FeatureSpec(few.n_features, names, scaling, owner="the coreset")
@@ -242,7 +229,8 @@ def coreset_quality(
         dataset, callbacks=callbacks, footprint=ONE_PASS
     ) as placement:
         found = true_costs(ScaledPlacement(placement), [c.astype(dtype) for c in sets.values()])
-    return compared(costs, found, few.n_rows)
+    known_costs = [replace(cost, true=value) for cost, value in zip(costs, found, strict=True)]
+    return CoresetQuality(few.n_rows, tuple(known_costs))
 
 
 def _made(few: Dataset, n_clusters: int, metric: str, random_state: Any) -> dict[str, np.ndarray]:

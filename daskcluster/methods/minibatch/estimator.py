@@ -248,7 +248,11 @@ class MiniBatchKMeans(KMeansEstimator):
         with MiniBatchStepper(self._state, self.learning_rate, threads).threads() as stepper:
             outcome = stepper.step(batch)
         self.n_steps_ += 1
-        self._reassign(self.n_steps_, batch, self._state, outcome.cost)
+        if not hasattr(self, "_reassignment"):
+            given = self.reassignment_ratio
+            ratio = None if given == "auto" else float(given)
+            self._reassignment = Reassignment(ratio, self._seed)
+        self._reassignment(self.n_steps_, batch, self._state, outcome.cost)
         self._review_step(batch, outcome.shift)
         return self
 
@@ -278,13 +282,6 @@ class MiniBatchKMeans(KMeansEstimator):
     def _remember_nothing(self) -> None:
         self.n_steps_ = self.passes_ = self.bytes_read_ = self.n_rows_ = 0
         self.history_ = []
-
-    def _reassign(self, step: int, batch: Batch, state: MovingCentres, cost: float) -> None:
-        if not hasattr(self, "_reassignment"):
-            given = self.reassignment_ratio
-            ratio = None if given == "auto" else float(given)
-            self._reassignment = Reassignment(ratio, self._seed)
-        self._reassignment(step, batch, state, cost)
 
     def _review_step(self, batch: Batch, shift: float) -> None:
         """Learn labels and figures of the batch, under the centres after the step."""

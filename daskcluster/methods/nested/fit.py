@@ -113,10 +113,13 @@ class NestedFit(SeededFit):
         estimator, ended, n_rounds = self.estimator, begin.reason, len(begin.history)
         if ended is not None and is_final(ended, n_rounds, estimator.max_iter, self.time_left()):
             return FitResult(begin.centres, n_rounds, ended, list(begin.history))
+        name = str(estimator.bounds) if estimator.bounds else "lloyd"
         return nested(
             batches,
             begin,
-            choose=self._choice(),
+            choose=AssignmentChoice(
+                name, self.n_clusters, estimator.bounds_memory, self.callbacks, parameter="bounds"
+            ),
             rule=DoublingRule(float(estimator.rho), estimator.doubling),
             max_iter=estimator.max_iter,
             tol=estimator.tol,
@@ -129,18 +132,6 @@ class NestedFit(SeededFit):
     def _keep(self, state: NestedState, batches: NestedBatches, whole: Placement) -> None:
         ends = not state.history or state.reason is not None
         self.keep(lambda: state, _taken(batches, whole), batches.rows, now=ends)
-
-    def _choice(self) -> AssignmentChoice:
-        """Return how the rows of a batch are assigned."""
-        bounds = self.estimator.bounds
-        name = str(bounds) if bounds else "lloyd"
-        return AssignmentChoice(
-            name,
-            self.n_clusters,
-            self.estimator.bounds_memory,
-            self.callbacks,
-            parameter="bounds",
-        )
 
 
 def _taken(batches: NestedBatches, whole: Placement) -> Traffic:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -48,40 +49,12 @@ if TYPE_CHECKING:
     from daskcluster.methods.variance_reduced.estimator import VarianceReducedKMeans
 
 
-class StepsHere:
-    """All rows as one partition, in this process: the sequential algorithm of the paper.
-
-    Parameters
-    ----------
-    rows : Chunk
-        All rows.
-    """
-
-    def __init__(self, rows: Chunk) -> None:
-        self._rows = rows
-
-    def __call__(self, params: StepParams) -> StepsTaken:
-        prepared = STEPS.prepare(params)
-        taken: StepsTaken = STEPS.zero(prepared)
-        STEPS.chunk(self._rows, prepared, taken)
-        return taken
-
-
-class StepsWhereRowsAre:
-    """A partition steps for itself, from the snapshot; what all of them did is added up.
-
-    Parameters
-    ----------
-    placement : Placement
-        Of a `daskcluster.data.partitioned.PartitionedDataset`.
-    """
-
-    def __init__(self, placement: Placement) -> None:
-        self._placement = placement
-
-    def __call__(self, params: StepParams) -> StepsTaken:
-        taken: StepsTaken = self._placement.reduce(STEPS, params)
-        return taken
+def steps_here(rows: Chunk, params: StepParams) -> StepsTaken:
+    """Take all steps with `rows` as one partition: the sequential algorithm of the paper."""
+    prepared = STEPS.prepare(params)
+    taken: StepsTaken = STEPS.zero(prepared)
+    STEPS.chunk(rows, prepared, taken)
+    return taken
 
 
 class VarianceReducedFit(SeededFit):
@@ -160,15 +133,16 @@ class VarianceReducedFit(SeededFit):
         if len(edges) == 2:
             placement = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
             stack.enter_context(placement)
-            return placement, StepsHere(self._gathered())
+            return placement, partial(steps_here, self._gathered())
+        # A partition steps for itself, from the snapshot; what all of them did is added up.
         view = PartitionedDataset(dataset, edges)
         placement = self.engine.place(view, footprint=footprint, callbacks=self.callbacks)
         stack.enter_context(placement)
         if not (placement.shares_memory and dataset.in_memory):
-            return placement, StepsWhereRowsAre(placement)
+            return placement, partial(placement.reduce, STEPS)
         # Rows of this process are shared among threads in smaller pieces, but for the steps.
         whole_rows = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
-        return stack.enter_context(whole_rows), StepsWhereRowsAre(placement)
+        return stack.enter_context(whole_rows), partial(placement.reduce, STEPS)
 
     def _gathered(self) -> Chunk:
         """Return all rows: views of rows in memory; other rows are read in an extra pass."""

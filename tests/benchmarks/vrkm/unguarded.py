@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.benchmarks.vrkm.problems import Problem
 
 
@@ -17,7 +19,7 @@ def unguarded_losses(
         StepRule,
         variance_reduced,
     )
-    from daskcluster.methods.variance_reduced.fit import StepsHere, vrkm_footprint
+    from daskcluster.methods.variance_reduced.fit import steps_here, vrkm_footprint
     from daskcluster.randomness import Key
 
     dataset = dc.open_dataset(problem.rows)
@@ -26,7 +28,7 @@ def unguarded_losses(
         result = variance_reduced(
             ScaledPlacement(placement),
             EpochsState(problem.first_centres(seed), rate),
-            StepsHere(whole(dataset)),
+            partial(steps_here, whole(dataset)),
             rule=StepRule(),
             key=Key(seed, "steps"),
             guard=False,
