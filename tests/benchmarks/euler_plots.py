@@ -93,7 +93,7 @@ def _followed(data: EulerSet, cell: Cell, outer: int, number: int) -> np.ndarray
     with Batches(dataset, cell.batch, number) as batches, assign.threads(*first.shape):
         descent = ImplicitDescent(batches, assign, DescentState.first(first, steps), steps)
         for step in range(outer + 1):
-            values.append(dc.quantization_error(dataset, descent.centres) / (2 * data.n))
+            values.append(dc.quantization_error(dataset, descent.now.centres) / (2 * data.n))
             if step < outer:
                 descent.step()
     return np.array(values)

@@ -189,8 +189,9 @@ class DescentState:
     ----------
     centres : ndarray of shape (k, d), float64
     step_size : float
+        Of the next step.
     n_batches : int
-        As of `ImplicitDescent`.
+        Evaluated so far.
     first_centres : ndarray of shape (k, d), float64
     first_cost : float
         Mean objective of the first batch there; infinite before it is evaluated.
@@ -220,49 +221,24 @@ class DescentState:
         return cls(wide, steps.step_size, 0, wide)
 
 
+@dataclass
 class ImplicitDescent:
     """Centres moved by implicit gradient steps.
 
-    Parameters
+    Attributes
     ----------
     batches : Batches
     assign : BatchAssigner
         With its threads held.
-    begin : DescentState
+    now : DescentState
+        State after the last step, without the history: x is ``now.centres``.
     steps : ImplicitSteps
-
-    Attributes
-    ----------
-    centres : ndarray of shape (k, d), float64
-        x.
-    step_size : float
-        gamma of the next step.
-    n_batches : int
-        Evaluated so far.
     """
 
-    def __init__(
-        self,
-        batches: Batches,
-        assign: BatchAssigner,
-        begin: DescentState,
-        steps: ImplicitSteps,
-    ) -> None:
-        self.centres, self.step_size = begin.centres, begin.step_size
-        self.n_batches, self._start = begin.n_batches, begin.start
-        self._batches, self._assign, self._steps = batches, assign, steps
-        self._first_centres, self._first_cost = begin.first_centres, begin.first_cost
-
-    def state(self) -> DescentState:
-        """Return the state of the descent, to which the caller adds the history."""
-        return DescentState(
-            self.centres,
-            self.step_size,
-            self.n_batches,
-            self._first_centres,
-            self._first_cost,
-            self._start,
-        )
+    batches: Batches
+    assign: BatchAssigner
+    now: DescentState
+    steps: ImplicitSteps
 
     def step(self) -> StepTaken:
         """Make one outer step, halved until it stays within bounds.
@@ -283,27 +259,27 @@ class ImplicitDescent:
         -----
         Cost: `inner_iter` batches, M k distances each, one batch more in the first step.
         """
-        looked = self.n_batches
-        start = self._start if self._start is not None else self._look(self.centres)
+        looked, x = self.now.n_batches, self.now.centres
+        start = self.now.start if self.now.start is not None else self._look(x)
         if looked == 0:
-            self._first_cost = _mean(start)
-        gamma, halved = self.step_size, 0
+            self.now = replace(self.now, first_cost=_mean(start))
+        gamma, halved = self.now.step_size, 0
         found = self._solve(start, gamma)
         while found is None and halved < _MOST_HALVINGS:
             gamma, halved = gamma / 2.0, halved + 1
             found = self._solve(start, gamma)
-        centres, self._start = (self.centres, start) if found is None else found
-        shift = float(((centres - self.centres) ** 2).sum())
-        self.centres = centres
-        self.step_size *= self._steps.decay
-        return StepTaken(start, shift, gamma, halved, self.n_batches - looked)
+        centres, end = (x, start) if found is None else found
+        shift = float(((centres - x) ** 2).sum())
+        step_size = self.now.step_size * self.steps.decay
+        self.now = replace(self.now, centres=centres, step_size=step_size, start=end)
+        return StepTaken(start, shift, gamma, halved, self.now.n_batches - looked)
 
     def _solve(self, start: BatchClusters, gamma: float) -> tuple[np.ndarray, BatchClusters] | None:
         """Return xbar and the clusters of the next batch there; None if it diverged."""
-        alpha, last = self._steps.averaging, self._steps.inner_iter - 1
-        y, average, found = self.centres, self.centres, start
-        for inner in range(self._steps.inner_iter):
-            y = self._scaled(self.centres - gamma * found.gradient(y, self._steps.size_limit))
+        alpha, last, x = self.steps.averaging, self.steps.inner_iter - 1, self.now.centres
+        y, average, found = x, x, start
+        for inner in range(self.steps.inner_iter):
+            y = self._scaled(x - gamma * found.gradient(y, self.steps.size_limit))
             average = alpha * average + (1.0 - alpha) * y
             if inner == last:
                 # The batch that checks the average also starts the next step.
@@ -311,12 +287,12 @@ class ImplicitDescent:
             found = self._look(y)
             if not math.isfinite(found.cost):
                 return None
-        ran_away = self._steps.guard and self._ran_away(found, start)
+        ran_away = self.steps.guard and self._ran_away(found, start)
         return None if ran_away else (average, found)
 
     def _scaled(self, centres: np.ndarray) -> np.ndarray:
         """Return centres of length one for the cosine metric."""
-        if not self._batches.dataset.normalize:
+        if not self.batches.dataset.normalize:
             return centres
         length = np.sqrt((centres**2).sum(axis=1, keepdims=True))
         scaled: np.ndarray = centres / np.where(length > 0.0, length, 1.0)
@@ -324,23 +300,23 @@ class ImplicitDescent:
 
     def _look(self, centres: np.ndarray) -> BatchClusters:
         """Return the clusters of the next batch at `centres`."""
-        self._batch = self._batches.next()
-        self.n_batches += 1
-        found = self._assign(self._batch, centres)
-        if is_suspect(found.cost, self._assign.dtype):
-            refuse_bad_batch(self._batch, self._batches.row_of, " of those seen so far")
+        self._batch = self.batches.next()
+        self.now = replace(self.now, n_batches=self.now.n_batches + 1)
+        found = self.assign(self._batch, centres)
+        if is_suspect(found.cost, self.assign.dtype):
+            refuse_bad_batch(self._batch, self.batches.row_of, " of those seen so far")
         return found
 
     def _ran_away(self, found: BatchClusters, start: BatchClusters) -> bool:
         """Return True if the last batch costs far more than at the start of this or of the first step."""
         cost, allowed = _mean(found), MOST_RISE * _mean(start)
-        if cost <= min(allowed, MOST_RISE * self._first_cost):
+        if cost <= min(allowed, MOST_RISE * self.now.first_cost):
             return False
-        here = _mean(self._assign(self._batch, self.centres))
+        here = _mean(self.assign(self._batch, self.now.centres))
         if not cost <= max(allowed, MOST_RISE * here):
             return True
         # Small rises would add up over steps, so far above the first centres only falls are allowed.
-        return cost > max(here, MOST_RISE * _mean(self._assign(self._batch, self._first_centres)))
+        return cost > max(here, MOST_RISE * _mean(self.assign(self._batch, self.now.first_centres)))
 
 
 def _mean(found: BatchClusters) -> float:
@@ -420,5 +396,5 @@ def backward_euler(
             stopping.tell(event)
             reason = stopping.reason(len(history), moved=True, shift=math.inf, threshold=0.0)
             if keep is not None:
-                keep(replace(descent.state(), history=history, reason=reason, seconds=seconds))
-    return FitResult(descent.centres.astype(assign.dtype), len(history), reason, history)
+                keep(replace(descent.now, history=history, reason=reason, seconds=seconds))
+    return FitResult(descent.now.centres.astype(assign.dtype), len(history), reason, history)
