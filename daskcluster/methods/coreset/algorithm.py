@@ -22,7 +22,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.engine.segments import Segment
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.randomness import Key
-from daskcluster.sampling import Draws, Moments, draw_about, measure
+from daskcluster.sampling import Moments, draw_about, measure
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows, take_rows
 from daskcluster.storage.state import Shapes, stored_as
 
@@ -81,18 +81,10 @@ def lightweight_coreset(
     if size >= rows.placement.dataset.n_rows:
         return _whole(rows, moments)
     draws = draw_about(rows, moments.mean.astype(rows.dtype), moments, size, Key(seed, "coreset"))
-    return _weighted(draws, moments)
-
-
-def _weighted(draws: Draws, moments: Moments) -> Coreset:
     # w / (m q), and q is w times the rate: the weight of a draw depends on its distance alone.
     weights = 1.0 / (len(draws.picked) * draws.rates)
-    return Coreset(
-        take_rows(draws.rows, draws.picked),
-        weights[draws.picked],
-        draws.indices[draws.picked],
-        moments,
-    )
+    drawn = take_rows(draws.rows, draws.picked)
+    return Coreset(drawn, weights[draws.picked], draws.indices[draws.picked], moments)
 
 
 def _whole(rows: ScaledPlacement, moments: Moments) -> Coreset:

@@ -15,7 +15,6 @@ from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.methods.hierarchical.chunkwise import DISTINCT, DistinctParams, DistinctRows
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.initial import initial_centres, method_for
 from daskcluster.randomness import Key
@@ -362,16 +361,3 @@ def find_quotas(
         most[few] = found[few]
         quotas = apportion(weights, n_clusters, most)
     return quotas
-
-
-def counter(
-    rows: ScaledPlacement, coarse: np.ndarray, labels: np.ndarray | None
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function that counts the different rows of cells; each call takes a pass."""
-
-    def count(most: np.ndarray) -> np.ndarray:
-        params = DistinctParams(coarse, most, labels)
-        found: DistinctRows = rows.placement.reduce(DISTINCT, params)
-        return found.counts
-
-    return count

@@ -40,7 +40,6 @@ from daskcluster.methods.hierarchical.cells import (
     CellParameters,
     cell_groups,
     cell_method,
-    counter,
     find_quotas,
     fit_cells,
     fit_centres,
@@ -48,6 +47,7 @@ from daskcluster.methods.hierarchical.cells import (
     n_groups,
     quota_shares,
 )
+from daskcluster.methods.hierarchical.chunkwise import DISTINCT, DistinctParams, DistinctRows
 from daskcluster.methods.hierarchical.levels import (
     PASSES_OF_A_ROUND,
     nearest_rows,
@@ -102,11 +102,6 @@ class HierarchicalState:
     history: Sequence[dict[str, Any]] = ()
     reason: StopReason | None = None
     rounds: int = 0
-
-    @property
-    def sizes_left(self) -> np.ndarray:
-        """Rows of the cells that are not done."""
-        return self.sizes[self.n_cells :]
 
     def joined(self, n_cells: int, centres: np.ndarray) -> Self:
         """Return the state with the centres (m, d) of the next cells, those before `n_cells`."""
@@ -225,7 +220,13 @@ class HierarchicalFit(Fit):
         found = score_rows(rows, coarse, labels)
         weights = found.cluster_weights(weighted=self.dataset.weights is not None)
         shares = quota_shares(weights, found.costs.sum(axis=0))
-        quotas = find_quotas(shares, found.sizes, self.n_clusters, counter(rows, coarse, labels))
+
+        def count(most: np.ndarray) -> np.ndarray:
+            params = DistinctParams(coarse, most, labels)
+            distinct: DistinctRows = rows.placement.reduce(DISTINCT, params)
+            return distinct.counts
+
+        quotas = find_quotas(shares, found.sizes, self.n_clusters, count)
         state = HierarchicalState(coarse, found.sizes, quotas)
         self._keep(state, rows, now=True)
         publish(self.callbacks, _division(state))
@@ -303,7 +304,10 @@ class HierarchicalFit(Fit):
 
     def _groups(self, engine: Engine, state: HierarchicalState, labelled: bool) -> list[Range]:
         """Return groups of the remaining cells; if rows are labelled, more groups cost nothing."""
-        groups, left = n_groups(self.dataset.bytes_of((0, self.dataset.n_rows))), state.sizes_left
+        groups, left = (
+            n_groups(self.dataset.bytes_of((0, self.dataset.n_rows))),
+            state.sizes[state.n_cells :],
+        )
         if labelled:
             groups = max(groups, _SHARES * engine.n_threads)
         groups = max(1, math.ceil(groups * left.sum() / self.dataset.n_rows))

@@ -249,18 +249,15 @@ class BoundedAssignment:
         changes = self._run(reduction, params)
         if not self._probing:
             self.rows.used = self.rows.scale
-            self._gaps.note(self._n_multiplied(changes))
+            # How many distances would have taken as long.
+            share = 1.0 if self._search is None else self._search.share
+            spared = (1.0 - share) * changes.n_searched * changes.moved.sums.shape[0]
+            self._gaps.note(changes.n_distances - spared)
         self._totals = (
             changes.moved if self._totals is None else self._totals.combine(changes.moved)
         )
         counts = changes.n_touched, changes.n_distances, changes.n_searched
         return Assigned(self._totals.copy(), *counts)
-
-    def _n_multiplied(self, changes: Changes) -> float:
-        """Return how many distances would have taken as long."""
-        share = 1.0 if self._search is None else self._search.share
-        spared = (1.0 - share) * changes.n_searched * changes.moved.sums.shape[0]
-        return changes.n_distances - spared
 
     def resume(self) -> None:
         """Continue after the rows were assigned elsewhere: labels are no longer those of the last call."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -405,13 +406,11 @@ def kmeans_plusplus(
     >>> bool((X[indices] == centers).all()), len(set((indices // 2).tolist()))
     (True, 2)
     """
-    dataset = _dataset(X, sample_weight, n_clusters)
     if n_local_trials is not None and n_local_trials < 1:
         raise InvalidParameterError(
             f"n_local_trials={n_local_trials} should be >= 1; leave it out for 2 + log(k)."
         )
-    with choose_engine(engine, dataset).place(dataset) as placement:
-        rows = ScaledPlacement(placement)
+    with _placed(X, sample_weight, n_clusters, engine) as rows:
         return _kmeans_plusplus(
             rows, n_clusters, as_seed(random_state), n_local_trials=n_local_trials
         )
@@ -456,14 +455,12 @@ def kmeans_parallel(
     >>> dc.kmeans_parallel(X, 2, random_state=0).shape
     (2, 2)
     """
-    dataset = _dataset(X, sample_weight, n_clusters)
     if not oversampling > 0 or n_rounds < 1:
         raise InvalidParameterError(
             f"oversampling={oversampling} should be > 0 and n_rounds={n_rounds} >= 1."
         )
     seed = as_seed(random_state)
-    with choose_engine(engine, dataset).place(dataset) as placement:
-        rows = ScaledPlacement(placement)
+    with _placed(X, sample_weight, n_clusters, engine) as rows:
         return _kmeans_parallel(
             rows,
             n_clusters,
@@ -515,17 +512,18 @@ def afk_mc2(
     >>> bool((X[indices] == centers).all()), len(set((indices // 2).tolist()))
     (True, 2)
     """
-    dataset = _dataset(X, sample_weight, n_clusters)
     check_value("afk_mc2", shared.CHAIN_LENGTH, chain_length)
-    with choose_engine(engine, dataset).place(dataset) as placement:
-        rows = ScaledPlacement(placement)
+    with _placed(X, sample_weight, n_clusters, engine) as rows:
         return _afk_mc2(rows, n_clusters, as_seed(random_state), chain_length=chain_length)
 
 
-def _dataset(X: Any, sample_weight: Any, n_clusters: int) -> Dataset:
+@contextmanager
+def _placed(X: Any, sample_weight: Any, n_clusters: int, engine: Any) -> Iterator[ScaledPlacement]:
+    """Yield the rows of `X` placed on an engine, if there are enough of them."""
     dataset = open_source(X, weights=sample_weight)
     if not 1 <= n_clusters <= dataset.n_rows:
         raise InvalidParameterError(
             f"n_samples={dataset.n_rows} should be >= n_clusters={n_clusters} >= 1."
         )
-    return dataset
+    with choose_engine(engine, dataset).place(dataset) as placement:
+        yield ScaledPlacement(placement)

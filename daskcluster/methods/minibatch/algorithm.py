@@ -107,7 +107,11 @@ def swap_remembered(
     missed = np.where(state.seen < low * state.seen.max(), 0.0, state.seen)
     if not _may_pay(state, missed, costs):
         return None
-    rows = _standing(leaf, state)
+    # Rows that represent all remembered rows: those of the leaf, then the k centres.
+    chunk, centres = leaf.chunk, state.centres
+    more = SparseRows.of(centres) if isinstance(chunk.rows, SparseRows) else centres
+    joined = join_rows([chunk.computed(), more])
+    rows = Chunk(joined, chunk.start, None, chunk.normalize)
     weighted = replace(rows, weights=_weights(leaf, missed, costs))
     found = swap_centres(weighted, state.centres, seed, trial=False)
     if np.array_equal(found, state.centres):
@@ -130,14 +134,6 @@ def _may_pay(state: MovingCentres, missed: np.ndarray, costs: np.ndarray) -> boo
     other = np.where(nearest == np.arange(k), second, nearest)
     ways = ((state.exact - state.exact[other]) ** 2).sum(axis=1)
     return bool((missed * ways).min() < costs.max())
-
-
-def _standing(leaf: LabelledLeaf, state: MovingCentres) -> Chunk:
-    """Return rows that represent all remembered rows: those of the leaf, then the k centres."""
-    chunk = leaf.chunk
-    sparse = isinstance(chunk.rows, SparseRows)
-    centres = SparseRows.of(state.centres) if sparse else state.centres
-    return Chunk(join_rows([chunk.computed(), centres]), chunk.start, None, chunk.normalize)
 
 
 def _weights(

@@ -168,7 +168,9 @@ class Pools:
     def read(self, first: PoolPlace | None = None) -> Iterator[Segment]:
         """Yield pool after pool, pass after pass; the next one is read while one is used."""
         jobs = self._jobs(first or PoolPlace(0, 0, 0))
-        return read_ahead(jobs, self._read, lambda job: self._size(job[1]), window_bytes=1)
+        return read_ahead(
+            jobs, self._read, lambda job: sum(map(self.dataset.bytes_of, job[1])), window_bytes=1
+        )
 
     def _jobs(self, first: PoolPlace) -> Iterator[tuple[Key, tuple[Range, ...]]]:
         number, skipped = first.number, first.pool
@@ -183,9 +185,6 @@ class Pools:
         breaks = np.flatnonzero(np.diff(groups) != 1) + 1
         runs = np.split(groups, breaks)
         return tuple((int(self.edges[run[0]]), int(self.edges[run[-1] + 1])) for run in runs)
-
-    def _size(self, spans: tuple[Range, ...]) -> int:
-        return sum(self.dataset.bytes_of(span) for span in spans)
 
     def _read(self, job: tuple[Key, tuple[Range, ...]]) -> Segment:
         key, spans = job

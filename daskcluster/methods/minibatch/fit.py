@@ -20,7 +20,7 @@ from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
-from daskcluster.methods.coreset.start import SAMPLE_ROWS, SampledStart, sampled_start
+from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
 from daskcluster.methods.kmeans.fit import KMeansRun, fit_footprint, measure_run, pass_flop
 from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for, placed, warn_of_one_start
 from daskcluster.methods.minibatch.algorithm import (
@@ -47,7 +47,6 @@ from daskcluster.methods.minibatch.sample import (
 )
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
-from daskcluster.storage.state import Shapes
 from daskcluster.typing import Dataset
 
 
@@ -83,12 +82,6 @@ class MiniBatchState:
     journal: JournalState | None = None
     reason: StopReason | None = None
     costs: np.ndarray | None = None
-
-    @staticmethod
-    def shapes(n_clusters: int, n_features: int) -> Shapes:
-        """Return the shapes of the arrays."""
-        each = (n_clusters,)
-        return {"exact": (n_clusters, n_features), "seen": each, "costs": each}
 
     def centres(self, dtype: np.dtype) -> MovingCentres:
         """Return the centres, rounded to the dtype that rows are computed in."""
@@ -213,8 +206,9 @@ class MiniBatchFit(Fit):
         return run, state
 
     def _loop(self, rows: ScaledPlacement) -> tuple[FitResult, MovingCentres]:
-        shape = self.n_clusters, self.dataset.n_features
-        resumed = self.resumed(MiniBatchState, MiniBatchState.shapes(*shape))
+        k = self.n_clusters
+        shapes = {"exact": (k, self.dataset.n_features), "seen": (k,), "costs": (k,)}
+        resumed = self.resumed(MiniBatchState, shapes)
         ended = None if resumed is None else self._ended(resumed)
         if ended is not None:
             return ended
@@ -298,7 +292,12 @@ class MiniBatchFit(Fit):
             ratio = float(estimator.reassignment_ratio)
         least_rows, passes = self._first_pass(batches), rows.placement.traffic.passes
         if self.seeding.by_sensitivity:
-            found = self._sampled(batches, rows)
+            # By sensitivity, of rows in memory if they are from all over.
+            given = self.n_clusters, self.sample_rows, self.seed, self.restarts
+            if batches.is_pooled and not batches.is_wide:
+                found = sampled_start(rows, *given)
+            else:
+                found = start_of_batches(batches, *given)
             first = MovingCentres.start(found.centres)
             threshold = estimator.tol * found.mean_variance
             first.seen[:], first.costs[:] = found.weights, found.costs
@@ -319,13 +318,6 @@ class MiniBatchFit(Fit):
             Improvement.over(self.batch_size, self.dataset.n_rows, self.patience),
             costs=first.costs,
         )
-
-    def _sampled(self, batches: Batches, rows: ScaledPlacement) -> SampledStart:
-        """Return a start from a sample by sensitivity: of rows in memory, if they are from all over."""
-        given = self.n_clusters, self.sample_rows, self.seed, self.restarts
-        if batches.is_pooled and not batches.is_wide:
-            return sampled_start(rows, *given)
-        return start_of_batches(batches, *given)
 
     def _uniform(self, batches: Batches) -> tuple[MovingCentres, float]:
         """Return centres chosen from a uniform sample, and the movement that `tol` allows."""

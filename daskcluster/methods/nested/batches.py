@@ -78,7 +78,10 @@ class NestedOrder:
         """
         if self.key is None:
             return [max(0, n) if n < self.n_rows else 1 << 64 for n in counts]
-        ends = np.cumsum(self._histogram())
+        counted = np.zeros(1 << _BUCKET_BITS, np.int64)  # how many places begin with which bits
+        for start, stop in row_blocks(self.n_rows):
+            counted += np.bincount(_bucket(self.places(start, stop)), minlength=len(counted))
+        ends = np.cumsum(counted)
         inner = [n for n in counts if 0 < n < self.n_rows]
         buckets = np.searchsorted(ends, inner)
         found = self._places_in(set(buckets.tolist()))
@@ -87,13 +90,6 @@ class NestedOrder:
             before = int(ends[bucket - 1]) if bucket else 0
             limits[n] = int(np.sort(found[bucket])[n - before - 1]) + 1
         return [limits[n] for n in counts]
-
-    def _histogram(self) -> np.ndarray:
-        """Return how many places begin with which bits."""
-        counts = np.zeros(1 << _BUCKET_BITS, np.int64)
-        for start, stop in row_blocks(self.n_rows):
-            counts += np.bincount(_bucket(self.places(start, stop)), minlength=len(counts))
-        return counts
 
     def _places_in(self, buckets: set[int]) -> dict[int, np.ndarray]:
         """Return the places that begin with these bits."""
@@ -210,13 +206,11 @@ class GatheredBatches:
         if isinstance(chunk.rows, SparseRows):
             self._parts[nested_batch].append(chunk.rows[which])
         else:
+            if self._rows is None:
+                shape = int(self._ends[-1]), chunk.rows.shape[1]
+                self._rows = np.empty(shape, chunk.rows.dtype)
             # Only without a check of bounds does NumPy copy straight to where the rows go.
-            np.take(chunk.rows, which, axis=0, out=self._room(chunk.rows)[place], mode="clip")
-
-    def _room(self, rows: np.ndarray) -> np.ndarray:
-        if self._rows is None:
-            self._rows = np.empty((int(self._ends[-1]), rows.shape[1]), rows.dtype)
-        return self._rows
+            np.take(chunk.rows, which, axis=0, out=self._rows[place], mode="clip")
 
     def index(self, number: int) -> np.ndarray:
         """Return the positions in the base of the rows of the first `number` batches, int64."""

@@ -551,9 +551,16 @@ class BoundedPass:
     def chunk(self, chunk: Chunk, prepared: Prepared, into: Changes, state: BoundState) -> None:
         """Reassign the failing rows of a chunk, except those that `filter_rows` already has."""
         self._look_at(chunk, prepared, into, state)
-        _relabel(chunk, prepared, state)
-        if prepared.params.known is not None:
-            _add_all(chunk, prepared, into, state)
+        params = prepared.params
+        if params.labels is not None and params.relabel:
+            params.labels[chunk.start : chunk.stop] = state.labels
+        if params.known is None:
+            return
+        # All rows are added to their clusters: earlier sums of them were on other grids.
+        for some in gathered(chunk, np.arange(chunk.n_rows)):
+            new = state.labels[some.which]
+            old = np.full(len(new), -1, np.int32)
+            prepared.grids.move(some.rows, some.at, some.weights, old, new, into.moved)
 
     def _look_at(self, chunk: Chunk, prepared: Prepared, into: Changes, state: BoundState) -> None:
         if isinstance(prepared, Bounded) and prepared.panels.tile == PORTABLE:
@@ -655,21 +662,6 @@ def _note(
     kept = prepared.params.labels
     if kept is not None:
         kept[some.start + which] = new
-
-
-def _add_all(chunk: Chunk, prepared: Prepared, into: Changes, state: BoundState) -> None:
-    """Add all rows to their clusters: earlier sums of them were on other grids."""
-    for some in gathered(chunk, np.arange(chunk.n_rows)):
-        new = state.labels[some.which]
-        old = np.full(len(new), -1, np.int32)
-        prepared.grids.move(some.rows, some.at, some.weights, old, new, into.moved)
-
-
-def _relabel(chunk: Chunk, prepared: Prepared, state: BoundState) -> None:
-    """Write all labels of a chunk, if they are requested."""
-    kept = prepared.params.labels
-    if kept is not None and prepared.params.relabel:
-        kept[chunk.start : chunk.stop] = state.labels
 
 
 def _reassign_plainly(chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:

@@ -276,7 +276,8 @@ class SparseShape(Shape):
     def met(self, centres: float, keeping: float) -> float:
         """Return the cost of that many centres in the search; `keeping` is that of keeping the best."""
         share = centres / self.k
-        return share * (self.entries * self._entry() + self.slowness * self.k * keeping)
+        entry = _SPARSE_FETCH + self.slowness * self.k * _SPARSE_FMA
+        return share * (self.entries * entry + self.slowness * self.k * keeping)
 
     def plain(self) -> float:
         """Return the cost of a row in a pass over all rows and centres."""
@@ -285,9 +286,6 @@ class SparseShape(Shape):
     def fetch(self) -> float:
         """Return the cost of measuring a visited row against its own centre."""
         return self.entries * _SPARSE_MEASURE
-
-    def _entry(self) -> float:
-        return _SPARSE_FETCH + self.slowness * self.k * _SPARSE_FMA
 
 
 @dataclass(frozen=True, eq=False)
