@@ -228,7 +228,7 @@ def test_two_outputs_need_two_places(rows: str, tmp_path: Path) -> None:
 def test_inputs_that_do_not_fit(rows: str, tmp_path: Path) -> None:
     record = fit(rows, tmp_path / "m")
     wide = np.zeros((4, 7), np.float32)
-    with pytest.raises(InvalidDataError, match="X has 7 features, but the model is expecting 5"):
+    with pytest.raises(InvalidDataError, match="X has 7 features, but KMeans is expecting 5"):
         jobs.predict(record.model, wide, output=str(tmp_path / "l"))
     with pytest.raises(InvalidDataError, match="X has 7 features"):
         jobs.score(record.model, wide)

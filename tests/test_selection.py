@@ -13,7 +13,7 @@ from sklearn.cluster import KMeans as TheirKMeans
 import daskcluster as dc
 from daskcluster import events, open_dataset
 from daskcluster.errors import MissingExtraError
-from daskcluster.jobs.selection_fits import effective_rows, simplified_silhouette
+from daskcluster.jobs.selection import effective_rows, simplified_silhouette
 
 
 def blobs(k: int = 7, n: int = 6000, d: int = 3, seed: int = 0) -> np.ndarray:

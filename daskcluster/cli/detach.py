@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import click
 from daskcluster.cli.engines import Place
 from daskcluster.cli.options import WHERE, option, takes_console, takes_place
 from daskcluster.cli.output import Console
+from daskcluster.jobs.spec import JobSpec
 from daskcluster.parameters.shared import METHODS
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from daskcluster.engine.dask import DaskEngine
     from daskcluster.engine.local import LocalEngine
-
-_URLS = ("checkpoint", "state", "labels", "distances")
 
 
 @dataclass(frozen=True)
@@ -35,100 +34,65 @@ class Task:
 
     def run(
         self,
-        job: Callable[..., Any],
-        urls: Mapping[str, Any],
-        options: Mapping[str, Any],
+        spec: JobSpec,
+        given: Mapping[str, Any],
         opening: Mapping[str, Any],
-        rows: Callable[[Mapping[str, Any]], Any],
         *,
-        writes: Sequence[str] = ("output",),
-        kinds: tuple[str, ...] = ("array",),
-        within: AbstractContextManager[Any] | None = None,
+        within: AbstractContextManager[Any],
     ) -> None:
         """Run the job here and print its record, or submit it with ``--detach``; see `submit`.
 
         Parameters
         ----------
-        job, urls, options, opening
-            See `submit`.
-        rows : callable
-            Makes lines of text of the record.
-        writes : sequence of str
-            Those of `urls` that are outputs, which are checked before a cluster is started.
-        kinds : tuple of str
-            What an output may replace.
-        within : context manager, optional
+        spec : JobSpec
+        given, opening : mapping
+            Arguments of the job, and those of its rows.
+        within : context manager
             Holds around the job.
         """
-        if self.detach:
-            self.submit(job, urls, options, opening)
-            return
-        if writes and self.name is None:  # a job may replace its own outputs
-            from daskcluster.jobs import check_outputs
+        from pkgutil import resolve_name
 
-            outputs = {name: urls[name] for name in writes}
-            inputs = {name: urls[name] for name in ("source", "model") if name in urls}
-            inputs = {n: url for n, url in inputs.items() if n not in writes}
-            inputs |= {"weights": opening.get("weights")}
-            stored, overwrite = opening["storage_options"], options["overwrite"]
+        job, values = resolve_name(spec.function), {**given, **opening}
+        if self.detach:
+            urls = [*spec.arguments, *spec.of_outputs(values), "checkpoint"]
+            urls += ["init"] * (values.get("init", METHODS[0]) not in METHODS)
+            self.submit(job, values, [each for each in urls if each in values])
+            return
+        if spec.outputs and self.name is None:  # a job may replace its own outputs
+            from daskcluster.jobs.outputs import check_outputs
+
+            inputs = {name: values.get(name) for name in (*spec.arguments, "weights")}
+            outputs, kinds = spec.of_outputs(values), spec.kinds_of(values)
+            stored, overwrite = values["storage_options"], values["overwrite"]
             check_outputs(outputs, inputs, stored, overwrite, kinds=kinds)
-        with (
-            self.place.open() as engine,
-            self.console.watching() as callbacks,
-            within or nullcontext(),
-        ):
-            given = {**urls, **options, **opening, "name": self.name}
-            record = job(**given, engine=engine, callbacks=callbacks).as_dict()
-        self.console.emit(record, rows(record))
+        with self.place.open() as engine, self.console.watching() as callbacks, within:
+            record = job(**values, name=self.name, engine=engine, callbacks=callbacks).as_dict()
+        self.console.emit(record, resolve_name(spec.lines)(record))
 
     def submit(
-        self,
-        job: Callable[..., Any],
-        urls: Mapping[str, Any],
-        options: Mapping[str, Any],
-        opening: Mapping[str, Any] = {},
+        self, job: Callable[..., Any], given: Mapping[str, Any], shown: Collection[str]
     ) -> None:
         """Submit the job to the cluster and print its name.
 
         Parameters
         ----------
         job : callable
-        urls : mapping
-            Arguments that are URLs or paths; made absolute, since workers have other working directories.
-        options : mapping
-            All other arguments.
-        opening : mapping
-            Arguments of `daskcluster.open_dataset`; weights may be a path.
+        given : mapping
+            Its arguments. Paths are made absolute, since workers have other working directories.
+        shown : collection of str
+            Names of the arguments that are printed.
         """
         from daskcluster import jobs
-        from daskcluster.data.spec import looks_like_path
+        from daskcluster.jobs.arguments import absolute
 
-        given = {key: _absolute(url) for key, url in urls.items()}
-        rows = dict(opening)
-        weights = rows.get("weights")
-        # Otherwise it names an array in the group of the rows, or a column of their table.
-        if rows.get("array") is None and weights is not None and looks_like_path(weights):
-            rows["weights"] = _absolute(weights)
+        given = absolute(given)
         with self.place.open() as engine:
-            future = jobs.submit(client_of(engine), job, name=self.name, **given, **options, **rows)
+            future = jobs.submit(client_of(engine), job, name=self.name, **given)
             name = self.name or future.key
-        record = {"job": name, "scheduler": self.place.scheduler, **given}
+        record = {"job": name, "scheduler": self.place.scheduler}
+        record |= {each: given[each] for each in shown}
         hint = f"daskcluster jobs status {name} --scheduler {self.place.scheduler}"
         self.console.emit(record, [("job", name), ("see", hint)])
-
-
-def take_urls(given: dict[str, Any]) -> dict[str, Any]:
-    """Remove the parameters that are URLs from `given`, and return them."""
-    names = [name for name in _URLS if given.get(name) is not None]
-    if isinstance(given.get("init"), str) and given["init"] not in METHODS:
-        names.append("init")
-    return {name: given.pop(name) for name in names}
-
-
-def _absolute(url: str | None) -> str | None:
-    from daskcluster.storage.location import locate
-
-    return None if url is None else locate(url).url
 
 
 def client_of(engine: LocalEngine | DaskEngine) -> Client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import Any
 
 from daskcluster.cli.detach import Task
@@ -14,40 +15,36 @@ from daskcluster.engine.memory import Footprint, MemoryPlan, check_limit, projec
 from daskcluster.estimators.plan import Plan
 from daskcluster.host import format_bytes, host_memory
 from daskcluster.jobs.opening import open_metadata
-from daskcluster.methods.catalogue import plan_of
+from daskcluster.jobs.plans import OwnPlan
+from daskcluster.jobs.spec import JobSpec
 from daskcluster.reports.tables import Rows, format_seconds
 from daskcluster.typing import Dataset
 
 
-def project_fit(
-    source: Any,
-    opening: Mapping[str, Any],
-    place: Place,
-    algorithm: str,
-    given: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return the projection as plain values; raise the errors that the fit would raise before it starts.
-
-    Parameters
-    ----------
-    source : URL
-    opening : mapping
-        Arguments of `open_dataset`; a scale takes one more pass.
-    place : Place
-    algorithm : str
-        A name of the catalogue.
-    given : mapping
-        The parameters given by the user.
-    """
-    dataset = open_metadata(source, opening)
-    plan = plan_of(dataset, algorithm, given)
-    return project_plan(dataset, plan, place, algorithm, scale=opening.get("scale"))
+def show_plan(spec: JobSpec, given: Mapping[str, Any], task: Task) -> None:
+    """Print what a job will cost; raise the errors that it would raise before it starts."""
+    dataset = open_metadata(given["source"], given)
+    plan = resolve_name(spec.plan)(dataset, given)
+    if isinstance(plan, OwnPlan):
+        _show_own_plan(task, plan)
+        return
+    name, scale = given.get("algorithm", spec.name), given.get("scale")
+    found = project_plan(dataset, plan, task.place, name, scale=scale)
+    if spec.algorithms is not None:
+        task.console.emit(found, rows_of_projection(found))
+        return
+    # Without what only fits have.
+    left_out = ("seeding", "passes", "iteration", "time", "  bounds")
+    rows = [row for row in rows_of_projection(found) if row[0] not in left_out]
+    record = {name: value for name, value in found.items() if name not in _OF_A_FIT}
+    record |= {"size": given["size"]} if "size" in given else {}
+    task.console.emit(record, [*rows, ("passes", f"{found['passes_at_most']}")])
 
 
 def project_plan(
     dataset: Dataset, plan: Plan | None, place: Place, name: str, *, scale: str | None = None
 ) -> dict[str, Any]:
-    """Return the projection of a plan as plain values; see `project_fit`."""
+    """Return the projection of a plan as plain values; see `show_plan`."""
     facts = {
         "dry_run": True,
         "algorithm": name,
@@ -155,47 +152,22 @@ _OF_A_FIT = (
 """Fields of a projection that apply to fits but not to samples."""
 
 
-def of_a_sample(found: Mapping[str, Any]) -> tuple[dict[str, Any], Rows]:
-    """Return the projection of a sample or coreset, and its lines of text, without what only fits have."""
-    left_out = ("seeding", "passes", "iteration", "time", "  bounds")
-    rows = [row for row in rows_of_projection(found) if row[0] not in left_out]
-    record = {name: value for name, value in found.items() if name not in _OF_A_FIT}
-    return record, [*rows, ("passes", f"{found['passes_at_most']}")]
-
-
-def emit_plan(task: Task, plan: Any, what: str, of_it: Rows, note: str = "") -> None:
-    """Print the plan of a job that sizes its own work; raise if the job would be refused.
-
-    Parameters
-    ----------
-    task : Task
-    plan : DuplicatesPlan or PartitionPlan
-    what : str
-        Begins the error.
-    of_it : list of (str, str)
-        Further lines of text.
-    note : str
-        What is to be said of the passes.
-
-    Raises
-    ------
-    MemoryLimitError
-    """
-    place = task.place
+def _show_own_plan(task: Task, own: OwnPlan) -> None:
+    place, plan = task.place, own.plan
     threads = place.threads or (1 if place.workers else default_threads())
     memory = plan.memory(threads)
     task.console.emit(
         {"dry_run": True, **plan.facts(), "threads": threads, "memory": memory},
         [
             ("rows", f"{plan.n_rows:,} x {plan.n_features:,} {plan.dtype}"),
-            *of_it,
-            ("passes", f"{plan.passes}, {format_bytes(plan.bytes_read)} read{note}"),
+            *own.lines,
+            ("passes", f"{plan.passes}, {format_bytes(plan.bytes_read)} read{own.note}"),
             ("memory", f"{format_bytes(memory)} with {threads} thread(s)"),
             ("  a task", format_bytes(plan.memory_task)),
         ],
     )
     if place.workers is None and not place.is_remote:
-        check_limit(what, memory, place.memory_limit or host_memory())
+        check_limit(own.what, memory, place.memory_limit or host_memory())
 
 
 # -- for people -----------------------------------------------------------------------------------

@@ -113,9 +113,9 @@ def _show_record(kind: str, record: Mapping[str, Any]) -> None:
 
         show(record)
     if kind == "score":
-        from daskcluster.cli.score import rows_of_score
+        from daskcluster.jobs.lines import lines_of_score
 
-        emit({}, rows_of_score(record), as_json=False)
+        emit({}, lines_of_score(record), as_json=False)
 
 
 def _show(lines: list[tuple[float, str]]) -> None:

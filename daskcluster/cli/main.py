@@ -24,6 +24,7 @@ from daskcluster.cli.signals import (
     listen,
 )
 from daskcluster.errors import DaskClusterError
+from daskcluster.jobs.spec import declared_jobs
 
 DEBUG = "daskcluster.debug"
 
@@ -46,7 +47,7 @@ COMMANDS = {
     "warm-up": "Compile kernels before the first fit needs them.",
     "jobs": "List, show and cancel jobs on a Dask scheduler.",
 }
-"""Commands and their short help; each has a module of the same name (with _ for -)."""
+"""Commands and their short help; each has a module of the same name (with _ for -), or is a job."""
 
 
 class Failure(click.ClickException):
@@ -62,9 +63,13 @@ class Commands(click.Group):
     """A group whose commands are imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(dict.fromkeys((*COMMANDS, *declared_jobs())))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in declared_jobs():
+            from daskcluster.cli.job_commands import job_command
+
+            return job_command(declared_jobs()[cmd_name])
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(
@@ -75,7 +80,8 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # From the table above, so that help imports no command.
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            about = {name: spec.about for name, spec in declared_jobs().items()} | COMMANDS
+            formatter.write_dl([(name, about[name]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> Any:
         listen()

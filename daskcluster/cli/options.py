@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from daskcluster.cli.engines import Place
@@ -54,8 +55,12 @@ def option(*names: str, section: str = OTHER, **settings: Any) -> Any:
 def declared_option(parameter: Parameter, *, section: str = OTHER, **settings: Any) -> Any:
     """Return the decorator for the flag of `parameter`; `settings` override its fields."""
     default = parameter.default
-    said = {"type": click_type(parameter), "help": parameter.help}
-    said |= {} if default is None else {"default": default, "show_default": True}
+    said: dict[str, Any] = {"help": parameter.help}
+    said |= {"is_flag": True} if parameter.kind is bool else {"type": click_type(parameter)}
+    if parameter.kind is not bool and default is not None:
+        said |= {"default": default, "show_default": default != ()}
+    if getattr(parameter, "metavar", ""):
+        said["metavar"] = parameter.metavar  # type: ignore[attr-defined]
     return option(parameter.flag, section=section, **{**said, **settings})
 
 
@@ -112,7 +117,7 @@ storage_option = _input(
     "client_kwargs.region_name=eu-west-1; repeatable. Secrets come from the environment.",
 )
 
-_ROWS: dict[str, tuple[Decorator[Any], ...]] = {
+ROWS: dict[str, tuple[Decorator[Any], ...]] = {
     "array": (_input("--array", metavar="NAME", help="Name of the array in a Zarr group."),),
     "weights": (
         _input(
@@ -203,7 +208,7 @@ def takes_source(*without: str) -> Decorator[Any]:
     *without : {"array", "weights", "flatten", "columns", "missing", "grid", "decode", "scale"}
         What the command does not have.
     """
-    names = [name for name in _ROWS if name not in without]
+    names = [name for name in ROWS if name not in without]
 
     def decorate(function: F) -> F:
         @wraps(function)
@@ -223,7 +228,7 @@ def takes_source(*without: str) -> Decorator[Any]:
                 opening.pop("missing", None)
             return function(*arguments, opening=opening, **values)
 
-        return _decorate(*(flag for name in names for flag in _ROWS[name]))(call)
+        return _decorate(*(flag for name in names for flag in ROWS[name]))(call)
 
     return decorate
 
@@ -237,6 +242,8 @@ engine_options = _decorate(
         section=WHERE,
         default="local",
         show_default=True,
+        envvar="DASK_SCHEDULER_ADDRESS",
+        show_envvar=True,
         metavar="ADDRESS|local",
         help="Address of a Dask scheduler; without it, threads of this process.",
     ),
@@ -331,6 +338,9 @@ def takes_place(function: F) -> F:
         tls_key: str | None,
         **values: Any,
     ) -> Any:
+        found = click.get_current_context().get_parameter_source("scheduler")
+        if found is ParameterSource.ENVIRONMENT and (workers or threads) is not None:
+            scheduler = "local"  # a flag counts for more than the environment
         tls = tls_ca, tls_cert, tls_key
         place = Place(scheduler, workers, threads, memory_limit, timeout, *tls)
         place.check()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.detach import Task, take_urls, takes_job
+from daskcluster.cli.detach import Task, takes_job
 from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
@@ -25,6 +25,7 @@ from daskcluster.cli.parameter_flags import (
 )
 from daskcluster.cli.values import Duration
 from daskcluster.methods.streaming.streams import STREAMS
+from daskcluster.parameters.shared import METHODS
 
 if TYPE_CHECKING:
     from daskcluster.methods.streaming.service.exporter import HealthCheck, StreamMetrics
@@ -146,8 +147,10 @@ def command(
                 "--on-drift and --metrics-port work only in a loop of this process, but --detach runs "
                 "the loop on the cluster; leave them out."
             )
-        urls = {"source": source, **take_urls(given)}
-        task.submit(jobs.stream, urls, {"every": every, **given}, opening)
+        shown = ["source", "checkpoint", "state", "labels", "distances"]
+        shown += ["init"] * (given.get("init", METHODS[0]) not in METHODS)
+        every_argument = {"source": source, "every": every, **given, **opening}
+        task.submit(jobs.stream, every_argument, [each for each in shown if each in every_argument])
         return
     reaction = None if on_drift is None else DriftCommand(tuple(shlex.split(on_drift)))
     health_check = HealthCheck(STALL if stall_after is None else stall_after, rest=every or 0.0)

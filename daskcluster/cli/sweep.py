@@ -149,8 +149,8 @@ def command(
                 "--detach writes no curves: give --output a name that ends in .json, or leave it out "
                 "and see the table with daskcluster jobs status."
             )
-        urls = {"source": source, "output": output}
-        task.submit(jobs.sweep, urls, {"overwrite": overwrite, **settings}, opening)
+        own = {"source": source, "output": output, "overwrite": overwrite}
+        task.submit(jobs.sweep, {**own, **settings, **opening}, ("source", "output"))
         return
     if output is not None and is_drawn:
         from daskcluster.reports.pages import check_output

@@ -100,6 +100,26 @@ class NameOrUrl(ParamType):
         return text
 
 
+class Names(ParamType):
+    """Comma-separated names, or one word for all of them."""
+
+    name = "names"
+
+    def __init__(self, known: Sequence[str], word: str) -> None:
+        self._known, self._word = tuple(known), word
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        given = tuple(name.strip() for name in str(value).split(",") if name.strip())
+        if given == (self._word,):
+            return self._known
+        for name in given:
+            if name not in self._known:
+                self.fail(f"{name!r} should be one of {', '.join(self._known)}.", param, ctx)
+        return given
+
+
 class StorageOption(ParamType):
     """KEY=VALUE for a file system; a dotted key reaches into a nested option."""
 
@@ -140,6 +160,8 @@ def gather_options(ctx: Any, param: Any, pairs: Sequence[tuple[str, Any]]) -> di
 
 def click_type(parameter: Parameter) -> ParamType:
     """Return the type of a parameter's flag."""
+    if parameter.kind is tuple:
+        return Names(tuple(parameter.choices), parameter.word)
     found = _plain_type(parameter)
     if parameter.word:
         found = ValueOrWord(found, parameter.word)

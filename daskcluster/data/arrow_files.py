@@ -81,7 +81,9 @@ _REPLACED = "The file {!r} was replaced since the dataset was opened; open it ag
 
 
 @contextmanager
-def _opened(place: Location, names: Sequence[str] | None = None) -> Iterator[tuple[Any, bool]]:
+def _opened(
+    place: Location, columns: Sequence[str | int] | None = None
+) -> Iterator[tuple[Any, bool]]:
     """Open a file to read some columns, or all; return a reader, and whether it is one of a stream."""
     pa = import_pyarrow()
     from pyarrow import ipc
@@ -95,9 +97,9 @@ def _opened(place: Location, names: Sequence[str] | None = None) -> Iterator[tup
             return opens(source, options=ipc.IpcReadOptions(use_threads=False, **options))
 
         reader = opened()
-        if names is not None:
-            fields = [reader.schema.get_field_index(name) for name in names]
-            reader = opened(included_fields=fields)
+        if columns is not None:
+            at = reader.schema.get_field_index
+            reader = opened(included_fields=[c if isinstance(c, int) else at(c) for c in columns])
         yield reader, is_stream
 
 
@@ -110,7 +112,7 @@ def _head(place: Location, file: StoredFile) -> tuple[Any, ArrowFile]:
     with explained(place, "Arrow"):
         with _opened(place) as (reader, is_stream):
             schema = reader.schema
-        with _opened(place, schema.names[:1]) as (reader, _):
+        with _opened(place, (0,)) as (reader, _):
             batches = (
                 reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
             )

@@ -174,10 +174,10 @@ class RowDataset(ABC):
         """Return what travels to a task in place of this dataset; free of credentials."""
         recipe: Recipe = self.own_recipe()
         if self.own_weights is not None:
-            recipe = DerivedRecipe(weighted, recipe, (self.own_weights.recipe(),))
+            recipe = DerivedRecipe(weighted, recipe, (self.own_weights.recipe(),), once=False)
         if self.scaling is not None and not self.in_memory:
             recipe = ScaledRecipe.of(recipe, self.scaling)
-        return DerivedRecipe(normalized, recipe) if self.normalize else recipe
+        return DerivedRecipe(normalized, recipe, once=False) if self.normalize else recipe
 
     def ids(self, start: int, stop: int) -> Any:
         """Return the ids of rows: an Arrow array of the id column; numbers of rows if there is none."""

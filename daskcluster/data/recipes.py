@@ -246,14 +246,20 @@ class DerivedRecipe:
     base : Recipe
     arguments : tuple
         Further arguments of `build`.
+    once : bool
+        Whether the result is kept in the process. Not where it costs nothing to make: rows in memory would
+        be kept alive.
     """
 
     build: Callable[..., Any]
     base: Any
     arguments: tuple[Any, ...] = ()
+    once: bool = True
 
     def open(self) -> Any:
-        """Open the base in this process, and return what is made of it (once)."""
+        """Open the base in this process, and return what is made of it."""
+        if not self.once:
+            return self.build(self.base.open(), *self.arguments)
         return open_once(self, lambda: self.build(self.base.open(), *self.arguments))
 
 

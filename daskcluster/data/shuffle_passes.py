@@ -67,6 +67,8 @@ class Buckets:
 
     Examples
     --------
+    >>> from daskcluster.data.shuffle_plan import record_dtype
+    >>> from daskcluster.data.writer import RowsShape
     >>> record = record_dtype(RowsShape(3, 1, np.dtype("i4")), weighted=False, indexed=False)
     >>> records = np.array([(2**63, [0]), (5, [1]), (9, [2])], record)
     >>> with Buckets(record, n_buckets=2, block_rows=10, folder=tempfile.gettempdir()) as buckets:

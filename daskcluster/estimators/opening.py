@@ -40,14 +40,13 @@ def open_dataset(
         ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
         ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group; a
         GeoTIFF (``.tif``), of which cells with data are rows and bands features, see `open_grid`.
-        A ``.npy``, ``.npz``, ``.parquet``, ``.csv``, ``.tsv``, ``.h5ad`` or ``.h5`` file, or many of one
-        kind as one dataset: a folder, a pattern such as
+        A ``.npy``, ``.npz``, ``.parquet``, ``.arrow``, ``.feather``, ``.csv``, ``.tsv``, ``.jsonl``,
+        ``.h5ad`` or ``.h5`` file, or many of one kind as one dataset: a folder, a pattern such as
         ``s3://bucket/emb/*.parquet``, or a list of files; numbers in names count as numbers, so that
         ``part-2`` comes before ``part-10``. A numpy array or memmap, a list of rows, a pandas DataFrame, an
         Arrow table or what gives one (polars, DuckDB, Hugging Face datasets), a Lance dataset or the URL
-        of one, a dask array or DataFrame, a
-        scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16, bfloat16, float32, float64,
-        any integers, bool.
+        of one, a dask array or DataFrame, a scipy sparse matrix, an AnnData, or a dataset. Shape (n, d);
+        float16, bfloat16, float32, float64, any integers, bool.
     array : str, optional
         Which array (or CSR group) of a Zarr group, HDF5 or .npz file, e.g. ``"X"``; of an AnnData ``X``
         (the default), or an array of ``obsm`` or ``layers``.

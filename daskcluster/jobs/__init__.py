@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from daskcluster.jobs.sampling import sample
     from daskcluster.jobs.scoring import score
     from daskcluster.jobs.selection import select_k
+    from daskcluster.jobs.spec import JobSpec, Output, register_job
     from daskcluster.jobs.streaming import open_stream, stream
     from daskcluster.jobs.submitting import cancel, list_jobs, logs, status, submit, wait
     from daskcluster.jobs.sweeping import sweep
@@ -42,7 +43,9 @@ __all__ = [
     "CoresetRecord",
     "DuplicatesRecord",
     "FitRecord",
+    "JobSpec",
     "JobStatus",
+    "Output",
     "PartitionRecord",
     "PredictRecord",
     "SampleRecord",
@@ -59,6 +62,7 @@ __all__ = [
     "partition",
     "predict",
     "open_stream",
+    "register_job",
     "sample",
     "score",
     "select_k",
@@ -89,6 +93,7 @@ _LAZY = {
     "score": "daskcluster.jobs.scoring",
     "select_k": "daskcluster.jobs.selection",
     "JobStatus": "daskcluster.jobs.registry",
+    **dict.fromkeys(("JobSpec", "Output", "register_job"), "daskcluster.jobs.spec"),
     **dict.fromkeys(
         ("cancel", "list_jobs", "logs", "status", "submit", "wait"), "daskcluster.jobs.submitting"
     ),
@@ -101,6 +106,11 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     module = _LAZY.get(name)
     if module is None:
+        from daskcluster.jobs.spec import spec_of  # those of other packages
+
+        spec = spec_of(name)
+        module = "" if spec is None else spec.function.partition(":")[0]
+    if not module:
         raise AttributeError(f"module 'daskcluster.jobs' has no attribute {name!r}")
     value = getattr(import_module(module), name)
     globals()[name] = value  # later accesses find a plain attribute

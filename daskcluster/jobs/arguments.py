@@ -1,4 +1,4 @@
-"""The arguments of a job as plain values, by which two runs of one name are compared."""
+"""The name and the arguments of a job as plain values, by which two runs of one name are compared."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import inspect
 import json
 import math
 import os
+import re
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, time, timedelta
 from importlib import import_module
@@ -14,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.errors import WrongTypeError
+from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.jobs.spec import spec_of
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.parameters.shared import METHODS
 from daskcluster.storage.location import locate
@@ -25,7 +28,7 @@ _APART = frozenset({
 """Arguments that do not change what a job computes. Options of a store may hold credentials."""
 PACE = frozenset({"every", "settle"})
 """Arguments that say how often a stream looks for rows: they may change from run to run."""
-_OUTPUTS = {"fit": "model", "stream": "state"}
+_OUTPUTS = {"stream": "state"}
 _URLS = frozenset({
     "centroids", "checkpoint", "distances", "labels", "model", "output", "posteriors", "report", "rows",
     "source", "state",
@@ -46,7 +49,10 @@ def output_of(job: str, arguments: Mapping[str, Any]) -> str:
 
 def output_name(job: str) -> str:
     """Return the name of the argument that is the main output of a job."""
-    return _OUTPUTS.get(job, "output")
+    spec = spec_of(job)
+    return (
+        spec.outputs[0].name if spec is not None and spec.outputs else _OUTPUTS.get(job, "output")
+    )
 
 
 def given_to(job: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
@@ -113,6 +119,26 @@ def located(arguments: Mapping[str, Any]) -> dict[str, Any]:
     {'source': 's3://bucket/rows.zarr', 'n_clusters': 5}
     """
     return {name: _shortened(_located(name, value)) for name, value in arguments.items()}
+
+
+def absolute(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with absolute paths, for a process with another working directory.
+
+    Examples
+    --------
+    >>> absolute({"source": "s3://bucket/rows.zarr/", "weights": "column"})
+    {'source': 's3://bucket/rows.zarr', 'weights': 'column'}
+    """
+    found = dict(given)
+    for name, value in given.items():
+        if not isinstance(value, str):
+            continue
+        may_be = name in _MAYBE_URLS and not (name == "weights" and given.get("array") is not None)
+        is_path = "/" in value or value.lower().endswith((".npy", ".zarr"))
+        is_start = name == "init" and value not in METHODS
+        if name in _URLS or is_start or (may_be and is_path):
+            found[name] = locate(value).url
+    return found
 
 
 def _defaults(signature: inspect.Signature) -> dict[str, Any]:
@@ -220,3 +246,45 @@ def _shortened(value: Any) -> Any:
         return value
     kind = f"{len(value)} values" if isinstance(value, list) else type(value).__name__
     return f"<{kind} {_digest(text.encode())}>"
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def check_name(name: Any) -> str:
+    """Return `name` if it is a valid job name.
+
+    Raises
+    ------
+    InvalidParameterError
+
+    Examples
+    --------
+    >>> check_name("nightly-2026-11-21")
+    'nightly-2026-11-21'
+    """
+    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise InvalidParameterError(
+            f"name={str(name)[:120]!r} should be 1 to 100 letters, digits, dots, dashes or underscores "
+            "and begin with a letter or digit; choose another name for the job."
+        )
+    return name
+
+
+def new_name(kind: str) -> str:
+    """Return a unique name."""
+    return f"{kind}-{uuid.uuid4().hex[:12]}"
+
+
+def name_of_key(key: Any) -> str:
+    """Return the name of the job that runs as the Dask task `key`; equal keys have equal names.
+
+    Examples
+    --------
+    >>> name_of_key("fit-0123abcd")
+    'fit-0123abcd'
+    """
+    text = str(key)
+    if _NAME.fullmatch(text):
+        return text
+    return f"task-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

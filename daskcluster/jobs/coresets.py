@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskcluster.data.weighted import KINDS
 from daskcluster.events import Callback
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
@@ -81,14 +80,12 @@ def build_coreset(
     (100, 2)
     """
     asked = dict(locals())
-    inputs = {"source": source, "weights": weights}
-    run = Run("build_coreset", asked, output=output)
+    run = Run("build_coreset", asked)
     place = None if checkpoint is None else locate(checkpoint, storage_options)
     with run, noting_stored_state(place, "the draw"):
-        before = run.earlier(CoresetRecord)
+        before = run.begin(CoresetRecord)
         if before is not None:
             return before
-        overwrite = run.claim({"output": output}, inputs, overwrite, kinds=KINDS)
         dataset, chosen = open_rows(run)
         # Imported here, since scikit-learn takes long to import.
         from daskcluster.methods.coreset.estimator import LightweightCoreset
@@ -100,7 +97,7 @@ def build_coreset(
         run.counters.at_least(drawn.passes_, drawn.bytes_read_)
         run.begin_output()
         options = None if storage_options is None else dict(storage_options)
-        drawn.save(output, overwrite=overwrite, storage_options=options)
+        drawn.save(output, overwrite=run.overwrite, storage_options=options)
         report = None
         if quality is not None:
             report = coreset_quality(

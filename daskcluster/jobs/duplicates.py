@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskcluster.data.sink import KINDS
 from daskcluster.data.spec import looks_like_path
 from daskcluster.data.tables import TableFormat
 from daskcluster.errors import InvalidParameterError
@@ -86,17 +85,14 @@ def dedup(
     asked = dict(locals())
     if report is not None:
         _check_report(report, name, overwrite=overwrite)
-    inputs, outputs = {"source": source}, {"output": output}
-    if isinstance(keep, str) and keep not in RULES and looks_like_path(keep):
-        inputs["keep"] = keep
+    is_url = isinstance(keep, str) and keep not in RULES and looks_like_path(keep)
     given: dict[str, Any] = {"threshold": threshold, "metric": metric, "groups": groups}
     given |= {"random_state": random_state}
-    run = Run("dedup", asked, output=output)
+    run = Run("dedup", asked)
     with run:
-        before = run.earlier(DuplicatesRecord)
+        before = run.begin(DuplicatesRecord, keep=keep if is_url else None)
         if before is not None:
             return before
-        overwrite = run.claim(outputs, inputs, overwrite, kinds=KINDS)
         dataset, chosen = open_rows(run)
         # Imported here, since scikit-learn takes long to import.
         from daskcluster.methods.duplicates.near_duplicates import searching
@@ -122,10 +118,10 @@ def dedup(
             common = run.counters.common(dataset)
             common |= {"passes": opened + found.passes, "bytes_read": n_bytes + found.bytes_read}
             run.begin_output()
-            found.save(output, overwrite=overwrite, storage_options=storage_options)
+            found.save(output, overwrite=run.overwrite, storage_options=storage_options)
             if report is not None:
                 title = f"Near-duplicates in {source if isinstance(source, str) else 'rows'}"
-                found.report(title).save(report, overwrite=overwrite)
+                found.report(title).save(report, overwrite=run.overwrite)
             facts: dict[str, Any] = {"n_kept": found.n_kept, "n_groups": found.n_groups}
             facts |= {"n_copies": found.n_copies, "n_pairs": found.n_pairs}
             facts |= {"threshold": threshold, "metric": metric}

@@ -14,7 +14,6 @@ from daskcluster.estimators.base import CentreEstimator
 from daskcluster.estimators.labels import Labels
 from daskcluster.events import Callback
 from daskcluster.jobs.opening import open_rows
-from daskcluster.jobs.outputs import kinds_of_labels
 from daskcluster.jobs.run import Run
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.persist import Model
@@ -145,16 +144,11 @@ def fit(
         raise InvalidParameterError(
             "distances=True adds distances to the labels, and no labels are written; give labels=URL."
         )
-    inputs = {"source": source, "weights": weights}
-    run = Run("fit", asked, output=model)
+    run = Run("fit", asked)
     with run, noting_stored_state(given.get("checkpoint")):
-        before = run.earlier(FitRecord)
+        before = run.begin(FitRecord)
         if before is not None:
             return before
-        outputs = {"model": model, "labels": labels}
-        overwrite = run.claim(
-            outputs, inputs, overwrite, kinds=kinds_of_labels(source, grid, distances=distances)
-        )
         dataset, chosen = open_rows(run)
         if labels is not None:
             kind = np.dtype(np.float32 if distances else np.int32)
@@ -172,7 +166,7 @@ def fit(
         run.counters.at_least(fitted.passes, fitted.bytes_read)
         run.begin_output()
         options: dict[str, Any] = {
-            "overwrite": overwrite,
+            "overwrite": run.overwrite,
             "storage_options": None if storage_options is None else dict(storage_options),
         }
         save = partial(estimator.save, model, **options)

@@ -80,7 +80,12 @@ def check_outputs(
             check_output_free(place.url, kinds=kind, **options)
 
 
-def kinds_of_labels(source: Any, grid: Any, *, distances: bool) -> tuple[str, ...]:
-    """Return what labels may replace: of a grid, or with distances, they are groups."""
-    is_grid = bool(grid) or is_raster(source)
-    return (*(GRID_KINDS if is_grid or distances else ("array",)), _MAP)
+def kinds_of_labels(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what labels may replace, by the arguments of a job: of a grid, or with distances, groups."""
+    is_grid = bool(given.get("grid")) or is_raster(given["source"])
+    return (*(GRID_KINDS if is_grid or given.get("distances") else ("array",)), _MAP)
+
+
+def check_labels(url: str) -> None:
+    """Refuse endings of files that labels are not written to."""
+    is_file_output(url, maps=True)

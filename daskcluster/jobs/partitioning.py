@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from daskcluster.data.sink import KINDS
 from daskcluster.events import Callback
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
@@ -75,15 +74,13 @@ def partition(
     (1000, True)
     """
     asked = dict(locals())
-    inputs, outputs = {"source": source}, {"output": output, "centroids": centroids}
     given: dict[str, Any] = {"target_size": target_size, "max_size": max_size, "spill": spill}
     given |= {"metric": metric, "random_state": random_state}
-    run = Run("partition", asked, output=output)
+    run = Run("partition", asked)
     with run:
-        before = run.earlier(PartitionRecord)
+        before = run.begin(PartitionRecord)
         if before is not None:
             return before
-        overwrite = run.claim(outputs, inputs, overwrite, kinds=(*KINDS, "file"))
         dataset, chosen = open_rows(run)
         # Imported here, since scikit-learn takes long to import.
         from daskcluster.methods.partition.exports import centres_writer
@@ -103,9 +100,11 @@ def partition(
         ) as found:
             common = run.counters.common(dataset)
             run.begin_output()
-            found.save(output, overwrite=overwrite, storage_options=storage_options)
+            found.save(output, overwrite=run.overwrite, storage_options=storage_options)
             if centroids is not None:
-                found.save_centres(centroids, overwrite=overwrite, storage_options=storage_options)
+                found.save_centres(
+                    centroids, overwrite=run.overwrite, storage_options=storage_options
+                )
             balance = found.balance
             facts: dict[str, Any] = {"n_partitions": balance.n_clusters}
             facts |= {"n_copies": found.n_copies, "metric": metric}

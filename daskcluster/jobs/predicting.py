@@ -9,7 +9,6 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import estimator_of
 from daskcluster.jobs.opening import open_rows
-from daskcluster.jobs.outputs import kinds_of_labels
 from daskcluster.jobs.run import Run
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.levels import ancestors, check_labels_alone
@@ -78,15 +77,11 @@ def predict(
     finding what is missing takes one more first, or two (see `daskcluster.open_dataset`).
     """
     asked = dict(locals())
-    inputs: dict[str, Any] = {"source": source, "model": model}
-    outputs = {"output": output} | ({} if posteriors is None else {"posteriors": posteriors})
-    run = Run("predict", asked, output=output)
+    run = Run("predict", asked)
     with run:
-        before = run.earlier(PredictRecord)
+        before = run.begin(PredictRecord)
         if before is not None:
             return before
-        kinds = kinds_of_labels(source, grid, distances=distances)
-        overwrite = run.claim(outputs, inputs, overwrite, kinds=kinds)
         fitted = load_document(model, storage_options)
         parents = ancestors(getattr(fitted, "parents", ()), level)
         if posteriors is not None and fitted.kind != "mixture":
@@ -106,7 +101,7 @@ def predict(
         dataset = estimator.known_rows(dataset)
         run.begin_output()
         options: dict[str, Any] = {
-            "overwrite": overwrite,
+            "overwrite": run.overwrite,
             "storage_options": storage_options,
             "callbacks": run.callbacks,
             "resume": resume or run.is_resumed,

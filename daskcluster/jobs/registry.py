@@ -173,12 +173,17 @@ class JobRegistry:
     def find(self, name: str) -> JobStatus | None:
         """Return the status of a job, or None if the job is unknown."""
         with _answered():
-            entries = [*self._entries(_INDEX), *self._entries(_topic(name))]
-            mine = sorted(
-                ((stamp, entry) for stamp, entry in entries if entry.get("name") == name),
-                key=lambda pair: pair[0],
-            )
-            return self._folded(mine) if mine else None
+            # A job may end after its reports were read and before its task was looked for.
+            for _ in range(2):
+                entries = [*self._entries(_INDEX), *self._entries(_topic(name))]
+                mine = sorted(
+                    ((stamp, entry) for stamp, entry in entries if entry.get("name") == name),
+                    key=lambda pair: pair[0],
+                )
+                found = self._folded(mine) if mine else None
+                if found is None or found.state != "lost":
+                    break
+            return found
 
     def status(self, name: str) -> JobStatus:
         """Return the status of a job.

@@ -18,10 +18,17 @@ from daskcluster.errors import (
     LeaseError,
 )
 from daskcluster.events import Callback
-from daskcluster.jobs.arguments import PACE, located, output_name, plain_arguments
+from daskcluster.jobs.arguments import (
+    PACE,
+    check_name,
+    located,
+    name_of_key,
+    output_name,
+    plain_arguments,
+)
 from daskcluster.jobs.monitor import JobCounters, JobMonitor
-from daskcluster.jobs.naming import check_name, name_of_key
 from daskcluster.jobs.outputs import check_outputs
+from daskcluster.jobs.spec import spec_of
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.record import Record
 from daskcluster.storage.checkpoint import tell_where
@@ -107,8 +114,6 @@ class Run:
     given : mapping
         Arguments of the job's function by parameter, as `locals()` at its start has them. A later run of
         the same name must have the same; see `daskcluster.jobs.arguments`.
-    output : str, optional
-        URL of its main output; the state of the job is stored next to it.
 
     Raises
     ------
@@ -125,15 +130,15 @@ class Run:
     is_resumed : bool
         Whether an earlier run of the same job left state; known after `hold`.
     outputs : dict of str to Location
-        What the job writes, by the names of its arguments; known after `claim`.
+        What the job writes, by the names of its arguments; known after `begin`.
+    overwrite : bool
+        Whether existing outputs are to be replaced; known after `begin`.
     """
 
     def __init__(
         self,
         kind: str,
         given: Mapping[str, Any],
-        *,
-        output: str | None = None,
     ) -> None:
         key, name = task_key(), given["name"]
         if name is None and key is not None:
@@ -144,7 +149,9 @@ class Run:
         self.callbacks: tuple[Callback, ...] = (*given["callbacks"], self.counters)
         self.is_resumed = False
         self.outputs: dict[str, Location] = {}
+        self.overwrite = False
         self._keeps = False
+        output = given.get(output_name(kind))
         self._output = "" if output is None else str(output)
         self._lease: Lease | None = None
         self._monitor: JobMonitor | None = None
@@ -195,35 +202,37 @@ class Run:
         found = self._record = kind(**self._earlier.record)
         return found
 
-    def may_replace(self, overwrite: bool) -> bool:
-        """Return whether existing outputs may be replaced, as those of an earlier run always may."""
-        return overwrite or (self._earlier is not None and self._earlier.started)
+    def begin(self, kind: type[R], **inputs: Any) -> R | None:
+        """Return the record of an earlier run that was done, or check the outputs and take the lease.
 
-    def claim(
-        self,
-        outputs: Mapping[str, str | None],
-        inputs: Mapping[str, Any],
-        overwrite: bool,
-        *,
-        kinds: tuple[str, ...] = ("array",),
-    ) -> bool:
-        """Check that the outputs may be written, then take the lease; see `check_outputs` and `hold`.
+        Outputs and inputs are those of the declaration of the job; see `check_outputs` and `hold`.
 
-        Returns
-        -------
-        bool
-            Whether existing outputs are to be replaced.
+        Parameters
+        ----------
+        kind : type of Record
+        **inputs
+            Further inputs that may be URLs.
 
         Raises
         ------
         OutputExistsError, InvalidParameterError, LeaseError
         """
-        overwrite = self.may_replace(overwrite)
-        options = self.given["storage_options"]
-        check_outputs(outputs, inputs, options, overwrite, kinds=kinds)
+        before = self.earlier(kind)
+        if before is not None:
+            return before
+        spec, given = spec_of(self.kind), self.given
+        assert spec is not None
+        inputs |= {name: given.get(name) for name in (*spec.arguments, "weights")}
+        self.overwrite = self.may_replace(given["overwrite"])
+        options, outputs = given["storage_options"], spec.of_outputs(given)
+        check_outputs(outputs, inputs, options, self.overwrite, kinds=spec.kinds_of(given))
         self.outputs = {n: locate(url, options) for n, url in outputs.items() if url is not None}
         self.hold()
-        return overwrite
+        return None
+
+    def may_replace(self, overwrite: bool) -> bool:
+        """Return whether existing outputs may be replaced, as those of an earlier run always may."""
+        return overwrite or (self._earlier is not None and self._earlier.started)
 
     def hold(self) -> None:
         """Take the lease; call this after checking the arguments.

@@ -15,8 +15,6 @@ from daskcluster.parameters import shared
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import as_seed
 
-OUTPUT_KINDS = ("array", "group")
-
 
 def sample(
     model: str,
@@ -90,14 +88,11 @@ def sample(
     check_value("sample", shared.SAMPLE_SIZE, size)
     check_rows(rows)
     score = score_of(how)
-    inputs = {"source": source, "model": model, "scores": score}
-    outputs = {"output": output} | ({} if rows is None else {"rows": rows})
-    run = Run("sample", asked, output=output)
+    run = Run("sample", asked)
     with run:
-        before = run.earlier(SampleRecord)
+        before = run.begin(SampleRecord, scores=score)
         if before is not None:
             return before
-        overwrite = run.claim(outputs, inputs, overwrite, kinds=OUTPUT_KINDS)
         fitted = model_of(model, storage_options)
         with naming_scores(score):
             weighted_by = {} if score is None else {"weights": score}
@@ -106,7 +101,7 @@ def sample(
         seed = as_seed(random_state)
         found = draw(fitted, dataset, size, how, seed, chosen, run.callbacks)
         run.begin_output()
-        options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+        options: dict[str, Any] = {"overwrite": run.overwrite, "storage_options": storage_options}
         write_sample(found, output, rows=rows, weighted=weighted, **options)
         levels = range(1, len(found.sizes) + 1)
         of_all, of_sample = zip(*(found.balance(level) for level in levels), strict=True)

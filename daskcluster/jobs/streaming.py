@@ -88,7 +88,7 @@ def stream(
         raise InvalidParameterError(
             f"every={every!r} should be >= 0, in seconds, or None for once."
         )
-    run = Run("stream", asked, output=state)
+    run = Run("stream", asked)
     with run:
         run.hold()
         loop = open_stream(

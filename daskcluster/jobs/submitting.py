@@ -20,8 +20,14 @@ from daskcluster.errors import (
     LeaseError,
     WrongTypeError,
 )
-from daskcluster.jobs.arguments import given_to, located, output_of, plain_arguments
-from daskcluster.jobs.naming import check_name, new_name
+from daskcluster.jobs.arguments import (
+    check_name,
+    given_to,
+    located,
+    new_name,
+    output_of,
+    plain_arguments,
+)
 from daskcluster.jobs.registry import JobRegistry, JobStatus, refuse_other
 from daskcluster.storage.location import split_options
 

@@ -88,7 +88,7 @@ def sweep(
     """
     asked = dict(locals())
     tried = {"k_min": k_min, "k_max": k_max, "ks": None if ks is None else [int(k) for k in ks]}
-    run = Run("sweep", asked, output=output)
+    run = Run("sweep", asked)
     with run:
         before = run.earlier(SweepRecord)
         if before is not None:

@@ -74,9 +74,6 @@ def _preload(modules: str) -> None:
             ) from error
 
 
-_preload(os.environ.get("DASKCLUSTER_PRELOAD", ""))
-
-
 def plan_of(dataset: Dataset, algorithm: str, given: Mapping[str, Any]) -> Plan | None:
     """Return the plan of a fit; None if the algorithm has none.
 
@@ -104,3 +101,7 @@ def plan_of(dataset: Dataset, algorithm: str, given: Mapping[str, Any]) -> Plan 
     defaults = {name: parameter.default for name, parameter in entry.parameters.items()}
     make_plan: MakePlan = resolve_name(entry.plan)
     return make_plan(dataset, entry.arguments({**defaults, **given}))
+
+
+# At the end: a module that is imported here may import this one.
+_preload(os.environ.get("DASKCLUSTER_PRELOAD", ""))

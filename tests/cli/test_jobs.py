@@ -51,6 +51,17 @@ def test_a_fit_is_left_with_the_cluster(
     assert again["seconds"] == found["record"]["seconds"]
 
 
+def test_the_environment_names_the_scheduler_unless_flags_say_otherwise(
+    here: Path, record: Read, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", client.scheduler.address)
+    record("fit", "rows.npy", *FIT, "--model", "m", "--detach", "--name", "cli-named")
+    assert record("jobs", "status", "cli-named", "--wait")["state"] == "done"
+    monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "tcp://127.0.0.1:9")
+    direct = record("fit", "rows.npy", *FIT, "--model", "here", "--threads", "1")
+    assert direct["inertia"] == load_document("m").inertia
+
+
 def test_a_job_is_stopped(here: Path, record: Read, run: Run, scheduler: tuple[str, str]) -> None:
     np.save("noise.npy", np.random.default_rng(0).random((200_000, 8), np.float32))
     record(

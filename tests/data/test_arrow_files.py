@@ -62,6 +62,15 @@ def test_a_bucket(stream: bool, s3: dict[str, Any]) -> None:
     check(f"s3://{name}", storage_options=s3)
 
 
+def test_two_columns_of_one_name_that_are_not_read(tmp_path: Path) -> None:
+    rows = table()
+    twice = pa.Table.from_arrays([rows["n"], rows["n"], rows["emb"]], names=["n", "n", "emb"])
+    write(tmp_path / "a.arrow", twice)
+    assert np.array_equal(dc.open_dataset(tmp_path / "a.arrow", columns="emb").to_numpy(), ROWS)
+    with pytest.raises(InvalidDataError, match="2 columns named 'n'"):
+        dc.open_dataset(tmp_path / "a.arrow", drop="emb")
+
+
 def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.arrow", table())
     dataset = dc.open_dataset(tmp_path / "a.arrow", columns="emb")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import distributed  # noqa: F401
 import zarr  # noqa: F401
 
-import daskcluster.cli.fit
+import daskcluster.cli.job_commands
 import daskcluster.engine.dask
 import daskcluster.jobs.fitting
 import daskcluster.methods.kmeans.estimator

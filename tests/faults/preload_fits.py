@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-import daskcluster.cli.coreset
-import daskcluster.cli.predict  # noqa: F401
+import daskcluster.cli.job_commands
+import daskcluster.jobs.coresets
+import daskcluster.jobs.predicting  # noqa: F401
 from daskcluster.engine.local import LocalEngine
 from daskcluster.methods.catalogue import ALGORITHMS
 from tests.faults.fits import FITS, N_CLUSTERS, N_FEATURES

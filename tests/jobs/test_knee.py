@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskcluster.jobs.knee import find_knee
+from daskcluster.jobs.selection import find_knee
 
 
 @pytest.mark.parametrize("bend", [4, 10, 25])

@@ -19,7 +19,7 @@ from daskcluster.errors import (
     SchedulerUnreachableError,
 )
 from daskcluster.events import Event, IterationEnded, PassStarted
-from daskcluster.jobs.naming import check_name
+from daskcluster.jobs.arguments import check_name
 from daskcluster.jobs.run import Run
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.models.persist import load_document

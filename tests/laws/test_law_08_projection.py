@@ -15,12 +15,12 @@ import pytest
 from distributed import Client
 
 from daskcluster import open_dataset
-from daskcluster.cli.dry_run import project_fit
+from daskcluster.cli.dry_run import project_plan
 from daskcluster.cli.engines import Place
 from daskcluster.data.generate import generate
 from daskcluster.engine.connect import local_cluster
 from daskcluster.engine.dask import DaskEngine
-from daskcluster.methods.catalogue import ALGORITHMS
+from daskcluster.methods.catalogue import ALGORITHMS, plan_of
 
 MB = 1 << 20
 LIMIT = 620 * MB
@@ -98,7 +98,8 @@ def limit_of(algorithm: str) -> int:
 def projected(rows: str, algorithm: str, place: Place) -> int:
     """Return what a fit may take: the projection, and the largest bounds that fit in the room for them."""
     given = {"n_clusters": 16, **FAMILIES[algorithm]}
-    found = project_fit(rows, {}, place, algorithm, given)
+    dataset = open_dataset(rows)
+    found = project_plan(dataset, plan_of(dataset, algorithm, given), place, algorithm)
     bounds = [found["bounds"]["needed"][kind] for kind in found["bounds"]["fitting"]]
     assert bounds or algorithm not in ROOM_FOR_BOUNDS
     return int(found["memory"]["projected"]) + max(bounds, default=0)

@@ -1,0 +1,276 @@
+"""The declarations of the jobs of this package, and of those that other packages have registered."""
+
+from __future__ import annotations
+
+from daskcluster.jobs.spec import JOBS, Flag, JobSpec, Output
+from daskcluster.methods import catalogue
+from daskcluster.methods.coreset import parameters as coreset
+from daskcluster.methods.duplicates import parameters as duplicates
+from daskcluster.methods.partition import parameters as partition
+from daskcluster.parameters import shared
+from daskcluster.parameters.algorithm import MEASURES
+
+_RESUME_ID = "Seed; the same seed draws the same rows. Default: a fresh one."
+_LABELS = (
+    ".parquet, .csv (both with ids), .npy, or .tif (GeoTIFF of a map) by its ending, else Zarr."
+)
+_DISTANCES = "Also write Euclidean distances"
+_RESULT = "URL of the result: .parquet or .csv (both with ids) by its ending, else Zarr."
+
+for _spec in (
+    JobSpec(
+        name="fit",
+        function="daskcluster.jobs.fitting:fit",
+        help="Cluster the rows of SOURCE and save the model.\n\n"
+        "SOURCE is the path or URL of a Zarr array, of .npy, .npz, .parquet, .arrow, .feather, .lance, "
+        ".csv, .tsv, .jsonl, .h5, .h5ad (AnnData) or "
+        ".tif (GeoTIFF) files, or a folder or a pattern of such files.",
+        algorithms=catalogue.ALGORITHMS,
+        parameters=(
+            Flag(
+                "distances",
+                bool,
+                False,
+                f"{_DISTANCES} to the centres, with --labels.",
+                section="Output",
+            ),
+        ),
+        outputs=(
+            Output(name="model", help="Where to save the model.", what="save the model at"),
+            Output(
+                name="labels",
+                help=f"Also write the label of every row: {_LABELS}",
+                check="daskcluster.jobs.outputs:check_labels",
+            ),
+        ),
+        kinds="daskcluster.jobs.outputs:kinds_of_labels",
+        resumes="Resume from the state at --checkpoint, if there is one.",
+        commits=True,
+        needs=(
+            ("resume", "checkpoint", "the URL of the state to resume from"),
+            ("distances", "labels", "to which they are added"),
+        ),
+        plan="daskcluster.jobs.plans:plan_fit",
+    ),
+    JobSpec(
+        name="coreset",
+        function="daskcluster.jobs.coresets:build_coreset",
+        help="Draw a lightweight coreset of SOURCE: a small weighted sample of its rows, in two passes.\n\n"
+        "Any command takes OUTPUT in place of SOURCE, and finds the weights by itself.",
+        without=("scale",),
+        parameters=(
+            coreset.SIZE,
+            shared.RANDOM_STATE.varied(help=_RESUME_ID),
+            Flag(
+                "quality",
+                int,
+                None,
+                "Also compare estimated with true costs of K centres, in one more pass.",
+                ge=1,
+                metavar="K",
+            ),
+        ),
+        outputs=(
+            Output(
+                name="output",
+                help="Where to write the coreset, as Zarr.",
+                what="write the coreset to",
+            ),
+        ),
+        kinds=("group",),
+        keeps="Save progress here; continue with --resume.",
+        commits=True,
+        plan="daskcluster.jobs.plans:plan_coreset",
+        lines="daskcluster.jobs.lines:lines_of_coreset",
+    ),
+    JobSpec(
+        name="sample",
+        function="daskcluster.jobs.sampling:sample",
+        help="Draw rows of SOURCE as evenly as possible from the clusters of MODEL, in two passes.\n\n"
+        "The clusters of the top level share --size evenly, then the clusters within each, down to rows. "
+        "The output has the ids of the rows, or their numbers. Models of fit --algorithm hierarchical with "
+        "--n-levels 2 or 3 give the most even samples.",
+        arguments=("model", "source"),
+        without=("weights", "scale"),
+        parameters=(
+            shared.SAMPLE_SIZE,
+            Flag(
+                "how",
+                str,
+                "random",
+                "Which rows of a cluster: at random, nearest or farthest to its centre, or with the "
+                "largest scores, from a column or array NAME or a URL.",
+                metavar="random|nearest|farthest|NAME|URL",
+            ),
+            shared.RANDOM_STATE.varied(help=_RESUME_ID),
+            Flag(
+                "weighted",
+                bool,
+                False,
+                "Write --rows with the weights of the sample.",
+                section="Output",
+            ),
+        ),
+        outputs=(
+            Output(
+                name="output",
+                help="URL of the ids: .parquet, .csv (with clusters and weights) or .npy by its ending, "
+                "else Zarr.",
+                what="write the ids to",
+            ),
+            Output(
+                name="rows",
+                help="Also write the rows to this URL: .parquet (with ids) by its ending, else Zarr.",
+                check="daskcluster.jobs.sample_outputs:check_rows",
+            ),
+        ),
+        kinds=("array", "group"),
+        needs=(("weighted", "rows", "the URL of the rows to write"),),
+        plan="daskcluster.jobs.plans:plan_sample",
+        lines="daskcluster.jobs.lines:lines_of_sample",
+    ),
+    JobSpec(
+        name="dedup",
+        function="daskcluster.jobs.duplicates:dedup",
+        help="Find near-duplicates among the rows of SOURCE, and write which rows to keep.\n\n"
+        "The output has, for every row, the first row of its group, whether it is kept, and its cosine "
+        "similarity (or Euclidean distance) to the kept row. All pairs beyond the threshold are found.",
+        without=("weights", "scale"),
+        parameters=(
+            duplicates.THRESHOLD,
+            duplicates.METRIC,
+            Flag("keep", str, "first", duplicates.KEEP.help, metavar="RULE|NAME|URL"),
+            duplicates.GROUPS,
+            duplicates.RANDOM_STATE,
+            Flag(
+                "scratch",
+                str,
+                None,
+                "Local folder for temporary files. Default: the system's.",
+                section="Output",
+                metavar="DIR",
+            ),
+        ),
+        outputs=(
+            Output(name="output", help=_RESULT, what="write the result to"),
+            Output(
+                name="report",
+                help="Also write a report on the groups to this file: .html, .png, .md or .json.",
+                is_local=True,
+            ),
+        ),
+        kinds=("group",),
+        keeps="Folder for sorted rows and finished pairs; continue with --resume. A cluster on several "
+        "hosts needs one.",
+        plan="daskcluster.jobs.plans:plan_duplicates",
+        lines="daskcluster.jobs.lines:lines_of_duplicates",
+    ),
+    JobSpec(
+        name="partition",
+        function="daskcluster.jobs.partitioning:partition",
+        help="Divide the rows of SOURCE into partitions of an index, of nearly equal sizes.\n\n"
+        "The output has the partition of every row, and those in which a copy of it pays. No partition has "
+        "more rows than --max-size, copies left out.",
+        without=("weights", "scale"),
+        parameters=partition.PARTITION,
+        outputs=(
+            Output(name="output", help=_RESULT, what="write the result to"),
+            Output(
+                name="centroids",
+                help="Also write the centres, by its ending: .npy, .faiss (an empty IVF index) or .parquet "
+                "(id, parent, vector).",
+            ),
+        ),
+        kinds=("group", "file"),
+        keeps="Folder for the trained centres; continue with --resume.",
+        plan="daskcluster.jobs.plans:plan_partition",
+        lines="daskcluster.jobs.lines:lines_of_partitions",
+    ),
+    JobSpec(
+        name="predict",
+        function="daskcluster.jobs.predicting:predict",
+        help="Write the label of every row of SOURCE under MODEL, in one pass.\n\n"
+        "A GeoTIFF, --nodata and --missing drop take one more pass, which finds what is missing.\n\n"
+        "The output is a 1-D int32 Zarr array, or a file with the ids of the rows. With --distances it is "
+        "a Zarr group of the arrays label and distance, or a file with both columns. Labels of a raster "
+        "are a map.\n\n"
+        "With --posteriors, a second pass writes a Zarr group with the arrays components (int32) and "
+        "probabilities (float32): for every row its most probable components, largest first.",
+        arguments=("model", "source"),
+        without=("weights", "scale"),
+        parameters=(
+            Flag(
+                "n_nearest",
+                int,
+                None,
+                "Write that many nearest centres of every row, nearest first.",
+                ge=1,
+                section="Output",
+            ),
+            Flag("distances", bool, False, f"{_DISTANCES}.", section="Output"),
+            Flag(
+                "level",
+                int,
+                1,
+                "For a model of several levels: write the clusters of this one, from 1.",
+                ge=1,
+                section="Output",
+            ),
+        ),
+        outputs=(
+            Output(
+                name="output",
+                help=f"URL of the labels: {_LABELS}",
+                what="write the labels to",
+                check="daskcluster.jobs.outputs:check_labels",
+            ),
+            Output(
+                name="posteriors",
+                help="For a mixture: also write the posteriors of every row to this Zarr group.",
+            ),
+        ),
+        kinds="daskcluster.jobs.outputs:kinds_of_labels",
+        resumes="Resume an interrupted call; an interrupted run keeps finished chunks for the next one.",
+    ),
+    JobSpec(
+        name="score",
+        function="daskcluster.jobs.scoring:score",
+        help="Compute the inertia of MODEL on SOURCE: the sum of squared distances to its centres, in one "
+        "pass.\n\nWith --metrics, also how compact and how far apart the clusters are that MODEL makes of "
+        "these rows.",
+        arguments=("model", "source"),
+        without=("scale",),
+        parameters=(
+            Flag(
+                "metrics",
+                tuple,
+                (),
+                "Also measure MODEL's clustering of these rows: all, or a comma-separated list of: "
+                + "; ".join(f"{name}: {about}" for name, about in MEASURES.items())
+                + ".",
+                choices=tuple(MEASURES),
+                word="all",
+                section="Measures",
+                metavar="NAMES",
+            ),
+            Flag(
+                "sample_size",
+                int,
+                10_000,
+                "Rows sampled for the silhouette; all rows if there are fewer.",
+                ge=3,
+                section="Measures",
+            ),
+            Flag(
+                "random_state",
+                int,
+                None,
+                "Seed of the sample for the silhouette.",
+                ge=0,
+                section="Measures",
+            ),
+        ),
+        lines="daskcluster.jobs.lines:lines_of_score",
+    ),
+):
+    JOBS.setdefault(_spec.name, _spec)  # a preloaded module may have declared another one

@@ -1,0 +1,158 @@
+"""What a job is, declared once: its command, the checks of its outputs, its dry run and its page follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import resolve_name
+from typing import Any
+
+from daskcluster.parameters.algorithm import Catalogue
+from daskcluster.parameters.parameter import Parameter
+
+
+@dataclass(frozen=True)
+class Flag(Parameter):
+    """A parameter of a job, and how its command shows it.
+
+    Attributes
+    ----------
+    section : str
+        Heading of the help under which it stands.
+    metavar : str
+    """
+
+    section: str = ""
+    metavar: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """A URL, or a local file, that a job writes.
+
+    Attributes
+    ----------
+    name : str
+        The argument of the job's function.
+    help : str
+    what : str
+        Completes "the URL to ..." for a command that lacks it; empty if it is optional.
+    is_local : bool
+        A file of this host, which jobs that may run elsewhere do not write.
+    check : str
+        ``"module:function"`` of what refuses a URL before anything else is done.
+    """
+
+    name: str
+    help: str
+    what: str = ""
+    is_local: bool = False
+    check: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """A job: a function of URLs and numbers that writes outputs and returns a record.
+
+    Attributes
+    ----------
+    name : str
+        The command.
+    function : str
+        ``"module:function"``. Its arguments are `arguments`, those of the rows, `parameters`, `outputs`,
+        and ``name, engine, callbacks``, with ``overwrite`` if it has outputs.
+    help : str
+        What the command says of itself.
+    about : str
+        One line for the list of commands.
+    arguments : tuple of str
+        Positional arguments of the command.
+    without : tuple of str
+        What of the arguments of rows it does not take; see `daskcluster.cli.options.takes_source`.
+    parameters : tuple of Parameter
+    algorithms : Catalogue, optional
+        The parameters are those of its algorithms, and ``algorithm``.
+    outputs : tuple of Output
+        The first one is the main output, next to which the state of the job is.
+    kinds : tuple of str, or str
+        Kinds of Zarr nodes that outputs may replace, or ``"module:function"`` of what returns them for the
+        arguments.
+    keeps : str
+        What ``--checkpoint`` keeps, if the function has ``checkpoint`` and ``resume``.
+    resumes : str
+        What ``--resume`` does where there is no checkpoint.
+    commits : bool
+        It commits its state at the end of an iteration, to which signals are deferred.
+    needs : tuple of (str, str, str)
+        Flags without meaning alone: the flag, the one that it needs, and why.
+    plan : str
+        ``"module:function"`` for ``--dry-run``, called with the rows (none of which are read) and the
+        arguments: returns a `daskcluster.estimators.plan.Plan` or a `daskcluster.jobs.plans.OwnPlan`.
+    lines : str
+        ``"module:function"`` of what makes lines of text of the record.
+    """
+
+    name: str
+    function: str
+    help: str
+    about: str = ""
+    arguments: tuple[str, ...] = ("source",)
+    without: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    algorithms: Catalogue | None = None
+    outputs: tuple[Output, ...] = ()
+    kinds: tuple[str, ...] | str = ("array",)
+    keeps: str = ""
+    resumes: str = ""
+    commits: bool = False
+    needs: tuple[tuple[str, str, str], ...] = ()
+    plan: str = ""
+    lines: str = "daskcluster.reports.tables:rows_of_record"
+
+    @property
+    def function_name(self) -> str:
+        return self.function.rpartition(":")[2]
+
+    def kinds_of(self, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the kinds of Zarr nodes that outputs may replace."""
+        return resolve_name(self.kinds)(given) if isinstance(self.kinds, str) else self.kinds
+
+    def of_outputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the outputs among the arguments that are places of the job."""
+        return {each.name: given[each.name] for each in self.outputs if not each.is_local}
+
+
+JOBS: dict[str, JobSpec] = {}
+"""All jobs that are declared, by the names of their commands."""
+
+
+def register_job(spec: JobSpec) -> None:
+    """Add a job: its command, its dry run, and `daskcluster.jobs.submit` follow.
+
+    Registering another one under the same name replaces it. ``DASKCLUSTER_PRELOAD=module`` registers it on
+    the command line and on workers.
+
+    Parameters
+    ----------
+    spec : JobSpec
+
+    Examples
+    --------
+    >>> register_job(JobSpec(name="count", function="counting:count", help="Count the rows of SOURCE."))
+    >>> JOBS.pop("count").function_name
+    'count'
+    """
+    JOBS[spec.name] = spec
+
+
+def declared_jobs() -> Mapping[str, JobSpec]:
+    """Return all jobs, those of this package and of preloaded ones, by the names of their commands."""
+    import_module("daskcluster.jobs.catalogue")
+    return JOBS
+
+
+def spec_of(function_name: str) -> JobSpec | None:
+    """Return the declaration of the job that a function is."""
+    found = (spec for spec in declared_jobs().values() if spec.function_name == function_name)
+    return next(found, None)

@@ -1,0 +1,30 @@
+"""Declarations of jobs agree with the signatures of their functions."""
+
+from __future__ import annotations
+
+import inspect
+from pkgutil import resolve_name
+
+from daskcluster.cli.options import ROWS
+from daskcluster.jobs.spec import declared_jobs
+
+RUN = {"name", "engine", "callbacks"}
+
+
+def test_a_job_takes_what_it_declares_with_the_same_defaults() -> None:
+    for command, spec in declared_jobs().items():
+        signature = inspect.signature(resolve_name(spec.function)).parameters
+        own = {each.name: each.default for each in spec.parameters}
+        names = {*spec.arguments, *(each.name for each in spec.outputs), *own}
+        names |= {name for name in ROWS if name not in spec.without}
+        names |= {"overwrite"} if spec.outputs else set()
+        names |= {"checkpoint", "resume"} if spec.keeps else {"resume"} if spec.resumes else set()
+        if spec.algorithms is not None:
+            names |= {"algorithm", "n_clusters", "random_state", "parameters"}
+        assert names | RUN == set(signature), command
+        for name, default in own.items():
+            taken = signature[name].default
+            assert taken in (default, inspect.Parameter.empty), (command, name)
+        for output in spec.outputs:
+            is_needed = signature[output.name].default is inspect.Parameter.empty
+            assert is_needed == bool(output.what), (command, output.name)
