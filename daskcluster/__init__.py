@@ -27,15 +27,18 @@ if TYPE_CHECKING:
         merge_coresets,
     )
     from daskcluster.methods.coreset.kmeans import CoresetKMeans
-    from daskcluster.methods.coreset.quality import coreset_quality
-    from daskcluster.methods.coreset.quantization import quantization_error, relative_error
+    from daskcluster.methods.coreset.quality import (
+        coreset_quality,
+        quantization_error,
+        relative_error,
+    )
     from daskcluster.methods.duplicates.near_duplicates import near_duplicates
     from daskcluster.methods.from_sklearn import from_sklearn
     from daskcluster.methods.hierarchical.estimator import HierarchicalKMeans
     from daskcluster.methods.kernel.estimator import KernelKMeans
     from daskcluster.methods.kernel.minibatch.estimator import MiniBatchKernelKMeans
-    from daskcluster.methods.kmeans.estimator import KMeans
-    from daskcluster.methods.kmeans.functions import (
+    from daskcluster.methods.kmeans.estimator import (
+        KMeans,
         afk_mc2,
         kmeans_parallel,
         kmeans_plusplus,
@@ -112,12 +115,12 @@ _LAZY = {
     "StreamingKMeans": "daskcluster.methods.streaming.estimator",
     "VarianceReducedKMeans": "daskcluster.methods.variance_reduced.estimator",
     "VariationalGaussianMixture": "daskcluster.methods.mixture.estimator",
-    "afk_mc2": "daskcluster.methods.kmeans.functions",
+    "afk_mc2": "daskcluster.methods.kmeans.estimator",
     "annotate": "daskcluster.data.anndata",
     "balanced_sample": "daskcluster.jobs.balanced_sample",
     "from_sklearn": "daskcluster.methods.from_sklearn",
-    "kmeans_parallel": "daskcluster.methods.kmeans.functions",
-    "kmeans_plusplus": "daskcluster.methods.kmeans.functions",
+    "kmeans_parallel": "daskcluster.methods.kmeans.estimator",
+    "kmeans_plusplus": "daskcluster.methods.kmeans.estimator",
     "lightweight_coreset": "daskcluster.methods.coreset.estimator",
     "load_model": "daskcluster.methods.load",
     "merge_coresets": "daskcluster.methods.coreset.estimator",
@@ -125,8 +128,8 @@ _LAZY = {
     "open_dataset": "daskcluster.estimators.opening",
     "open_grid": "daskcluster.estimators.grids",
     "partition": "daskcluster.methods.partition.partitioning",
-    "quantization_error": "daskcluster.methods.coreset.quantization",
-    "relative_error": "daskcluster.methods.coreset.quantization",
+    "quantization_error": "daskcluster.methods.coreset.quality",
+    "relative_error": "daskcluster.methods.coreset.quality",
     "select_k": "daskcluster.jobs.selection",
     "shuffle": "daskcluster.data.shuffle",
 }

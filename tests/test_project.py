@@ -40,7 +40,7 @@ WITH_SKLEARN = (
     "methods.streaming.mixture", "methods.streaming.refit",
 )  # fmt: skip
 WITH_SEEDING = (
-    "seeding", "methods.kmeans.projection", "methods.kmeans.functions", "methods.kmeans.initial",
+    "seeding", "methods.kmeans.estimator", "methods.kmeans.fit", "methods.kmeans.initial",
     "methods.coreset.start",
     "methods.kernel.minibatch.fit", "methods.duplicates.search",
     "methods.partition.partitioning",

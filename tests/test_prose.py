@@ -44,7 +44,7 @@ RETIRED = {
 STORED = {
     "daskcluster/chunkwise/data_statistics.py": {"survey"},
     "daskcluster/estimators/checkpoints.py": {"survey"},
-    "daskcluster/methods/coreset/state.py": {"survey"},
+    "daskcluster/methods/coreset/algorithm.py": {"survey"},
     "daskcluster/storage/lease.py": {"begun"},
     "tests/models/test_saved_before.py": {"told"},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -301,3 +302,20 @@ FEATURES = Reduction(
     combine=FeatureStatistics.combine,
 )
 """`FeatureParams` -> `FeatureStatistics`."""
+
+
+# -- features that have values ------------------------------------------------------------------------
+
+
+def _zero_present(n_features: int) -> np.ndarray:
+    return np.zeros(n_features, np.int64)
+
+
+def _count_present(chunk: Chunk, n_features: int, counts: np.ndarray) -> None:
+    counts += np.count_nonzero(~np.isnan(np.asarray(chunk.rows)), axis=0)
+
+
+PRESENT = Reduction(
+    name="present values", zero=_zero_present, chunk=_count_present, combine=operator.iadd
+)
+"""Number of rows that have each feature, int64 (d,); its parameter is the number of features."""

@@ -12,11 +12,11 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import (
     FEATURES,
     PARTIAL,
+    PRESENT,
     FeatureParams,
     FeatureScaling,
     FeatureStatistics,
 )
-from daskcluster.chunkwise.present import PRESENT
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.label_files import GridShape, SourceRows
 from daskcluster.data.missing import ALL, presence, without_incomplete

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.assign import RowFunction
-from daskcluster.chunkwise.smallest import (
+from daskcluster.chunkwise.labelled import (
     CHOOSE_AGAIN,
     RANKED_BYTES,
     Choice,
@@ -28,7 +28,7 @@ from daskcluster.errors import DatasetNotFoundError, InvalidParameterError
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import estimator_of
-from daskcluster.methods.kmeans.projection import fit_footprint, pass_flop
+from daskcluster.methods.kmeans.fit import fit_footprint, pass_flop
 from daskcluster.models.balance import Balance
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.levels import quotas_of_levels, sizes_of_levels

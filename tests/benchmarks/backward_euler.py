@@ -271,7 +271,7 @@ def mini_batches(rows: np.ndarray, cell: Cell, block: int, options: Settings) ->
     """
     from daskcluster import open_dataset, quantization_error
     from daskcluster.methods.minibatch.batches import Batches
-    from daskcluster.methods.minibatch.chunkwise.batch import MiniBatchStepper, MovingCentres
+    from daskcluster.methods.minibatch.chunkwise import MiniBatchStepper, MovingCentres
 
     found = []
     for number, first in enumerate(_first_centres(rows, cell.k, block)):

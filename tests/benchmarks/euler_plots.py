@@ -79,11 +79,11 @@ def _followed(data: EulerSet, cell: Cell, outer: int, number: int) -> np.ndarray
     """Return phi on all rows before the first outer step and after each."""
     import daskcluster as dc
     from daskcluster.methods.backward_euler.algorithm import (
+        BatchAssigner,
         DescentState,
         ImplicitDescent,
         ImplicitSteps,
     )
-    from daskcluster.methods.backward_euler.chunkwise import BatchAssigner
     from daskcluster.methods.minibatch.batches import Batches
 
     first = data.rows[np.random.default_rng(number).choice(data.n, cell.k, replace=False)]
@@ -93,7 +93,7 @@ def _followed(data: EulerSet, cell: Cell, outer: int, number: int) -> np.ndarray
     with Batches(dataset, cell.batch, number) as batches, assign.threads(*first.shape):
         descent = ImplicitDescent(batches, assign, DescentState.first(first, steps), steps)
         for step in range(outer + 1):
-            values.append(dc.quantization_error(dataset, descent.centres) / (2 * data.n))
+            values.append(dc.quantization_error(dataset, descent.now.centres) / (2 * data.n))
             if step < outer:
                 descent.step()
     return np.array(values)

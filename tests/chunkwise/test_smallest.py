@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, nearest_function
-from daskcluster.chunkwise.smallest import CHOOSE, Choice, ChoiceParams, Ranking, SmallestKeys
+from daskcluster.chunkwise.labelled import CHOOSE, Choice, ChoiceParams, Ranking, SmallestKeys
 from daskcluster.randomness import Key
 
 K = 4

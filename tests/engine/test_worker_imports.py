@@ -10,7 +10,7 @@ daskcluster.methods.streaming.tree.pieces
 daskcluster.engine.operations
 daskcluster.engine.worker
 daskcluster.methods.backward_euler.starts
-daskcluster.methods.hierarchical.within_cells
+daskcluster.methods.hierarchical.cells
 daskcluster.seeding.kmeans_parallel
 daskcluster.methods.streaming.reading
 """

@@ -71,7 +71,7 @@ def test_a_job_writes_them_without_a_pass(
     kept, again = str(tmp_path / name), str(tmp_path / f"again-{name}")
     jobs.fit(stored, model=first, labels=kept, callbacks=[heard.append], **options)
     assert "labels" not in passes(heard)
-    monkeypatch.setattr("daskcluster.methods.kmeans.base.LABELS_SHARE", 0)
+    monkeypatch.setattr("daskcluster.methods.kmeans.fit.LABELS_SHARE", 0)
     jobs.fit(stored, model=second, labels=again, callbacks=[heard.append], **options)
     assert passes(heard)[-1] == "labels"
     if name.endswith(".zarr"):

@@ -70,7 +70,7 @@ def test_names_of_features_go_along():
 
 
 def test_out_of_core_labels_are_not_computed_for_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("daskcluster.methods.kmeans.base.LABELS_SHARE", 0)
+    monkeypatch.setattr("daskcluster.methods.kmeans.fit.LABELS_SHARE", 0)
     np.save(tmp_path / "rows.npy", rows())
     ours = dc.KMeans(5, random_state=0).fit(str(tmp_path / "rows.npy"))
     assert not hasattr(ours.to_sklearn(), "labels_")

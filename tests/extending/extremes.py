@@ -62,7 +62,7 @@ def extremes(
 
 def plan(dataset: Any, given: Mapping[str, Any]) -> Plan:
     """Return what the job will cost."""
-    from daskcluster.methods.kmeans.projection import fit_footprint
+    from daskcluster.methods.kmeans.fit import fit_footprint
 
     return Plan("", 0, 1, 1, fit_footprint(dataset, 1, "sample"), float(dataset.n_rows))
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import StopReason
 from daskcluster.methods.catalogue import ALGORITHMS
-from daskcluster.methods.kmeans.base import KMeansEstimator, KMeansRun, measure_run
-from daskcluster.methods.kmeans.fit import SeededFit
+from daskcluster.methods.kmeans.estimator import KMeansEstimator
+from daskcluster.methods.kmeans.fit import KMeansRun, SeededFit, measure_run
 from daskcluster.models.fitted import FitResult
 from daskcluster.parameters import Algorithm, Parameter, shared
 from daskcluster.randomness import Key

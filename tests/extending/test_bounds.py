@@ -17,15 +17,14 @@ from daskcluster.methods.kmeans.bounds import BOUNDS, register_bounds
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
     BoundedParams,
+    BoundedPass,
     BoundState,
     Changes,
+    Gathered,
     fresh_state,
     prepare,
 )
-from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
-from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Shape
-from daskcluster.methods.kmeans.drift import Drift, Gaps
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Drift, Gaps, Shape
 from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN
 from daskcluster.methods.kmeans.parameters import EXACT
 

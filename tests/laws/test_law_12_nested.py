@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.methods.nested.gathered import NestedOrder
+from daskcluster.methods.nested.batches import NestedOrder
 from daskcluster.randomness import Key
 from tests.reference.nested import nested as reference
 

@@ -25,17 +25,101 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.events import Callback, ImplicitStepEnded, StopFit, StopReason, publish
-from daskcluster.methods.backward_euler.chunkwise import BatchAssigner, BatchClusters
+from daskcluster.estimators.fit import Stopping
+from daskcluster.events import Callback, ImplicitStepEnded, StopReason
 from daskcluster.methods.minibatch.algorithm import is_suspect, refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches
+from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.models.fitted import FitResult
+
+
+@dataclass(frozen=True)
+class BatchClusters:
+    """The clusters of a batch under given centres.
+
+    Attributes
+    ----------
+    means : ndarray of shape (k, d), float64
+        0 for clusters without weight.
+    weights : ndarray of shape (k,), float64
+        b_j.
+    weight : float
+        b, of the whole batch.
+    cost : float
+        Weighted sum of squared distances of the batch to its nearest centres: 2 b times the paper's
+        objective. Not finite if a row is not, or if centres are out of range.
+    """
+
+    means: np.ndarray
+    weights: np.ndarray
+    weight: float
+    cost: float
+
+    def gradient(self, centres: np.ndarray, size_limit: float | None = None) -> np.ndarray:
+        """Return the gradient (k, d) of the objective of the batch, cost / (2 b), at `centres`.
+
+        That of centre j is (b_j / b) (y_j - m_j), with m_j the mean of its rows.
+
+        With `size_limit`, the share b_j / b of a cluster counts at most as that many times 1 / k.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> found = BatchClusters(np.array([[1.0], [0.0]]), np.array([2.0, 0.0]), 2.0, 0.5)
+        >>> found.gradient(np.array([[4.0], [9.0]])).ravel()
+        array([3., 0.])
+        >>> found.gradient(np.array([[4.0], [9.0]]), size_limit=1.5).ravel()
+        array([2.25, 0.  ])
+        """
+        shares = self.weights / self.weight if self.weight > 0.0 else self.weights
+        if size_limit is not None:
+            shares = np.minimum(shares, size_limit / len(shares))
+        gradient: np.ndarray = shares[:, np.newaxis] * (centres - self.means)
+        return gradient
+
+
+class BatchAssigner:
+    """Assigns batches of one kind of rows to centres, which stay in place.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Dtype of the computations; centres are rounded to it.
+    n_threads : int
+        At most two are used, and only for large batches.
+    """
+
+    def __init__(self, dtype: Any, *, n_threads: int = 1) -> None:
+        self.dtype, self.n_threads = np.dtype(dtype), n_threads
+        self._stepper: MiniBatchStepper | None = None
+
+    @contextmanager
+    def threads(self, n_clusters: int, n_features: int) -> Iterator[Self]:
+        """Hold a second thread within the context, if more than one may be used."""
+        start = MovingCentres.start(np.zeros((n_clusters, n_features), self.dtype))
+        with MiniBatchStepper(start, "count", n_threads=self.n_threads).threads() as self._stepper:
+            yield self
+        self._stepper = None
+
+    def __call__(self, batch: Batch, centres: np.ndarray) -> BatchClusters:
+        """Return the clusters of `batch` under `centres`, float64 (k, d)."""
+        stepper = self._stepper
+        assert stepper is not None, "use threads()"
+        state = stepper.state
+        with np.errstate(over="ignore"):
+            np.copyto(state.centres, centres, casting="same_kind")
+        # A centre that has seen no rows moves to the mean itself: a step then gives means and weights.
+        state.exact, state.seen = np.zeros(centres.shape), np.zeros(len(centres))
+        outcome = stepper.step(batch.ready(self.dtype))
+        return BatchClusters(state.exact, state.seen, outcome.weight, outcome.cost)
+
 
 MOST_RISE = 4.0
 """Times its value at the start of an outer step that a batch's objective may have at the end."""
@@ -105,8 +189,9 @@ class DescentState:
     ----------
     centres : ndarray of shape (k, d), float64
     step_size : float
+        Of the next step.
     n_batches : int
-        As of `ImplicitDescent`.
+        Evaluated so far.
     first_centres : ndarray of shape (k, d), float64
     first_cost : float
         Mean objective of the first batch there; infinite before it is evaluated.
@@ -136,49 +221,24 @@ class DescentState:
         return cls(wide, steps.step_size, 0, wide)
 
 
+@dataclass
 class ImplicitDescent:
     """Centres moved by implicit gradient steps.
 
-    Parameters
+    Attributes
     ----------
     batches : Batches
     assign : BatchAssigner
         With its threads held.
-    begin : DescentState
+    now : DescentState
+        State after the last step, without the history: x is ``now.centres``.
     steps : ImplicitSteps
-
-    Attributes
-    ----------
-    centres : ndarray of shape (k, d), float64
-        x.
-    step_size : float
-        gamma of the next step.
-    n_batches : int
-        Evaluated so far.
     """
 
-    def __init__(
-        self,
-        batches: Batches,
-        assign: BatchAssigner,
-        begin: DescentState,
-        steps: ImplicitSteps,
-    ) -> None:
-        self.centres, self.step_size = begin.centres, begin.step_size
-        self.n_batches, self._start = begin.n_batches, begin.start
-        self._batches, self._assign, self._steps = batches, assign, steps
-        self._first_centres, self._first_cost = begin.first_centres, begin.first_cost
-
-    def state(self) -> DescentState:
-        """Return the state of the descent, to which the caller adds the history."""
-        return DescentState(
-            self.centres,
-            self.step_size,
-            self.n_batches,
-            self._first_centres,
-            self._first_cost,
-            self._start,
-        )
+    batches: Batches
+    assign: BatchAssigner
+    now: DescentState
+    steps: ImplicitSteps
 
     def step(self) -> StepTaken:
         """Make one outer step, halved until it stays within bounds.
@@ -199,27 +259,27 @@ class ImplicitDescent:
         -----
         Cost: `inner_iter` batches, M k distances each, one batch more in the first step.
         """
-        looked = self.n_batches
-        start = self._start if self._start is not None else self._look(self.centres)
+        looked, x = self.now.n_batches, self.now.centres
+        start = self.now.start if self.now.start is not None else self._look(x)
         if looked == 0:
-            self._first_cost = _mean(start)
-        gamma, halved = self.step_size, 0
+            self.now = replace(self.now, first_cost=_mean(start))
+        gamma, halved = self.now.step_size, 0
         found = self._solve(start, gamma)
         while found is None and halved < _MOST_HALVINGS:
             gamma, halved = gamma / 2.0, halved + 1
             found = self._solve(start, gamma)
-        centres, self._start = (self.centres, start) if found is None else found
-        shift = float(((centres - self.centres) ** 2).sum())
-        self.centres = centres
-        self.step_size *= self._steps.decay
-        return StepTaken(start, shift, gamma, halved, self.n_batches - looked)
+        centres, end = (x, start) if found is None else found
+        shift = float(((centres - x) ** 2).sum())
+        step_size = self.now.step_size * self.steps.decay
+        self.now = replace(self.now, centres=centres, step_size=step_size, start=end)
+        return StepTaken(start, shift, gamma, halved, self.now.n_batches - looked)
 
     def _solve(self, start: BatchClusters, gamma: float) -> tuple[np.ndarray, BatchClusters] | None:
         """Return xbar and the clusters of the next batch there; None if it diverged."""
-        alpha, last = self._steps.averaging, self._steps.inner_iter - 1
-        y, average, found = self.centres, self.centres, start
-        for inner in range(self._steps.inner_iter):
-            y = self._scaled(self.centres - gamma * found.gradient(y, self._steps.size_limit))
+        alpha, last, x = self.steps.averaging, self.steps.inner_iter - 1, self.now.centres
+        y, average, found = x, x, start
+        for inner in range(self.steps.inner_iter):
+            y = self._scaled(x - gamma * found.gradient(y, self.steps.size_limit))
             average = alpha * average + (1.0 - alpha) * y
             if inner == last:
                 # The batch that checks the average also starts the next step.
@@ -227,12 +287,12 @@ class ImplicitDescent:
             found = self._look(y)
             if not math.isfinite(found.cost):
                 return None
-        ran_away = self._steps.guard and self._ran_away(found, start)
+        ran_away = self.steps.guard and self._ran_away(found, start)
         return None if ran_away else (average, found)
 
     def _scaled(self, centres: np.ndarray) -> np.ndarray:
         """Return centres of length one for the cosine metric."""
-        if not self._batches.dataset.normalize:
+        if not self.batches.dataset.normalize:
             return centres
         length = np.sqrt((centres**2).sum(axis=1, keepdims=True))
         scaled: np.ndarray = centres / np.where(length > 0.0, length, 1.0)
@@ -240,58 +300,27 @@ class ImplicitDescent:
 
     def _look(self, centres: np.ndarray) -> BatchClusters:
         """Return the clusters of the next batch at `centres`."""
-        self._batch = self._batches.next()
-        self.n_batches += 1
-        found = self._assign(self._batch, centres)
-        if is_suspect(found.cost, self._assign.dtype):
-            refuse_bad_batch(self._batch, self._batches.row_of, " of those seen so far")
+        self._batch = self.batches.next()
+        self.now = replace(self.now, n_batches=self.now.n_batches + 1)
+        found = self.assign(self._batch, centres)
+        if is_suspect(found.cost, self.assign.dtype):
+            refuse_bad_batch(self._batch, self.batches.row_of, " of those seen so far")
         return found
 
     def _ran_away(self, found: BatchClusters, start: BatchClusters) -> bool:
         """Return True if the last batch costs far more than at the start of this or of the first step."""
         cost, allowed = _mean(found), MOST_RISE * _mean(start)
-        if cost <= min(allowed, MOST_RISE * self._first_cost):
+        if cost <= min(allowed, MOST_RISE * self.now.first_cost):
             return False
-        here = _mean(self._assign(self._batch, self.centres))
+        here = _mean(self.assign(self._batch, self.now.centres))
         if not cost <= max(allowed, MOST_RISE * here):
             return True
         # Small rises would add up over steps, so far above the first centres only falls are allowed.
-        return cost > max(here, MOST_RISE * _mean(self._assign(self._batch, self._first_centres)))
+        return cost > max(here, MOST_RISE * _mean(self.assign(self._batch, self.now.first_centres)))
 
 
 def _mean(found: BatchClusters) -> float:
     return found.cost / found.weight if found.weight > 0.0 else 0.0
-
-
-@dataclass
-class _History:
-    """Records of the steps, published to callbacks."""
-
-    callbacks: Sequence[Callback]
-    records: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, taken: StepTaken, seconds: float, n_rows: int, n_bytes: int) -> bool:
-        """Make a record; return True if a callback asks to stop."""
-        k = len(taken.start.weights)
-        event = ImplicitStepEnded(
-            iteration=len(self.records) + 1,
-            inertia=taken.start.cost,
-            shift=taken.shift,
-            seconds=seconds,
-            n_empty=int((taken.start.weights <= 0.0).sum()),
-            bytes_read=n_bytes,
-            n_touched=taken.n_batches * n_rows,
-            n_distances=taken.n_batches * n_rows * k,
-            batch_size=n_rows,
-            step_size=taken.step_size,
-            n_halved=taken.n_halved,
-        )
-        self.records.append(vars(event).copy())
-        try:
-            publish(self.callbacks, event)
-        except StopFit:
-            return True
-        return False
 
 
 def backward_euler(
@@ -338,27 +367,34 @@ def backward_euler(
     -----
     Cost: max_iter inner_iter + 1 batches of M k distances. Memory: 6 k d numbers of float64.
     """
-    history, began = _History(callbacks, list(begin.history)), time.perf_counter() - begin.seconds
-    reason = StopReason.MAX_ITER if max_iter <= len(history.records) else None
+    history, began = list(begin.history), time.perf_counter() - begin.seconds
+    left = None if max_time is None else max_time - begin.seconds
+    stopping = Stopping(max_iter, left, callbacks)
+    reason: StopReason | None = StopReason.MAX_ITER if max_iter <= len(history) else None
     descent = ImplicitDescent(batches, assign, begin, steps)
+    n_rows, k = batches.batch_size, len(begin.centres)
     recorded, read = begin.seconds, batches.bytes_read
     with assign.threads(*begin.centres.shape):
         while reason is None:
             taken = descent.step()
-            seconds = time.perf_counter() - began
-            n_bytes = batches.bytes_read - read
-            asked = history.add(taken, seconds - recorded, batches.batch_size, n_bytes)
+            seconds, n_bytes = time.perf_counter() - began, batches.bytes_read - read
+            event = ImplicitStepEnded(
+                iteration=len(history) + 1,
+                inertia=taken.start.cost,
+                shift=taken.shift,
+                seconds=seconds - recorded,
+                n_empty=int((taken.start.weights <= 0.0).sum()),
+                bytes_read=n_bytes,
+                n_touched=taken.n_batches * n_rows,
+                n_distances=taken.n_batches * n_rows * k,
+                batch_size=n_rows,
+                step_size=taken.step_size,
+                n_halved=taken.n_halved,
+            )
             recorded, read = seconds, read + n_bytes
-            if asked:
-                reason = StopReason.CALLBACK
-            elif len(history.records) >= max_iter:
-                reason = StopReason.MAX_ITER
-            elif max_time is not None and seconds >= max_time:
-                reason = StopReason.MAX_TIME
+            history.append(vars(event).copy())
+            stopping.tell(event)
+            reason = stopping.reason(len(history), moved=True, shift=math.inf, threshold=0.0)
             if keep is not None:
-                done = replace(
-                    descent.state(), history=history.records, reason=reason, seconds=seconds
-                )
-                keep(done)
-    moved = descent.centres.astype(assign.dtype)
-    return FitResult(moved, len(history.records), reason, history.records)
+                keep(replace(descent.now, history=history, reason=reason, seconds=seconds))
+    return FitResult(descent.now.centres.astype(assign.dtype), len(history), reason, history)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 from daskcluster.methods.backward_euler.fit import BackwardEulerFit
 from daskcluster.methods.backward_euler.parameters import BACKWARD_EULER
-from daskcluster.methods.kmeans.base import KMeansEstimator
+from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.parameters.parameter import Parameter
 
 

@@ -1,4 +1,4 @@
-"""One call of ``BackwardEulerKMeans.fit``: run and evaluate the starts, keep the best."""
+"""One call of ``BackwardEulerKMeans.fit``: run and evaluate the starts, keep the best; and its dry run."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from daskcluster.engine.local import LocalEngine, home_engine
 from daskcluster.engine.memory import BASELINE_BYTES, Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import Callback, Notice, StartEnded, StopFit, publish
 from daskcluster.methods.backward_euler.algorithm import ImplicitSteps
 from daskcluster.methods.backward_euler.starts import (
     Start,
+    StartCommits,
     StartParameters,
+    StartsState,
     held,
     run_start,
     spread,
 )
-from daskcluster.methods.backward_euler.state import StartCommits, StartsState
 from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.methods.kmeans.algorithm import lloyd
-from daskcluster.methods.kmeans.base import KMeansRun, measure_run
+from daskcluster.methods.kmeans.fit import KMeansRun, measure_run, pass_flop
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.minibatch.batches import ROOM_BYTES
-from daskcluster.methods.minibatch.projection import batches_footprint
+from daskcluster.methods.minibatch.fit import batches_footprint
 from daskcluster.methods.minibatch.sample import batch_room, threads_of
 from daskcluster.typing import Dataset
 
@@ -139,8 +142,10 @@ class BackwardEulerFit(Fit):
         if engine.name == "local":
             dataset, read = held(dataset, parameters.room_bytes)
             self.bytes_read += read
-        width = self._width(engine, dataset, parameters.room_bytes)
-        return spread(engine, dataset, parameters, self.restarts, width, limit, commits)
+        width = engine.n_threads
+        if isinstance(engine, LocalEngine) and not dataset.in_memory:
+            width = min(width, (engine.memory_limit - BASELINE_BYTES) // parameters.room_bytes)
+        return spread(engine, dataset, parameters, self.restarts, max(1, width), limit, commits)
 
     def _stay_home(self) -> bool:
         """True if starts run in this process: a single one, or one that workers cannot run."""
@@ -166,12 +171,6 @@ class BackwardEulerFit(Fit):
             first = resumed
             self.keep(lambda: first, Traffic(), now=True)
         return StartCommits(self.checkpoints.commits, resumed.token)
-
-    def _width(self, engine: Engine, dataset: Dataset, room: int) -> int:
-        """Return the number of starts that may run at a time."""
-        if not isinstance(engine, LocalEngine) or dataset.in_memory:
-            return engine.n_threads
-        return max(1, min(engine.n_threads, (engine.memory_limit - BASELINE_BYTES) // room))
 
     def _settled(self, rows: ScaledPlacement, starts: list[Start]) -> list[Start]:
         """Return starts of one cluster with their centre at the minimum, others as they are.
@@ -213,3 +212,28 @@ class BackwardEulerFit(Fit):
                 publish(self.callbacks, StartEnded(start.number, self.restarts, cost))
         best = int(np.nanargmin(self.inertias))
         return next(start for start in starts if start.number == best)
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return the cost of a fit with `parameters` on `dataset`, if no step is repeated.
+
+    All starts are evaluated in one pass, and the best one once more for its labels; as many passes as their
+    batches have rows; one for the mean if there is one cluster; and those of Lloyd's algorithm.
+    """
+    n_clusters, n_init = int(parameters["n_clusters"]), int(parameters["n_init"])
+    check_enough_rows(dataset, n_clusters)
+    batch = min(int(parameters["batch_size"]), dataset.n_rows)
+    steps = int(parameters["max_iter"]) * int(parameters["inner_iter"])
+    drawn = n_init * (steps + 1) * batch if steps else 0
+    return Plan(
+        seeding=method_for(parameters["init"], in_memory=True),
+        passes_seeding=0,
+        restarts=n_init,
+        passes_at_most=-(-drawn // dataset.n_rows)
+        + (2 if n_init > 1 else 1)
+        + (n_clusters == 1)
+        + int(parameters["refine_iter"]),
+        footprint=batches_footprint(dataset, n_clusters),
+        flop=pass_flop(dataset, n_clusters),
+        commit_bytes=n_init * (3 * centres_bytes(dataset, n_clusters, wide=True) + 8 * n_clusters),
+    )

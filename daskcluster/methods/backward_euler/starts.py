@@ -1,4 +1,7 @@
-"""Independent starts of stochastic backward Euler: the same bits alone, together, or on any worker."""
+"""Independent starts of stochastic backward Euler: the same bits alone, together, or on any worker.
+
+Each start commits its own state.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,16 @@ from typing import Any
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
+from daskcluster.errors import ModelFormatError
+from daskcluster.estimators.checkpoints import Commits, unfit
 from daskcluster.estimators.fit import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, publish
 from daskcluster.methods.backward_euler.algorithm import (
+    BatchAssigner,
     DescentState,
     ImplicitSteps,
     backward_euler,
 )
-from daskcluster.methods.backward_euler.chunkwise import BatchAssigner
-from daskcluster.methods.backward_euler.state import StartCommits, StartState
 from daskcluster.methods.coreset.start import SAMPLE_ROWS
 from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
@@ -27,7 +31,89 @@ from daskcluster.methods.minibatch.batches import Batches, whole
 from daskcluster.methods.minibatch.sample import centres_of_sample, start_of_batches
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
+from daskcluster.storage.document import Document
+from daskcluster.storage.state import document_of, state_of
 from daskcluster.typing import Dataset
+
+
+@dataclass(frozen=True)
+class StartsState:
+    """State that the fit commits once: the name under which its starts commit theirs.
+
+    Attributes
+    ----------
+    token : str
+        Drawn by the fit, so that starts of an earlier fit are not resumed.
+    """
+
+    token: str
+
+
+@dataclass(frozen=True)
+class StartState:
+    """State of a start between two outer steps.
+
+    Attributes
+    ----------
+    token : str
+        Of the fit.
+    number : int
+    descent : DescentState
+    bytes_read : int
+        Decoded bytes fetched from the store so far.
+    """
+
+    token: str
+    number: int
+    descent: DescentState
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class StartCommits:
+    """Place where starts commit their state; sent to workers.
+
+    Attributes
+    ----------
+    commits : Commits
+        Of the fit; a start has a part of it.
+    token : str
+    """
+
+    commits: Commits
+    token: str
+
+    def of(self, number: int) -> Commits:
+        """Return the commits of one start, with a clock of their own."""
+        return self.commits.part(f"start-{number:05d}")
+
+    def latest(self, number: int, n_clusters: int, n_features: int) -> StartState | None:
+        """Return the state of an interrupted start; None for a new one.
+
+        Raises
+        ------
+        CheckpointError
+            The stored state is damaged or of another kind.
+        """
+        folder = self.of(number).folder
+        document = folder.latest()
+        if document is None:
+            return None
+        centres = (n_clusters, n_features)
+        shapes: dict[str, tuple[int, ...]] = {"centres": centres, "first_centres": centres}
+        shapes |= {"start_means": centres, "start_weights": (n_clusters,)}
+        try:
+            found = state_of(
+                StartState, document, {f"descent_{name}": shape for name, shape in shapes.items()}
+            )
+        except ModelFormatError as error:
+            raise unfit(folder.url, error) from error
+        return found if (found.token, found.number) == (self.token, number) else None
+
+    def document(self, number: int, descent: DescentState, bytes_read: int) -> Document:
+        """Return the document that a start commits."""
+        return document_of(StartState(self.token, number, descent, bytes_read))
+
 
 _SAMPLE_BATCHES, _SAMPLE_CLUSTERS = 3, 3
 """First centres come from a sample of this many batches, and at least this many rows per cluster."""
@@ -130,7 +216,9 @@ def run_start(
     commits : StartCommits, optional
         The state to resume from, and where to store it.
     """
-    found = _found(dataset, parameters, number, commits)
+    found = None
+    if commits is not None:
+        found = commits.latest(number, parameters.n_clusters, dataset.n_features)
     ended = None if found is None else _ended(found, dataset, parameters, max_time)
     if ended is not None:
         return ended
@@ -178,14 +266,6 @@ def _seeded(batches: Batches, parameters: StartParameters, seed: int) -> Descent
     refuse_bad_batch(sample, batches.row_of, " of those seen so far")
     centres = centres_of_sample(sample, parameters, seed)
     return DescentState.first(centres, parameters.steps)
-
-
-def _found(
-    dataset: Dataset, parameters: StartParameters, number: int, commits: StartCommits | None
-) -> StartState | None:
-    if commits is None:
-        return None
-    return commits.latest(number, parameters.n_clusters, dataset.n_features)
 
 
 def _ended(

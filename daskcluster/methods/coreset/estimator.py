@@ -1,36 +1,140 @@
-"""LightweightCoreset: a small weighted sample that represents all rows, for any k and any model."""
+"""LightweightCoreset: a small weighted sample that represents all rows; and merges of several."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.data.dataset import RowDataset, refuse_replacing, stored_at
 from daskcluster.data.features import FeatureSpec
+from daskcluster.data.memory import ArrayDataset, MemorySparseDataset
 from daskcluster.data.open import open_source
-from daskcluster.data.weighted import write_weighted
+from daskcluster.data.weighted import array_weights, stored_attributes, write_weighted
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import SharesEngine
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.events import Notice, publish
+from daskcluster.methods.coreset.algorithm import united
 from daskcluster.methods.coreset.fit import CoresetDraw
-from daskcluster.methods.coreset.merged import (
-    MergedCoreset,
-    MergedSparseCoreset,
-    merged,
-    part_provenance,
-    rows_and_weights,
-    source_of,
-    united,
-)
 from daskcluster.methods.coreset.parameters import LIGHTWEIGHT
 from daskcluster.models.fitted import created_with
 from daskcluster.parameters.parameter import Parameter
-from daskcluster.storage.location import locate
+from daskcluster.sparse_rows import Rows, SparseRows
+from daskcluster.storage.location import Location, locate
 from daskcluster.typing import Dataset
+
+
+class _OfParts:
+    """Shared part of `MergedCoreset` and `MergedSparseCoreset`: what they add to a dataset in memory."""
+
+    parts: tuple[Mapping[str, Any], ...] = ()
+    seed: int | None = None
+
+    def provenance(self) -> dict[str, Any]:
+        """Return the provenance of the coreset as plain JSON values: that of its ``parts``."""
+        rows, weights = rows_and_weights(self)
+        return {
+            "kind": "merged",
+            "n_rows": sum(int(part.get("n_rows", part["size"])) for part in self.parts),
+            "total_weight": math.fsum(float(part["total_weight"]) for part in self.parts),
+            "size": len(rows),
+            "weight": float(weights.sum()),
+            "seed": self.seed,
+            "versions": created_with(),
+            "parts": [dict(part) for part in self.parts],
+        }
+
+    def save(
+        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
+    ) -> None:
+        """Write the coreset to `url`, as `LightweightCoreset.save` does (without ``indices``).
+
+        Raises
+        ------
+        OutputExistsError
+            There is something at `url` and `overwrite` is False.
+        """
+        refuse_replacing(self, url=locate(url, storage_options))
+        write_weighted(
+            url,
+            *rows_and_weights(self),
+            facts={"coreset": self.provenance()},
+            overwrite=overwrite,
+            storage_options=storage_options,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
+        return {**state, "parts": self.parts, "seed": self.seed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[misc]
+        self.parts, self.seed = state["parts"], state["seed"]
+
+
+class MergedCoreset(_OfParts, ArrayDataset):
+    """Weighted rows in memory, see `daskcluster.merge_coresets`."""
+
+
+class MergedSparseCoreset(_OfParts, MemorySparseDataset):
+    """Weighted CSR rows in memory, see `daskcluster.merge_coresets`."""
+
+
+def merged(
+    rows: Rows,
+    weights: np.ndarray,
+    parts: Sequence[Mapping[str, Any]],
+    seed: int | None,
+    read_from: tuple[Location, ...] = (),
+) -> MergedCoreset | MergedSparseCoreset:
+    """Return the rows of a merged coreset, with the provenance of its parts.
+
+    Parameters
+    ----------
+    rows : Rows, shape (m, d)
+    weights : ndarray of shape (m,)
+    parts : sequence of mapping
+        See `part_provenance`.
+    seed : int or None
+        Of the draws from the union; None if nothing was drawn.
+    read_from : tuple of Location
+        What the parts were read from.
+    """
+    dataset: MergedCoreset | MergedSparseCoreset
+    if isinstance(rows, SparseRows):
+        dataset = MergedSparseCoreset(rows)
+    else:
+        dataset = MergedCoreset(rows)
+    dataset.own_weights = array_weights(weights, len(rows))
+    dataset.parts, dataset.seed, dataset.read_from = tuple(parts), seed, read_from
+    return dataset
+
+
+def part_provenance(dataset: Dataset) -> dict[str, Any]:
+    """Return the provenance of one part; without one, its size and its weight."""
+    if isinstance(dataset, _OfParts):
+        return dataset.provenance()
+    stored = stored_attributes(dataset).get("coreset")
+    if isinstance(stored, Mapping) and {"size", "total_weight"} <= set(stored):
+        return dict(stored)
+    rows, weights = rows_and_weights(dataset)
+    return {"source": source_of(dataset), "size": len(rows), "total_weight": float(weights.sum())}
+
+
+def rows_and_weights(dataset: Any) -> tuple[Rows, np.ndarray]:
+    """Return all rows of a dataset, dense or CSR, and their weights (1 if it has none)."""
+    chunk = dataset.load((0, dataset.n_rows))
+    return chunk.rows, np.ones(chunk.n_rows) if chunk.weights is None else chunk.weights
+
+
+def source_of(dataset: Any) -> str:
+    """Return the source of rows, for people."""
+    return str(getattr(dataset, "source", type(dataset).__name__))
 
 
 class LightweightCoreset(SharesEngine):
@@ -162,7 +266,8 @@ class LightweightCoreset(SharesEngine):
         drawn.read_from = stored_at(dataset)
         for name in ("feature_names", "decoded", "missing"):
             setattr(drawn, name, getattr(dataset, name, None))
-        self.coreset_ = _on_scale_of(dataset, drawn)
+        scaling = getattr(dataset, "scaling", None)
+        self.coreset_ = drawn.on_scale(scaling) if isinstance(drawn, RowDataset) else drawn
         self.indices_ = found.indices
         self.mean_ = found.moments.mean
         self.total_weight_ = found.moments.weight
@@ -307,7 +412,10 @@ def merge_coresets(
     parts = [
         FeatureSpec(part.n_features, names, owner="the first coreset").align(part) for part in parts
     ]
-    accounts = [_account(*pair) for pair in zip(coresets, parts, strict=True)]
+    accounts = [
+        given.provenance() if isinstance(given, LightweightCoreset) else part_provenance(part)
+        for given, part in zip(coresets, parts, strict=True)
+    ]
     read_from = tuple(place for part in parts for place in stored_at(part))
     rows, weights = united([rows_and_weights(part) for part in parts])
     if size is None or size >= len(rows):
@@ -317,23 +425,12 @@ def merge_coresets(
     return merged(*rows_and_weights(drawn.coreset_), accounts, drawn.seed_, read_from)
 
 
-def _on_scale_of(dataset: Dataset, drawn: Dataset) -> Dataset:
-    """Return rows that were drawn from a dataset, as rows on its scale if it has one."""
-    scaling = getattr(dataset, "scaling", None)
-    return drawn.on_scale(scaling) if isinstance(drawn, RowDataset) else drawn
-
-
 def _refuse_scales(parts: Sequence[Dataset]) -> None:
     if any(getattr(part, "scaling", None) is not None for part in parts):
         raise InvalidParameterError(
             "a coreset of scaled rows cannot be merged: others may be on other scales; merge coresets of "
             "rows as they are, and fit on the result of dc.open_dataset(merged, scale=...)."
         )
-
-
-def _account(given: Any, dataset: Dataset) -> dict[str, Any]:
-    """Return what a coreset that a caller gave was drawn from."""
-    return given.provenance() if isinstance(given, LightweightCoreset) else part_provenance(dataset)
 
 
 def dataset_of(coreset: Any) -> Dataset:

@@ -26,8 +26,7 @@ from daskcluster.methods.coreset.estimator import (
 )
 from daskcluster.methods.coreset.parameters import CORESET
 from daskcluster.methods.coreset.quality import CoresetQuality, coreset_quality
-from daskcluster.methods.kmeans.base import KMeansEstimator
-from daskcluster.methods.kmeans.estimator import KMeans
+from daskcluster.methods.kmeans.estimator import KMeans, KMeansEstimator
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import Key
 from daskcluster.storage.location import Location
@@ -163,21 +162,42 @@ class CoresetKMeans(KMeansEstimator):
         fit = self.begin_fit(Fit, X, sample_weight, resume=resume)
         fit.started("coreset")
         place, seed, left = _folder(fit), fit.seed, None
-        drawn = self._draw(fit, place)
+        drawn = LightweightCoreset(
+            self.coreset_size,
+            random_state=seed,
+            engine=fit.engine,
+            callbacks=fit.callbacks,
+            checkpoint=None if place is None else place.child("coreset"),
+        ).draw(fit.dataset, resume=fit.resumes)
         check_kept_rows(drawn.coreset_.n_rows, fit.dataset.n_rows, self.n_clusters)
         if self.max_time is not None:
-            left = max(
-                1e-9, fit.time_left() or 0.0
-            )  # without time left, one iteration is still made
-        kmeans = self._kmeans().set_params(
+            # Without time left, one iteration is still made.
+            left = max(1e-9, fit.time_left() or 0.0)
+
+        def forward(event: Event) -> None:
+            """Publish an event of the fit on the coreset as one of the fit on the rows."""
+            if isinstance(event, FitEnded):
+                passes, read = drawn.passes_, drawn.bytes_read_
+                event = replace(event, passes=passes, bytes_read=read, seconds=fit.seconds)
+            if not isinstance(event, _OF_THE_CORESET):
+                publish(fit.callbacks, event)
+
+        own = {name: of for name, of in self.get_params(deep=False).items() if name not in _OWN}
+        kmeans = KMeans(**own).set_params(
             verbose=0,
             random_state=int(Key(seed, "k-means of a coreset").generator().integers(2**31)),
             engine=home_engine(fit.engine),
-            callbacks=(_Within(fit, drawn),),
+            callbacks=(forward,),
             max_time=left,
             checkpoint=None if place is None else place.child("kmeans"),
         )
-        self._take_over(kmeans.fit(drawn.coreset_, resume=fit.resumes), drawn)
+        kmeans.fit(drawn.coreset_, resume=fit.resumes)
+        for name in ("_centres", "_search", "inertia_", "n_iter_", "stop_reason_", "history_"):
+            setattr(self, name, getattr(kmeans, name))
+        for name in ("seeding_", "cluster_sizes_", "cluster_weights_", "cluster_costs_"):
+            setattr(self, name, getattr(kmeans, name))
+        for name in ("coreset_", "n_rows_", "passes_", "bytes_read_"):
+            setattr(self, name, getattr(drawn, name))
         self.learn_labels(fit.dataset, fit.engine, in_memory=fit.labelled)
         return self
 
@@ -200,37 +220,9 @@ class CoresetKMeans(KMeansEstimator):
             engine=self.engine,
         )
 
-    # -- one fit ----------------------------------------------------------------------------------
-
-    def _kmeans(self) -> KMeans:
-        values = {k: v for k, v in self.get_params(deep=False).items() if k not in _OWN}
-        return KMeans(**values)
-
     def check_parameters(self) -> None:
         super().check_parameters()
         check_coreset_size(self.coreset_size, "cluster", self.n_clusters)
-
-    def _draw(self, fit: Fit, place: Location | None) -> LightweightCoreset:
-        estimator = LightweightCoreset(
-            self.coreset_size,
-            random_state=fit.seed,
-            engine=fit.engine,
-            callbacks=fit.callbacks,
-            checkpoint=None if place is None else place.child("coreset"),
-        )
-        return estimator.draw(fit.dataset, resume=fit.resumes)
-
-    def _take_over(self, kmeans: KMeans, drawn: LightweightCoreset) -> None:
-        for name in ("_centres", "_search", "inertia_", "n_iter_", "stop_reason_", "history_"):
-            setattr(self, name, getattr(kmeans, name))
-        for name in ("seeding_", "cluster_sizes_", "cluster_weights_", "cluster_costs_"):
-            setattr(self, name, getattr(kmeans, name))
-        self.coreset_ = drawn.coreset_
-        self.n_rows_, self.passes_, self.bytes_read_ = (
-            drawn.n_rows_,
-            drawn.passes_,
-            drawn.bytes_read_,
-        )
 
 
 def _folder(fit: Fit) -> Location | None:
@@ -244,22 +236,3 @@ def _folder(fit: Fit) -> Location | None:
         kept = state
         fit.keep(lambda: kept, Traffic(), now=True)
     return commits.folder.attachment(state.attached.inner)
-
-
-class _Within:
-    """Forwards the events of the fit on the coreset as part of the fit on the rows."""
-
-    def __init__(self, fit: Fit, drawn: LightweightCoreset) -> None:
-        self._fit, self._drawn = fit, drawn
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, _OF_THE_CORESET):
-            return
-        if isinstance(event, FitEnded):
-            event = replace(
-                event,
-                passes=self._drawn.passes_,
-                bytes_read=self._drawn.bytes_read_,
-                seconds=self._fit.seconds,
-            )
-        publish(self._fit.callbacks, event)

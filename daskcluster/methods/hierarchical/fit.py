@@ -1,24 +1,29 @@
-"""One call of ``HierarchicalKMeans.fit``: cells, quotas, k-means in each cell, then all centres."""
+"""One call of ``HierarchicalKMeans.fit``: cells, k-means in each, then all centres; and its dry run."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.labelled import RANKED_BYTES
 from daskcluster.data.open import open_chunk
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
+from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.engine.segments import next_segment_count
+from daskcluster.errors import ModelFormatError
 from daskcluster.estimators.fit import Fit, is_final
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import (
     Notice,
     PassEnded,
@@ -29,36 +34,109 @@ from daskcluster.events import (
     publish,
 )
 from daskcluster.methods.coreset.algorithm import lightweight_coreset
-from daskcluster.methods.hierarchical.cells import cell_groups, n_groups
+from daskcluster.methods.coreset.fit import CORESET_PASSES, coreset_footprint
+from daskcluster.methods.hierarchical.cells import (
+    CellParameters,
+    cell_groups,
+    cell_method,
+    find_quotas,
+    fit_cells,
+    fit_centres,
+    group_bytes,
+    n_groups,
+    quota_shares,
+)
+from daskcluster.methods.hierarchical.chunkwise import DISTINCT, DistinctParams, DistinctRows
 from daskcluster.methods.hierarchical.levels import (
+    PASSES_OF_A_ROUND,
     nearest_rows,
     resample_rounds,
     resample_size,
     sizes_above,
 )
-from daskcluster.methods.hierarchical.projection import (
-    FEW_REFINEMENTS,
-    coarse_cells,
-    coarse_sample,
-    hierarchical_footprint,
-)
-from daskcluster.methods.hierarchical.state import HierarchicalState
-from daskcluster.methods.hierarchical.within_cells import (
-    CellParameters,
-    cell_method,
-    counter,
-    find_quotas,
-    fit_cells,
-    fit_centres,
-    quota_shares,
-)
 from daskcluster.methods.kmeans.algorithm import lloyd
-from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
+from daskcluster.methods.kmeans.fit import (
+    KMeansRun,
+    bounds_bytes,
+    fit_footprint,
+    measure_run,
+    pass_flop,
+    travel,
+)
 from daskcluster.models.balance import Balance
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
-from daskcluster.typing import Range
+from daskcluster.storage.state import Shapes, check_numbers
+from daskcluster.typing import Dataset, Range
+
+
+@dataclass(frozen=True)
+class HierarchicalState:
+    """State of a fit between groups of cells, or between iterations of all centres.
+
+    Attributes
+    ----------
+    coarse : ndarray of shape (c, d)
+        Centres of the cells.
+    sizes, quotas : ndarray of shape (c,), int64
+        Rows of each cell, and its number of clusters.
+    n_cells : int
+        Number of cells, from the first one on, whose centres are found.
+    centres : ndarray of shape (m, d), or None
+        Their centres, one cell after the other; all k once all cells are done. None before the first.
+    history : sequence of dict
+        Iterations of all centres together.
+    reason : StopReason or None
+        Reason why the loop ended, if it did.
+    rounds : int
+        Rounds of resampling that followed.
+    """
+
+    coarse: np.ndarray
+    sizes: np.ndarray
+    quotas: np.ndarray
+    n_cells: int = 0
+    centres: np.ndarray | None = None
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+    rounds: int = 0
+
+    def joined(self, n_cells: int, centres: np.ndarray) -> Self:
+        """Return the state with the centres (m, d) of the next cells, those before `n_cells`."""
+        both = centres if self.centres is None else np.concatenate([self.centres, centres])
+        return replace(self, n_cells=n_cells, centres=both if len(both) else None)
+
+    def filled(self, k: int) -> Self:
+        """Return the state with k centres: if fewer rows differ, the first centre is repeated."""
+        assert self.centres is not None
+        missing = k - len(self.centres)
+        again = np.repeat(self.centres[:1], missing, axis=0)
+        return replace(self, centres=np.concatenate([self.centres, again]))
+
+    @staticmethod
+    def shapes(n_features: int) -> Shapes:
+        """Return the shapes of the arrays."""
+        rows: Shapes = dict.fromkeys(("coarse", "centres"), (None, n_features))
+        return {**rows, **dict.fromkeys(("sizes", "quotas"), (None,))}
+
+    def check(self, n_rows: int, k: int) -> None:
+        """Refuse cells that do not belong to that many rows and clusters.
+
+        Raises
+        ------
+        ModelFormatError
+        """
+        check_numbers("sizes", self.sizes, n_rows + 1)
+        check_numbers("quotas", self.quotas, k + 1)
+        c = len(self.coarse)
+        whole = int(self.sizes.sum()) == n_rows and int(self.quotas.sum()) <= k
+        if not (whole and len(self.sizes) == len(self.quotas) == c and 0 <= self.n_cells <= c):
+            raise ModelFormatError("its cells are not those of these rows.")
+        n_centres = 0 if self.centres is None else len(self.centres)
+        if n_centres > k or (self.n_cells == c and n_centres < k):
+            raise ModelFormatError(f"its {n_centres} centres are not those of {k} clusters.")
+
 
 if TYPE_CHECKING:
     from daskcluster.methods.hierarchical.estimator import HierarchicalKMeans
@@ -112,7 +190,9 @@ class HierarchicalFit(Fit):
 
     def _all_cells(self, rows: ScaledPlacement, labels: np.ndarray | None) -> HierarchicalState:
         """Return the state after all cells, including those done before an interruption."""
-        state, began = self._resumed(), time.perf_counter()
+        began, n, k = time.perf_counter(), self.dataset.n_rows, self.n_clusters
+        shapes = HierarchicalState.shapes(self.dataset.n_features)
+        state = self.resumed(HierarchicalState, shapes, lambda state: state.check(n, k))
         if state is None:
             state = self._fit_cells(rows, self._divide(rows, labels), labels)
             passes, seconds = rows.placement.traffic.passes, time.perf_counter() - began
@@ -139,7 +219,13 @@ class HierarchicalFit(Fit):
         found = score_rows(rows, coarse, labels)
         weights = found.cluster_weights(weighted=self.dataset.weights is not None)
         shares = quota_shares(weights, found.costs.sum(axis=0))
-        quotas = find_quotas(shares, found.sizes, self.n_clusters, counter(rows, coarse, labels))
+
+        def count(most: np.ndarray) -> np.ndarray:
+            params = DistinctParams(coarse, most, labels)
+            distinct: DistinctRows = rows.placement.reduce(DISTINCT, params)
+            return distinct.counts
+
+        quotas = find_quotas(shares, found.sizes, self.n_clusters, count)
         state = HierarchicalState(coarse, found.sizes, quotas)
         self._keep(state, rows, now=True)
         publish(self.callbacks, _division(state))
@@ -162,11 +248,6 @@ class HierarchicalFit(Fit):
             float(estimator.tol),
             self.seed,
         )
-
-    def _cells_of(self, state: HierarchicalState) -> CellParameters:
-        """Return the cells, with the parameters of the fits in them."""
-        parameters = self._parameters(state.coarse.dtype)
-        return replace(parameters, coarse=state.coarse, sizes=state.sizes, quotas=state.quotas)
 
     def _fit_cells(
         self, rows: ScaledPlacement, state: HierarchicalState, labels: np.ndarray | None
@@ -202,7 +283,8 @@ class HierarchicalFit(Fit):
         known: np.ndarray | None,
     ) -> np.ndarray:
         """Return the centres (m, d) of the cells of some groups."""
-        cells, n = self._cells_of(state), self.dataset.n_rows
+        parameters, n = self._parameters(state.coarse.dtype), self.dataset.n_rows
+        cells = replace(parameters, coarse=state.coarse, sizes=state.sizes, quotas=state.quotas)
         tasks = [partial(fit_cells, self.dataset, cells, span, known) for span in spans]
         began = time.perf_counter()
         publish(self.callbacks, PassStarted("cells", n))
@@ -221,7 +303,10 @@ class HierarchicalFit(Fit):
 
     def _groups(self, engine: Engine, state: HierarchicalState, labelled: bool) -> list[Range]:
         """Return groups of the remaining cells; if rows are labelled, more groups cost nothing."""
-        groups, left = n_groups(self.dataset.bytes_of((0, self.dataset.n_rows))), state.sizes_left
+        groups, left = (
+            n_groups(self.dataset.bytes_of((0, self.dataset.n_rows))),
+            state.sizes[state.n_cells :],
+        )
         if labelled:
             groups = max(groups, _SHARES * engine.n_threads)
         groups = max(1, math.ceil(groups * left.sum() / self.dataset.n_rows))
@@ -251,10 +336,8 @@ class HierarchicalFit(Fit):
             self.n_clusters,
             self.estimator.bounds_memory,
             self.callbacks,
-            sparse=isinstance(self.dataset, SparseDataset),
         )
-        assign = choice(rows, labels)
-        try:
+        with closing(choice(rows, labels)) as assign:
             return lloyd(
                 rows,
                 centres,
@@ -267,8 +350,6 @@ class HierarchicalFit(Fit):
                 history=state.history,
                 keep=keep,
             )
-        finally:
-            assign.close()
 
     def _resample(self, rows: ScaledPlacement, result: FitResult) -> FitResult:
         """Fit the centres again to the rows nearest to them, in several rounds.
@@ -329,11 +410,6 @@ class HierarchicalFit(Fit):
         """Return the parameters that centres of cells depend on, without limits of the whole fit."""
         return {"iterations_in_cells": int(self.estimator.max_iter)}
 
-    def _resumed(self) -> HierarchicalState | None:
-        n, k = self.dataset.n_rows, self.n_clusters
-        shapes = HierarchicalState.shapes(self.dataset.n_features)
-        return self.resumed(HierarchicalState, shapes, lambda state: state.check(n, k))
-
     def _keep(self, state: HierarchicalState, rows: ScaledPlacement, **when: bool) -> None:
         self.keep(lambda: state, rows.placement.traffic, rows, **when)
 
@@ -346,3 +422,81 @@ def _division(cells: HierarchicalState) -> Notice:
         f"them get 2 to {int(cells.quotas.max()):,} clusters",
         {"cells": balance.as_dict(), "split": split},
     )
+
+
+FEW_REFINEMENTS = 5
+"""Up to so many iterations bounds are not kept: what they take, k^2 d for the centres' own distances among
+it, they give back in later ones."""
+_SAMPLE_ROWS, _SAMPLE_LEAST = 256, 10_000
+"""Rows of the coreset that cells are found on: for each cell, and altogether at least."""
+_ONE_CELL, _ONE_CELL_BYTES = 1 << 30, 64 << 20
+"""Multiplications of an iteration, and bytes of rows, up to which rows are not divided: some 10 ms."""
+_HASH_BYTES = 16
+_MEMORY_SHARE = 4
+_MEASURING_PASSES = 2
+"""One for the size of each cell, one for its different rows."""
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return the cost of a fit with `parameters` on `dataset`.
+
+    It assumes that every cell has as many different rows as clusters, and that no cluster becomes empty.
+    """
+    k = int(parameters["n_clusters"])
+    check_enough_rows(dataset, k)
+    n_coarse = coarse_cells(parameters["n_coarse"], k, dataset)
+    n_values = dataset.n_rows * dataset.n_features
+    method = cell_method(parameters["init"], k // n_coarse, n_values // n_coarse)
+    size = dataset.bytes_of((0, dataset.n_rows))
+    gathering = 1 if dataset.in_memory else n_groups(size)
+    seeding = CORESET_PASSES + _MEASURING_PASSES + gathering
+    refinements = int(parameters["refine_iter"]) if parameters["refine"] else 0
+    budget = parameters["bounds_memory"]
+    return Plan(
+        seeding=method,
+        passes_seeding=seeding,
+        restarts=1,
+        passes_at_most=seeding + refinements + PASSES_OF_A_ROUND * resample_rounds(parameters) + 1,
+        footprint=hierarchical_footprint(dataset, parameters),
+        flop=pass_flop(dataset, k),
+        states=bounds_bytes(dataset, k, "auto") if refinements > FEW_REFINEMENTS else {},
+        states_at_most=None if budget == "auto" else int(budget),
+        commit_bytes=centres_bytes(dataset, k + n_coarse) + 16 * n_coarse,
+        travel=travel(dataset, k, bounded=refinements > FEW_REFINEMENTS),
+    )
+
+
+def coarse_cells(n_coarse: int | str, n_clusters: int, dataset: Dataset) -> int:
+    """Return the number of cells, by default the square root of the number of clusters.
+
+    Where an iteration over all rows is cheap, one cell is the default, which is plain k-means.
+    """
+    if n_coarse != "auto":
+        return max(1, min(int(n_coarse), n_clusters))
+    work = n_clusters * dataset.n_rows * dataset.n_features
+    is_small = dataset.bytes_of((0, dataset.n_rows)) <= _ONE_CELL_BYTES
+    return 1 if work <= _ONE_CELL and is_small else round(math.sqrt(n_clusters))
+
+
+def coarse_sample(n_rows: int, n_coarse: int) -> int:
+    """Return the size of the coreset on which cells are found."""
+    return min(n_rows, max(_SAMPLE_LEAST, _SAMPLE_ROWS * n_coarse))
+
+
+def hierarchical_footprint(dataset: Dataset, parameters: Mapping[str, Any]) -> Footprint:
+    """Return the memory of the fit: all centres, and a group of cells with its rows per thread."""
+    k, n_coarse = int(parameters["n_clusters"]), parameters["n_coarse"]
+    found = fit_footprint(dataset, k, "cells", int(parameters["chain_length"]))
+    size = dataset.bytes_of((0, dataset.n_rows))
+    cells = coarse_cells(n_coarse, k, dataset)
+    drawn = coreset_footprint(dataset, coarse_sample(dataset.n_rows, cells)).thread_bytes
+    # Rows in memory are gathered in more groups, each by its own thread.
+    gathered = size // _MEMORY_SHARE if dataset.in_memory else min(size, group_bytes(size))
+    hashes = 2 * _HASH_BYTES * k
+    nearest = 0
+    if resample_rounds(parameters):  # in the first level: rows that a round draws
+        nearest = k * resample_size(parameters["resample_size"], dataset.n_rows, k)
+        nearest = min(dataset.n_rows, nearest)
+    thread_bytes = max(found.thread_bytes, gathered, hashes, drawn, nearest * RANKED_BYTES)
+    resampled = 2 * nearest * size // max(1, dataset.n_rows)
+    return replace(found, thread_bytes=thread_bytes, process_bytes=drawn, home_bytes=resampled)

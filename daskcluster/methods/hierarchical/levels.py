@@ -14,12 +14,15 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowParams, nearest_function
 from daskcluster.chunkwise.labelled import (
+    CHOOSE,
     PICK,
+    Choice,
+    ChoiceParams,
     OneCluster,
     PickedRows,
     PickParams,
+    Ranking,
 )
-from daskcluster.chunkwise.smallest import CHOOSE, Choice, ChoiceParams, Ranking
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 

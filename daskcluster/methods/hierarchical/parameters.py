@@ -80,6 +80,6 @@ ALGORITHMS = {
         "daskcluster.methods.hierarchical.estimator:HierarchicalKMeans",
         HIERARCHICAL,
         about="very many clusters: coarse cells, clusters within each, then a joint refinement",
-        plan="daskcluster.methods.hierarchical.projection:plan_fit",
+        plan="daskcluster.methods.hierarchical.fit:plan_fit",
     ),
 }

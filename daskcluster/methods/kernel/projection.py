@@ -16,7 +16,7 @@ from daskcluster.methods.kernel.minibatch.fit import (
     rows_per_step,
 )
 from daskcluster.methods.kernel.parameters import GRAPHS
-from daskcluster.methods.kmeans.projection import pass_flop
+from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.typing import Dataset
 
 _HAVE_GAMMA = ("rbf", "laplacian", "polynomial")

@@ -19,12 +19,12 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
     BoundedParams,
     BoundState,
     Changes,
+    CopyParams,
     KnownBounds,
+    copying,
     unproven,
 )
-from daskcluster.methods.kmeans.chunkwise.copied_bounds import CopyParams, copying
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
-from daskcluster.methods.kmeans.drift import Drift, Gaps
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Drift, Gaps
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 
 _RUNS = 16
@@ -194,7 +194,7 @@ class BoundedAssignment:
         OUT. As for `FullAssignment`.
     recent_bytes : int
         Bytes to spend per row for copies of rows whose bounds will fail soon, so that their chunks need
-        not be read again; see `daskcluster.methods.kmeans.chunkwise.recent`.
+        not be read again; see `daskcluster.methods.kmeans.chunkwise.bounded`.
     run : callable (reduction, params) -> Changes, optional
         Runs the passes, in place of the placement's `map_state`.
     probing : bool
@@ -249,18 +249,15 @@ class BoundedAssignment:
         changes = self._run(reduction, params)
         if not self._probing:
             self.rows.used = self.rows.scale
-            self._gaps.note(self._n_multiplied(changes))
+            # How many distances would have taken as long.
+            share = 1.0 if self._search is None else self._search.share
+            spared = (1.0 - share) * changes.n_searched * changes.moved.sums.shape[0]
+            self._gaps.note(changes.n_distances - spared)
         self._totals = (
             changes.moved if self._totals is None else self._totals.combine(changes.moved)
         )
         counts = changes.n_touched, changes.n_distances, changes.n_searched
         return Assigned(self._totals.copy(), *counts)
-
-    def _n_multiplied(self, changes: Changes) -> float:
-        """Return how many distances would have taken as long."""
-        share = 1.0 if self._search is None else self._search.share
-        spared = (1.0 - share) * changes.n_searched * changes.moved.sums.shape[0]
-        return changes.n_distances - spared
 
     def resume(self) -> None:
         """Continue after the rows were assigned elsewhere: labels are no longer those of the last call."""

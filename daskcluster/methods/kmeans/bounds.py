@@ -1,25 +1,336 @@
-"""The kinds of bounds, and the choice among them by algorithm name and memory."""
+"""The choice of bounds: by the name of an algorithm and by memory; with ``"auto"``, in every pass.
+
+Early on most bounds fail and cost more than they save; late they save almost everything; and how
+soon it turns depends on the data. A few thousand rows, taken here and there and kept in the
+driver, go ahead with every kind of bounds: their counts say what a pass over all rows would cost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from daskcluster.chunkwise.statistics import StatefulReduction
+from daskcluster.data.sparse import sparse_source
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, Notice, publish
 from daskcluster.host import format_bytes
-from daskcluster.methods.kmeans.assignment import Assignment, BoundedAssignment, FullAssignment
-from daskcluster.methods.kmeans.auto import AutoAssignment
+from daskcluster.kernels.jit import tile_name
+from daskcluster.kernels.tile import group_size
+from daskcluster.methods.kmeans.assignment import (
+    MOST_RUN,
+    Assigned,
+    Assignment,
+    BoundedAssignment,
+    Carried,
+    CarriedBounds,
+    FullAssignment,
+    filled,
+    sampled_runs,
+    search_for,
+)
+from daskcluster.methods.kmeans.chunkwise.bounded import Changes
 from daskcluster.methods.kmeans.chunkwise.elkan import ELKAN
-from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
-from daskcluster.methods.kmeans.chunkwise.sparse_hamerly import SPARSE_HAMERLY
+from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY, SPARSE_HAMERLY
+from daskcluster.methods.kmeans.chunkwise.kind import (
+    REPAID,
+    BoundKind,
+    Counts,
+    Gaps,
+    Shape,
+    SparseShape,
+    tile_slowness,
+)
 from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
 from daskcluster.methods.kmeans.parameters import EXACT
-from daskcluster.typing import Dataset
+from daskcluster.sparse_rows import INDEX_DTYPE, Rows, join_rows
+
+_LONGEST_RUN = 256
+"""Of sampled rows if rows are read in each pass: it represents a chunk."""
+_OPENING, _EVERY, _SELDOM = 8, 8, 4
+"""Probes run in the first passes, later in a few running ones of every eight, or of fewer if new bounds are
+cheap; and while bounds are kept, of the more the later it is: two or three times while the number of passes
+doubles. Where passes are cheap, they do not begin in the first ones, in which bounds rarely hold."""
+_SMALL = 3e6
+"""A pass that takes less (in nanoseconds of one thread) is over before anything could be saved."""
+_WORTH, _WORTH_MORE = 0.75, 0.6
+"""To begin with bounds costs a pass or two, so they have to promise this much; and more where bounds
+that do well are given up for it."""
+_CHEAP = 0.5
+"""Setting most kinds of bounds takes a full comparison. Where a pass takes only such a share of that, these
+are tried later; and they are set once they would have repaid it, had they been kept from the start."""
+_PREPARED, _WORTH_PROBES = 40.0, 16.0
+"""Nanoseconds to prepare a feature of a centre for probes, and how much longer the passes from one to the
+next should take."""
+_LOST = 1.2
+"""Bounds that cost this much more than they save are left alone for a while."""
+
+
+class AutoAssignment:
+    """Computes all distances, or uses bounds, whichever costs less by the counts of a sample.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    allowed : sequence of BoundKind
+        Kinds whose state fits the memory.
+    labels : ndarray of shape (n,), int32, optional
+        OUT. As for `FullAssignment`.
+    recent_bytes : callable (BoundKind) -> int
+        As for `BoundedAssignment`, for each kind.
+    reads : bool
+        Rows do not fit the memory and are read in each pass.
+
+    Notes
+    -----
+    Cost: that of the kind in use, and about two hundredths of a pass for the sample, in the first eight
+    passes, and later in two or three out of eight, or of the more the longer bounds are kept.
+    """
+
+    def __init__(
+        self,
+        rows: ScaledPlacement,
+        allowed: Sequence[BoundKind],
+        labels: np.ndarray | None = None,
+        *,
+        recent_bytes: Callable[[BoundKind], int] = lambda kind: 0,
+        reads: bool = False,
+    ) -> None:
+        self._rows = rows
+        self._labels = labels
+        self._full = FullAssignment(rows, labels, by_changes=True)
+        self._bounded: BoundedAssignment | None = None
+        self._probes: list[_Probe] | None = None
+        self._runs: list[Rows] | None = None
+        self._allowed = tuple(allowed)
+        self._recent_bytes = recent_bytes
+        self._reads = reads
+        self._gaps = Gaps(filled(rows))
+        self._pass = self._kept_for = self._in_a_row = 0
+        self._idle, self._pruned, self._bounds_groups = False, 1.0, False
+
+    def __call__(self, centres: np.ndarray) -> Assigned:
+        shape = self._shape(centres)
+        if not self._allowed or self._rows.placement.dataset.n_rows * shape.plain() < _SMALL:
+            return self._full(centres)
+        self._pass += 1
+        first = self._rows.data_statistics is None
+        every = self._every(shape)
+        probing = self._probing(every)
+        if probing and self._pass & (self._pass - 1) == 0:
+            self._search(centres)
+            shape = replace(shape, pruned=self._pruned, bounds_groups=self._bounds_groups)
+        begins = 1 if self._pruned > _CHEAP else _OPENING if every < _EVERY else 2 * _OPENING
+        if probing and self._pass >= begins:
+            costs = self._probed(centres, shape)
+            self._in_a_row += 1
+            # Probes have measured enough after passes in which their new bounds aged.
+            aged = self._in_a_row > (1 if self._pass <= _OPENING else self._aged())
+            if aged and not first:
+                self._choose(costs, shape)
+        else:
+            self._in_a_row = 0
+        if first or self._bounded is None or self._idle:
+            found = self._full(centres)
+            self._gaps.note(self._pruned * found.n_distances)
+            return found
+        self._full.resume()
+        return self._watched(self._bounded(centres), shape)
+
+    def carry(self) -> _Carried:
+        """Return the probes and the bounds in use."""
+        bounded = None if self._idle else self._bounded
+        return _Carried(
+            None if bounded is None else bounded.bounds,
+            None if bounded is None else bounded.carry(),
+            self._reads,
+            self._pass,
+            self._probes,
+            self._gaps,
+        )
+
+    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
+        """Continue with the probes and the bounds of another."""
+        if not isinstance(carried, _Carried) or carried.reads is not self._reads:
+            return
+        self._pass, self._gaps = carried.passes, carried.gaps
+        if carried.probes is not None:
+            self._probes = [probe for probe in carried.probes if probe.kind in self._allowed]
+            for probe in self._probes:
+                probe.go_on(self._rows)
+        if carried.kind in self._allowed:
+            bounded = self._use(carried.kind)
+            if carried.bounds is not None:
+                bounded.take_over(carried.bounds, places)
+
+    def close(self) -> None:
+        """Free the bounds."""
+        if self._bounded is not None:
+            self._bounded.close()
+
+    def _probing(self, every: int) -> bool:
+        """True if probes run in this pass."""
+        if self._bounded is not None and not self._idle:
+            every = max(_EVERY, 1 << (self._pass // _SELDOM).bit_length())
+        return self._pass <= _OPENING or self._pass % every <= self._aged()
+
+    def _every(self, shape: Shape) -> int:
+        """Return of how many passes probes run in a few; in more if passes and new bounds are cheap."""
+        if not (self._bounds_groups and any(kind.searches for kind in self._allowed)):
+            return _EVERY
+        taken = self._rows.placement.dataset.n_rows * shape.plain()
+        return max(1, min(_EVERY, int(_WORTH_PROBES * _PREPARED * shape.k * shape.d / taken)))
+
+    def _aged(self) -> int:
+        # New bounds hold better than old ones, by different amounts for different kinds.
+        return len(self._probes or ())
+
+    def _choose(self, costs: dict[BoundKind, float], shape: Shape) -> None:
+        current = None if self._bounded is None or self._idle else self._bounded.bounds
+        now = shape.plain() if current is None else min(shape.plain(), costs[current])
+        best, n = min(costs, key=costs.__getitem__), self._rows.placement.dataset.n_rows
+        gaps = shape.gaps() / n
+        # Gaps alone are measured again only after many distances to rows.
+        again = gaps if best.pairwise else min(gaps, costs[best] / REPAID)
+        worth, cost = _WORTH if current is None else _WORTH_MORE, costs[best] + again
+        repaid = (now - cost) * self._pass > best.setting(shape) + gaps - shape.plain()
+        if best is not current and cost < worth * now and repaid:
+            self._use(best)
+
+    def _use(self, kind: BoundKind) -> BoundedAssignment:
+        self._kept_for, self._idle = 0, False
+        if self._bounded is None or self._bounded.bounds is not kind:
+            self.close()
+            self._bounded = BoundedAssignment(
+                self._rows,
+                kind,
+                self._labels,
+                recent_bytes=self._recent_bytes(kind),
+                gaps=self._gaps,
+                sample=lambda: join_rows(self._sampled()),
+            )
+        else:
+            self._bounded.resume()
+        return self._bounded
+
+    def _watched(self, found: Assigned, shape: Shape) -> Assigned:
+        """Return to computing all distances if that would have been cheaper; the bounds stay, and age."""
+        assert self._bounded is not None
+        n = self._rows.placement.dataset.n_rows
+        # The rows that it read are not known: at most all of them.
+        searched = found.n_searched / n
+        counts = Counts(found.n_touched / n, found.n_distances / n, searched=searched)
+        self._kept_for += 1
+        # The first pass sets bounds, or tightens old ones; where a search sets them, the second does that.
+        kind = self._bounded.bounds
+        if self._kept_for > 1 + kind.searches:
+            self._idle = kind.cost(shape, counts) > _LOST * shape.plain()
+        return found
+
+    def _probed(self, centres: np.ndarray, shape: Shape) -> dict[BoundKind, float]:
+        if self._probes is None:
+            self._probes = [
+                _Probe(self._rows, kind, self._sampled(), self._gaps)
+                for kind in self._hopeful(shape)
+            ]
+        return {probe.kind: probe.kind.cost(shape, probe(centres)) for probe in self._probes}
+
+    def _sampled(self) -> list[Rows]:
+        """Return the sampled rows, in runs if rows are read in each pass."""
+        if self._runs is None:
+            runs = sampled_runs(self._rows, _LONGEST_RUN if self._reads else MOST_RUN)
+            self._runs = runs if self._reads else [join_rows(runs)]
+        return self._runs
+
+    def _search(self, centres: np.ndarray) -> None:
+        """Find the search of all centres, and note its cost; see `Shape`."""
+        found = search_for(centres, self._rows, lambda: join_rows(self._sampled()))
+        self._full.search, self._pruned = found, 1.0 if found is None else found.share
+        self._bounds_groups = found is not None and found.bounds_groups
+
+    def _hopeful(self, shape: Shape) -> list[BoundKind]:
+        """Return the kinds that may win."""
+        alone = [
+            kind
+            for kind in self._allowed
+            if kind.excludes_others or (kind.searches and self._bounds_groups)
+        ]
+        return alone or [kind for kind in self._allowed if kind.may_win(shape)]
+
+    def _shape(self, centres: np.ndarray) -> Shape:
+        k, d = centres.shape
+        slowness = tile_slowness(centres.dtype, tile_name())
+        group = group_size(k, centres.dtype)
+        source = sparse_source(self._rows.placement.dataset)
+        if source is not None:
+            entries = source.n_entries / max(1, source.n_rows)
+            item = centres.itemsize + INDEX_DTYPE.itemsize
+            row_bytes = int(entries * item) + 8
+            return SparseShape(d, k, row_bytes, group, self._reads, slowness, entries=entries)
+        search = self._pruned, self._bounds_groups
+        return Shape(d, k, d * centres.itemsize, group, self._reads, slowness, *search)
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """The state after some passes: the kind in use, its bounds, and the probes."""
+
+    kind: BoundKind | None
+    bounds: CarriedBounds | None
+    reads: bool
+    passes: int
+    probes: Sequence[_Probe] | None
+    gaps: Gaps
+
+    @property
+    def placed(self) -> bool:
+        return self.bounds is not None
+
+
+class _Probe:
+    """Runs one kind of bounds on runs of sampled rows, in this process."""
+
+    def __init__(
+        self, rows: ScaledPlacement, kind: BoundKind, runs: Sequence[Rows], gaps: Gaps
+    ) -> None:
+        self.kind = kind
+        self._assign = BoundedAssignment(
+            rows,
+            kind,
+            run=self._run,
+            probing=True,
+            gaps=gaps,
+            sample=lambda: join_rows(runs),
+        )
+        self._runs = [rows.chunk(run) for run in runs]
+        self._states: list[Any] = []
+        self._n_read = 0
+
+    def go_on(self, rows: ScaledPlacement) -> None:
+        """Continue as a probe of other rows, which include the sampled ones."""
+        self._assign.rows = rows
+
+    def __call__(self, centres: np.ndarray) -> Counts:
+        found, n = self._assign(centres), sum(run.n_rows for run in self._runs)
+        return Counts(
+            found.n_touched / n, found.n_distances / n, self._n_read / n, found.n_searched / n
+        )
+
+    def _run(self, reduction: StatefulReduction, params: Any) -> Changes:
+        prepared = reduction.prepare(params)
+        if not self._states:
+            self._states = [reduction.fresh(run.n_rows, prepared) for run in self._runs]
+        changes: Changes = reduction.zero(prepared)
+        self._n_read = 0
+        for run, state in zip(self._runs, self._states, strict=True):
+            before = changes.n_touched
+            reduction.chunk(run, prepared, changes, state)
+            self._n_read += run.n_rows if changes.n_touched > before else 0
+        return changes
+
 
 BOUNDS = {kind.name: kind for kind in (ELKAN, YINYANG, HAMERLY)}
 """By name, from most bounds a row to fewest: where one takes too much memory, the next takes its place."""
@@ -54,32 +365,10 @@ def automatic(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> tuple[B
     )
 
 
-def within(
-    kinds: Sequence[BoundKind], room: int, n_rows: int, n_clusters: int, dtype: np.dtype[Any]
-) -> tuple[BoundKind, ...]:
-    """Return those kinds whose state fits into `room` bytes."""
-    return tuple(kind for kind in kinds if n_rows * kind.row_bytes(n_clusters, dtype) <= room)
-
-
 def fallbacks(kind: BoundKind) -> tuple[BoundKind, ...]:
     """Return the kind and those that take its place when memory is short, in this order."""
     kinds = tuple(BOUNDS.values())
     return kinds[kinds.index(kind) :] if kind in kinds else (kind,)
-
-
-def recent_bytes(
-    kind: BoundKind, room: int, dataset: Dataset, n_clusters: int, dtype: np.dtype[Any]
-) -> int:
-    """Return the bytes per row that may hold copies of rows whose bounds will fail soon.
-
-    Half of the `room` that the bounds leave; the other half is for partitions that stay in memory;
-    at most an eighth of a row. None where all rows are, or stay, in memory.
-    """
-    n, rows = dataset.n_rows, dataset.bytes_of((0, dataset.n_rows))
-    left = room - n * kind.row_bytes(n_clusters, dtype)
-    if dataset.in_memory or left >= rows or n == 0:
-        return 0
-    return max(0, min(rows // 8, left // 2) // n)
 
 
 @dataclass(frozen=True)
@@ -94,8 +383,6 @@ class AssignmentChoice:
         Bytes that bounds may take.
     callbacks : sequence of callables
         Called with a `Notice` if another kind takes the place of the requested one.
-    sparse : bool
-        Rows are CSR.
     parameter : str
         Name of the caller's parameter, for notices.
     """
@@ -104,30 +391,30 @@ class AssignmentChoice:
     n_clusters: int
     bounds_memory: int | str
     callbacks: Sequence[Callback] = ()
-    sparse: bool = False
     parameter: str = "algorithm"
 
     def __call__(self, rows: ScaledPlacement, labels: np.ndarray | None = None) -> Assignment:
         """Return the assignment of `rows`; `labels` as for `FullAssignment`."""
-        name = self.algorithm
+        name, sparse = self.algorithm, sparse_source(rows.placement.dataset) is not None
         if name == "lloyd":
             return FullAssignment(rows, labels, by_changes=True, plans=True)
         if name == "auto":
-            d = rows.placement.dataset.n_features
-            kinds = automatic(d, self.n_clusters, rows.dtype)
+            dataset = rows.placement.dataset
+            size = dataset.bytes_of((0, dataset.n_rows))
+            kinds = automatic(dataset.n_features, self.n_clusters, rows.dtype)
             return AutoAssignment(
                 rows,
-                self._within((SPARSE_HAMERLY,) if self.sparse else kinds, rows),
+                self._within((SPARSE_HAMERLY,) if sparse else kinds, rows),
                 labels,
                 recent_bytes=lambda kind: self._recent_bytes(kind, rows),
-                reads=_is_read_again(rows),
+                reads=not dataset.in_memory and size > rows.placement.state_room(),
             )
-        if self.sparse and name != SPARSE_HAMERLY.name:
+        if sparse and name != SPARSE_HAMERLY.name:
             self._notice(
                 f"{self.parameter}={name!r} is for dense rows; hamerly takes its place, with the same "
                 "result."
             )
-        return self._bounded(SPARSE_HAMERLY if self.sparse else BOUNDS[name], rows, labels)
+        return self._bounded(SPARSE_HAMERLY if sparse else BOUNDS[name], rows, labels)
 
     def _bounded(
         self, wanted: BoundKind, rows: ScaledPlacement, labels: np.ndarray | None
@@ -147,14 +434,25 @@ class AssignmentChoice:
         return BoundedAssignment(rows, kinds[0], labels, recent_bytes=recent)
 
     def _recent_bytes(self, kind: BoundKind, rows: ScaledPlacement) -> int:
-        if self.sparse:
-            return 0  # copies of rows are dense arrays
-        room, k = self._room(rows), self.n_clusters
-        return recent_bytes(kind, room, rows.placement.dataset, k, rows.dtype)
+        """Return the bytes per row that may hold copies of rows whose bounds will fail soon.
+
+        Half of the room that the bounds leave; the other half is for partitions that stay in memory;
+        at most an eighth of a row. None where all rows are, or stay, in memory.
+        """
+        dataset = rows.placement.dataset
+        n, size = dataset.n_rows, dataset.bytes_of((0, dataset.n_rows))
+        left = self._room(rows) - n * kind.row_bytes(self.n_clusters, rows.dtype)
+        # Copies of rows are dense arrays.
+        if dataset.in_memory or left >= size or n == 0 or sparse_source(dataset) is not None:
+            return 0
+        return max(0, min(size // 8, left // 2) // n)
 
     def _within(self, kinds: Sequence[BoundKind], rows: ScaledPlacement) -> tuple[BoundKind, ...]:
-        n_rows = rows.placement.dataset.n_rows
-        return within(kinds, self._room(rows), n_rows, self.n_clusters, rows.dtype)
+        """Return those kinds whose state fits into the room."""
+        n_rows, room = rows.placement.dataset.n_rows, self._room(rows)
+        return tuple(
+            kind for kind in kinds if n_rows * kind.row_bytes(self.n_clusters, rows.dtype) <= room
+        )
 
     def _room(self, rows: ScaledPlacement) -> int:
         room = rows.placement.state_room()
@@ -162,9 +460,3 @@ class AssignmentChoice:
 
     def _notice(self, text: str) -> None:
         publish(self.callbacks, Notice(text))
-
-
-def _is_read_again(rows: ScaledPlacement) -> bool:
-    dataset = rows.placement.dataset
-    size = dataset.bytes_of((0, dataset.n_rows))
-    return not dataset.in_memory and size > rows.placement.state_room()

@@ -1,15 +1,144 @@
-"""KMeans: Lloyd's algorithm on rows wherever they live, with scikit-learn's interface."""
+"""What users call: KMeans, the base of all k-means estimators, and seeding on its own."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, ClassVar, Self, TypeVar
 
+import numpy as np
+from scipy import sparse
+
+from daskcluster.chunkwise.examples import Sample
 from daskcluster.chunkwise.feature_scaling import PARTIAL
-from daskcluster.methods.kmeans.base import KMeansEstimator
-from daskcluster.methods.kmeans.fit import KMeansFit
+from daskcluster.data.open import open_source
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.base import CentreEstimator
+from daskcluster.estimators.examples import Examination
+from daskcluster.estimators.export import faiss_index
+from daskcluster.estimators.fit import Fit, all_callbacks
+from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
+from daskcluster.estimators.provenance import from_provenance, provenance
+from daskcluster.events import Callback
+from daskcluster.methods.kmeans.fit import KMeansFit, KMeansRun, fit_partial
+from daskcluster.methods.kmeans.initial import candidate_reducer
 from daskcluster.methods.kmeans.parameters import KMEANS
-from daskcluster.methods.kmeans.partial import fit_partial
+from daskcluster.metrics.stability import Stability
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.parameters import shared
+from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
+from daskcluster.randomness import as_seed
+from daskcluster.seeding.afkmc2 import afk_mc2 as _afk_mc2
+from daskcluster.seeding.kmeans_parallel import kmeans_parallel as _kmeans_parallel
+from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus as _kmeans_plusplus
+from daskcluster.sparse_rows import Rows, SparseRows
+from daskcluster.typing import Dataset
+
+OneFit = TypeVar("OneFit", bound=Fit)
+
+N_FITS = 5
+_MAX_ITER = 50
+_LEAST_ROWS = 20
+"""Rows per cluster below which a sample says little about its clusters."""
+_MOST_TERMS = 2e9
+"""Most distances times features of an iteration, so that all fits take a few seconds."""
+
+
+class KMeansEstimator(CentreEstimator):
+    """Base of the k-means estimators.
+
+    Subclasses have the parameters ``n_clusters``, ``verbose`` and those of `CentreEstimator`.
+    """
+
+    n_clusters: int
+    verbose: int
+    model_kinds: tuple[str, ...] = (KMeansModel.kind,)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        # Features are known before a fit may fail.
+        return hasattr(self, "cluster_centers_")
+
+    def _check_rows(self, dataset: Dataset) -> None:
+        check_enough_rows(dataset, self.n_clusters)
+
+    def begin_fit(self, kind: type[OneFit], X: Any, sample_weight: Any, **options: Any) -> OneFit:
+        """Return one call of fit on `X`, ready to run; its parameters are checked."""
+        dataset = fit_dataset(self, X, sample_weight, scalable=True)
+        self._check_rows(dataset)
+        engine = choose_engine(self.engine, dataset)
+        callbacks = all_callbacks(self)
+        labelled = dataset.in_memory
+        return kind(self, X, dataset, engine, callbacks, labelled=labelled, **options)
+
+    # -- what was learnt --------------------------------------------------------------------------
+
+    def _learn(self, best: KMeansRun, fit: Fit) -> None:
+        self._centres, self._search = best.result.centres, best.search
+        self._n_init = fit.restarts
+        self.learn_fit(fit, best.result, best.found)
+        self.learn_labels(fit.dataset, fit.engine, best.labels, in_memory=fit.labelled)
+
+    def examine(
+        self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()
+    ) -> Examination:
+        """Return figures, nearest and farthest rows, and the stability of clusters. One pass."""
+        found = super().examine(dataset, shown, most, callbacks)
+        if found.sample is None:
+            return found
+        return replace(found, stability=stability(found.sample, len(self._centres)))
+
+    def to_model(self) -> KMeansModel:
+        """Return the model: the learnt attributes, without the data."""
+        return KMeansModel(
+            centres=self._centres,
+            weights=self.cluster_weights_,
+            sizes=self.cluster_sizes_,
+            costs=self.cluster_costs_,
+            metric=self.metric,
+            inertia=self.inertia_,
+            **provenance(self),
+        )
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted `sklearn.cluster.KMeans` with these centres, which predicts the same labels.
+
+        For the cosine metric it stands behind a `sklearn.preprocessing.Normalizer` in a pipeline. It has
+        ``labels_`` where they are in memory. Rows that are as near to two centres, up to rounding, may get
+        the other label.
+        """
+        # Imports half of scikit-learn, which nothing else needs.
+        from daskcluster.estimators.export import sklearn_kmeans
+
+        return sklearn_kmeans(self)
+
+    def to_faiss(self) -> Any:
+        """Return a flat Faiss index of the centres, in float32 (``pip install "daskcluster[faiss]"``).
+
+        Of inner products for the cosine metric, else of squared distances.
+
+        Raises
+        ------
+        MissingExtraError
+            Faiss is not installed.
+        """
+        return faiss_index(self)
+
+    @classmethod
+    def from_model(cls, model: KMeansModel) -> Self:
+        """Return the fitted estimator that a model describes (without ``labels_``)."""
+        known = {"n_clusters": model.n_clusters, "metric": model.metric}
+        self = from_provenance(cls, model, **known)
+        self.scaling_, self._centres, self._search = model.scaling, model.centres, model.search
+        self.cluster_weights_ = model.weights
+        self.cluster_sizes_ = model.sizes
+        self.cluster_costs_ = model.costs
+        self.inertia_ = model.inertia
+        return self
 
 
 class KMeans(KMeansEstimator):
@@ -183,3 +312,218 @@ class KMeans(KMeansEstimator):
         fit = self.begin_fit(KMeansFit, X, sample_weight, resume=resume)
         self._learn(fit.run(), fit)
         return self
+
+
+# -- stability of clusters ----------------------------------------------------------------------------
+
+
+def stability(sample: Sample, n_clusters: int) -> Stability | None:
+    """Compare the clusters of a sample with those that k-means finds there from five other seeds.
+
+    Parameters
+    ----------
+    sample : Sample
+    n_clusters : int
+
+    Returns
+    -------
+    Stability, or None
+        None if there is a single cluster, if the sample has fewer than 20 rows per cluster, and for rows
+        with weights or missing values.
+
+    Notes
+    -----
+    Cost: five fits of at most 50 iterations on at most 10,000 rows, in this process.
+    """
+    most = min(len(sample.rows), int(_MOST_TERMS / (n_clusters * sample.rows.shape[1])))
+    if n_clusters < 2 or sample.weighted or most < _LEAST_ROWS * n_clusters:
+        return None
+    at = np.arange(most) * len(sample.rows) // most
+    rows, labels = sample.rows[at], sample.labels[at]
+    if not np.isfinite(rows.data if isinstance(rows, SparseRows) else rows).all():
+        return None
+    return Stability.of(labels, _refits(rows, n_clusters, sample.metric), n_clusters)
+
+
+def _refits(rows: Rows, n_clusters: int, metric: str) -> Iterator[Any]:
+    data: Any = rows
+    if isinstance(rows, SparseRows):
+        data = sparse.csr_array((rows.data, rows.indices, rows.offsets), shape=rows.shape)
+    for seed in range(N_FITS):
+        model = KMeans(
+            n_clusters,
+            n_init=1,
+            max_iter=_MAX_ITER,
+            metric=metric,
+            random_state=seed,
+            engine="local",
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of few iterations, of duplicates
+            yield model.fit(data).labels_
+
+
+# -- seeding on its own -------------------------------------------------------------------------------
+
+
+def kmeans_plusplus(
+    X: Any,
+    n_clusters: int,
+    *,
+    sample_weight: Any = None,
+    random_state: Any = None,
+    n_local_trials: int | None = None,
+    engine: Any = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose centres by greedy k-means++ (Arthur and Vassilvitskii 2007).
+
+    Parameters
+    ----------
+    X : anything `open_dataset` takes, of shape (n, d)
+    n_clusters : int
+    sample_weight : array-like of shape (n,), optional
+    random_state : int, RandomState, Generator or None
+    n_local_trials : int, optional
+        Candidates a step; default 2 + floor(log k).
+    engine : see `daskcluster.KMeans`
+
+    Returns
+    -------
+    centers : ndarray of shape (k, d)
+    indices : ndarray of shape (k,)
+        Rows that the centres are.
+
+    Notes
+    -----
+    Cost: k + 1 passes, 8 bytes of state a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.array([[0.0, 0], [0, 1], [9, 9], [9, 8]])
+    >>> centers, indices = dc.kmeans_plusplus(X, 2, random_state=0)
+    >>> bool((X[indices] == centers).all()), len(set((indices // 2).tolist()))
+    (True, 2)
+    """
+    if n_local_trials is not None and n_local_trials < 1:
+        raise InvalidParameterError(
+            f"n_local_trials={n_local_trials} should be >= 1; leave it out for 2 + log(k)."
+        )
+    with _placed(X, sample_weight, n_clusters, engine) as rows:
+        return _kmeans_plusplus(
+            rows, n_clusters, as_seed(random_state), n_local_trials=n_local_trials
+        )
+
+
+def kmeans_parallel(
+    X: Any,
+    n_clusters: int,
+    *,
+    sample_weight: Any = None,
+    random_state: Any = None,
+    oversampling: float = 2.0,
+    n_rounds: int = 5,
+    engine: Any = None,
+) -> np.ndarray:
+    """Choose centres by k-means|| (Bahmani et al. 2012) in ``n_rounds + 1`` passes.
+
+    Parameters
+    ----------
+    X : anything `open_dataset` takes, of shape (n, d)
+    n_clusters : int
+    sample_weight : array-like of shape (n,), optional
+    random_state : int, RandomState, Generator or None
+    oversampling : float
+        Rows drawn a round, in units of k.
+    n_rounds : int
+    engine : see `daskcluster.KMeans`
+
+    Returns
+    -------
+    ndarray of shape (k, d)
+
+    Notes
+    -----
+    Cost: ``n_rounds + 1`` passes, 4 bytes of state a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.array([[0.0, 0], [0, 1], [9, 9], [9, 8]])
+    >>> dc.kmeans_parallel(X, 2, random_state=0).shape
+    (2, 2)
+    """
+    if not oversampling > 0 or n_rounds < 1:
+        raise InvalidParameterError(
+            f"oversampling={oversampling} should be > 0 and n_rounds={n_rounds} >= 1."
+        )
+    seed = as_seed(random_state)
+    with _placed(X, sample_weight, n_clusters, engine) as rows:
+        return _kmeans_parallel(
+            rows,
+            n_clusters,
+            seed,
+            reduce_candidates=candidate_reducer(seed, rows),
+            oversampling=oversampling,
+            n_rounds=n_rounds,
+        )
+
+
+def afk_mc2(
+    X: Any,
+    n_clusters: int,
+    *,
+    chain_length: int = 10,
+    sample_weight: Any = None,
+    random_state: Any = None,
+    engine: Any = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose centres by AFK-MC2 (Bachem et al. 2016): k-means++ by Markov chains, in two passes.
+
+    Parameters
+    ----------
+    X : anything `open_dataset` takes, of shape (n, d)
+    n_clusters : int
+    chain_length : int
+        Rows proposed for each centre. Longer chains come closer to k-means++ without candidates.
+    sample_weight : array-like of shape (n,), optional
+    random_state : int, RandomState, Generator or None
+    engine : see `daskcluster.KMeans`
+
+    Returns
+    -------
+    centers : ndarray of shape (k, d)
+    indices : ndarray of shape (k,)
+        Rows that the centres are.
+
+    Notes
+    -----
+    Cost: two passes, and more only where few rows are distinct; n + m k^2 / 2 distances for chains of
+    length m, and their k m rows in memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daskcluster as dc
+    >>> X = np.array([[0.0, 0], [0, 1], [9, 9], [9, 8]])
+    >>> centers, indices = dc.afk_mc2(X, 2, random_state=0)
+    >>> bool((X[indices] == centers).all()), len(set((indices // 2).tolist()))
+    (True, 2)
+    """
+    check_value("afk_mc2", shared.CHAIN_LENGTH, chain_length)
+    with _placed(X, sample_weight, n_clusters, engine) as rows:
+        return _afk_mc2(rows, n_clusters, as_seed(random_state), chain_length=chain_length)
+
+
+@contextmanager
+def _placed(X: Any, sample_weight: Any, n_clusters: int, engine: Any) -> Iterator[ScaledPlacement]:
+    """Yield the rows of `X` placed on an engine, if there are enough of them."""
+    dataset = open_source(X, weights=sample_weight)
+    if not 1 <= n_clusters <= dataset.n_rows:
+        raise InvalidParameterError(
+            f"n_samples={dataset.n_rows} should be >= n_clusters={n_clusters} >= 1."
+        )
+    with choose_engine(engine, dataset).place(dataset) as placement:
+        yield ScaledPlacement(placement)

@@ -1,23 +1,36 @@
-"""One call of ``KMeans.fit``: place the rows, run the restarts, keep the best."""
+"""One call of ``KMeans.fit``: its restarts, their final figures, and what a dry run says of them."""
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskcluster.chunk import compute_dtype
+from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, nearest_function
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.chunkwise.pruned import FixedSearch, search_bytes
 from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Engine
-from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.engine.memory import Footprint
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
+from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.fit import Fit, is_final
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.plan import Plan, Travel, centres_bytes
+from daskcluster.estimators.rows import results_of_rows
 from daskcluster.events import Callback, SeedingEnded, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import lloyd
-from daskcluster.methods.kmeans.base import KMeansRun, measure_run
-from daskcluster.methods.kmeans.bounds import AssignmentChoice
+from daskcluster.methods.kmeans.assignment import few_rows, search_for
+from daskcluster.methods.kmeans.bounds import BOUNDS, AssignmentChoice, automatic, fallbacks
+from daskcluster.methods.kmeans.chunkwise.hamerly import SPARSE_HAMERLY
 from daskcluster.methods.kmeans.initial import (
     initial_centres,
     is_auto,
@@ -25,19 +38,71 @@ from daskcluster.methods.kmeans.initial import (
     restarts_for,
     warn_of_one_start,
 )
-from daskcluster.methods.kmeans.projection import fit_footprint
 from daskcluster.models.fitted import FitResult
+from daskcluster.parameters import shared
 from daskcluster.randomness import Key
+from daskcluster.seeding.afkmc2 import n_proposals
+from daskcluster.seeding.kmeans_parallel import most_candidates, most_drawn
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
     from daskcluster.methods.kmeans.estimator import KMeans
 
 
+LABELS_SHARE = 1 / 16
+"""Share of the room for state that labels may take if nobody has asked for them yet."""
+
 _NO_BOUNDS = (
     "algorithm='elkan' doesn't make sense for a single cluster: there is no other centre to bound the "
     "distance to. Its result is that of 'lloyd'."
 )
+
+
+@dataclass
+class KMeansRun:
+    """One restart: the result of its loop, the final figures, and labels if there was room for them.
+
+    `search` is that of the final centres, None if none pays.
+    """
+
+    result: FitResult
+    found: ScoreStatistics
+    labels: np.ndarray | None
+    search: FixedSearch | None = None
+
+
+def measure_run(
+    rows: ScaledPlacement,
+    result: FitResult,
+    labels: np.ndarray | None = None,
+    *,
+    labelled: bool,
+) -> KMeansRun:
+    """Compute the final inertia and cluster figures, and labels, row by row: one pass.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    result : FitResult
+    labels : ndarray of shape (n,), int32, optional
+        OUT. Room for labels in this process, or those of ``result.centres`` already
+        (``result.labelled``).
+    labelled : bool
+        Labels are requested; without room for them, that takes one more pass. If they are not, they are
+        kept where the pass can write them to this process and they take little of its memory.
+    """
+    centres, known = result.centres, labels is not None and result.labelled
+    placement, n_rows = rows.placement, rows.placement.dataset.n_rows
+    if labels is None and placement.shares_memory:
+        size = np.dtype(np.int32).itemsize * n_rows
+        if size <= LABELS_SHARE * placement.state_room():
+            labels = np.empty(n_rows, np.int32)
+    search = search_for(centres, rows, partial(few_rows, rows))
+    found = score_rows(rows, centres, labels, labelled=known, search=search)
+    if labelled and labels is None:
+        params = RowParams(centres, search=search)
+        labels = results_of_rows(placement, nearest_function(params))
+    return KMeansRun(result, found, labels, search if search is not None and search.pays else None)
 
 
 class SeededFit(Fit):
@@ -105,13 +170,9 @@ class KMeansFit(SeededFit):
         dataset: Dataset,
         engine: Engine,
         callbacks: tuple[Callback, ...],
-        *,
-        labelled: bool,
-        resume: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            estimator, source, dataset, engine, callbacks, labelled=labelled, resume=resume
-        )
+        super().__init__(estimator, source, dataset, engine, callbacks, **options)
         self.method = method_for(estimator.init, in_memory=dataset.in_memory)
         self.restarts = restarts_for(self.method, estimator.n_init, in_memory=dataset.in_memory)
         warn_of_one_start(estimator, self.method, stacklevel=4)
@@ -122,7 +183,6 @@ class KMeansFit(SeededFit):
             estimator.n_clusters,
             estimator.bounds_memory,
             callbacks,
-            sparse=isinstance(dataset, SparseDataset),
         )
 
     def run(self) -> KMeansRun:
@@ -134,8 +194,12 @@ class KMeansFit(SeededFit):
         with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
             rows = ScaledPlacement(placement)
             self.recall(rows)
-            resumed = self._resumed()
-            best = self._best_of(resumed, rows)
+            shape = (self.n_clusters, dataset.n_features)
+            resumed = self.resumed(KMeansState, {"centres": shape, "best_centres": shape})
+            best: KMeansRun | None = None
+            if resumed is not None and resumed.best is not None:
+                labels = self.kept_labels(placement)
+                best = measure_run(rows, resumed.best, labels, labelled=self.labelled)
             for restart in range(0 if resumed is None else resumed.restart, self.restarts):
                 run = self._restart(rows, restart, best, resumed)
                 if best is None or run.found.inertia < best.found.inertia:
@@ -176,8 +240,7 @@ class KMeansFit(SeededFit):
         def keep(centres: np.ndarray, history: Any, reason: StopReason | None) -> None:
             self._keep(replace(resumed, centres=centres, history=history, reason=reason), rows)
 
-        assign = self.choice(rows, labels)
-        try:
+        with closing(self.choice(rows, labels)) as assign:
             return lloyd(
                 rows,
                 resumed.centres,
@@ -190,29 +253,210 @@ class KMeansFit(SeededFit):
                 history=resumed.history,
                 keep=keep,
             )
-        finally:
-            assign.close()
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
-    def _resumed(self) -> KMeansState | None:
-        """Return the state that the fit resumes from; None for a new fit."""
-        shape = (self.n_clusters, self.dataset.n_features)
-        return self.resumed(KMeansState, {"centres": shape, "best_centres": shape})
-
-    def _best_of(self, resumed: KMeansState | None, rows: ScaledPlacement) -> KMeansRun | None:
-        """Return the best restart before the interrupted one; takes one pass."""
-        if resumed is None or resumed.best is None:
-            return None
-        labels = self.kept_labels(rows.placement)
-        return measure_run(rows, resumed.best, labels, labelled=self.labelled)
-
     def _keep(self, state: KMeansState, rows: ScaledPlacement) -> None:
         ends = not state.history or state.reason is not None
-        self.keep(lambda: _as_kept(state), rows.placement.traffic, rows, now=ends)
+        # The labels of the best restart stay behind.
+        best = None if state.best is None else replace(state.best, labelled=False)
+        self.keep(lambda: replace(state, best=best), rows.placement.traffic, rows, now=ends)
 
 
-def _as_kept(state: KMeansState) -> KMeansState:
-    # The labels of the best restart stay behind.
-    best = None if state.best is None else replace(state.best, labelled=False)
-    return replace(state, best=best)
+# -- rows that lack values ---------------------------------------------------------------------------
+
+
+def fit_partial(estimator: KMeans, X: Any, sample_weight: Any) -> tuple[KMeansRun, KMeansFit]:
+    """Fit rows opened with ``missing="partial"``; return the result, and the fit of its attributes.
+
+    The inertia is that of the values that are there: the sum over rows of the squared distances to the
+    nearest centre, both taken over the features of the row.
+
+    Raises
+    ------
+    InvalidParameterError
+        The cosine metric, or a checkpoint.
+
+    Notes
+    -----
+    Cost: a fit of rows filled with the means of their features, then short fits that start from its
+    centres, one for each round, and a last pass.
+
+    Chi, Chi and Baraniuk, "k-POD: a method for k-means clustering of missing data" (The American
+    Statistician, 2016), algorithm 1: rows are filled with the values of their centre and clustered, again
+    and again, which never raises the inertia. Here a row is filled each time it is read.
+    """
+    if estimator.metric != "euclidean" or estimator.checkpoint is not None:
+        raise InvalidParameterError(
+            "rows opened with missing='partial' are fitted with metric='euclidean' and without checkpoint; "
+            "use missing='mean' for others."
+        )
+    ends = None if estimator.max_time is None else time.monotonic() + estimator.max_time
+    fit = _begin(estimator, X, sample_weight)
+    dataset: Any = fit.dataset
+    result = fit.run().result
+    history, n_iter = list(result.history), result.n_iter
+    passes, bytes_read, reason = fit.passes, fit.bytes_read, StopReason.MAX_ITER
+    while n_iter < estimator.max_iter:
+        before = result.centres
+        twin = copy.copy(estimator)
+        twin.init, twin.n_init, twin.max_iter = before, 1, estimator.max_iter - n_iter
+        if ends is not None:
+            twin.max_time = ends - time.monotonic()
+            if twin.max_time <= 0:
+                reason = StopReason.MAX_TIME
+                break
+        round_ = _begin(twin, _refilled(dataset, before))
+        run = round_.run()
+        result = run.result
+        history += [{**each, "iteration": each["iteration"] + n_iter} for each in result.history]
+        n_iter += result.n_iter
+        passes, bytes_read = passes + round_.passes, bytes_read + round_.bytes_read
+        moved = float(((result.centres.astype(np.float64) - before) ** 2).sum())
+        if moved == 0.0:
+            reason = StopReason.CONVERGED
+            break
+        # As in Lloyd's loop, relative to the variance of a feature, here within clusters.
+        if moved <= estimator.tol * run.found.inertia / dataset.n_rows / dataset.n_features:
+            reason = StopReason.TOLERANCE
+            break
+    fit = _begin(estimator, _refilled(dataset, result.centres))
+    with fit.engine.place(fit.dataset, callbacks=fit.callbacks) as placement:
+        result = replace(result, n_iter=n_iter, stop_reason=reason, history=history, labelled=False)
+        best = measure_run(ScaledPlacement(placement), result, labelled=False)
+        fit.passes = passes + placement.traffic.passes
+        fit.bytes_read = bytes_read + placement.traffic.bytes_read
+    return best, fit
+
+
+def _begin(estimator: KMeans, X: Any, sample_weight: Any = None) -> KMeansFit:
+    return estimator.begin_fit(KMeansFit, X, sample_weight)
+
+
+def _refilled(dataset: Any, centres: np.ndarray) -> Any:
+    """Return the rows with the values of their nearest centre in place of what they lack."""
+    return dataset.with_scaling(FeatureScaling.of_clusters(centres))
+
+
+# -- dry runs -----------------------------------------------------------------------------------------
+
+_COPIES = 2
+"""Rows that have been drawn are joined: for a moment they are there twice."""
+
+
+def fit_footprint(
+    dataset: Dataset, n_clusters: int, method: str, chain_length: int = shared.CHAIN_LENGTH.default
+) -> Footprint:
+    """Return what k-means needs per thread, per row and per process.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    n_clusters : int
+    method : str
+        Of seeding among all rows, as `method_for` names it; another word where a sample is enough.
+    chain_length : int
+        Of ``"afk-mc2"``.
+    """
+    statistics = statistics_bytes(dataset, n_clusters)
+    panels = 2 * 4 * (n_clusters + 64) * (dataset.n_features + 1)
+    drawn = most_drawn(n_clusters) * _row_bytes(dataset) if method == "k-means||" else 0
+    row_bytes = {"k-means++": 8, "k-means||": 4}.get(method, 0)
+    held = seeding_bytes(dataset, n_clusters, method, chain_length)
+    searched = search_bytes(n_clusters, dataset.n_features, compute_dtype(dataset.dtype))
+    return Footprint(2 * statistics + panels + searched + drawn, row_bytes, held)
+
+
+def statistics_bytes(dataset: Dataset, n_clusters: int) -> int:
+    """Return the bytes of the sums and weights of clusters: on two grids where one is not exact."""
+    grids = 2 if dataset.weights is not None or dataset.dtype.itemsize == 8 else 1
+    return 8 * n_clusters * (dataset.n_features + 1) * grids
+
+
+def seeding_bytes(
+    dataset: Dataset, n_clusters: int, method: str, chain_length: int = shared.CHAIN_LENGTH.default
+) -> int:
+    """Return the bytes of rows that a seeding holds in one process: candidates, or proposals."""
+    if method == "k-means||":
+        drawn = most_candidates(n_clusters)
+    elif method == "afk-mc2":
+        drawn = n_proposals(n_clusters, chain_length)
+    else:
+        return 0
+    return _COPIES * min(drawn, dataset.n_rows) * _row_bytes(dataset)
+
+
+def _row_bytes(dataset: Dataset) -> int:
+    """Return the bytes of a row that has been drawn, on average, with its number and its key."""
+    size = compute_dtype(dataset.dtype).itemsize * dataset.n_features
+    if isinstance(dataset, SparseDataset):
+        size = dataset.row_bytes
+    return size + 16
+
+
+KMEANS_PARALLEL_PASSES = 6
+"""Its rounds and one pass for the weights of the candidates."""
+AFK_MC2_PASSES = 2
+"""One for the moments of the rows, one for the proposals."""
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return what a fit with `parameters` takes on `dataset`; see `daskcluster.estimators.plan`."""
+    n_clusters = int(parameters["n_clusters"])
+    check_enough_rows(dataset, n_clusters)
+    method = method_for(parameters["init"], in_memory=dataset.in_memory)
+    seeding = seeding_passes(method, n_clusters)
+    restarts = restarts_for(method, parameters["n_init"], in_memory=dataset.in_memory)
+    budget = parameters["bounds_memory"]
+    states = bounds_bytes(dataset, n_clusters, parameters["algorithm"])
+    return Plan(
+        seeding=method,
+        passes_seeding=seeding,
+        restarts=restarts,
+        passes_at_most=(seeding + int(parameters["max_iter"]) + 1) * restarts,
+        footprint=fit_footprint(dataset, n_clusters, method, int(parameters["chain_length"])),
+        flop=pass_flop(dataset, n_clusters),
+        states=states,
+        states_at_most=None if budget == "auto" else int(budget),
+        commit_bytes=centres_bytes(dataset, n_clusters) * (2 if restarts > 1 else 1),
+        travel=travel(dataset, n_clusters, bounded=bool(states)),
+    )
+
+
+def travel(dataset: Dataset, n_clusters: int, *, bounded: bool) -> Travel:
+    """Return what a pass sends: centres (with bounds, those before them as well), and sums back."""
+    sent = centres_bytes(dataset, n_clusters) * (2 if bounded else 1)
+    return Travel(sent, statistics_bytes(dataset, n_clusters))
+
+
+def seeding_passes(method: str, n_clusters: int) -> int:
+    """Return the passes over the rows of a seeding method, as `method_for` names it."""
+    passes = {
+        "k-means++": n_clusters + 1,
+        "k-means||": KMEANS_PARALLEL_PASSES,
+        "afk-mc2": AFK_MC2_PASSES,
+    }
+    return passes.get(method, 0)
+
+
+def pass_flop(dataset: Dataset, n_clusters: int) -> float:
+    """Return the operations of one pass that computes all distances."""
+    values = dataset.n_rows * dataset.n_features
+    if isinstance(dataset, SparseDataset):
+        values = dataset.n_entries
+    return 2.0 * values * n_clusters
+
+
+def bounds_bytes(dataset: Dataset, n_clusters: int, algorithm: str) -> dict[str, int]:
+    """Return the bytes of each kind of bounds that the algorithm may keep."""
+    if algorithm == "lloyd":
+        return {}
+    dtype = compute_dtype(dataset.dtype)
+    if isinstance(dataset, SparseDataset):
+        return {str(SPARSE_HAMERLY): dataset.n_rows * SPARSE_HAMERLY.row_bytes(n_clusters, dtype)}
+    kinds = (
+        automatic(dataset.n_features, n_clusters, dtype)
+        if algorithm == "auto"
+        else fallbacks(BOUNDS[algorithm])
+    )
+    return {str(kind): dataset.n_rows * kind.row_bytes(n_clusters, dtype) for kind in kinds}

@@ -43,7 +43,7 @@ ALGORITHMS = {
         KMEANS,
         about=about,
         fixed={"algorithm": name},
-        plan="daskcluster.methods.kmeans.projection:plan_fit",
+        plan="daskcluster.methods.kmeans.fit:plan_fit",
     )
     for name, about in EXACT.items()
 }

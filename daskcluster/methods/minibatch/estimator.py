@@ -13,14 +13,14 @@ from daskcluster.estimators.inputs import (
     fit_dataset,
 )
 from daskcluster.events import StopReason
-from daskcluster.methods.kmeans.base import KMeansEstimator
+from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.kmeans.initial import GIVEN
 from daskcluster.methods.minibatch.algorithm import Reassignment, refuse_bad_batch
 from daskcluster.methods.minibatch.batches import whole
-from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
+from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.methods.minibatch.fit import MiniBatchFit, Seeding
 from daskcluster.methods.minibatch.parameters import MINI_BATCH
-from daskcluster.methods.minibatch.sample import threads_of
+from daskcluster.methods.minibatch.sample import centres_of_sample, threads_of
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed
 
@@ -248,7 +248,11 @@ class MiniBatchKMeans(KMeansEstimator):
         with MiniBatchStepper(self._state, self.learning_rate, threads).threads() as stepper:
             outcome = stepper.step(batch)
         self.n_steps_ += 1
-        self._reassign(self.n_steps_, batch, self._state, outcome.cost)
+        if not hasattr(self, "_reassignment"):
+            given = self.reassignment_ratio
+            ratio = None if given == "auto" else float(given)
+            self._reassignment = Reassignment(ratio, self._seed)
+        self._reassignment(self.n_steps_, batch, self._state, outcome.cost)
         self._review_step(batch, outcome.shift)
         return self
 
@@ -262,7 +266,8 @@ class MiniBatchKMeans(KMeansEstimator):
                 f"{self.n_clusters} rows for it (later calls may have any number), or give centres as init."
             )
         self._seed = as_seed(self.random_state)
-        self._state = MovingCentres.start(seeding.choose(batch, self._seed, seeding.restarts))
+        centres = centres_of_sample(batch, self, self._seed, seeding.restarts)
+        self._state = MovingCentres.start(centres)
         self.seeding_ = seeding.method
         self._n_init = seeding.restarts
         self._remember_nothing()
@@ -277,13 +282,6 @@ class MiniBatchKMeans(KMeansEstimator):
     def _remember_nothing(self) -> None:
         self.n_steps_ = self.passes_ = self.bytes_read_ = self.n_rows_ = 0
         self.history_ = []
-
-    def _reassign(self, step: int, batch: Batch, state: MovingCentres, cost: float) -> None:
-        if not hasattr(self, "_reassignment"):
-            given = self.reassignment_ratio
-            ratio = None if given == "auto" else float(given)
-            self._reassignment = Reassignment(ratio, self._seed)
-        self._reassignment(step, batch, state, cost)
 
     def _review_step(self, batch: Batch, shift: float) -> None:
         """Learn labels and figures of the batch, under the centres after the step."""

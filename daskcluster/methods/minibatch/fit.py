@@ -1,4 +1,4 @@
-"""One call of ``MiniBatchKMeans.fit``: seed from a sample, run the loop in this process, evaluate."""
+"""One call of ``MiniBatchKMeans.fit``: seed from a sample, run the loop, evaluate; and its dry run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.engine.engine import Engine, Traffic
+from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit, is_final
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
-from daskcluster.methods.coreset.start import SAMPLE_ROWS, SampledStart, sampled_start
-from daskcluster.methods.kmeans.base import KMeansRun, measure_run
+from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
+from daskcluster.methods.kmeans.fit import KMeansRun, fit_footprint, measure_run, pass_flop
 from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for, placed, warn_of_one_start
 from daskcluster.methods.minibatch.algorithm import (
     Improvement,
@@ -27,21 +30,64 @@ from daskcluster.methods.minibatch.algorithm import (
     minibatch,
     refuse_bad_batch,
 )
-from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches
-from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
-from daskcluster.methods.minibatch.chunkwise.single_rows import RUN_ROWS, SingleRowStepper
-from daskcluster.methods.minibatch.journal import Journal
-from daskcluster.methods.minibatch.projection import batches_footprint
+from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, fits, held_bytes
+from daskcluster.methods.minibatch.chunkwise import (
+    RUN_ROWS,
+    MiniBatchStepper,
+    MovingCentres,
+    SingleRowStepper,
+)
+from daskcluster.methods.minibatch.journal import Journal, JournalState
 from daskcluster.methods.minibatch.sample import (
     batch_room,
     centres_of_sample,
     start_of_batches,
     threads_of,
 )
-from daskcluster.methods.minibatch.state import MiniBatchState
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
+
+
+@dataclass(frozen=True)
+class MiniBatchState:
+    """State of a fit between two steps. Batches and draws follow from the seed and the number of the step.
+
+    Attributes
+    ----------
+    step : int
+        Steps made.
+    exact : ndarray of shape (k, d), float64
+    seen : ndarray of shape (k,), float64
+        As of `daskcluster.methods.minibatch.chunkwise.MovingCentres`.
+    threshold : float
+        Movement that `tol` allows; it comes from the sample of the seeding.
+    reassignment : Reassignment
+    improvement : Improvement
+    journal : JournalState or None
+        None before the first step.
+    reason : StopReason or None
+        Reason why the loop ended, if it did.
+    costs : ndarray of shape (k,), float64, or None
+        As `seen`; None in states of an earlier version.
+    """
+
+    step: int
+    exact: np.ndarray
+    seen: np.ndarray
+    threshold: float
+    reassignment: Reassignment
+    improvement: Improvement
+    journal: JournalState | None = None
+    reason: StopReason | None = None
+    costs: np.ndarray | None = None
+
+    def centres(self, dtype: np.dtype) -> MovingCentres:
+        """Return the centres, rounded to the dtype that rows are computed in."""
+        costs = np.zeros(len(self.seen)) if self.costs is None else self.costs.copy()
+        rounded = self.exact.astype(dtype)
+        return MovingCentres(self.exact.copy(), rounded, self.seen.copy(), costs)
+
 
 if TYPE_CHECKING:
     from daskcluster.methods.minibatch.estimator import MiniBatchKMeans
@@ -101,10 +147,6 @@ class Seeding:
             size = 3 * k
         return min(int(size), self.n_rows)
 
-    def choose(self, sample: Batch, seed: int, restarts: int) -> np.ndarray:
-        """Return centres (k, d) in the compute dtype: of all starts, the best on the sample."""
-        return centres_of_sample(sample, self.estimator, seed, restarts)
-
 
 class MiniBatchFit(Fit):
     """One call of fit."""
@@ -118,14 +160,10 @@ class MiniBatchFit(Fit):
         dataset: Dataset,
         engine: Engine,
         callbacks: tuple[Callback, ...],
-        *,
-        labelled: bool,
-        resume: bool = False,
+        **options: Any,
     ) -> None:
         self.room_bytes = batch_room(engine, dataset, callbacks, ROOM_BYTES)
-        super().__init__(
-            estimator, source, dataset, engine, callbacks, labelled=labelled, resume=resume
-        )
+        super().__init__(estimator, source, dataset, engine, callbacks, **options)
         # A batch of one row is too little to evaluate: rows step in runs.
         self.is_sequential = estimator.steps_by_single_rows
         size = RUN_ROWS if self.is_sequential else estimator.batch_size
@@ -167,33 +205,32 @@ class MiniBatchFit(Fit):
         return run, state
 
     def _loop(self, rows: ScaledPlacement) -> tuple[FitResult, MovingCentres]:
-        shape = self.n_clusters, self.dataset.n_features
-        resumed = self.resumed(MiniBatchState, MiniBatchState.shapes(*shape))
+        k = self.n_clusters
+        shapes = {"exact": (k, self.dataset.n_features), "seen": (k,), "costs": (k,)}
+        resumed = self.resumed(MiniBatchState, shapes)
         ended = None if resumed is None else self._ended(resumed)
         if ended is not None:
             return ended
         with ExitStack() as stack:
-            batches = stack.enter_context(self._batches(0 if resumed is None else resumed.step))
+            batches = Batches(
+                self.dataset,
+                self.batch_size,
+                self.seed,
+                room_bytes=self.room_bytes,
+                least_rows=self.sample_rows,
+                skipped=0 if resumed is None else resumed.step,
+            )
+            stack.enter_context(batches)
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
             validate = self.validator(stack)
             if resumed is None:
-                resumed = self._start(batches, rows)
-                self._keep(resumed, batches)
+                first = resumed = self._start(batches, rows)
+                self.keep(lambda: first, _taken(batches), now=True)
             result, state = self._steps(batches, resumed, validate)
         self.bytes_read += batches.bytes_read
         self.passes += batches.passes - (-result.n_iter * self.batch_size // self.dataset.n_rows)
         return result, state
-
-    def _batches(self, skipped: int) -> Batches:
-        return Batches(
-            self.dataset,
-            self.batch_size,
-            self.seed,
-            room_bytes=self.room_bytes,
-            least_rows=self.sample_rows,
-            skipped=skipped,
-        )
 
     def _steps(
         self, batches: Batches, resumed: MiniBatchState, validate: Any
@@ -220,9 +257,13 @@ class MiniBatchFit(Fit):
             ended = self._passes_of(step) > self._passes_of(step - 1)
             self.keep(now, _taken(batches), now=reason is not None, counts=ended)
 
+        stepper: Stepper = SingleRowStepper(state)
+        if not self.is_sequential:
+            rate, threads = self.estimator.learning_rate, threads_of(self.engine)
+            stepper = MiniBatchStepper(state, rate, threads)
         result = minibatch(
             batches,
-            self._stepper(state),
+            stepper,
             stopping=MiniBatchStopping(
                 self.n_steps, resumed.threshold, left, self._first_pass(batches) // self.batch_size
             ),
@@ -234,12 +275,6 @@ class MiniBatchFit(Fit):
         )
         return result, state
 
-    def _stepper(self, state: MovingCentres) -> Stepper:
-        if self.is_sequential:
-            return SingleRowStepper(state)
-        threads = threads_of(self.engine)
-        return MiniBatchStepper(state, self.estimator.learning_rate, threads)
-
     def _first_pass(self, batches: Batches) -> int:
         """Return the rows after which batches have drawn from all rows: with pools, a whole pass."""
         return self.dataset.n_rows if batches.is_pooled else 0
@@ -249,10 +284,19 @@ class MiniBatchFit(Fit):
 
     def _start(self, batches: Batches, rows: ScaledPlacement) -> MiniBatchState:
         """Choose the first centres."""
-        estimator, began, ratio = self.estimator, time.perf_counter(), self._ratio
+        estimator, began = self.estimator, time.perf_counter()
+        if estimator.reassignment_ratio == "auto":
+            ratio = SINGLE_ROWS_RATIO if self.is_sequential else None
+        else:
+            ratio = float(estimator.reassignment_ratio)
         least_rows, passes = self._first_pass(batches), rows.placement.traffic.passes
         if self.seeding.by_sensitivity:
-            found = self._sampled(batches, rows)
+            # By sensitivity, of rows in memory if they are from all over.
+            given = self.n_clusters, self.sample_rows, self.seed, self.restarts
+            if batches.is_pooled and not batches.is_wide:
+                found = sampled_start(rows, *given)
+            else:
+                found = start_of_batches(batches, *given)
             first = MovingCentres.start(found.centres)
             threshold = estimator.tol * found.mean_variance
             first.seen[:], first.costs[:] = found.weights, found.costs
@@ -274,20 +318,6 @@ class MiniBatchFit(Fit):
             costs=first.costs,
         )
 
-    @property
-    def _ratio(self) -> float | None:
-        given = self.estimator.reassignment_ratio
-        if given != "auto":
-            return float(given)
-        return SINGLE_ROWS_RATIO if self.is_sequential else None
-
-    def _sampled(self, batches: Batches, rows: ScaledPlacement) -> SampledStart:
-        """Return a start from a sample by sensitivity: of rows in memory, if they are from all over."""
-        given = self.n_clusters, self.sample_rows, self.seed, self.restarts
-        if batches.is_pooled and not batches.is_wide:
-            return sampled_start(rows, *given)
-        return start_of_batches(batches, *given)
-
     def _uniform(self, batches: Batches) -> tuple[MovingCentres, float]:
         """Return centres chosen from a uniform sample, and the movement that `tol` allows."""
         estimator = self.estimator
@@ -295,7 +325,7 @@ class MiniBatchFit(Fit):
         needed = self.method not in GIVEN or estimator.tol > 0
         sample = batches.sample(size if needed else 1, Key(self.seed, "sample"), uniform=needed)
         refuse_bad_batch(sample, batches.row_of, " of those seen so far")
-        centres = self.seeding.choose(sample, self.seed, self.restarts)
+        centres = centres_of_sample(sample, estimator, self.seed, self.restarts)
         threshold = 0.0
         if estimator.tol > 0:
             chunk = Chunk(sample.rows[sample.listed], normalize=sample.normalize)
@@ -304,9 +334,6 @@ class MiniBatchFit(Fit):
         return MovingCentres.start(centres), threshold
 
     # -- checkpoints ----------------------------------------------------------------------------------
-
-    def _keep(self, resumed: MiniBatchState, batches: Batches) -> None:
-        self.keep(lambda: resumed, _taken(batches), now=True)
 
     def _ended(self, resumed: MiniBatchState) -> tuple[FitResult, MovingCentres] | None:
         """Return the result of a loop that ended before the interruption, if it did."""
@@ -322,3 +349,28 @@ class MiniBatchFit(Fit):
 def _taken(batches: Batches) -> Traffic:
     """Return the cost of the batches, without the passes of steps, which follow from their number."""
     return Traffic(batches.passes, batches.bytes_read)
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return the cost of a fit with `parameters` on `dataset`; starts are tried on a sample alone."""
+    n_clusters = int(parameters["n_clusters"])
+    check_enough_rows(dataset, n_clusters)
+    method = method_for(parameters["init"], in_memory=True)
+    # A uniform sample of rows that do not fit is a pass, and one by sensitivity at most two.
+    sampled = not fits(dataset) and method not in GIVEN
+    seeding = int(sampled) * (2 if is_auto(parameters["init"]) else 1)
+    return Plan(
+        seeding=method,
+        passes_seeding=seeding,
+        restarts=1,
+        passes_at_most=seeding + int(parameters["max_iter"]) + 1,
+        footprint=batches_footprint(dataset, n_clusters),
+        flop=pass_flop(dataset, n_clusters),
+        commit_bytes=centres_bytes(dataset, n_clusters, wide=True) + 8 * n_clusters,
+    )
+
+
+def batches_footprint(dataset: Dataset, n_clusters: int, room_bytes: int = ROOM_BYTES) -> Footprint:
+    """Return what k-means by mini-batches needs, steps in one process and passes before and after them."""
+    found = fit_footprint(dataset, n_clusters, "sample")
+    return replace(found, ahead_bytes=held_bytes(dataset, room_bytes))

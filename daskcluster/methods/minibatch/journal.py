@@ -19,7 +19,7 @@ from daskcluster.events import (
     StopFit,
     publish,
 )
-from daskcluster.methods.minibatch.chunkwise.batch import MovingCentres, StepOutcome
+from daskcluster.methods.minibatch.chunkwise import MovingCentres, StepOutcome
 
 _GROWTH = 1.1
 _PROGRESS_SECONDS = 0.1
@@ -89,31 +89,22 @@ class Journal:
         validate: Callable[[np.ndarray], float] | None = None,
         resumed: JournalState | None = None,
     ) -> None:
-        self.records: list[dict[str, Any]] = []
         self._state = state
         self._n_rows = n_rows
         self._callbacks = callbacks
         self._validate = validate
-        self._seen = self._reassigned = 0
-        self._next = 1.0
-        self._recorded = (0.0, 0, 0)
-        self._forced = False
-        self._seconds_before, self._bytes_before = 0.0, 0
-        self._passes = _PassEvents(n_rows, callbacks)
-        if resumed is not None:
-            self._go_on(resumed)
-
-    def _go_on(self, resumed: JournalState) -> None:
+        before = resumed or JournalState((), 0.0, 0, 0, 1.0, 0.0, 0, 0, 0, forced=False)
         # A forced record exists only because the loop ended.
-        self.records = list(resumed.records[:-1] if resumed.forced else resumed.records)
+        self.records = list(before.records[:-1] if before.forced else before.records)
         self._seen, self._reassigned, self._next = (
-            resumed.n_rows,
-            resumed.n_reassigned,
-            resumed.next_step,
+            before.n_rows,
+            before.n_reassigned,
+            before.next_step,
         )
-        self._recorded = resumed.recorded_seconds, resumed.recorded_rows, resumed.recorded_bytes
-        self._seconds_before, self._bytes_before = resumed.seconds, resumed.bytes_read
-        self._passes.go_on(resumed.n_rows, resumed.bytes_read)
+        self._recorded = before.recorded_seconds, before.recorded_rows, before.recorded_bytes
+        self._seconds_before, self._bytes_before = before.seconds, before.bytes_read
+        self._forced = False
+        self._passes = _PassEvents(n_rows, callbacks, before)
 
     def __enter__(self) -> Self:
         self._began, self._paused = time.perf_counter(), 0.0
@@ -149,8 +140,15 @@ class Journal:
     ) -> bool:
         """Make a record, which is forced if none is due; return True if a callback asks to stop."""
         seconds, bytes_read = self.seconds, self._bytes_before + bytes_read
+        began, seen, read = self._recorded
+        n_touched = self._seen - seen
         event = StepsEnded(
-            **self._since(step, seconds, bytes_read),
+            iteration=step,
+            seconds=seconds - began,
+            bytes_read=bytes_read - read,
+            n_touched=n_touched,
+            n_distances=n_touched * len(self._state.seen),
+            batch_size=self._seen // step,
             inertia=outcome.cost,
             shift=outcome.shift,
             n_empty=int((self._state.seen <= 0.0).sum()),
@@ -185,18 +183,6 @@ class Journal:
             self._forced,
         )
 
-    def _since(self, step: int, seconds: float, bytes_read: int) -> dict[str, Any]:
-        began, seen, read = self._recorded
-        n_touched = self._seen - seen
-        return {
-            "iteration": step,
-            "seconds": seconds - began,
-            "bytes_read": bytes_read - read,
-            "n_touched": n_touched,
-            "n_distances": n_touched * len(self._state.seen),
-            "batch_size": self._seen // step,
-        }
-
     def _validated(self) -> float | None:
         if self._validate is None:
             return None
@@ -209,18 +195,13 @@ class Journal:
 class _PassEvents:
     """Publishes passes to callbacks; batches may span two passes."""
 
-    def __init__(self, n_rows: int, callbacks: Sequence[Callback]) -> None:
+    def __init__(self, n_rows: int, callbacks: Sequence[Callback], before: JournalState) -> None:
         self._n_rows = n_rows
         self._callbacks = callbacks
         self._open = False
-        self._done = self._reported = 0
+        self._done, self._reported = before.n_rows % n_rows, 0
         self._began = self._spoke = 0.0
-        self._ended_bytes = self.bytes_read = 0
-
-    def go_on(self, n_rows: int, n_bytes: int) -> None:
-        """Start within the pass, after that many rows were seen and bytes read."""
-        self._done = n_rows % self._n_rows
-        self._ended_bytes = self.bytes_read = n_bytes
+        self._ended_bytes = self.bytes_read = before.bytes_read
 
     def add(self, n_rows: int) -> None:
         if not self._open:

@@ -68,7 +68,7 @@ ALGORITHMS = {
         "daskcluster.methods.minibatch.estimator:MiniBatchKMeans",
         MINI_BATCH,
         about="a small random batch of rows per step",
-        plan="daskcluster.methods.minibatch.projection:plan_fit",
+        plan="daskcluster.methods.minibatch.fit:plan_fit",
     ),
     "sgd": Algorithm(
         "daskcluster.methods.minibatch.estimator:MiniBatchKMeans",
@@ -76,6 +76,6 @@ ALGORITHMS = {
         about="stochastic k-means: every row moves its centre at once",
         fixed={"batch_size": 1, "learning_rate": "count"},
         defaults={"max_no_improvement": None, "reassignment_ratio": 0.0},
-        plan="daskcluster.methods.minibatch.projection:plan_fit",
+        plan="daskcluster.methods.minibatch.fit:plan_fit",
     ),
 }

@@ -19,7 +19,7 @@ from daskcluster.host import format_bytes, host_memory
 from daskcluster.methods.coreset.start import SampledStart, sampled_start
 from daskcluster.methods.kmeans.initial import GIVEN, initial_centres, method_for, placed
 from daskcluster.methods.minibatch.batches import Batches, order_bytes
-from daskcluster.methods.minibatch.chunkwise.batch import Batch
+from daskcluster.methods.minibatch.chunkwise import Batch
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
 

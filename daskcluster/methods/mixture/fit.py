@@ -30,9 +30,8 @@ from daskcluster.host import format_bytes
 from daskcluster.methods.coreset.estimator import LightweightCoreset
 from daskcluster.methods.coreset.fit import coreset_footprint
 from daskcluster.methods.coreset.start import sampled_start
-from daskcluster.methods.kmeans.fit import SeededFit
+from daskcluster.methods.kmeans.fit import SeededFit, seeding_bytes
 from daskcluster.methods.kmeans.initial import restarts_for, warn_of_one_start
-from daskcluster.methods.kmeans.projection import seeding_bytes
 from daskcluster.methods.mixture.algorithm import EMState, MixtureResult, variational_em
 from daskcluster.methods.mixture.chunkwise.covariances import packed_size
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians

@@ -7,10 +7,14 @@ from typing import Any
 
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, Stage, centres_bytes
-from daskcluster.methods.coreset.fit import coreset_footprint
-from daskcluster.methods.coreset.projection import CORESET_PASSES, coreset_bytes, coreset_travel
+from daskcluster.methods.coreset.fit import (
+    CORESET_PASSES,
+    coreset_bytes,
+    coreset_footprint,
+    coreset_travel,
+)
+from daskcluster.methods.kmeans.fit import pass_flop, seeding_passes, travel
 from daskcluster.methods.kmeans.initial import restarts_for
-from daskcluster.methods.kmeans.projection import pass_flop, seeding_passes, travel
 from daskcluster.methods.mixture.fit import mixture_footprint
 from daskcluster.methods.mixture.settings import MATRICES
 from daskcluster.methods.mixture.start import SAMPLED, means_method

@@ -39,10 +39,15 @@ from daskcluster.methods.kmeans.algorithm import (
     updated,
 )
 from daskcluster.methods.kmeans.assignment import Assignment
-from daskcluster.methods.kmeans.drift import lengths
-from daskcluster.methods.nested.batches import Batches
-from daskcluster.methods.nested.chunkwise import SPREAD, SpreadStatistics
-from daskcluster.methods.nested.doubling import DoublingRule, effective_sizes, effective_votes
+from daskcluster.methods.kmeans.chunkwise.kind import lengths
+from daskcluster.methods.nested.batches import NestedBatches
+from daskcluster.methods.nested.doubling import (
+    SPREAD,
+    DoublingRule,
+    SpreadStatistics,
+    effective_sizes,
+    effective_votes,
+)
 from daskcluster.models.fitted import FitResult
 
 Choice = Callable[[ScaledPlacement, np.ndarray | None], Assignment]
@@ -75,7 +80,7 @@ class NestedState:
 
 
 def nested(
-    batches: Batches,
+    batches: NestedBatches,
     begin: NestedState,
     *,
     choose: Choice,
@@ -91,7 +96,7 @@ def nested(
 
     Parameters
     ----------
-    batches : Batches
+    batches : NestedBatches
         At that of `begin`.
     begin : NestedState
         Initial state.
@@ -114,7 +119,7 @@ def nested(
     FitResult
     """
     centres = np.ascontiguousarray(begin.centres, dtype=batches.rows.dtype)
-    rounds = _Rounds(batches, choose, rule or DoublingRule(), begin.seeds, doubles=begin.doubles)
+    rounds = _Rounds(batches, choose, rule or DoublingRule(), begin.seeds, begin.doubles)
     stopping = Stopping(max_iter, max_time, callbacks)
     history = list(begin.history)
     before = len(history)
@@ -161,6 +166,7 @@ def nested(
     return FitResult(centres, len(history), reason, history, labelled)
 
 
+@dataclass
 class _Rounds:
     """Makes one round after the other, and doubles the batch in between.
 
@@ -170,32 +176,28 @@ class _Rounds:
         The next round begins with the next batch.
     """
 
-    def __init__(
-        self,
-        batches: Batches,
-        choose: Choice,
-        rule: DoublingRule,
-        seeds: np.ndarray | None,
-        *,
-        doubles: bool,
-    ) -> None:
-        self._batches, self._choose, self._rule, self._seeds = batches, choose, rule, seeds
-        self.doubles = doubles
-        self._assign = choose(batches.rows, batches.labels)
+    batches: NestedBatches
+    choose: Choice
+    rule: DoublingRule
+    seeds: np.ndarray | None
+    doubles: bool
+
+    def __post_init__(self) -> None:
+        self._assign = self.choose(self.batches.rows, self.batches.labels)
 
     def next(self, centres: np.ndarray) -> tuple[Step, float | None]:
         """Return one step of the centres, and the ratio that is compared with rho."""
-        batches = self._batches
+        batches = self.batches
         if self.doubles:
             self._grow()
-        if batches.is_whole and self._seeds is None:
+        if batches.is_whole and self.seeds is None:
             return lloyd_step(batches.rows, centres, self._assign, batches.labels), None
         if batches.is_whole:
             return self._step(centres)[0], None
         batches.rows.known()  # so that bounds hold from the first round on
         step, statistics = self._step(centres)
         ratio, measured = self._ratio(centres, step, statistics)
-        self.doubles = self._rule.allows(ratio)
+        self.doubles = self.rule.allows(ratio)
         return replace(step, n_distances=step.n_distances + measured), ratio
 
     def close(self) -> None:
@@ -206,15 +208,15 @@ class _Rounds:
         self.doubles = False
         carried = self._assign.carry()
         self._assign.close()
-        places = self._batches.double(standing=carried is not None and carried.placed)
-        self._batches.rows.known()
-        self._assign = self._choose(self._batches.rows, self._batches.labels)
+        places = self.batches.double(standing=carried is not None and carried.placed)
+        self.batches.rows.known()
+        self._assign = self.choose(self.batches.rows, self.batches.labels)
         if carried is not None:
             self._assign.take_over(carried, places)
 
     def _step(self, centres: np.ndarray) -> tuple[Step, KMeansStatistics]:
         """Let the rows of a batch vote, and move the centres."""
-        rows = self._batches.rows
+        rows = self.batches.rows
         assigned = self._assign(centres)
         inertia = inertia_from(assigned.statistics, centres, rows)
         votes = self._with_seeds(assigned.statistics)
@@ -230,10 +232,10 @@ class _Rounds:
         return step, votes
 
     def _with_seeds(self, statistics: KMeansStatistics) -> KMeansStatistics:
-        if self._seeds is None:
+        if self.seeds is None:
             return statistics
-        weight = _mean_weight(statistics, self._batches.size)
-        statistics.sums += weight * self._seeds
+        weight = float(statistics.weights.sum()) / max(1, self.batches.size)
+        statistics.sums += weight * self.seeds
         counts = statistics.counts.astype(np.float64) + weight
         return replace(statistics, counts=counts)
 
@@ -241,10 +243,10 @@ class _Rounds:
         self, centres: np.ndarray, step: Step, statistics: KMeansStatistics
     ) -> tuple[float, int]:
         """Return min sigma(j) / p(j), or a bound that refuses the doubling; and the number of distances."""
-        rows, rule = self._batches.rows, self._rule
+        rows, rule = self.batches.rows, self.rule
         moved = lengths(centres, step.centres)
         weights = statistics.weights
-        n_votes = self._batches.size + (0 if self._seeds is None else len(centres))
+        n_votes = self.batches.size + (0 if self.seeds is None else len(centres))
         votes, factor = effective_votes(weights, n_votes)
         spread = rows.known().total_spread
         largest = rows.scale.max_weight
@@ -253,27 +255,23 @@ class _Rounds:
         ratio = rule.at_most(step.inertia * factor, spread * factor, votes, moved, least)
         if not moved.any() or not rule.allows(ratio):
             return ratio, 0
-        labels = self._batches.labels
-        measured = self._batches.size * (1 if labels is not None else len(centres))
+        labels = self.batches.labels
+        measured = self.batches.size * (1 if labels is not None else len(centres))
         if least is None:
             found = score_rows(rows, centres, labels, labelled=labels is not None)
             return rule.ratio(found.costs.sum(axis=0) * factor, votes, moved), measured
         spreads = self._spreads(centres)
         squares = spreads.squares.sum(axis=0)
-        if self._seeds is not None:
+        if self.seeds is not None:
             squares += (float(weights.sum()) / n_votes / largest) ** 2
         sizes = effective_sizes(least, squares)
         return rule.ratio(spreads.score.costs.sum(axis=0) * factor, votes, moved, sizes), measured
 
     def _spreads(self, centres: np.ndarray) -> SpreadStatistics:
         """Return the costs of clusters of weighted rows, and the squares of their weights."""
-        labels = self._batches.labels
-        found: SpreadStatistics = self._batches.rows.reduce(
+        labels = self.batches.labels
+        found: SpreadStatistics = self.batches.rows.reduce(
             SPREAD,
             lambda scale: AssignParams(centres, scale, labels, labelled=labels is not None),
         )
         return found
-
-
-def _mean_weight(statistics: KMeansStatistics, n_rows: int) -> float:
-    return float(statistics.weights.sum()) / max(1, n_rows)

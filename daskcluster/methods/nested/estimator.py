@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from daskcluster.errors import InvalidParameterError
-from daskcluster.methods.kmeans.base import KMeansEstimator
+from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.nested.fit import NestedFit
 from daskcluster.methods.nested.parameters import NESTED
 from daskcluster.parameters.parameter import Parameter

@@ -1,31 +1,40 @@
-"""One call of ``NestedMiniBatchKMeans.fit``: place the rows, seed, run the rounds."""
+"""One call of ``NestedMiniBatchKMeans.fit``: place the rows, seed, run the rounds; and its dry run."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import is_final
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import SeedingEnded, publish
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
-from daskcluster.methods.kmeans.base import KMeansRun, measure_run
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
-from daskcluster.methods.kmeans.fit import SeededFit
+from daskcluster.methods.kmeans.fit import (
+    KMeansRun,
+    SeededFit,
+    bounds_bytes,
+    fit_footprint,
+    measure_run,
+    pass_flop,
+    seeding_passes,
+    travel,
+)
 from daskcluster.methods.kmeans.initial import is_auto, method_for
-from daskcluster.methods.kmeans.projection import fit_footprint
 from daskcluster.methods.nested.algorithm import NestedState, nested
-from daskcluster.methods.nested.batches import HOME_BYTES, NestedBatches
+from daskcluster.methods.nested.batches import HOME_BYTES, NestedBatches, NestedOrder
 from daskcluster.methods.nested.doubling import DoublingRule
-from daskcluster.methods.nested.gathered import NestedOrder
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
+from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
     from daskcluster.methods.nested.estimator import NestedMiniBatchKMeans
@@ -47,6 +56,9 @@ class NestedFit(SeededFit):
                 self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
             )
             labels = self.kept_labels(whole)
+            home_bytes = HOME_BYTES
+            if whole.shares_memory:
+                home_bytes = min(HOME_BYTES, whole.state_room() // 2)
             batches = NestedBatches(
                 whole,
                 self.engine,
@@ -57,7 +69,7 @@ class NestedFit(SeededFit):
                 labels=labels,
                 footprint=footprint,
                 callbacks=self.callbacks,
-                home_bytes=self._home_bytes(whole),
+                home_bytes=home_bytes,
                 number=0 if resumed is None else resumed.batch,
             )
             stack.callback(batches.close)
@@ -101,10 +113,13 @@ class NestedFit(SeededFit):
         estimator, ended, n_rounds = self.estimator, begin.reason, len(begin.history)
         if ended is not None and is_final(ended, n_rounds, estimator.max_iter, self.time_left()):
             return FitResult(begin.centres, n_rounds, ended, list(begin.history))
+        name = str(estimator.bounds) if estimator.bounds else "lloyd"
         return nested(
             batches,
             begin,
-            choose=self._choice(),
+            choose=AssignmentChoice(
+                name, self.n_clusters, estimator.bounds_memory, self.callbacks, parameter="bounds"
+            ),
             rule=DoublingRule(float(estimator.rho), estimator.doubling),
             max_iter=estimator.max_iter,
             tol=estimator.tol,
@@ -118,25 +133,35 @@ class NestedFit(SeededFit):
         ends = not state.history or state.reason is not None
         self.keep(lambda: state, _taken(batches, whole), batches.rows, now=ends)
 
-    def _choice(self) -> AssignmentChoice:
-        """Return how the rows of a batch are assigned."""
-        bounds = self.estimator.bounds
-        name = str(bounds) if bounds else "lloyd"
-        return AssignmentChoice(
-            name,
-            self.n_clusters,
-            self.estimator.bounds_memory,
-            self.callbacks,
-            sparse=isinstance(self.dataset, SparseDataset),
-            parameter="bounds",
-        )
-
-    def _home_bytes(self, placement: Placement) -> int:
-        """Return how large the batches are that this process gathers."""
-        if not placement.shares_memory:
-            return HOME_BYTES
-        return min(HOME_BYTES, placement.state_room() // 2)
-
 
 def _taken(batches: NestedBatches, whole: Placement) -> Traffic:
     return Traffic(whole.traffic.passes + batches.gathers, batches.bytes_read)
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return what a fit with `parameters` takes on `dataset`.
+
+    Rounds on a part of the rows are no passes. Their number is not known in advance: at most all of
+    `max_iter` are on all rows.
+    """
+    n_clusters, size = int(parameters["n_clusters"]), int(parameters["batch_size"])
+    check_enough_rows(dataset, n_clusters)
+    is_whole = size >= dataset.n_rows
+    at_home = size * dataset.bytes_of((0, dataset.n_rows)) <= HOME_BYTES * dataset.n_rows
+    seeded_in_memory = dataset.in_memory if is_whole else at_home
+    method = method_for(parameters["init"], in_memory=seeded_in_memory)
+    seeding = seeding_passes(method, n_clusters) if is_whole else 0
+    gathering = int(not is_whole and parameters["shuffle"] and not dataset.in_memory)
+    budget, bounds = parameters["bounds_memory"], parameters["bounds"]
+    return Plan(
+        seeding=method,
+        passes_seeding=seeding,
+        restarts=1,
+        passes_at_most=seeding + gathering + int(parameters["max_iter"]) + 1,
+        footprint=fit_footprint(dataset, n_clusters, method if is_whole else "sample"),
+        flop=pass_flop(dataset, n_clusters),
+        states=bounds_bytes(dataset, n_clusters, "lloyd" if not bounds else str(bounds)),
+        states_at_most=None if budget == "auto" else int(budget),
+        commit_bytes=centres_bytes(dataset, n_clusters) * (2 if parameters["seeds_vote"] else 1),
+        travel=travel(dataset, n_clusters, bounded=bool(bounds)),
+    )

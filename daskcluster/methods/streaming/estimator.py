@@ -20,7 +20,7 @@ from daskcluster.estimators.inputs import (
 from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.provenance import from_provenance
 from daskcluster.methods.coreset.estimator import check_coreset_size
-from daskcluster.methods.kmeans.base import KMeansEstimator
+from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
 from daskcluster.methods.streaming.parameters import STREAMING, leaf_rows_of, summary_size
 from daskcluster.methods.streaming.reading import check_timestamp, fold_dataset

@@ -4,9 +4,9 @@ Batches are those of Sculley (WWW 2010), with the learning rates of `MiniBatchKM
 seldom in random order, so the rows of a leaf are shuffled first, with a random key of the leaf. Only the
 rows of the open leaf are kept.
 
-Difference from the paper: after each leaf, a local search moves single centres
-(`daskcluster.methods.minibatch.swaps`). It replaces the random reassignment of
-`daskcluster.methods.minibatch.algorithm`, which ignores how much a move lowers the cost.
+Difference from the paper: after each leaf, a local search moves single centres (`swap_remembered`). It
+replaces the random reassignment of `daskcluster.methods.minibatch.algorithm`, which ignores how much a move
+lowers the cost.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from daskcluster.chunk import Chunk
 from daskcluster.engine.local import default_threads
 from daskcluster.events import Callback, StopReason, publish
 from daskcluster.methods.kmeans.initial import method_for
-from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
+from daskcluster.methods.minibatch.algorithm import LabelledLeaf, swap_remembered
+from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.methods.minibatch.sample import centres_of_sample
-from daskcluster.methods.minibatch.swaps import LabelledLeaf, swap_remembered
 from daskcluster.methods.streaming.fold import StreamFold
 from daskcluster.methods.streaming.refit import StreamCentres, births_after
 from daskcluster.methods.streaming.tree.node import Node

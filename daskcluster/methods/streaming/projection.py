@@ -8,8 +8,8 @@ from typing import Any
 from daskcluster.engine.memory import Footprint
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan
+from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.kmeans.initial import method_for
-from daskcluster.methods.kmeans.projection import pass_flop
 from daskcluster.methods.streaming.tree.pieces import PIECE_BYTES
 from daskcluster.typing import Dataset
 

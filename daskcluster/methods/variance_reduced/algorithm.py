@@ -10,6 +10,12 @@ A position correction can only lower the inertia; if it is nevertheless higher t
 steps have lost more than was gained. Centres then go back to the last position correction, and the rate is
 halved. So the inertia never rises from one accepted epoch to the next, and in the end Lloyd's algorithm
 converges. An empty cluster keeps its centre.
+
+If rates adapt, they follow Tan, Ma, Dai and Qian ("Barzilai-Borwein step size for stochastic gradient
+descent", 2016), who have this rate for variance reduced gradients: |s|^2 / |s.y| over the number of rows,
+with s the movement of the centres from one epoch to the next, and y that of the mean gradient. A pass has
+both at hand: the gradient of a centre is its distance from the mean of its cluster, in proportion to the
+weight of the cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,9 +36,84 @@ from daskcluster.events import Callback, EpochEnded, Notice, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import inertia_from, squared_movement, updated
 from daskcluster.methods.kmeans.assignment import FullAssignment
 from daskcluster.methods.variance_reduced.chunkwise import StepParams, StepsTaken
-from daskcluster.methods.variance_reduced.step_rule import Secant, StepRule
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
+
+DOUBLING_MOST = 2.0
+"""Epochs that double stop growing at this multiple of the rows, the largest that the paper tries."""
+
+
+@dataclass(frozen=True)
+class StepRule:
+    """Number of steps of an epoch.
+
+    Attributes
+    ----------
+    epoch_size : float or "doubling"
+        T as a multiple of the rows, or 2^s in epoch s = 1, 2, ..., to twice the rows at most.
+    n_partitions : int
+        Of the inner loop.
+    """
+
+    epoch_size: float | str = 1.0
+    n_partitions: int = 1
+
+    def n_steps(self, epoch: int, n_rows: int) -> int:
+        """Return T of `epoch`, which counts from 1.
+
+        Examples
+        --------
+        >>> [StepRule("doubling").n_steps(s, 10) for s in (1, 3, 9)]
+        [2, 8, 20]
+        """
+        if isinstance(self.epoch_size, str):
+            most = DOUBLING_MOST * n_rows
+            return int(min(most, 2 ** min(epoch, int(most).bit_length())))
+        return round(self.epoch_size * n_rows)
+
+
+@dataclass(frozen=True)
+class Secant:
+    """Where an epoch began.
+
+    Attributes
+    ----------
+    centres, gradient : ndarray of shape (k, d), float64
+        Centres, and the mean gradient of half the inertia there.
+    """
+
+    centres: np.ndarray
+    gradient: np.ndarray
+
+    @classmethod
+    def of(cls, centres: np.ndarray, means: np.ndarray, weights: np.ndarray) -> Secant:
+        """Return that of centres, with the means and weights of their clusters."""
+        here = centres.astype(np.float64)
+        return cls(here, weights[:, None] * (here - means) / float(weights.sum()))
+
+    def rate(self, before: Secant, n_rows: int) -> float | None:
+        """Return the rate that follows from the last two epochs; None if nothing moved.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> weights = np.array([30.0, 10.0])
+        >>> first, second = (Secant.of(np.full((2, 1), x), np.zeros((2, 1)), weights) for x in (4, 3))
+        >>> second.rate(first, 40)  # K / n
+        0.05
+        """
+        moved, turned = self.centres - before.centres, self.gradient - before.gradient
+        square, product = float((moved * moved).sum()), abs(float((moved * turned).sum()))
+        if not product > 0.0:
+            return None
+        # Few digits, which do not depend on how sums were rounded.
+        return float(f"{square / product / n_rows:.3g}")
+
+
+def secant_bytes(n_clusters: int, n_features: int) -> int:
+    """Return the bytes of a `Secant`."""
+    return 2 * 8 * n_clusters * n_features
+
 
 _ROUNDING = 1e-9
 """Inertia that rises by less than this share has not risen: centres are rounded."""
@@ -159,18 +240,7 @@ def variance_reduced(
     (with many partitions: another pass); a further pass with `full_gradient`. What travels: 8 k (d + 1)
     bytes a task and pass.
     """
-    epochs = _Epochs(
-        rows,
-        take_steps,
-        rule,
-        key,
-        guard,
-        tol,
-        labels,
-        begin,
-        adapts=adapts,
-        full_gradient=full_gradient,
-    )
+    epochs = _Epochs(rows, take_steps, rule, key, begin, guard, adapts, full_gradient, tol, labels)
     stopping = Stopping(max_iter, max_time, callbacks)
     centres = np.ascontiguousarray(begin.centres, dtype=rows.dtype)
     history = list(begin.history)
@@ -181,11 +251,12 @@ def variance_reduced(
         epoch = epochs.next(centres, len(history) + 1)
         if epoch.went_back:
             publish(callbacks, _notice(epoch, len(history) + 1))
+        facts = {name: of for name, of in vars(epoch).items() if name not in ("centres", "ends")}
         event = EpochEnded(
             iteration=len(history) + 1,
             seconds=time.perf_counter() - began,
             bytes_read=rows.placement.traffic.bytes_read - before,
-            **epoch.sgd_state(),
+            **facts,
         )
         history.append(vars(event).copy())
         stopping.tell(event)
@@ -194,12 +265,12 @@ def variance_reduced(
             len(history), moved=True, shift=math.inf, threshold=0.0
         )
         if keep is not None:
-            keep(epochs.state(centres, history, reason))
+            keep(replace(epochs.now, centres=centres, history=history, reason=reason))
     assigned = labels is not None and len(history) > before
     labelled = assigned and reason is StopReason.CONVERGED
-    return EpochsResult(
-        centres, len(history), reason, history, labelled, epochs.snapshot, epochs.bound
-    )
+    ended = replace(epochs.now, centres=centres, history=history, reason=reason).result()
+    assert ended is not None
+    return replace(ended, labelled=labelled)
 
 
 @dataclass
@@ -219,12 +290,6 @@ class _Epoch:
     full_gradient: float | None = None
     ends: StopReason | None = None
 
-    def sgd_state(self) -> dict[str, Any]:
-        """Return what the event of the epoch has to say."""
-        return {
-            name: value for name, value in vars(self).items() if name not in ("centres", "ends")
-        }
-
 
 def _notice(epoch: _Epoch, number: int) -> Notice:
     why = "steps diverged" if epoch.n_steps else f"the inertia rose to {epoch.inertia:.6g}"
@@ -234,139 +299,108 @@ def _notice(epoch: _Epoch, number: int) -> Notice:
     )
 
 
+@dataclass
 class _Epochs:
-    """Makes epochs, and remembers what the next one is compared with.
+    """Makes epochs; `now` is the state after the last one, with which the next one is compared."""
 
-    Attributes
-    ----------
-    snapshot : ndarray of shape (k, d)
-    bound : float
-    """
+    rows: ScaledPlacement
+    take_steps: TakeSteps
+    rule: StepRule
+    key: Key
+    now: EpochsState
+    guard: bool
+    adapts: bool
+    full_gradient: bool
+    tol: float
+    labels: np.ndarray | None
 
-    def __init__(
-        self,
-        rows: ScaledPlacement,
-        take_steps: TakeSteps,
-        rule: StepRule,
-        key: Key,
-        guard: bool,
-        tol: float,
-        labels: np.ndarray | None,
-        begin: EpochsState,
-        *,
-        adapts: bool,
-        full_gradient: bool,
-    ) -> None:
-        self._adapts, self._largest_rate = adapts, begin.largest_rate
-        self._secant = begin.secant
-        self._rows, self._take_steps, self._rule, self._key = rows, take_steps, rule, key
-        self._guard, self._tol, self._labels = guard, tol, labels
-        self._full_gradient = full_gradient
-        self._assign = FullAssignment(rows, labels, plans=True)
-        self._rate, self._previous = begin.learning_rate, begin.previous
-        self._is_snapshot, self.bound = begin.is_snapshot, begin.bound
-        self.snapshot = np.empty((0, 0)) if begin.snapshot is None else begin.snapshot
-
-    def state(
-        self, centres: np.ndarray, history: Sequence[dict[str, Any]], reason: StopReason | None
-    ) -> EpochsState:
-        """Return where the loop is after an epoch."""
-        return EpochsState(
-            centres,
-            self._rate,
-            self._previous,
-            self._is_snapshot,
-            self.snapshot if self.snapshot.size else None,
-            self.bound,
-            history,
-            reason,
-            self._largest_rate,
-            self._secant,
-        )
+    def __post_init__(self) -> None:
+        self._assign = FullAssignment(self.rows, self.labels, plans=True)
 
     def next(self, centres: np.ndarray, number: int) -> _Epoch:
         """Make epoch `number` from `centres`."""
-        rows = self._rows
+        rows, now = self.rows, self.now
         assigned = self._assign(centres)
         statistics = assigned.statistics
         inertia = inertia_from(statistics, centres, rows) if np.isfinite(centres).all() else np.inf
         epoch = _Epoch(
             centres, inertia, 0.0, int((statistics.weights <= 0.0).sum()), assigned.n_touched,
-            assigned.n_distances, self._rate,
+            assigned.n_distances, now.learning_rate,
         )  # fmt: skip
         if self._has_risen(inertia):
             self._go_back(epoch)
             return epoch
-        change = math.inf if self._previous is None else abs(self._previous - inertia)
-        self._previous = self.bound = inertia
-        self.snapshot = updated(statistics, centres, rows)
-        self._is_snapshot = False
-        if np.array_equal(self.snapshot, centres):
+        change = math.inf if now.previous is None else abs(now.previous - inertia)
+        snapshot = updated(statistics, centres, rows)
+        now = replace(now, previous=inertia, bound=inertia, snapshot=snapshot, is_snapshot=False)
+        self.now = now
+        if np.array_equal(snapshot, centres):
             epoch.ends = StopReason.CONVERGED
-        elif self._tol > 0.0 and change <= self._tol * inertia:
+        elif self.tol > 0.0 and change <= self.tol * inertia:
             epoch.ends = StopReason.TOLERANCE
-            epoch.centres = self.snapshot
+            epoch.centres = snapshot
         else:
-            if self._adapts:
-                here = Secant.of(centres, self.snapshot, statistics.weights)
-                found = self._secant and here.rate(self._secant, rows.placement.dataset.n_rows)
-                self._secant = here
-                self._rate = epoch.learning_rate = min(found or self._rate, self._largest_rate)
-            self._step(centres, epoch, number)
+            if self.adapts:
+                here = Secant.of(centres, snapshot, statistics.weights)
+                found = now.secant and here.rate(now.secant, rows.placement.dataset.n_rows)
+                epoch.learning_rate = min(found or now.learning_rate, now.largest_rate)
+                self.now = replace(now, secant=here, learning_rate=epoch.learning_rate)
+            self._step(centres, snapshot, epoch, number)
         epoch.shift = squared_movement(centres, epoch.centres)
         return epoch
 
     def _has_risen(self, inertia: float) -> bool:
         # Of a position correction itself the inertia cannot rise but by rounding.
-        if not self._guard or self._previous is None or self._is_snapshot:
+        if not self.guard or self.now.previous is None or self.now.is_snapshot:
             return False
-        return not inertia <= self._previous * (1.0 + _ROUNDING)
+        return not inertia <= self.now.previous * (1.0 + _ROUNDING)
 
     def _go_back(self, epoch: _Epoch) -> None:
-        epoch.went_back, epoch.centres = True, self.snapshot
-        self._is_snapshot = True
-        self._rate = self._largest_rate = self._rate / 2.0
+        assert self.now.snapshot is not None
+        epoch.went_back, epoch.centres = True, self.now.snapshot
+        rate = self.now.learning_rate / 2.0
+        self.now = replace(self.now, is_snapshot=True, learning_rate=rate, largest_rate=rate)
 
-    def _step(self, centres: np.ndarray, epoch: _Epoch, number: int) -> None:
+    def _step(self, centres: np.ndarray, snapshot: np.ndarray, epoch: _Epoch, number: int) -> None:
         """Let random rows move the corrected centres."""
-        if self._full_gradient:
-            epoch.full_gradient = self._gradient(centres)
-        taken = self._take_steps(self._params(centres, number))
+        if self.full_gradient:
+            epoch.full_gradient = self._gradient(centres, snapshot)
+        taken = self.take_steps(self._params(centres, snapshot, number))
         epoch.n_steps, epoch.n_switched = taken.n_steps, taken.n_switched
         epoch.n_distances += taken.n_steps * len(centres)
-        if taken.lost and self._guard:
+        if taken.lost and self.guard:
             self._go_back(epoch)
             return
-        moved = self.snapshot.astype(np.float64) + taken.drift
-        if self._rows.normalize:
+        moved = snapshot.astype(np.float64) + taken.drift
+        if self.rows.normalize:
             length = np.sqrt((moved * moved).sum(axis=1, keepdims=True))
             moved /= np.where(length > 0.0, length, 1.0)
         epoch.centres = moved.astype(centres.dtype)
 
-    def _params(self, centres: np.ndarray, number: int) -> StepParams:
-        rows, rule = self._rows, self._rule
+    def _params(self, centres: np.ndarray, snapshot: np.ndarray, number: int) -> StepParams:
+        rows, rule = self.rows, self.rule
         data_statistics, n_rows = rows.known(), rows.placement.dataset.n_rows
         weighted = rows.placement.dataset.weights is not None
         return StepParams(
             before=centres,
-            snapshot=self.snapshot,
-            learning_rate=self._rate,
+            snapshot=snapshot,
+            learning_rate=self.now.learning_rate,
             n_steps=rule.n_steps(number, n_rows),
             n_rows=n_rows,
             n_partitions=rule.n_partitions,
             # The largest distance of two rows: a centre that far from the mean of its rows is lost.
             limit=2.0 * float(np.sqrt((rows.scale.max_abs**2).sum())) or 1.0,
-            key=Key(self._key.seed, self._key.stage, number),
+            key=Key(self.key.seed, self.key.stage, number),
             mean_weight=data_statistics.weight.value / n_rows if weighted else 1.0,
-            labels=self._labels,
+            labels=self.labels,
         )
 
-    def _gradient(self, centres: np.ndarray) -> float:
+    def _gradient(self, centres: np.ndarray, snapshot: np.ndarray) -> float:
         """Return the length of the full gradient at the snapshot: line 8 of Algorithm 3."""
-        labels = self._labels
-        statistics: KMeansStatistics = self._rows.reduce(
+        labels = self.labels
+        statistics: KMeansStatistics = self.rows.reduce(
             ASSIGN,
             lambda scale: AssignParams(centres, scale, labels, labelled=labels is not None),
         )
-        gradient = self.snapshot - updated(statistics, centres, self._rows)
+        gradient = snapshot - updated(statistics, centres, self.rows)
         return float(np.sqrt((gradient.astype(np.float64) ** 2).sum()))

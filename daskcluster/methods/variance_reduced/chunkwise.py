@@ -21,8 +21,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.kernels.sum_grid import grid_shift, round_to_grid
-from daskcluster.methods.minibatch.chunkwise.batch import Batch
-from daskcluster.methods.minibatch.chunkwise.single_rows import DriftingCentres, label_batch
+from daskcluster.methods.minibatch.chunkwise import Batch, DriftingCentres, label_batch
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import SparseRows
 
@@ -125,7 +124,10 @@ def step_partition(chunk: Chunk, prepared: _Prepared, into: StepsTaken) -> None:
     is_sparse = isinstance(chunk.rows, SparseRows)
     centres = DriftingCentres(params.snapshot, limit=params.limit, sparse=is_sparse)
     panels = prepared.before.sparse_panels if is_sparse else prepared.before.panels
-    for run in _runs(chunk, listed):
+    row_bytes = max(1, chunk.rows.nbytes // max(1, chunk.n_rows))
+    size = max(_LEAST_RUN, _RUN_BYTES // row_bytes)
+    for at in range(0, len(listed), size):
+        run = listed[at : at + size]
         if params.labels is not None:
             table = params.labels[chunk.start + run]
         batch = Batch(chunk.rows, run, normalize=chunk.normalize).ready(params.snapshot.dtype)
@@ -156,12 +158,6 @@ def _draw(chunk: Chunk, uniforms: np.ndarray, mean_weight: float) -> tuple[np.nd
     listed = np.searchsorted(ends, uniforms * ends[-1], side="right")
     last = np.flatnonzero(chunk.weights)[-1]
     return np.minimum(listed, last), float(ends[-1] / n / mean_weight)
-
-
-def _runs(chunk: Chunk, listed: np.ndarray) -> list[np.ndarray]:
-    row_bytes = max(1, chunk.rows.nbytes // max(1, chunk.n_rows))
-    step = max(_LEAST_RUN, _RUN_BYTES // row_bytes)
-    return [listed[at : at + step] for at in range(0, len(listed), step)]
 
 
 STEPS = Reduction(

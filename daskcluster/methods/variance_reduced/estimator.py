@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-from daskcluster.methods.kmeans.base import KMeansEstimator
+from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.variance_reduced.fit import VarianceReducedFit
 from daskcluster.methods.variance_reduced.parameters import VARIANCE_REDUCED
 from daskcluster.parameters.parameter import Parameter

@@ -1,11 +1,14 @@
-"""One call of ``VarianceReducedKMeans.fit``: place rows, seed, run the epochs."""
+"""One call of ``VarianceReducedKMeans.fit``: place rows, seed, run the epochs; and its dry run."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,23 +16,31 @@ from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitioned import PartitionedDataset, partition_edges
 from daskcluster.engine.engine import Placement
-from daskcluster.engine.memory import Footprint
+from daskcluster.engine.memory import Footprint, thread_rows
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import is_final
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import Notice, PassEnded, PassStarted, publish
-from daskcluster.methods.kmeans.base import KMeansRun, measure_run
-from daskcluster.methods.kmeans.fit import SeededFit
+from daskcluster.methods.kmeans.fit import (
+    KMeansRun,
+    SeededFit,
+    fit_footprint,
+    measure_run,
+    pass_flop,
+    seeding_passes,
+)
 from daskcluster.methods.kmeans.initial import method_for
-from daskcluster.methods.kmeans.projection import fit_footprint
 from daskcluster.methods.minibatch.batches import whole
 from daskcluster.methods.variance_reduced.algorithm import (
     EpochsResult,
     EpochsState,
+    StepRule,
     TakeSteps,
+    secant_bytes,
     variance_reduced,
 )
 from daskcluster.methods.variance_reduced.chunkwise import STEPS, StepParams, StepsTaken
-from daskcluster.methods.variance_reduced.step_rule import StepRule, secant_bytes
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
@@ -38,40 +49,12 @@ if TYPE_CHECKING:
     from daskcluster.methods.variance_reduced.estimator import VarianceReducedKMeans
 
 
-class StepsHere:
-    """All rows as one partition, in this process: the sequential algorithm of the paper.
-
-    Parameters
-    ----------
-    rows : Chunk
-        All rows.
-    """
-
-    def __init__(self, rows: Chunk) -> None:
-        self._rows = rows
-
-    def __call__(self, params: StepParams) -> StepsTaken:
-        prepared = STEPS.prepare(params)
-        taken: StepsTaken = STEPS.zero(prepared)
-        STEPS.chunk(self._rows, prepared, taken)
-        return taken
-
-
-class StepsWhereRowsAre:
-    """A partition steps for itself, from the snapshot; what all of them did is added up.
-
-    Parameters
-    ----------
-    placement : Placement
-        Of a `daskcluster.data.partitioned.PartitionedDataset`.
-    """
-
-    def __init__(self, placement: Placement) -> None:
-        self._placement = placement
-
-    def __call__(self, params: StepParams) -> StepsTaken:
-        taken: StepsTaken = self._placement.reduce(STEPS, params)
-        return taken
+def steps_here(rows: Chunk, params: StepParams) -> StepsTaken:
+    """Take all steps with `rows` as one partition: the sequential algorithm of the paper."""
+    prepared = STEPS.prepare(params)
+    taken: StepsTaken = STEPS.zero(prepared)
+    STEPS.chunk(rows, prepared, taken)
+    return taken
 
 
 class VarianceReducedFit(SeededFit):
@@ -150,15 +133,16 @@ class VarianceReducedFit(SeededFit):
         if len(edges) == 2:
             placement = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
             stack.enter_context(placement)
-            return placement, StepsHere(self._gathered())
+            return placement, partial(steps_here, self._gathered())
+        # A partition steps for itself, from the snapshot; what all of them did is added up.
         view = PartitionedDataset(dataset, edges)
         placement = self.engine.place(view, footprint=footprint, callbacks=self.callbacks)
         stack.enter_context(placement)
         if not (placement.shares_memory and dataset.in_memory):
-            return placement, StepsWhereRowsAre(placement)
+            return placement, partial(placement.reduce, STEPS)
         # Rows of this process are shared among threads in smaller pieces, but for the steps.
         whole_rows = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
-        return stack.enter_context(whole_rows), StepsWhereRowsAre(placement)
+        return stack.enter_context(whole_rows), partial(placement.reduce, STEPS)
 
     def _gathered(self) -> Chunk:
         """Return all rows: views of rows in memory; other rows are read in an extra pass."""
@@ -206,3 +190,35 @@ def vrkm_footprint(
         weights = 0 if dataset.weights is None else 8 * dataset.n_rows
         held += dataset.bytes_of((0, dataset.n_rows)) + weights
     return replace(base, thread_bytes=base.thread_bytes + moving, home_bytes=held)
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return what a fit with `parameters` takes on `dataset`."""
+    n_clusters, wanted = int(parameters["n_clusters"]), parameters["n_partitions"]
+    check_enough_rows(dataset, n_clusters)
+    assert isinstance(dataset, RowDataset)
+    method = method_for(parameters["init"], in_memory=dataset.in_memory)
+    seeding = seeding_passes(method, n_clusters)
+    edges = partition_edges(dataset, None if wanted == "auto" else int(wanted))
+    gathering, stepping = 0, 0
+    if not dataset.in_memory:
+        gathering, stepping = (1, 0) if len(edges) == 2 else (0, 1)
+    an_epoch = 1 + stepping + int(parameters["variant"] == "vrkm")
+    adapts = bool(parameters["adaptive_rate"])
+    kept = secant_bytes(n_clusters, dataset.n_features) if adapts else 0
+    n_partitions = len(edges) - 1
+    footprint = vrkm_footprint(dataset, n_clusters, parameters["init"], n_partitions, adapts=adapts)
+    if n_partitions > 1 and not dataset.in_memory:
+        # Partitions are larger than those that a projection counts.
+        larger = thread_rows(dataset, pairwise(edges.tolist()))
+        larger -= thread_rows(dataset, dataset.partitions)
+        footprint = replace(footprint, thread_bytes=footprint.thread_bytes + max(0, larger))
+    return Plan(
+        seeding=method,
+        passes_seeding=seeding,
+        restarts=1,
+        passes_at_most=seeding + gathering + an_epoch * int(parameters["max_iter"]) + 1,
+        footprint=footprint,
+        flop=pass_flop(dataset, n_clusters),
+        commit_bytes=2 * centres_bytes(dataset, n_clusters) + kept,
+    )

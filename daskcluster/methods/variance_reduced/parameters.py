@@ -78,7 +78,7 @@ ALGORITHMS = {
         VARIANCE_REDUCED,
         about=about,
         fixed={"variant": name},
-        plan="daskcluster.methods.variance_reduced.projection:plan_fit",
+        plan="daskcluster.methods.variance_reduced.fit:plan_fit",
     )
     for name, about in VARIANTS.items()
 }

@@ -153,7 +153,7 @@ def plain_fit(one: Problem, program: Program, seed: int, threads: int) -> Fitted
     """
     import daskcluster as dc
     from daskcluster.methods.minibatch.batches import Batches
-    from daskcluster.methods.minibatch.chunkwise.batch import MiniBatchStepper, MovingCentres
+    from daskcluster.methods.minibatch.chunkwise import MiniBatchStepper, MovingCentres
 
     began = time.perf_counter()
     first = quietly(estimator(one, program, seed, threads), one.X).cluster_centers_

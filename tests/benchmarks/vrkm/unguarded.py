@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.benchmarks.vrkm.problems import Problem
 
 
@@ -12,9 +14,12 @@ def unguarded_losses(
     import daskcluster as dc
     from daskcluster.engine.scaled import ScaledPlacement
     from daskcluster.methods.minibatch.batches import whole
-    from daskcluster.methods.variance_reduced.algorithm import EpochsState, variance_reduced
-    from daskcluster.methods.variance_reduced.fit import StepsHere, vrkm_footprint
-    from daskcluster.methods.variance_reduced.step_rule import StepRule
+    from daskcluster.methods.variance_reduced.algorithm import (
+        EpochsState,
+        StepRule,
+        variance_reduced,
+    )
+    from daskcluster.methods.variance_reduced.fit import steps_here, vrkm_footprint
     from daskcluster.randomness import Key
 
     dataset = dc.open_dataset(problem.rows)
@@ -23,7 +28,7 @@ def unguarded_losses(
         result = variance_reduced(
             ScaledPlacement(placement),
             EpochsState(problem.first_centres(seed), rate),
-            StepsHere(whole(dataset)),
+            partial(steps_here, whole(dataset)),
             rule=StepRule(),
             key=Key(seed, "steps"),
             guard=False,

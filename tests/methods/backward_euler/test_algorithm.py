@@ -9,11 +9,11 @@ from scipy import sparse
 import daskcluster as dc
 from daskcluster.data.recipes import for_metric
 from daskcluster.methods.backward_euler.algorithm import (
+    BatchAssigner,
     DescentState,
     ImplicitSteps,
     backward_euler,
 )
-from daskcluster.methods.backward_euler.chunkwise import BatchAssigner
 from daskcluster.methods.minibatch.batches import Batches
 from tests.reference import backward_euler as truth
 

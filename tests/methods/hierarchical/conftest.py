@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from daskcluster.methods.hierarchical import projection
+from daskcluster.methods.hierarchical import fit
 
 
 @pytest.fixture
 def divided(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``n_coarse="auto"`` be the square root of the number of clusters."""
-    monkeypatch.setattr(projection, "_ONE_CELL", 0)
+    monkeypatch.setattr(fit, "_ONE_CELL", 0)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskcluster.methods.hierarchical.within_cells import apportion
+from daskcluster.methods.hierarchical.cells import apportion
 
 CELLS = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60)), min_size=1, max_size=12)
 

@@ -9,11 +9,10 @@ import daskcluster as dc
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.algorithm import updated
 from daskcluster.methods.kmeans.assignment import BoundedAssignment, FullAssignment
-from daskcluster.methods.kmeans.auto import AutoAssignment
-from daskcluster.methods.kmeans.bounds import BOUNDS, automatic
+from daskcluster.methods.kmeans.bounds import BOUNDS, AutoAssignment, automatic
 from daskcluster.methods.kmeans.chunkwise.elkan import ELKAN
+from daskcluster.methods.kmeans.chunkwise.kind import Drift, Gaps, half_gaps
 from daskcluster.methods.kmeans.chunkwise.yinyang import balanced_groups
-from daskcluster.methods.kmeans.drift import Drift, Gaps, half_distances, half_gaps
 from tests.tiles import BOUNDS_SPARE
 
 
@@ -63,7 +62,7 @@ def test_gaps_are_never_too_large(dtype, shift):
     assert np.all(found <= true.min(axis=1) / 2)
     assert found[7] == found[3] == 0.0
     assert np.median(true.min(axis=1) / 2 - found) < 1e-2
-    halves = half_distances(centres)
+    halves = Gaps().between(centres)
     assert np.all(halves[np.isfinite(halves)] <= true[np.isfinite(halves)] / 2)
     gaps = Gaps()
     assert np.array_equal(gaps.between(centres), halves)
@@ -87,7 +86,7 @@ def test_gaps_are_measured_anew_where_they_may_have_gone():
     little = gaps.between(centres + np.float32(1e-5))
     assert np.all(little[np.isfinite(first)] < first[np.isfinite(first)])
     far = centres[::-1].copy()
-    assert np.array_equal(gaps.between(far), half_distances(far))
+    assert np.array_equal(gaps.between(far), Gaps().between(far))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -16,7 +16,7 @@ from daskcluster.engine.memory import BASELINE_BYTES, Footprint, project
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
 from daskcluster.methods.catalogue import plan_of
-from daskcluster.methods.kmeans.projection import fit_footprint, seeding_bytes
+from daskcluster.methods.kmeans.fit import fit_footprint, seeding_bytes
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
 from daskcluster.methods.minibatch.sample import batch_room
 from daskcluster.randomness import Key

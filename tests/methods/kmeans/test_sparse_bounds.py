@@ -12,8 +12,8 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.kernels.sparse_search import nearest_sparse, pack_sparse
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams
-from daskcluster.methods.kmeans.chunkwise.sparse_hamerly import SPARSE_HAMERLY
-from daskcluster.methods.kmeans.drift import Drift, Gaps
+from daskcluster.methods.kmeans.chunkwise.hamerly import SPARSE_HAMERLY
+from daskcluster.methods.kmeans.chunkwise.kind import Drift, Gaps
 from daskcluster.sparse_rows import SparseRows
 from tests.laws.data import CASES
 from tests.laws.test_law_02_chunking import same_bits

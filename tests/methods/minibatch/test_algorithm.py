@@ -12,7 +12,7 @@ from daskcluster.methods.minibatch.algorithm import (
     Reassignment,
     draw_positions,
 )
-from daskcluster.methods.minibatch.chunkwise.batch import Batch, MovingCentres, StepOutcome
+from daskcluster.methods.minibatch.chunkwise import Batch, MovingCentres, StepOutcome
 from daskcluster.methods.minibatch.journal import Journal
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import SparseRows

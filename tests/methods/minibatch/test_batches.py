@@ -10,8 +10,7 @@ import zarr
 
 import daskcluster as dc
 from daskcluster.data.writer import write_rows
-from daskcluster.methods.minibatch.batches import Batches
-from daskcluster.methods.minibatch.pool import LEAST_GROUPS, Pools
+from daskcluster.methods.minibatch.batches import LEAST_GROUPS, Batches, Pools
 from daskcluster.randomness import Key
 
 N = 2000

@@ -106,7 +106,7 @@ def test_labels_are_those_of_predict():
 def test_sources_that_fit_in_memory_and_threads_give_the_same_bits(tmp_path, name, monkeypatch):
     import dask.array as da
 
-    from daskcluster.methods.minibatch.chunkwise import batch as minibatch
+    from daskcluster.methods.minibatch import chunkwise as minibatch
 
     monkeypatch.setattr(minibatch, "_WORTH_A_THREAD", 0)
     rows, weights = case(name)

@@ -15,7 +15,7 @@ from daskcluster import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.events import Notice, PassStarted, RoundEnded, StopFit
-from daskcluster.methods.nested.gathered import GatheredBatches, NestedOrder
+from daskcluster.methods.nested.batches import GatheredBatches, NestedOrder
 from daskcluster.randomness import Key
 from tests.laws.data import CASES, case
 from tests.tiles import BOUNDS_SPARE
@@ -153,7 +153,7 @@ def test_bounds_outlive_a_doubling(bounds, shuffle):
 
 
 def test_auto_continues_with_bounds_when_a_batch_doubles(monkeypatch):
-    monkeypatch.setattr("daskcluster.methods.kmeans.auto._SMALL", 0.0)
+    monkeypatch.setattr("daskcluster.methods.kmeans.bounds._SMALL", 0.0)
     X = blobs(4000, 100, 24)
     values = {"n_clusters": 24, "batch_size": 500, "rho": 30.0, "tol": 0}
     model = fit(X, bounds="auto", **values)
@@ -335,7 +335,7 @@ def test_sparse_rows_are_the_same_rows_and_have_bounds(bounds):
 @pytest.mark.parametrize("bounds", ["auto", "hamerly"])
 def test_sparse_batches_that_stay_where_they_are_have_bounds(bounds, monkeypatch):
     monkeypatch.setattr("daskcluster.methods.nested.fit.HOME_BYTES", 0)
-    monkeypatch.setattr("daskcluster.methods.kmeans.auto._SMALL", 0.0)
+    monkeypatch.setattr("daskcluster.methods.kmeans.bounds._SMALL", 0.0)
     X = np.where(np.random.default_rng(0).random((2500, 20)) < 0.1, blobs(2500, 20), 0.0)
     rows = sparse.csr_array(X)
     plain = fit(rows, init=X[:5], bounds=False, tol=0)

@@ -9,8 +9,7 @@ from scipy import sparse
 
 from daskcluster import open_dataset
 from daskcluster.data.sparse import sparse_source
-from daskcluster.methods.nested.gathered import GatheredBatches, NestedOrder
-from daskcluster.methods.nested.stored import NestedBatchDataset
+from daskcluster.methods.nested.batches import GatheredBatches, NestedBatchDataset, NestedOrder
 from daskcluster.randomness import Key
 
 N = 3000

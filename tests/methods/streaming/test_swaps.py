@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from daskcluster.chunk import Chunk
-from daskcluster.methods.minibatch.chunkwise.batch import MovingCentres
-from daskcluster.methods.minibatch.swaps import LabelledLeaf, swap_remembered
+from daskcluster.methods.minibatch.algorithm import LabelledLeaf, swap_remembered
+from daskcluster.methods.minibatch.chunkwise import MovingCentres
 from daskcluster.sparse_rows import SparseRows
 
 MIDDLES = 20.0 * np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])

@@ -14,7 +14,7 @@ from daskcluster import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.events import Notice
-from daskcluster.methods.variance_reduced.step_rule import Secant, StepRule
+from daskcluster.methods.variance_reduced.algorithm import Secant, StepRule
 from daskcluster.randomness import Key
 from tests.laws.data import CASES, case
 from tests.reference.variance_reduced import epochs as reference

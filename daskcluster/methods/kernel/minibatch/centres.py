@@ -17,7 +17,7 @@ from daskcluster.methods.kernel import kernels
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
 from daskcluster.methods.kernel.minibatch.windows import Mean, Window, sums_over
-from daskcluster.methods.minibatch.chunkwise.batch import Batch
+from daskcluster.methods.minibatch.chunkwise import Batch
 from daskcluster.sparse_rows import Rows
 
 KEPT_BYTES = 32 << 20

@@ -25,7 +25,7 @@ from daskcluster.methods.kernel.initial import given_centres, ready_rows
 from daskcluster.methods.kernel.minibatch.centres import GramBatch, Meter, joined
 from daskcluster.methods.kernel.minibatch.windows import Mean
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
-from daskcluster.methods.minibatch.chunkwise.batch import Batch
+from daskcluster.methods.minibatch.chunkwise import Batch
 from daskcluster.sparse_rows import join_rows
 from daskcluster.typing import Dataset
 

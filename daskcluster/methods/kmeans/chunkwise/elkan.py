@@ -16,15 +16,14 @@ from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
     BoundedParams,
+    BoundedPass,
     BoundState,
     Changes,
+    Gathered,
     fresh_state,
     prepare,
 )
-from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
-from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Shape
-from daskcluster.methods.kmeans.drift import Drift, Gaps
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Drift, Gaps, Shape
 from daskcluster.methods.kmeans.kernels.bounds import OWN
 from daskcluster.methods.kmeans.kernels.elkan import probe_kernel, rough_error
 from daskcluster.methods.kmeans.kernels.groups import filter_groups
@@ -87,10 +86,6 @@ def _row_bytes(n_clusters: int, dtype: np.dtype[Any]) -> int:
     return 8 + 4 * n_clusters
 
 
-def _n_lower(n_groups: int, n_clusters: int) -> tuple[int, ...]:
-    return (n_clusters,)
-
-
 def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulReduction, Any]:
     row_bytes = 8 + 4 * len(params.centres) + params.recent_bytes
     reduction = _PASS.reduction("assign within bounds of centres", row_bytes, _fresh, _prepare)
@@ -115,7 +110,7 @@ ELKAN = BoundKind(
     _row_bytes,
     _step,
     _cost,
-    n_lower=_n_lower,
+    n_lower=lambda n_groups, n_clusters: (n_clusters,),
     pairwise=True,
     suits=_suits,
     excludes_others=True,

@@ -23,15 +23,14 @@ from daskcluster.kernels.tile import group_size, pack, pack_groups
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
     BoundedParams,
+    BoundedPass,
     BoundState,
     Changes,
+    Gathered,
     fresh_state,
     prepare,
 )
-from daskcluster.methods.kmeans.chunkwise.bounded_pass import BoundedPass
-from daskcluster.methods.kmeans.chunkwise.gathered import Gathered
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Shape
-from daskcluster.methods.kmeans.drift import Drift, Gaps
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Drift, Gaps, Shape
 from daskcluster.methods.kmeans.kernels.bounds import Listed, Moved
 from daskcluster.methods.kmeans.kernels.groups import (
     Groups,
@@ -224,14 +223,6 @@ def _reassign_searching(
 _PASS = BoundedPass(_failing, _reassign)
 
 
-def _groups(centres: np.ndarray) -> tuple[np.ndarray, ...]:
-    return balanced_groups(centres, group_size(len(centres), centres.dtype))
-
-
-def _n_lower(n_groups: int, n_clusters: int) -> tuple[int, ...]:
-    return (n_groups,)
-
-
 def _row_bytes(n_clusters: int, dtype: np.dtype[Any]) -> int:
     return 8 + 4 * -(-n_clusters // group_size(n_clusters, dtype))
 
@@ -257,10 +248,6 @@ def _setting(shape: Shape) -> float:
     return _cost(shape, Counts(1.0, shape.k, searched=1.0))
 
 
-def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:
-    return True
-
-
 def _may_win(shape: Shape) -> bool:
     """Return True if visiting a row within groups may cost less than comparing it with all centres."""
     return _cost(shape, Counts(1.0, 1.0)) < shape.all_fail()
@@ -271,9 +258,9 @@ YINYANG = BoundKind(
     _row_bytes,
     _step,
     _cost,
-    groups=_groups,
-    n_lower=_n_lower,
-    suits=_suits,
+    groups=lambda centres: balanced_groups(centres, group_size(len(centres), centres.dtype)),
+    n_lower=lambda n_groups, n_clusters: (n_groups,),
+    suits=lambda n_features, n_clusters, dtype: True,
     may_win=_may_win,
     searches=True,
     setting=_setting,

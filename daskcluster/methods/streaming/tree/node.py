@@ -14,8 +14,7 @@ from daskcluster.data.memory import ArrayDataset, MemorySparseDataset
 from daskcluster.data.weighted import array_weights
 from daskcluster.engine.local import InlinePlacement
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.methods.coreset.algorithm import lightweight_coreset
-from daskcluster.methods.coreset.merged import united
+from daskcluster.methods.coreset.algorithm import lightweight_coreset, united
 from daskcluster.methods.streaming.tree.stream_rows import Forgetting, StreamRows
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from daskcluster.methods.coreset.merged import united
+from daskcluster.methods.coreset.algorithm import united
 from daskcluster.methods.streaming.tree.node import LeafSettings, Node, leaf, merged, retimed
 from daskcluster.methods.streaming.tree.stream_rows import StreamRows, joined_rows
 from daskcluster.sparse_rows import Rows

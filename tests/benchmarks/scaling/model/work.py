@@ -8,7 +8,7 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.engine.memory import MemoryPlan
 from daskcluster.estimators.plan import Plan, Stage, Travel, centres_bytes
 from daskcluster.methods.kmeans.chunkwise.kind import Counts, Shape
-from daskcluster.methods.kmeans.projection import pass_flop
+from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.typing import Dataset
 
 

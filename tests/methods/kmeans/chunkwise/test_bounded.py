@@ -13,7 +13,7 @@ from daskcluster.kernels.dot_product import NO_DOT, best_dot
 from daskcluster.methods.kmeans.chunkwise import hamerly
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams, BoundState
 from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY
-from daskcluster.methods.kmeans.drift import Drift, Gaps
+from daskcluster.methods.kmeans.chunkwise.kind import Drift, Gaps
 from tests.methods.kmeans.chunkwise.problems import (
     KINDS,
     N_CHUNKS,
@@ -80,7 +80,7 @@ def test_units_filtered_in_pieces_give_what_all_together_give(
             continue
         expected, read = partly(task, reduction, prepared, states[0])
         with monkeypatch.context() as patch:
-            patch.setattr("daskcluster.methods.kmeans.chunkwise.bounded_pass._PIECE_ROWS", 100)
+            patch.setattr("daskcluster.methods.kmeans.chunkwise.bounded._PIECE_ROWS", 100)
             found, read_too = partly(task, reduction, prepared, states[1])
         assert same(kind, found, expected)
         assert same_state(kind, *states)

@@ -9,7 +9,7 @@ import pytest
 
 import daskcluster as dc
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.methods.kmeans import auto
+from daskcluster.methods.kmeans import bounds
 from daskcluster.methods.kmeans.assignment import Assigned, BoundedAssignment, FullAssignment
 from daskcluster.methods.kmeans.bounds import automatic
 from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
@@ -81,24 +81,24 @@ def test_rows_whose_centres_have_no_levels_are_visited(
 def test_auto_takes_groups_once_they_hold(
     problem: tuple[np.ndarray, list[np.ndarray]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auto, "_SMALL", 0.0)
-    monkeypatch.setattr(auto, "_WORTH_PROBES", 0.0)
-    monkeypatch.setattr(auto, "_CHEAP", 0.75)
+    monkeypatch.setattr(bounds, "_SMALL", 0.0)
+    monkeypatch.setattr(bounds, "_WORTH_PROBES", 0.0)
+    monkeypatch.setattr(bounds, "_CHEAP", 0.75)
     monkeypatch.setattr("daskcluster.chunkwise.pruned._MOST_SHARE", 0.75)
     rows, centres = problem
     kept, expected, kinds = np.empty(N, np.int32), np.empty(N, np.int32), []
     with dc.LocalEngine(2).place(dc.open_dataset(rows)) as placement:
         placed = ScaledPlacement(placement)
         placed.known()
-        chosen = auto.AutoAssignment(placed, automatic(D, K, placed.dtype), kept)
+        chosen = bounds.AutoAssignment(placed, automatic(D, K, placed.dtype), kept)
         plain = FullAssignment(placed, expected)
         for each in [*centres, *centres[-1:] * 9]:
             found = chosen(each)
             assert np.array_equal(found.statistics.sums, plain(each).statistics.sums)
             assert np.array_equal(kept, expected)
             kinds.append(chosen.carry().kind)
-        assert chosen._pruned < auto._CHEAP
+        assert chosen._pruned < bounds._CHEAP
         chosen.close()
-    assert kinds[: auto._OPENING - 1] == [None] * (auto._OPENING - 1)
+    assert kinds[: bounds._OPENING - 1] == [None] * (bounds._OPENING - 1)
     assert kinds[-1] == YINYANG
     assert found.n_distances <= N

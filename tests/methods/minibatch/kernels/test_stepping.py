@@ -7,9 +7,8 @@ import pytest
 
 from daskcluster.kernels import tile
 from daskcluster.kernels.panels import PORTABLE
-from daskcluster.methods.minibatch.chunkwise import single_rows as drifting
-from daskcluster.methods.minibatch.chunkwise.batch import Batch
-from daskcluster.methods.minibatch.chunkwise.single_rows import DriftingCentres, label_batch
+from daskcluster.methods.minibatch import chunkwise as drifting
+from daskcluster.methods.minibatch.chunkwise import Batch, DriftingCentres, label_batch
 from daskcluster.methods.minibatch.kernels import stepping
 from daskcluster.sparse_rows import SparseRows
 from tests.reference.variance_reduced import sgd

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from daskcluster.chunkwise.centres import PreparedCentres, find_bad
-from daskcluster.methods.minibatch.chunkwise import batch as minibatch
-from daskcluster.methods.minibatch.chunkwise.batch import Batch, MiniBatchStepper, MovingCentres
+from daskcluster.methods.minibatch import chunkwise as minibatch
+from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.sparse_rows import SparseRows
 from tests.laws.data import CASES, case
 

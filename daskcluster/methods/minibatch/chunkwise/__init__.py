@@ -1,1 +1,0 @@
-"""Steps of a mini-batch, of many rows or of one."""
