@@ -45,9 +45,21 @@ def call(
     annotations: Mapping[str, Any] = {},
 ) -> Any:
     """Call a job by name, under annotations; runs on a worker."""
+    found = getattr(import_module("daskcluster.jobs"), job, None)
+    if found is None:
+        from daskcluster.jobs.run import registry_of, worker_here
+
+        error = InvalidParameterError(
+            f"the worker {worker_here()} knows no job {job!r}; import the module that registers it on "
+            "workers, e.g. by DASKCLUSTER_PRELOAD=module in their environment."
+        )
+        registry = registry_of(None)
+        if registry is not None:
+            registry.announce(options["name"], kind=job, state="failed", error=str(error))
+        raise error
     # A worker in a process keeps the annotations that held where it was started.
     with dask.annotate(**{**NO_LIMITS, **annotations}):
-        return getattr(import_module("daskcluster.jobs"), job)(*arguments, **options)
+        return found(*arguments, **options)
 
 
 def submit(

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,7 @@ def rows(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def preloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("DASKCLUSTER_PRELOAD", "tests.extending.extremes")
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+def registered() -> Iterator[None]:
     JOBS[SPEC.name] = SPEC
     yield
     del JOBS[SPEC.name]
@@ -48,9 +47,13 @@ def call(*arguments: str, code: int = 0) -> str:
     return done.output
 
 
-def test_its_command(rows: str, preloaded: None, tmp_path: Path) -> None:
+def test_its_command(rows: str, registered: None, tmp_path: Path) -> None:
     listed = [sys.executable, "-m", "daskcluster", "--help"]
-    shown = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+    preloaded = {**os.environ, "DASKCLUSTER_PRELOAD": "tests.extending.extremes"}
+    done = subprocess.run(
+        listed, capture_output=True, text=True, check=True, cwd=ROOT, env=preloaded
+    )
+    shown = done.stdout
     assert "Write the extreme values of all features." in shown
     shown = call("extremes", "--help")
     for flag in ("--output URL", "--overwrite", "--missing", "--detach", "--dry-run", "--json"):
@@ -67,17 +70,21 @@ def test_its_command(rows: str, preloaded: None, tmp_path: Path) -> None:
 
 
 def test_on_workers(
-    rows: str, preloaded: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rows: str, registered: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with local_cluster(1, 1, None) as client:
         address = client.scheduler.address
         monkeypatch.chdir(tmp_path)
         made = ("extremes", "rows.zarr", "--output", "out.zarr", "--name", "far")
-        sent = json.loads(
-            call(*made, "--detach", "--scheduler", address, "--json").splitlines()[-1]
-        )
+        detached = (*made, "--detach", "--scheduler", address, "--json")
+        sent = json.loads(call(*detached).splitlines()[-1])
         assert sent["output"] == str(tmp_path / "out.zarr")
         found: Any = jobs.wait(client, "far", timeout=60)
+        assert found.state == "failed"
+        assert "knows no job 'extremes'; import the module" in found.error
+        client.run(import_module, SPEC.function.partition(":")[0])
+        call(*detached)
+        found = jobs.wait(client, "far", timeout=60)
         assert (found.state, found.kind) == ("done", "extremes"), found.error
         again = jobs.submit(client, extremes, rows, output=str(tmp_path / "out.zarr"), name="far")
         assert again.result().as_dict() == found.record
