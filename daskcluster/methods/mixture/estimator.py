@@ -18,6 +18,7 @@ from daskcluster.estimators.inputs import (
 from daskcluster.estimators.provenance import from_provenance, provenance
 from daskcluster.events import StopReason
 from daskcluster.methods.coreset.estimator import check_coreset_size
+from daskcluster.methods.mixture.algorithm import SETTLED
 from daskcluster.methods.mixture.fit import MixtureFit, MixtureRun
 from daskcluster.methods.mixture.model import MixtureModel, public_variances, stored_variances
 from daskcluster.methods.mixture.parameters import MIXTURE
@@ -279,7 +280,7 @@ class VariationalGaussianMixture(MixtureRows):
         self._means = gaussians.means
         self.weights_ = np.full(k, 1.0 / k) if weights is None else weights
         self.covariances_ = public_variances(gaussians.variances, self.covariance_type)
-        self.converged_ = result.stop_reason in (StopReason.CONVERGED, StopReason.TOLERANCE)
+        self.converged_ = result.stop_reason in SETTLED
         self.lower_bound_ = result.free_energy / result.weight
         self.n_iter_ = result.n_iter
         self.stop_reason_ = str(result.stop_reason)
@@ -329,5 +330,5 @@ class VariationalGaussianMixture(MixtureRows):
         self.covariances_ = public_variances(model.variances, model.covariance_type)
         self.component_weights_ = model.weights
         self.lower_bound_ = -np.inf if model.lower_bound is None else model.lower_bound
-        self.converged_ = model.stop_reason in (StopReason.CONVERGED, StopReason.TOLERANCE)
+        self.converged_ = model.stop_reason in SETTLED
         return self

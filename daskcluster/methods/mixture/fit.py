@@ -1,8 +1,8 @@
-"""One call of ``VariationalGaussianMixture.fit``: coreset, seeding, EM."""
+"""One call of ``VariationalGaussianMixture.fit``: checkpoints, projected cost, coreset, seeding, EM."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
 from daskcluster.estimators.checkpoint_header import Framed
 from daskcluster.estimators.checkpoints import Commits
-from daskcluster.estimators.plan import centres_bytes
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.plan import Plan, Stage, centres_bytes
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import (
     Callback,
@@ -30,23 +31,24 @@ from daskcluster.events import (
 from daskcluster.host import format_bytes
 from daskcluster.methods.coreset.estimator import LightweightCoreset
 from daskcluster.methods.coreset.fit import coreset_footprint
+from daskcluster.methods.coreset.projection import CORESET_PASSES, coreset_bytes, coreset_travel
 from daskcluster.methods.coreset.start import sampled_start
 from daskcluster.methods.kmeans.fit import SeededFit
 from daskcluster.methods.kmeans.initial import restarts_for, warn_of_one_start
-from daskcluster.methods.kmeans.projection import seeding_bytes
-from daskcluster.methods.mixture.algorithm import EMState, MixtureResult, variational_em
-from daskcluster.methods.mixture.chunkwise.covariances import packed_size
-from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
-from daskcluster.methods.mixture.passes import SAVE_EVERY
-from daskcluster.methods.mixture.settings import MATRICES, SAMPLE_ROWS, SHARED_STEPS, EMSettings
-from daskcluster.methods.mixture.start import SAMPLED, means_method, start_of
-from daskcluster.methods.mixture.state import (
-    Attached,
-    EMCheckpoint,
-    MixtureCheckpoint,
-    MixtureState,
-    mixture_shapes,
+from daskcluster.methods.kmeans.projection import pass_flop, seeding_bytes, seeding_passes, travel
+from daskcluster.methods.mixture.algorithm import (
+    SAVE_EVERY,
+    SETTLED,
+    SHARED_STEPS,
+    Carried,
+    EMSettings,
+    EMState,
+    MixtureResult,
+    variational_em,
 )
+from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, packed_size
+from daskcluster.methods.mixture.parameters import MATRICES
+from daskcluster.methods.mixture.start import SAMPLED, means_method, start_of
 from daskcluster.randomness import Key
 from daskcluster.storage.document import Document
 from daskcluster.storage.location import Location
@@ -54,11 +56,260 @@ from daskcluster.storage.row_state import StateFiles
 from daskcluster.storage.state import Shapes
 from daskcluster.typing import Dataset
 
+
+@dataclass(frozen=True)
+class Attached:
+    """Names of the folders that lie next to the commits.
+
+    Attributes
+    ----------
+    coreset : str or None
+        Commits of the coreset that is fitted.
+    sets : str or None
+        K(n) of all rows, written by the tasks.
+    """
+
+    coreset: str | None = None
+    sets: str | None = None
+
+
+@dataclass(frozen=True)
+class EMCheckpoint:
+    """An `EMState` without the sets of rows.
+
+    Attributes
+    ----------
+    means : ndarray of shape (k, d)
+    variance : float or None
+        Shared by all clusters.
+    variances : ndarray of shape (k,), (k, d), (k, d, d) or (1, d, d), or None
+        Of each cluster, if they do not share one; or covariance matrices.
+    mixing : ndarray of shape (k,), or None
+    masses : ndarray of shape (k,)
+    history : sequence of dict
+    reason : StopReason or None
+    n_steps : int
+    neighbours : ndarray of shape (k, g), int64, or None
+    """
+
+    means: np.ndarray
+    variance: float | None
+    variances: np.ndarray | None
+    mixing: np.ndarray | None
+    masses: np.ndarray
+    history: Sequence[dict[str, Any]]
+    reason: StopReason | None
+    n_steps: int
+    neighbours: np.ndarray | None
+
+    @classmethod
+    def of(cls, state: EMState) -> EMCheckpoint:
+        """Return the checkpoint of a state."""
+        carried = state.carried
+        near = carried.neighbours
+        return cls(
+            *_parts(state.gaussians),
+            state.masses,
+            state.history,
+            state.reason,
+            carried.n_steps,
+            None if near is None else near.astype(np.int64),
+        )
+
+    def state(self, sets: StateFiles | None) -> EMState:
+        """Return the state, with the files that hold the sets of rows."""
+        near = self.neighbours
+        carried = Carried(self.n_steps, None if near is None else near.astype(np.int32), sets)
+        return EMState(_gaussians(self), self.masses, list(self.history), self.reason, carried)
+
+
+@dataclass(frozen=True)
+class MixtureCheckpoint:
+    """The `MixtureResult` of the best restart so far.
+
+    Attributes
+    ----------
+    means, variance, variances, mixing, masses, history, reason
+        As in `EMCheckpoint`.
+    free_energy, weight : float
+        As in `MixtureResult`.
+    """
+
+    means: np.ndarray
+    variance: float | None
+    variances: np.ndarray | None
+    mixing: np.ndarray | None
+    masses: np.ndarray
+    history: Sequence[dict[str, Any]]
+    reason: StopReason
+    free_energy: float
+    weight: float
+
+    @classmethod
+    def of(cls, result: MixtureResult) -> MixtureCheckpoint:
+        """Return the checkpoint of a result."""
+        return cls(
+            *_parts(result.gaussians),
+            result.masses,
+            result.history,
+            result.stop_reason,
+            result.free_energy,
+            result.weight,
+        )
+
+    def result(self) -> MixtureResult:
+        """Return the result that this is a checkpoint of."""
+        return MixtureResult(
+            _gaussians(self),
+            self.free_energy,
+            self.weight,
+            self.masses,
+            len(self.history),
+            self.reason,
+            list(self.history),
+        )
+
+
+def _parts(
+    gaussians: Gaussians,
+) -> tuple[np.ndarray, float | None, np.ndarray | None, np.ndarray | None]:
+    """Return the leading fields of both checkpoint classes."""
+    shared = gaussians.shared
+    variance = float(gaussians.variances) if shared else None
+    variances = None if shared else gaussians.variances
+    return gaussians.means, variance, variances, gaussians.weights
+
+
+def _gaussians(kept: EMCheckpoint | MixtureCheckpoint) -> Gaussians:
+    variances = np.asarray(kept.variance) if kept.variances is None else kept.variances
+    return Gaussians(kept.means, variances, kept.mixing)
+
+
+@dataclass(frozen=True)
+class MixtureState:
+    """Progress of a fit.
+
+    Attributes
+    ----------
+    attached : Attached
+    centres : ndarray of shape (k, d), or None
+        Initial means; None before they are chosen, and once EM has started.
+    em : EMCheckpoint or None
+    restart : int
+        Number of the current restart.
+    best : MixtureCheckpoint or None
+        Best of the previous restarts.
+    """
+
+    attached: Attached = Attached()
+    centres: np.ndarray | None = None
+    em: EMCheckpoint | None = None
+    restart: int = 0
+    best: MixtureCheckpoint | None = None
+
+
+def mixture_shapes(k: int, d: int, g: int, kind: str) -> Shapes:
+    """Return the shapes of the arrays of a `MixtureState`."""
+    shapes: Shapes = {"diag": (k, d), "tied": (1, d, d), "full": (k, d, d)}
+    own: Shapes = {
+        "means": (k, d),
+        "variances": shapes.get(kind, (k,)),
+        "mixing": (k,),
+        "masses": (k,),
+    }
+    parts = {f"{part}_{name}": shape for part in ("em", "best") for name, shape in own.items()}
+    return {"centres": (k, d), "em_neighbours": (k, g), **parts}
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return the projected cost of a fit with `parameters` on `dataset`.
+
+    Passes over a coreset do not count. The candidate sets, 4 C' bytes per row, are part of the footprint.
+    """
+    k = int(parameters["n_components"])
+    check_enough_rows(dataset, k)
+    size = parameters["coreset_size"]
+    if size is not None:
+        return _plan_on_coreset(dataset, parameters, int(size))
+    truncation, max_iter = min(int(parameters["truncation"]), k), int(parameters["max_iter"])
+    method = means_method(parameters["init"], k, in_memory=dataset.in_memory)
+    seeding = CORESET_PASSES if method == SAMPLED else seeding_passes(method, k)
+    restarts = restarts_for(method, int(parameters["n_init"]), in_memory=True)
+    before = 1 if truncation == k else int(parameters["warmup_steps"]) + 1
+    return Plan(
+        seeding=method,
+        passes_seeding=seeding,
+        restarts=restarts,
+        passes_at_most=restarts
+        * (seeding + before + max_iter + 1),  # + 1: the evaluation at the end
+        footprint=mixture_footprint(
+            dataset,
+            k,
+            truncation,
+            parameters["covariance_type"],
+            method,
+            int(parameters["chain_length"]),
+        ),
+        flop=pass_flop(dataset, _components_met(parameters)) * _flop_share(dataset, parameters),
+        commit_bytes=commit_bytes(dataset, parameters, dataset.n_rows),
+        travel=travel(dataset, k, bounded=False),
+        kernel="truncated",
+    )
+
+
+def _plan_on_coreset(dataset: Dataset, parameters: Mapping[str, Any], size: int) -> Plan:
+    drawn, d = min(size, dataset.n_rows), dataset.n_features
+    k = int(parameters["n_components"])
+    iteration_flop = 2.0 * drawn * d * _components_met(parameters)
+    iteration_flop *= _flop_share(dataset, parameters)
+    max_iter = int(parameters["max_iter"])
+    return Plan(
+        seeding=means_method(parameters["init"], k, in_memory=True),
+        passes_seeding=0,
+        restarts=1,
+        passes_at_most=CORESET_PASSES,
+        footprint=coreset_footprint(dataset, size),
+        flop=pass_flop(dataset, 1),
+        commit_bytes=coreset_bytes(dataset, size) + commit_bytes(dataset, parameters, drawn),
+        travel=coreset_travel(dataset, drawn),
+        kernel="scan",
+        afterwards=Stage("truncated", drawn, d, iteration_flop, max_iter),
+    )
+
+
+def _flop_share(dataset: Dataset, parameters: Mapping[str, Any]) -> float:
+    """Return the operations of a distance relative to those of a squared Euclidean distance."""
+    has_matrices = parameters["covariance_type"] in MATRICES
+    return (dataset.n_features + 1) / 2 if has_matrices else 1.0
+
+
+def _components_met(parameters: Mapping[str, Any]) -> int:
+    """Return the maximum number of components that a row is compared with in an iteration."""
+    k, q = int(parameters["n_components"]), int(parameters["truncation"])
+    if q >= k:
+        return k
+    return min(k, q + int(parameters["n_neighbors"]) ** 2 + int(parameters["n_random"]))
+
+
+def commit_bytes(dataset: Dataset, parameters: Mapping[str, Any], n_rows: int) -> int:
+    """Return the bytes of a commit of EM on `n_rows` rows: mixture, neighbourhoods, sets of rows."""
+    k, q = int(parameters["n_components"]), int(parameters["truncation"])
+    kind, d = parameters["covariance_type"], dataset.n_features
+    own = {"isotropic": 0, "spherical": 2, "tied": 1, "full": 1 + d * d}.get(kind, 1 + d)
+    mixture = centres_bytes(dataset, k) + 8 * k * (1 + own) + (8 * d * d if kind == "tied" else 0)
+    if int(parameters["n_init"]) > 1:
+        mixture *= 2  # also stores the best restart
+    if q >= k:
+        return mixture
+    return mixture + 8 * k * min(k, int(parameters["n_neighbors"])) + 4 * q * n_rows
+
+
 if TYPE_CHECKING:
     from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 
 _PASSES = (PassStarted, PassProgress, PassEnded)
-_FIXED = (StopReason.CONVERGED, StopReason.TOLERANCE)
+SAMPLE_ROWS = 2048
+"""Rows of the sample that gives the first means; three times as many hardly give better ones."""
 _FLOOR = 1e-6
 """Minimum variance, relative to that of the feature, or to their mean where features share a variance."""
 
@@ -155,7 +406,7 @@ class MixtureFit(SeededFit):
         """Return the restart with the highest free energy; the first one on ties."""
         rows = ScaledPlacement(placement)
         self.recall(rows)
-        kept = without_empty if self.estimator.discard_empty else _unchanged
+        kept = without_empty if self.estimator.discard_empty else lambda result: result
         best = None if self.state.best is None else self.state.best.result()
         while True:
             result, number = self._restart(rows), self.state.restart + 1
@@ -202,14 +453,6 @@ class MixtureFit(SeededFit):
         return super().chosen(rows, seed)
 
     @property
-    def _knows_variances(self) -> bool:
-        """True if components have, or learn in the first iteration, variances of their own.
-
-        Means from a sample allow that, but not before rows have found their candidate sets.
-        """
-        return self.start.is_given or (self.method == SAMPLED and not self.has_sets)
-
-    @property
     def _number(self) -> tuple[int, ...]:
         """Part of the random key: the number of the restart, or empty for the first one."""
         return (self.state.restart,) if self.state.restart else ()
@@ -220,6 +463,9 @@ class MixtureFit(SeededFit):
         if floor == "auto":
             variance, share = rows.known().mean_variance, _FLOOR
             floor = _FLOOR * (variance if variance > 0.0 else 1.0)
+        # Means from a sample let components learn variances of their own at once, but not before rows
+        # have found their candidate sets.
+        has_variances = self.start.is_given or (self.method == SAMPLED and not self.has_sets)
         return EMSettings(
             covariance_type=estimator.covariance_type,
             truncation=self.width,
@@ -235,7 +481,7 @@ class MixtureFit(SeededFit):
             if self._number
             else self.seed,
             max_time=self.time_left(),
-            shared_steps=0 if self._knows_variances else SHARED_STEPS,
+            shared_steps=0 if has_variances else SHARED_STEPS,
         )
 
     # -- checkpoints ------------------------------------------------------------------------------
@@ -297,7 +543,7 @@ class _Keeper:
     def end(self, state: EMState) -> None:
         fit, traffic = self._fit, self._rows.placement.traffic
         # A fixed point needs no sets: no fit resumes from it.
-        due = self._is_due or state.reason in _FIXED
+        due = self._is_due or state.reason in SETTLED
 
         def kept() -> MixtureState:
             attached = replace(fit.state.attached, sets=self._sets or None)
@@ -336,10 +582,6 @@ def without_empty(result: MixtureResult) -> MixtureResult:
         masses=result.masses[filled],
         free_energy=result.free_energy + result.weight * gain,
     )
-
-
-def _unchanged(result: MixtureResult) -> MixtureResult:
-    return result
 
 
 def mixture_footprint(

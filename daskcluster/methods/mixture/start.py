@@ -10,7 +10,7 @@ import numpy as np
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.methods.kmeans.initial import is_auto, is_method, method_for
 from daskcluster.methods.kmeans.local_search import MOST_SWAPPED
-from daskcluster.methods.mixture.chunkwise.covariances import (
+from daskcluster.methods.mixture.chunkwise.statistics import (
     cholesky,
     diagonals,
     is_positive_definite,
@@ -18,8 +18,7 @@ from daskcluster.methods.mixture.chunkwise.covariances import (
     whitening,
 )
 from daskcluster.methods.mixture.model import MixtureModel
-from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES
-from daskcluster.methods.mixture.settings import MATRICES
+from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES, MATRICES
 from daskcluster.models.persist import load_document
 
 if TYPE_CHECKING:
@@ -37,11 +36,6 @@ def means_method(init: Any, n_components: int, *, in_memory: bool) -> str:
     if not is_auto(init):
         return method_for(init, in_memory=in_memory)
     return SAMPLED if n_components <= MOST_SWAPPED else "afk-mc2"
-
-
-def _shape_of(kind: str, k: int, d: int) -> tuple[int, ...]:
-    """Return the shape of ``precisions_init`` and ``precisions_``."""
-    return {"isotropic": (), "spherical": (k,), "diag": (k, d), "tied": (d, d)}.get(kind, (k, d, d))
 
 
 @dataclass(frozen=True)
@@ -159,7 +153,9 @@ def _inverses(given: np.ndarray, kind: str) -> np.ndarray:
 
 def _precisions(given: Any, kind: str, shape: tuple[int, int]) -> np.ndarray:
     wanted = np.asarray(given, np.float64)
-    expected = _shape_of(kind, *shape)
+    k, d = shape
+    shapes = {"isotropic": (), "spherical": (k,), "diag": shape, "tied": (d, d)}
+    expected = shapes.get(kind, (k, d, d))
     if wanted.shape != expected:
         raise InvalidParameterError(
             f"The parameter '{kind} precision' should have the shape of {expected}, but got "

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres, nearest_with_distances
 from daskcluster.data.open import open_chunk
-from daskcluster.methods.mixture.chunkwise.rows import label_by_density
+from daskcluster.methods.mixture.chunkwise.e_step import label_by_density
 from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 from daskcluster.methods.mixture.model import stored_variances
 from daskcluster.methods.mixture.rows import gaussians_for
