@@ -165,8 +165,7 @@ def test_nothing_private_of_other_libraries() -> None:
 # What a product of matrices may come to: elsewhere it is rounded as the machine's BLAS or compiler likes.
 PRODUCTS = {
     "daskcluster.methods.kernel.graph": "of a matrix of ones, which adds and rounds no product",
-    "daskcluster.methods.kernel.chunkwise.centres": "the same",
-    "daskcluster.methods.kernel.chunkwise.neighbours": "rules pairs out with room; differences decide",
+    "daskcluster.methods.kernel.chunkwise.centres": "the same; rules pairs out, differences decide",
     "daskcluster.data.sparse": "of whole numbers",
     "daskcluster.chunkwise.bound_costs": "of a sample and its costs; labels do not depend on them",
     "daskcluster.chunkwise.projection": "of axes and their cost; labels are those of any axes",

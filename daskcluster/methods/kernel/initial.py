@@ -34,7 +34,7 @@ from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows
 from daskcluster.typing import Dataset
 
-_HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
+HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
 
 
 def gram_of(estimator: Any, rows: ScaledPlacement) -> GramFunction:
@@ -50,7 +50,7 @@ def gram_of(estimator: Any, rows: ScaledPlacement) -> GramFunction:
     if kernel in FUNCTIONS:
         return GramFunction(kernel, function=FUNCTIONS[kernel])
     gamma = 1.0
-    if kernel in _HAVE_GAMMA:
+    if kernel in HAVE_GAMMA:
         gamma = automatic_gamma(kernel, rows) if estimator.gamma == "auto" else estimator.gamma
     if kernel == "polynomial":
         return GramFunction(kernel, float(gamma), int(estimator.degree), float(estimator.coef0))

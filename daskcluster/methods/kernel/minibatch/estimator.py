@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.fit import all_callbacks
-from daskcluster.methods.kernel.base import KernelEstimator
+from daskcluster.methods.kernel.estimator import KernelEstimator
 from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.minibatch.fit import MiniBatchKernelFit
 from daskcluster.methods.kernel.minibatch.graph import GraphBatchFit

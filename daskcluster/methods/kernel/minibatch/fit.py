@@ -37,11 +37,11 @@ from daskcluster.methods.kernel.minibatch.algorithm import (
 from daskcluster.methods.kernel.minibatch.centres import (
     GramBatch,
     MovingGramCentres,
+    MovingProducts,
     MovingWindows,
     kept_bytes,
 )
-from daskcluster.methods.kernel.minibatch.recursion import MovingProducts, NumberedRows
-from daskcluster.methods.kernel.minibatch.state import BatchKernelState, StartState
+from daskcluster.methods.kernel.minibatch.state import BatchKernelState, NumberedRows, StartState
 from daskcluster.methods.kernel.parameters import GRAPHS
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
@@ -175,13 +175,20 @@ class MiniBatchKernelFit(Fit):
     def _made(self, rows: ScaledPlacement, gram: GramFunction, state: BatchKernelState) -> End:
         """Make the remaining steps of a start."""
         estimator, resumed = self.estimator, state.made
-        if resumed is not None and self._has_ended(resumed.steps):
-            return self._ended(rows, gram, resumed)
+        if resumed is not None and resumed.steps.reason is not None:
+            limits = estimator.max_iter, self.time_left()
+            if is_final(resumed.steps.reason, resumed.n_steps, *limits):
+                return self._ended(rows, gram, resumed)
         seed = seed_of_start(self.seed, state.start)
         with self._batches(seed, 0 if resumed is None else resumed.n_steps) as batches:
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
-            sample, moving = self._set_out(rows, gram, batches, state)
+            if resumed is not None:
+                sample = self._rows_of(gram).batch(resumed.sample)
+                moving = self.moving(rows, gram, resumed)
+            else:
+                sample = self._sample(batches, gram, Key(seed, "sample"))
+                moving = self._start(sample, gram, rows.placement, seed)
 
             def keep(steps: KernelSteps, *, now: bool = False) -> None:
                 self._keep(state, sample, steps, moving, rows, batches, now=now)
@@ -202,16 +209,6 @@ class MiniBatchKernelFit(Fit):
                 )
         self.bytes_read += batches.bytes_read
         return End(StartState.of(sample.indices, steps, moving), moving.centres(), sample, moving)
-
-    def _set_out(
-        self, rows: ScaledPlacement, gram: GramFunction, batches: Batches, state: BatchKernelState
-    ) -> tuple[GramBatch, MovingGramCentres]:
-        """Return the sample of a start and its centres: the initial ones, or those of the saved state."""
-        if state.made is not None:
-            return self._rows_of(gram).batch(state.made.sample), self.moving(rows, gram, state.made)
-        seed = seed_of_start(self.seed, state.start)
-        sample = self._sample(batches, gram, Key(seed, "sample"))
-        return sample, self._start(sample, gram, rows.placement, seed)
 
     def _batches(self, seed: int, skipped: int) -> Batches:
         return Batches(
@@ -293,10 +290,6 @@ class MiniBatchKernelFit(Fit):
         return self.resumed(
             BatchKernelState, shapes, lambda state: state.check(n, truncated=truncated)
         )
-
-    def _has_ended(self, steps: KernelSteps) -> bool:
-        most, made = self.estimator.max_iter, len(steps.history)
-        return steps.reason is not None and is_final(steps.reason, made, most, self.time_left())
 
     def _ended(self, rows: ScaledPlacement, gram: GramFunction, state: StartState) -> End:
         """Return a start that had ended when its state was saved."""
@@ -391,7 +384,6 @@ def minibatch_footprint(
 
 def kernel_footprint(dataset: Dataset, n_clusters: int, n_points: int) -> Footprint:
     """Return the memory that kernel k-means needs per thread: points and their panels."""
-    row_bytes = (
-        8 if n_points == 0 else max(8, dataset.bytes_of((0, dataset.n_rows)) // dataset.n_rows)
-    )
+    n = dataset.n_rows
+    row_bytes = 8 if n_points == 0 else max(8, dataset.bytes_of((0, n)) // n)
     return Footprint(thread_bytes=2 * n_points * row_bytes + 16 * (n_points + 1024 * n_clusters))

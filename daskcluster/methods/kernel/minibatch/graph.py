@@ -23,8 +23,9 @@ from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kernel.chunkwise.centres import GraphCentres, clamped
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, Points
-from daskcluster.methods.kernel.graph import GraphGram, NeighbourGraph
-from daskcluster.methods.kernel.graph_fit import (
+from daskcluster.methods.kernel.graph import (
+    GraphGram,
+    NeighbourGraph,
     Terms,
     coefficients_of,
     graph_and_matrix,
@@ -34,11 +35,16 @@ from daskcluster.methods.kernel.graph_fit import (
     graph_scores,
     weights_of,
 )
-from daskcluster.methods.kernel.minibatch.centres import GramBatch, MovingGramCentres, MovingWindows
+from daskcluster.methods.kernel.minibatch.centres import (
+    GramBatch,
+    Mean,
+    MovingGramCentres,
+    MovingWindows,
+    Window,
+    merged,
+)
 from daskcluster.methods.kernel.minibatch.fit import End, Evaluated, MiniBatchKernelFit
-from daskcluster.methods.kernel.minibatch.recursion import merged
 from daskcluster.methods.kernel.minibatch.state import StartState
-from daskcluster.methods.kernel.minibatch.windows import Mean, Window
 from daskcluster.sparse_rows import Rows
 
 
@@ -157,19 +163,15 @@ class GraphWindows(MovingWindows):
             nothing = np.zeros((len(added), len(window.means) + len(added)))
             window.move(added, alphas[j] * shares, nothing)
             if window.truncation is None:
-                _merge(window)
+                rows, factors = _terms(window)
+                window.means, window.factors = [Mean(Points(None, rows), factors)], np.ones(1)
+                window.products = np.zeros((1, 1))
         self._products = None
 
 
 def _terms(window: Window) -> tuple[np.ndarray, np.ndarray]:
     points, factors = merged([window.terms()])
     return points.indices, factors
-
-
-def _merge(window: Window) -> None:
-    rows, factors = _terms(window)
-    window.means, window.factors = [Mean(Points(None, rows), factors)], np.ones(1)
-    window.products = np.zeros((1, 1))
 
 
 class GraphBatchFit(MiniBatchKernelFit):
