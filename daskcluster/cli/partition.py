@@ -96,7 +96,7 @@ def _project(
 ) -> None:
     from daskcluster.cli.dry_run import emit_plan
     from daskcluster.jobs.opening import open_metadata
-    from daskcluster.methods.partition.plan import PartitionPlan
+    from daskcluster.methods.partition.partitioning import PartitionPlan
 
     dataset = open_metadata(source, opening)
     plan = PartitionPlan.of(dataset, settings["target_size"], settings["spill"])

@@ -86,8 +86,8 @@ def partition(
         overwrite = run.claim(outputs, inputs, overwrite, kinds=(*KINDS, "file"))
         dataset, chosen = open_rows(run)
         # Imported here, since scikit-learn takes long to import.
-        from daskcluster.methods.partition.exports import centres_writer
         from daskcluster.methods.partition.partitioning import partitioning
+        from daskcluster.methods.partition.partitions import centres_writer
 
         if centroids is not None:
             centres_writer(centroids)  # before any work
