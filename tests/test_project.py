@@ -37,7 +37,7 @@ WITH_DISTRIBUTED = (
 WITH_SKLEARN = (
     "estimators", "methods.from_sklearn", "methods.*.estimator", "methods.*.base",
     "methods.coreset.kmeans", "methods.kernel.graph", "methods.mixture.rows",
-    "methods.streaming.mixture", "methods.streaming.refit",
+    "methods.streaming.refit", "methods.streaming.streams",
 )  # fmt: skip
 WITH_SEEDING = (
     "seeding", "methods.kmeans.projection", "methods.kmeans.functions", "methods.kmeans.initial",

@@ -12,7 +12,7 @@ daskcluster.engine.worker
 daskcluster.methods.backward_euler.starts
 daskcluster.methods.hierarchical.within_cells
 daskcluster.seeding.kmeans_parallel
-daskcluster.methods.streaming.reading
+daskcluster.methods.streaming.tree.pieces
 """
 """Modules of functions that travel; those of chunkwise functions import less."""
 
