@@ -17,7 +17,7 @@ from daskcluster.annotations import unannotated
 from daskcluster.chunk import Chunk
 from daskcluster.engine.compat import lock, stored_bytes
 from daskcluster.engine.memory import admit
-from daskcluster.engine.work_items import CacheSlot
+from daskcluster.engine.operations import CacheSlot
 from daskcluster.host import process_token
 
 if TYPE_CHECKING:

@@ -20,10 +20,7 @@ from daskcluster.engine.memory import (
     resident_partitions,
     with_state,
 )
-from daskcluster.engine.operations import (
-    Operation,
-)
-from daskcluster.engine.work_items import CacheSlot, WorkItem, WorkItemReader, WorkQueue
+from daskcluster.engine.operations import CacheSlot, Operation, WorkItem, WorkItemReader, WorkQueue
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.host import (

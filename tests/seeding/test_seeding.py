@@ -136,7 +136,7 @@ def test_lost_state_of_parallel_rounds_comes_back_to_the_same_bits(monkeypatch, 
     """
     from scipy import sparse
 
-    from daskcluster.engine.work_items import CacheSlot
+    from daskcluster.engine.operations import CacheSlot
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30_000, 8), dtype=np.float32) + 60 * rng.integers(0, 9, (30_000, 1))

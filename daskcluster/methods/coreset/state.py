@@ -10,7 +10,7 @@ import numpy as np
 
 from daskcluster.chunkwise.draws import Candidates
 from daskcluster.chunkwise.statistics import DataStatistics, ExactScalar, KMeansStatistics
-from daskcluster.engine.segments import Segment
+from daskcluster.engine.engine import Segment
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.coreset.algorithm import Coreset
 from daskcluster.sampling import Moments

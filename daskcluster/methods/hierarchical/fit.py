@@ -14,10 +14,9 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.data.open import open_chunk
 from daskcluster.data.sparse import SparseDataset
-from daskcluster.engine.engine import Engine
+from daskcluster.engine.engine import Engine, next_segment_count
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
-from daskcluster.engine.segments import next_segment_count
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.stopping import is_final
 from daskcluster.events import (

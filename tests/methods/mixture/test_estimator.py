@@ -446,7 +446,7 @@ def test_sets_lost_with_a_worker_are_recomputed(tmp_path, monkeypatch):
 def test_lost_sets_are_recomputed_from_the_last_save(monkeypatch, tmp_path):
     """Every pass loses all sets, and the journal is never longer than the interval between saves."""
     from daskcluster.engine.local import LocalPlacement
-    from daskcluster.engine.work_items import CacheSlot
+    from daskcluster.engine.operations import CacheSlot
     from daskcluster.methods.mixture import algorithm
     from daskcluster.methods.mixture.chunkwise import e_step as passes
 
