@@ -173,7 +173,7 @@ PRODUCTS = {
     "daskcluster.methods.duplicates.axes": "of axes; pairs are those of any axes",
     "daskcluster.methods.duplicates.chunkwise": "rules pairs out with room; exact measures decide",
     "daskcluster.methods.duplicates.pairs": "the same",
-    "daskcluster.metrics.silhouettes": "of values so short that products are exact",
+    "daskcluster.metrics.separation": "of values so short that products are exact",
 }
 NO_RESULTS = ("dashboard", "reports")
 

@@ -11,7 +11,7 @@ daskcluster.engine.operations
 daskcluster.engine.worker
 daskcluster.methods.backward_euler.starts
 daskcluster.methods.hierarchical.within_cells
-daskcluster.seeding.kmeans_parallel
+daskcluster.seeding.methods
 daskcluster.methods.streaming.tree.pieces
 """
 """Modules of functions that travel; those of chunkwise functions import less."""

@@ -14,9 +14,9 @@ from daskcluster.methods.kmeans.initial import candidate_reducer
 from daskcluster.parameters import shared
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import as_seed
-from daskcluster.seeding.afkmc2 import afk_mc2 as _afk_mc2
-from daskcluster.seeding.kmeans_parallel import kmeans_parallel as _kmeans_parallel
-from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus as _kmeans_plusplus
+from daskcluster.seeding.methods import afk_mc2 as _afk_mc2
+from daskcluster.seeding.methods import kmeans_parallel as _kmeans_parallel
+from daskcluster.seeding.methods import kmeans_plusplus as _kmeans_plusplus
 from daskcluster.typing import Dataset
 
 

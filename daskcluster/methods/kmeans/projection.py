@@ -15,8 +15,7 @@ from daskcluster.methods.kmeans.bounds import BOUNDS, automatic, fallbacks
 from daskcluster.methods.kmeans.chunkwise.sparse_hamerly import SPARSE_HAMERLY
 from daskcluster.methods.kmeans.initial import method_for, restarts_for
 from daskcluster.parameters import shared
-from daskcluster.seeding.afkmc2 import n_proposals
-from daskcluster.seeding.kmeans_parallel import most_candidates, most_drawn
+from daskcluster.seeding.methods import most_candidates, most_drawn, n_proposals
 from daskcluster.typing import Dataset
 
 _COPIES = 2

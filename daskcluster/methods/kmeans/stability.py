@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from daskcluster.chunkwise.examples import Sample
-from daskcluster.metrics.stability import Stability
+from daskcluster.metrics.agreement import Stability
 from daskcluster.sparse_rows import Rows, SparseRows
 
 N_FITS = 5

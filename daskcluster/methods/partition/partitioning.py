@@ -37,7 +37,7 @@ from daskcluster.methods.partition.training import (
 )
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
-from daskcluster.seeding.uniform import draw_rows
+from daskcluster.seeding.methods import draw_rows
 from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
 from daskcluster.storage.document import Document
 from daskcluster.storage.location import locate

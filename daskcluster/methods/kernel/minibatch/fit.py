@@ -47,7 +47,7 @@ from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
 from daskcluster.methods.minibatch.sample import batch_room, threads_of
 from daskcluster.randomness import Key
-from daskcluster.seeding.uniform import draw_rows
+from daskcluster.seeding.methods import draw_rows
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
