@@ -321,10 +321,8 @@ def _present(*parts: Chart | None) -> list[Table | Chart]:
 
 def _effort(model: Model) -> list[Table | Chart]:
     parts = _present(charts.effort(model.history, model.n_rows))
-    seconds, read = (
-        sum(numbers(model.history, "seconds")),
-        sum(numbers(model.history, "bytes_read")),
-    )
+    seconds = sum(numbers(model.history, "seconds"))
+    read = sum(numbers(model.history, "bytes_read"))
     rows = []
     if seconds:
         mean = seconds / len(model.history)
@@ -399,14 +397,15 @@ def _gallery(
 
 def _parameters(model: Model) -> list[Table | Chart]:
     rows = [
-        (name, format_field(name, value) if _simple(value) else str(value))
+        (
+            name,
+            format_field(name, value)
+            if isinstance(value, bool | int | float | str)
+            else str(value),
+        )
         for name, value in model.parameters.items()
     ]
     return [Table(rows)] if rows else []
-
-
-def _simple(value: object) -> bool:
-    return isinstance(value, bool | int | float | str)
 
 
 def _numbers_of(found: Clusters) -> dict[str, Any]:

@@ -52,6 +52,8 @@ SHARED_STEPS = 2
 SAVE_EVERY = 8
 """Steps between two saves of K(n). On average, rows of a lost worker repeat half of these."""
 SETTLED = (StopReason.CONVERGED, StopReason.TOLERANCE)
+_SHOWN = ("iteration", "inertia", "seconds", "n_distances", "free_energy")
+"""Fields of a record that its event has, too."""
 _LEAST_VARIANCE = 1e-30
 """Minimum variance, relative to the mean feature variance or, if that exceeds one, to one."""
 _LEAST_OF_SINGLE = 1e-36
@@ -661,7 +663,8 @@ class _Run:
         gaussians = self._learnt(found, old, iteration)
         seconds = time.perf_counter() - began
         record = _record(iteration, free_energy, gaussians, found, seconds)
-        stopping.tell(_event(record))
+        shown = {name: record[name] for name in _SHOWN}
+        stopping.tell(EMStepEnded(shift=0.0, **shown))
         is_tested = tol > 0.0 and iteration >= self.settings.first_tested_iteration
         change = abs(free_energy - _free_energy(state)) if is_tested else np.inf
         reason = stopping.reason(
@@ -737,14 +740,3 @@ def _record(
         "n_distances": found.n_distances,
         "n_moved": found.n_moved,
     }
-
-
-def _event(record: dict[str, Any]) -> EMStepEnded:
-    return EMStepEnded(
-        iteration=record["iteration"],
-        inertia=record["inertia"],
-        shift=0.0,
-        seconds=record["seconds"],
-        n_distances=record["n_distances"],
-        free_energy=record["free_energy"],
-    )

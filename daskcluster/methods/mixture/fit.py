@@ -74,8 +74,8 @@ class Attached:
 
 
 @dataclass(frozen=True)
-class EMCheckpoint:
-    """An `EMState` without the sets of rows.
+class _Mixture:
+    """The fields of both checkpoints that follow.
 
     Attributes
     ----------
@@ -87,9 +87,6 @@ class EMCheckpoint:
     mixing : ndarray of shape (k,), or None
     masses : ndarray of shape (k,)
     history : sequence of dict
-    reason : StopReason or None
-    n_steps : int
-    neighbours : ndarray of shape (k, g), int64, or None
     """
 
     means: np.ndarray
@@ -98,6 +95,24 @@ class EMCheckpoint:
     mixing: np.ndarray | None
     masses: np.ndarray
     history: Sequence[dict[str, Any]]
+
+    @property
+    def gaussians(self) -> Gaussians:
+        variances = np.asarray(self.variance) if self.variances is None else self.variances
+        return Gaussians(self.means, variances, self.mixing)
+
+
+@dataclass(frozen=True)
+class EMCheckpoint(_Mixture):
+    """An `EMState` without the sets of rows.
+
+    Attributes
+    ----------
+    reason : StopReason or None
+    n_steps : int
+    neighbours : ndarray of shape (k, g), int64, or None
+    """
+
     reason: StopReason | None
     n_steps: int
     neighbours: np.ndarray | None
@@ -120,27 +135,20 @@ class EMCheckpoint:
         """Return the state, with the files that hold the sets of rows."""
         near = self.neighbours
         carried = Carried(self.n_steps, None if near is None else near.astype(np.int32), sets)
-        return EMState(_gaussians(self), self.masses, list(self.history), self.reason, carried)
+        return EMState(self.gaussians, self.masses, list(self.history), self.reason, carried)
 
 
 @dataclass(frozen=True)
-class MixtureCheckpoint:
+class MixtureCheckpoint(_Mixture):
     """The `MixtureResult` of the best restart so far.
 
     Attributes
     ----------
-    means, variance, variances, mixing, masses, history, reason
-        As in `EMCheckpoint`.
+    reason : StopReason
     free_energy, weight : float
         As in `MixtureResult`.
     """
 
-    means: np.ndarray
-    variance: float | None
-    variances: np.ndarray | None
-    mixing: np.ndarray | None
-    masses: np.ndarray
-    history: Sequence[dict[str, Any]]
     reason: StopReason
     free_energy: float
     weight: float
@@ -160,7 +168,7 @@ class MixtureCheckpoint:
     def result(self) -> MixtureResult:
         """Return the result that this is a checkpoint of."""
         return MixtureResult(
-            _gaussians(self),
+            self.gaussians,
             self.free_energy,
             self.weight,
             self.masses,
@@ -173,16 +181,11 @@ class MixtureCheckpoint:
 def _parts(
     gaussians: Gaussians,
 ) -> tuple[np.ndarray, float | None, np.ndarray | None, np.ndarray | None]:
-    """Return the leading fields of both checkpoint classes."""
+    """Return the leading fields of a checkpoint."""
     shared = gaussians.shared
     variance = float(gaussians.variances) if shared else None
     variances = None if shared else gaussians.variances
     return gaussians.means, variance, variances, gaussians.weights
-
-
-def _gaussians(kept: EMCheckpoint | MixtureCheckpoint) -> Gaussians:
-    variances = np.asarray(kept.variance) if kept.variances is None else kept.variances
-    return Gaussians(kept.means, variances, kept.mixing)
 
 
 @dataclass(frozen=True)

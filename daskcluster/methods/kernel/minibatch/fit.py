@@ -180,7 +180,15 @@ class MiniBatchKernelFit(Fit):
             if is_final(resumed.steps.reason, resumed.n_steps, *limits):
                 return self._ended(rows, gram, resumed)
         seed = seed_of_start(self.seed, state.start)
-        with self._batches(seed, 0 if resumed is None else resumed.n_steps) as batches:
+        with Batches(
+            self.dataset,
+            estimator.batch_size,
+            seed,
+            room_bytes=self.room_bytes,
+            least_rows=self._sample_rows(),
+            skipped=0 if resumed is None else resumed.n_steps,
+            replacement=bool(estimator.replacement),
+        ) as batches:
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
             if resumed is not None:
@@ -191,7 +199,13 @@ class MiniBatchKernelFit(Fit):
                 moving = self._start(sample, gram, rows.placement, seed)
 
             def keep(steps: KernelSteps, *, now: bool = False) -> None:
-                self._keep(state, sample, steps, moving, rows, batches, now=now)
+                traffic = rows.placement.traffic
+                self.keep(
+                    lambda: replace(state, made=StartState.of(sample.indices, steps, moving)),
+                    Traffic(traffic.passes, traffic.bytes_read + batches.bytes_read),
+                    rows,
+                    now=now or steps.reason is not None,
+                )
 
             steps = KernelSteps(np.zeros(moving.k)) if resumed is None else resumed.steps
             if resumed is None:
@@ -209,17 +223,6 @@ class MiniBatchKernelFit(Fit):
                 )
         self.bytes_read += batches.bytes_read
         return End(StartState.of(sample.indices, steps, moving), moving.centres(), sample, moving)
-
-    def _batches(self, seed: int, skipped: int) -> Batches:
-        return Batches(
-            self.dataset,
-            self.estimator.batch_size,
-            seed,
-            room_bytes=self.room_bytes,
-            least_rows=self._sample_rows(),
-            skipped=skipped,
-            replacement=bool(self.estimator.replacement),
-        )
 
     def _sample(self, batches: Batches, gram: GramFunction, key: Key) -> GramBatch:
         """Return the rows that seeding samples; at least k of them have a positive weight."""
@@ -312,26 +315,6 @@ class MiniBatchKernelFit(Fit):
         assert state.windows is not None
         at, options = self._rows_of(gram).points, self.window_options()
         return state.windows.restored(gram, at, self.truncation, **options)
-
-    def _keep(
-        self,
-        state: BatchKernelState,
-        sample: GramBatch,
-        steps: KernelSteps,
-        moving: MovingGramCentres,
-        rows: ScaledPlacement,
-        batches: Batches,
-        *,
-        now: bool,
-    ) -> None:
-        """Commit the state of a start, if a commit is due."""
-        traffic = rows.placement.traffic
-        self.keep(
-            lambda: replace(state, made=StartState.of(sample.indices, steps, moving)),
-            Traffic(traffic.passes, traffic.bytes_read + batches.bytes_read),
-            rows,
-            now=now or steps.reason is not None,
-        )
 
     def _sample_rows(self) -> int:
         """Return the number of rows that the seeding samples."""
