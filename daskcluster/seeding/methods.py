@@ -28,7 +28,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import nearest_with_distances
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.seeding import (
     FIRST_ROUND,
@@ -461,7 +462,7 @@ def choose_by_chains(
         few = slice(start, min(start + step, n_chains))
         picked = proposals.picked[few.start * length : few.stop * length]
         block = proposals.rows[picked]
-        mind2 = _nearest(block, grown[: first + len(found)])
+        mind2 = nearest_with_distances(Chunk(block), grown[: first + len(found)])[1]
         mind2[taken[picked]] = 0.0
         ends = np.empty(few.stop - few.start, np.int64)
         rows, rates = dense_rows(block), proposals.rates[picked]
@@ -474,15 +475,6 @@ def choose_by_chains(
         if len(found) >= most:
             break
     return grown[: first + most][: first + len(found)], np.array(found[:most], np.int64)
-
-
-def _nearest(rows: Rows, centres: np.ndarray) -> np.ndarray:
-    """Return squared distances to the nearest centre, float64 (n,)."""
-    prepared = PreparedCentres(centres)
-    labels, distances = np.empty(len(rows), np.int32), np.empty(len(rows))
-    prepared.nearest(rows, labels)
-    prepared.sqdist_to_assigned(rows, labels, distances)
-    return distances
 
 
 _MOST_ROUNDS = 10

@@ -14,7 +14,7 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import ClusterEstimator
 from daskcluster.estimators.examples import Examination
-from daskcluster.estimators.fit import Fit, all_callbacks
+from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.estimators.provenance import from_provenance, provenance
 from daskcluster.events import Callback
@@ -32,7 +32,6 @@ from daskcluster.methods.kernel.initial import (
     measure_by_gram,
     refuse_distances,
 )
-from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
 from daskcluster.methods.kernel.model import KernelKMeansModel, support_arrays
 from daskcluster.methods.kernel.parameters import KERNEL_KMEANS
 from daskcluster.parameters.parameter import Parameter
@@ -149,19 +148,20 @@ class KernelEstimator(ClusterEstimator):
 
     # -- results -----------------------------------------------------------------------------------
 
-    def _learn(
-        self,
-        result: KernelResult,
-        found: Any,
-        labels: np.ndarray | None,
-        fit: Fit,
-    ) -> None:
+    def _fitted(self, kind: Any, X: Any, sample_weight: Any, *, resume: bool) -> Self:
+        self.check_parameters()
+        dataset = self._rows_of(X, sample_weight)
+        engine = choose_engine(self.engine, dataset)
+        callbacks, labelled = all_callbacks(self), dataset.in_memory
+        fit = kind(self, X, dataset, engine, callbacks, labelled=labelled, resume=resume)
+        result, found, labels = fit.run()
         self._centres = result.centres
         self._show_centres()
         self.learn_fit(
             fit, result, found, ", or to a kernel that hardly distinguishes them: check gamma"
         )
         self.learn_labels(fit.dataset, fit.engine, labels, in_memory=labels is not None)
+        return self
 
     def _show_centres(self) -> None:
         sums = self._centres.sums
@@ -356,13 +356,7 @@ class KernelKMeans(KernelEstimator):
         MemoryLimitError
             The fit needs more memory than the engine has.
         """
-        self.check_parameters()
-        dataset = self._rows_of(X, sample_weight)
-        engine = choose_engine(self.engine, dataset)
-        callbacks, labelled = all_callbacks(self), dataset.in_memory
-        fit = KernelFit(self, X, dataset, engine, callbacks, labelled=labelled, resume=resume)
-        self._learn(*fit.run(), fit)
-        return self
+        return self._fitted(KernelFit, X, sample_weight, resume=resume)
 
     def check_parameters(self) -> None:
         super().check_parameters()

@@ -37,8 +37,8 @@ from daskcluster.methods.kernel.graph import (
 )
 from daskcluster.methods.kernel.initial import (
     HAVE_GAMMA,
+    chosen_rows,
     gram_of,
-    kernel_kmeans_plusplus,
     kernel_restarts,
     measure_by_gram,
     seed_of_start,
@@ -53,7 +53,6 @@ from daskcluster.methods.kernel.minibatch.fit import (
 )
 from daskcluster.methods.kernel.parameters import GRAPHS, is_graph
 from daskcluster.methods.kmeans.projection import pass_flop
-from daskcluster.randomness import Key
 from daskcluster.storage.state import within
 from daskcluster.typing import Dataset
 
@@ -161,7 +160,9 @@ class KernelFit(Fit):
 
     def _best(self, gram: GramMatrix, weights: np.ndarray, rows: ScaledPlacement) -> FullResult:
         """Return the start with the lowest inertia."""
-        resumed = self._resumed()
+        n, shapes = self.dataset.n_rows, FullState.shapes(self.dataset.n_rows, self.n_clusters)
+        both = {**within("loop", shapes), **within("best", shapes)}
+        resumed = self.resumed(KernelState, both, lambda state: state.check(n))
         best = None
         if resumed is not None and resumed.best is not None:
             best = restored(gram, resumed.best, weights)
@@ -197,7 +198,7 @@ class KernelFit(Fit):
         )
 
     def _seeds(self, gram: GramMatrix, weights: np.ndarray, seed: int) -> np.ndarray:
-        estimator, k, began = self.estimator, self.n_clusters, time.perf_counter()
+        estimator, began = self.estimator, time.perf_counter()
         if self.method == "array":
             chosen = np.asarray(estimator.init)
             whole = chosen.dtype.kind in "iu"
@@ -205,28 +206,12 @@ class KernelFit(Fit):
                 raise InvalidParameterError(
                     f"init={estimator.init!r} should have row numbers in 0 to {gram.n_rows - 1}."
                 )
-        elif self.method == "random":
-            heavy = np.flatnonzero(weights > 0.0)
-            pool = heavy if len(heavy) >= k else np.arange(gram.n_rows)
-            chosen = Key(seed, "random rows").generator().choice(pool, k, replace=False)
         else:
-            chosen = kernel_kmeans_plusplus(
-                gram.columns,
-                gram.diagonal(),
-                weights,
-                k,
-                seed,
-                n_local_trials=estimator.n_local_trials,
-            )
+            chosen = chosen_rows(estimator, gram.columns, gram.diagonal, weights, seed)
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
         return np.asarray(chosen, np.int64)
 
     # -- checkpoints ----------------------------------------------------------------------------------
-
-    def _resumed(self) -> KernelState | None:
-        n, shapes = self.dataset.n_rows, FullState.shapes(self.dataset.n_rows, self.n_clusters)
-        both = {**within("loop", shapes), **within("best", shapes)}
-        return self.resumed(KernelState, both, lambda state: state.check(n))
 
     def _keep(self, state: KernelState, rows: ScaledPlacement) -> None:
         ends = not state.loop.history or state.loop.reason is not None

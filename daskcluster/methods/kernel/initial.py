@@ -149,6 +149,23 @@ Columns = Callable[[np.ndarray], np.ndarray]
 """Row numbers (m,) -> K(x, y) for all rows x and these rows y, float64 (n, m)."""
 
 
+def chosen_rows(
+    estimator: Any,
+    columns: Columns,
+    diagonal: Callable[[], np.ndarray],
+    weights: np.ndarray,
+    seed: int,
+) -> np.ndarray:
+    """Return the numbers of the rows whose images are the initial centres, by the method of `init`."""
+    k = estimator.n_clusters
+    if estimator.init == "random":
+        heavy = np.flatnonzero(weights > 0.0)
+        pool = heavy if len(heavy) >= k else np.arange(len(weights))
+        return Key(seed, "random rows").generator().choice(pool, k, replace=False)
+    trials = estimator.n_local_trials
+    return kernel_kmeans_plusplus(columns, diagonal(), weights, k, seed, n_local_trials=trials)
+
+
 def kernel_kmeans_plusplus(
     columns: Columns,
     diagonal: np.ndarray,

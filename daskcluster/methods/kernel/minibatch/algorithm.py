@@ -155,7 +155,17 @@ def minibatch_kernel(
         if stopping.tol > 0.0:
             improvement = _mean(costs, batch) - _mean(_nearest(moving, batch)[1], batch)
             reason = StopReason.TOLERANCE if improvement < stopping.tol else None
-        event = _event(step, batch, costs, moving, before, time.perf_counter() - started)
+        event = KernelStepEnded(
+            step,
+            float((batch.weights * costs).sum()),
+            0.0,
+            time.perf_counter() - started,
+            n_touched=len(batch),
+            n_distances=moving.meter.n_values - before.n_values,
+            batch_size=len(batch),
+            n_points=moving.n_points,
+            gram_seconds=moving.meter.seconds - before.seconds,
+        )
         history.append(dict(vars(event)))
         elapsed = time.perf_counter() - began
         reason = reason or _spent(step, elapsed, stopping) or _tell(callbacks, event)
@@ -170,27 +180,6 @@ def _nearest(moving: MovingGramCentres, batch: GramBatch) -> tuple[np.ndarray, n
 def _mean(costs: np.ndarray, batch: GramBatch) -> float:
     weight = batch.weights.sum()
     return float((batch.weights * costs).sum() / weight) if weight > 0.0 else 0.0
-
-
-def _event(
-    step: int,
-    batch: GramBatch,
-    costs: np.ndarray,
-    moving: MovingGramCentres,
-    before: Meter,
-    seconds: float,
-) -> KernelStepEnded:
-    return KernelStepEnded(
-        step,
-        float((batch.weights * costs).sum()),
-        0.0,
-        seconds,
-        n_touched=len(batch),
-        n_distances=moving.meter.n_values - before.n_values,
-        batch_size=len(batch),
-        n_points=moving.n_points,
-        gram_seconds=moving.meter.seconds - before.seconds,
-    )
 
 
 def _spent(step: int, elapsed: float, stopping: KernelStopping) -> StopReason | None:

@@ -74,6 +74,8 @@ class Window:
         Coefficient of each mean.
     products : ndarray of shape (L, L)
         Inner products of the means.
+    has_first : bool
+        Whether the initial centre is still part of the window.
     """
 
     first: Points
@@ -86,7 +88,7 @@ class Window:
         self.means = [Mean(self.first, np.ones(1))]
         self.factors = np.ones(1)
         self.products = np.array([[self.norm]])
-        self._has_first = True
+        self.has_first = True
 
     @classmethod
     def standing(
@@ -102,24 +104,19 @@ class Window:
         """Return a window with the given attributes."""
         window = cls(means[0].points, 0.0, truncation, normalize)
         window.means, window.factors, window.products = means, factors, products
-        window._has_first = has_first
+        window.has_first = has_first
         return window
-
-    @property
-    def has_first(self) -> bool:
-        """Whether the initial centre is still part of the window."""
-        return self._has_first
 
     @property
     def n_points(self) -> int:
         """Number of rows of batches in the window, without the initial centre."""
-        return sum(map(len, self.means)) - self._has_first
+        return sum(map(len, self.means)) - self.has_first
 
     @property
     def coefficients(self) -> np.ndarray:
         """Coefficient of each mean, after normalization, (L,)."""
         total = self.factors.sum()
-        if self._has_first or not self.normalize or not total > 0.0:
+        if self.has_first or not self.normalize or not total > 0.0:
             return self.factors
         return np.asarray(self.factors / total)
 
@@ -153,7 +150,7 @@ class Window:
     def _drop(self) -> None:
         if self.truncation is None:
             return
-        oldest, left = int(self._has_first), self.n_points
+        oldest, left = int(self.has_first), self.n_points
         first = oldest
         while left - len(self.means[first]) >= self.truncation:
             left -= len(self.means[first])
@@ -162,7 +159,7 @@ class Window:
             return
         self.means = self.means[first:]
         self.factors, self.products = self.factors[first:], self.products[first:, first:]
-        self._has_first = False
+        self.has_first = False
 
     def terms(self) -> tuple[Points, np.ndarray]:
         """Return the points of the centre and their coefficients, without points of coefficient zero."""

@@ -21,9 +21,9 @@ from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publi
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres, nearest_by_gram
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
 from daskcluster.methods.kernel.initial import (
+    chosen_rows,
     given_centres,
     gram_of,
-    kernel_kmeans_plusplus,
     kernel_restarts,
     measure_by_gram,
     seed_of_start,
@@ -143,7 +143,11 @@ class MiniBatchKernelFit(Fit):
         return gram_of(self.estimator, rows)
 
     def _best(self, rows: ScaledPlacement, gram: GramFunction) -> Evaluated:
-        resumed, kept, best = self._resumed(), None, None
+        n, truncated, kept, best = self.dataset.n_rows, self.has_windows, None, None
+        shapes = BatchKernelState.shapes(n, self.n_clusters)
+        resumed = self.resumed(
+            BatchKernelState, shapes, lambda state: state.check(n, truncated=truncated)
+        )
         if resumed is not None and resumed.best is not None:
             kept = resumed.best
             best = self.evaluated(rows, self._ended(rows, gram, kept))
@@ -241,7 +245,9 @@ class MiniBatchKernelFit(Fit):
             first = given_centres(estimator.init, self.dataset, gram, self.n_clusters)
             norms = norms_of(first, gram, self.dataset)
         else:
-            chosen = self._chosen(sample, gram, seed)
+            columns = partial(self.columns, sample, gram)
+            diagonal = sample.diagonal
+            chosen = chosen_rows(estimator, columns, lambda: diagonal, sample.weights, seed)
             first = [sample.points(chosen[j : j + 1], gram) for j in range(len(chosen))]
             norms = sample.diagonal[chosen]
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
@@ -268,31 +274,7 @@ class MiniBatchKernelFit(Fit):
         points, m = sample.points(which, gram), len(which)
         return GramSums(gram, points, np.ones(m), np.arange(m), m)(sample.rows)
 
-    def _chosen(self, sample: GramBatch, gram: GramFunction, seed: int) -> np.ndarray:
-        """Return the positions in the sample of the rows that are the initial centres."""
-        k = self.estimator.n_clusters
-        if self.method == "random":
-            heavy = np.flatnonzero(sample.weights > 0.0)
-            pool = heavy if len(heavy) >= k else np.arange(len(sample))
-            return Key(seed, "random rows").generator().choice(pool, k, replace=False)
-
-        return kernel_kmeans_plusplus(
-            partial(self.columns, sample, gram),
-            sample.diagonal,
-            sample.weights,
-            k,
-            seed,
-            n_local_trials=self.estimator.n_local_trials,
-        )
-
     # -- checkpoints ----------------------------------------------------------------------------------
-
-    def _resumed(self) -> BatchKernelState | None:
-        n, truncated = self.dataset.n_rows, self.has_windows
-        shapes = BatchKernelState.shapes(n, self.n_clusters)
-        return self.resumed(
-            BatchKernelState, shapes, lambda state: state.check(n, truncated=truncated)
-        )
 
     def _ended(self, rows: ScaledPlacement, gram: GramFunction, state: StartState) -> End:
         """Return a start that had ended when its state was saved."""

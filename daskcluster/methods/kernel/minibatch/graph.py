@@ -25,7 +25,6 @@ from daskcluster.methods.kernel.chunkwise.centres import GraphCentres, clamped
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, Points
 from daskcluster.methods.kernel.graph import (
     GraphGram,
-    NeighbourGraph,
     Terms,
     coefficients_of,
     graph_and_matrix,
@@ -60,10 +59,6 @@ class GraphFunction(GramFunction):
 
     graph: Any = None
     matrix: Any = None
-
-    @classmethod
-    def of(cls, kernel: str, graph: NeighbourGraph, matrix: GraphGram) -> GraphFunction:
-        return cls(kernel, graph=graph, matrix=matrix)
 
     @property
     def is_precomputed(self) -> bool:
@@ -123,11 +118,6 @@ class GraphWindows(MovingWindows):
 
     _products: _Products | None = None
 
-    @classmethod
-    def of(cls, moving: MovingWindows) -> GraphWindows:
-        """Return windows that have been restored."""
-        return cls(moving.gram, moving.windows, moving.n_threads, moving.cut)
-
     @property
     def function(self) -> GraphFunction:
         assert isinstance(self.gram, GraphFunction)
@@ -184,7 +174,7 @@ class GraphBatchFit(MiniBatchKernelFit):
 
     def gram(self, rows: ScaledPlacement) -> GramFunction:
         graph, matrix = graph_and_matrix(self.estimator, rows, self.seed, self.callbacks)
-        return GraphFunction.of(str(self.estimator.kernel), graph, matrix)
+        return GraphFunction(str(self.estimator.kernel), graph=graph, matrix=matrix)
 
     def columns(self, sample: GramBatch, gram: GramFunction, which: np.ndarray) -> np.ndarray:
         assert isinstance(gram, GraphFunction)
@@ -199,7 +189,8 @@ class GraphBatchFit(MiniBatchKernelFit):
     def moving(
         self, rows: ScaledPlacement, gram: GramFunction, state: StartState
     ) -> MovingGramCentres:
-        return GraphWindows.of(self.restored_windows(gram, state))
+        moving = self.restored_windows(gram, state)
+        return GraphWindows(moving.gram, moving.windows, moving.n_threads, moving.cut)
 
     def evaluated(self, rows: ScaledPlacement, end: End) -> Evaluated:
         """Return one start, evaluated on all rows, which are in memory."""
