@@ -617,7 +617,9 @@ class _Run:
         # A feature whose deviation is within rounding error counts as constant.
         resolution = float(np.finfo(rows.dtype).eps) * data_statistics.max_abs.astype(np.float64)
         self._constant = resolution * resolution
-        self._least = _least_variance(data_statistics.mean_variance, rows.dtype)
+        mean = data_statistics.mean_variance
+        least = _LEAST_VARIANCE * (min(mean, 1.0) if mean > 0.0 else 1.0)
+        self._least = max(least, _LEAST_OF_SINGLE) if rows.dtype == np.float32 else least
         self._floor = max(settings.floor, self._least)
 
     def first(
@@ -713,11 +715,6 @@ class _Run:
         whole = variances_by_feature(found, gaussians)
         floors = np.where(whole > self._constant, share * whole, self._floor)
         return np.maximum(floors, self._least)
-
-
-def _least_variance(mean: float, dtype: np.dtype[Any]) -> float:
-    least = _LEAST_VARIANCE * (min(mean, 1.0) if mean > 0.0 else 1.0)
-    return max(least, _LEAST_OF_SINGLE) if dtype == np.float32 else least
 
 
 def _free_energy(state: EMState) -> float:

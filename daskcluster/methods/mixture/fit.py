@@ -211,19 +211,6 @@ class MixtureState:
     best: MixtureCheckpoint | None = None
 
 
-def mixture_shapes(k: int, d: int, g: int, kind: str) -> Shapes:
-    """Return the shapes of the arrays of a `MixtureState`."""
-    shapes: Shapes = {"diag": (k, d), "tied": (1, d, d), "full": (k, d, d)}
-    own: Shapes = {
-        "means": (k, d),
-        "variances": shapes.get(kind, (k,)),
-        "mixing": (k,),
-        "masses": (k,),
-    }
-    parts = {f"{part}_{name}": shape for part in ("em", "best") for name, shape in own.items()}
-    return {"centres": (k, d), "em_neighbours": (k, g), **parts}
-
-
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     """Return the projected cost of a fit with `parameters` on `dataset`.
 
@@ -310,34 +297,25 @@ def commit_bytes(dataset: Dataset, parameters: Mapping[str, Any], n_rows: int) -
 if TYPE_CHECKING:
     from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 
-_PASSES = (PassStarted, PassProgress, PassEnded)
 SAMPLE_ROWS = 2048
 """Rows of the sample that gives the first means; three times as many hardly give better ones."""
 _FLOOR = 1e-6
 """Minimum variance, relative to that of the feature, or to their mean where features share a variance."""
 
 
-@dataclass
-class MixtureRun:
-    """Result and cost of a fit. With a coreset, only passes over the original rows are counted."""
-
-    result: MixtureResult
-    seeding: str
-    passes: int
-    bytes_read: int
-    coreset: LightweightCoreset | None
-
-
 class MixtureFit(SeededFit):
-    """One call of fit.
+    """One call of fit. With a coreset, only passes over the original rows are counted.
 
     Attributes
     ----------
     state : MixtureState
         Progress of the fit.
+    coreset : LightweightCoreset or None
+        The one that EM ran on.
     """
 
     estimator: VariationalGaussianMixture
+    coreset: LightweightCoreset | None = None
 
     def __init__(
         self,
@@ -355,12 +333,12 @@ class MixtureFit(SeededFit):
         self.start = start_of(estimator, dataset.n_features)
         self.state = self.resumed(MixtureState, self._shapes) or MixtureState()
 
-    def run(self) -> MixtureRun:
-        estimator, dataset, coreset = self.estimator, self.dataset, None
+    def run(self) -> MixtureResult:
+        estimator, dataset = self.estimator, self.dataset
         self.started("var-gmm" if estimator.coreset_size is None else "vc-gmm")
         engine, callbacks = self.engine, self.callbacks
         if estimator.coreset_size is not None:
-            coreset = self._coreset(estimator.coreset_size)
+            self.coreset = coreset = self._coreset(estimator.coreset_size)
             dataset, callbacks = coreset.coreset_, (_Quiet(callbacks),)
             engine = home_engine(engine)
         self.method = self.method_on(dataset)
@@ -380,11 +358,11 @@ class MixtureFit(SeededFit):
             result = self._learn(placement)
             self.passes += placement.traffic.passes
             self.bytes_read += placement.traffic.bytes_read
-        if coreset is not None:
-            self.passes, self.bytes_read = coreset.passes_, coreset.bytes_read_
+        if self.coreset is not None:
+            self.passes, self.bytes_read = self.coreset.passes_, self.coreset.bytes_read_
         inertia = result.history[-1]["inertia"] if result.history else 0.0
         self.ended(result.stop_reason, inertia, result.n_iter)
-        return MixtureRun(result, self.method, self.passes, self.bytes_read, coreset)
+        return result
 
     def _coreset(self, size: int) -> LightweightCoreset:
         """Return the coreset to run EM on; its commits lie in a folder next to those of the fit."""
@@ -505,9 +483,18 @@ class MixtureFit(SeededFit):
 
     @property
     def _shapes(self) -> Shapes:
-        k, kind = self.n_clusters, self.estimator.covariance_type
+        """Shapes of the arrays of a `MixtureState`."""
+        k, d, kind = self.n_clusters, self.dataset.n_features, self.estimator.covariance_type
+        shapes: Shapes = {"diag": (k, d), "tied": (1, d, d), "full": (k, d, d)}
+        own: Shapes = {
+            "means": (k, d),
+            "variances": shapes.get(kind, (k,)),
+            "mixing": (k,),
+            "masses": (k,),
+        }
+        parts = {f"{part}_{name}": shape for part in ("em", "best") for name, shape in own.items()}
         g = min(self.estimator.n_neighbors, k)
-        return mixture_shapes(k, self.dataset.n_features, g, kind)
+        return {"centres": (k, d), "em_neighbours": (k, g), **parts}
 
     def check_attached(self, found: Document, place: Callable[[str], Location]) -> None:
         """Refuse a commit whose candidate sets are damaged. Reads them all."""
@@ -562,7 +549,7 @@ class _Quiet:
         self._callbacks = callbacks
 
     def __call__(self, event: Event) -> None:
-        if not isinstance(event, _PASSES):
+        if not isinstance(event, PassStarted | PassProgress | PassEnded):
             publish(self._callbacks, event)
 
 

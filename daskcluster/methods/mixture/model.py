@@ -117,11 +117,8 @@ class MixtureModel(FittedModel):
 
     def own(self) -> dict[str, Any]:
         """Return the entries of `body` that only this kind of model has."""
-        return {
-            "covariance_type": self.covariance_type,
-            "lower_bound": self.lower_bound,
-            "truncation": self.truncation,
-        }
+        names = ("covariance_type", "lower_bound", "truncation")
+        return {name: getattr(self, name) for name in names}
 
     def facts(self) -> dict[str, Any]:
         """Return the metadata that only this kind of model has, for tables."""

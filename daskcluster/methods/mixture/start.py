@@ -99,29 +99,20 @@ def _of_another(init: Any, kind: str, shape: tuple[int, int]) -> MixtureStart:
     # Variances on another scale are useless; a wrong number of components is refused with the means.
     if scaling is not None or len(weights) != shape[0]:
         return MixtureStart()
-    if theirs in MATRICES:
-        return _of_matrices(variances.reshape(-1, *variances.shape[-2:]), weights, kind, shape)
-    if variances.shape[1:] not in ((), shape[1:]):
-        return MixtureStart()
-    wide = np.broadcast_to(variances[:, None] if variances.ndim == 1 else variances, shape)
-    if kind in MATRICES:
-        return MixtureStart(_of_kind(wide[:, :, None] * np.eye(shape[1]), weights, kind), weights)
-    if kind == "isotropic":
-        return MixtureStart(np.asarray(float((weights * wide.mean(axis=1)).sum() / weights.sum())))
-    return MixtureStart(wide.mean(axis=1) if kind == "spherical" else wide.copy(), weights)
-
-
-def _of_matrices(
-    found: np.ndarray, weights: np.ndarray, kind: str, shape: tuple[int, int]
-) -> MixtureStart:
-    """Return the start of a fit of `kind` from covariance matrices (k, d, d) or (1, d, d)."""
     k, d = shape
-    if found.shape[1:] != (d, d):
+    if theirs in MATRICES:
+        variances = variances.reshape(-1, *variances.shape[-2:])
+        if variances.shape[1:] != (d, d):
+            return MixtureStart()
+        matrices = np.broadcast_to(variances, (k, d, d))
+        wide = diagonals(matrices)
+    elif variances.shape[1:] in ((), (d,)):
+        wide = np.broadcast_to(variances[:, None] if variances.ndim == 1 else variances, shape)
+    else:
         return MixtureStart()
-    matrices = np.broadcast_to(found, (k, d, d))
     if kind in MATRICES:
-        return MixtureStart(_of_kind(matrices, weights, kind), weights)
-    wide = diagonals(matrices)
+        own = matrices if theirs in MATRICES else wide[:, :, None] * np.eye(d)
+        return MixtureStart(_of_kind(own, weights, kind), weights)
     if kind == "isotropic":
         return MixtureStart(np.asarray(float((weights * wide.mean(axis=1)).sum() / weights.sum())))
     return MixtureStart(wide.mean(axis=1) if kind == "spherical" else wide.copy(), weights)
