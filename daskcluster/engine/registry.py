@@ -286,10 +286,10 @@ class WorkerReport:
         Why the worker cannot take part; empty if it can.
     """
 
-    host: str
-    process: int
-    resident: int
-    host_bytes: int
+    host: str = ""
+    process: int = 0
+    resident: int = 0
+    host_bytes: int = 0
     trouble: str = ""
 
 
@@ -530,10 +530,6 @@ class WorkerRegistry:
                 self._reports[address] = result
             elif not isinstance(result, OSError):  # an OSError means that the worker has just left
                 self._reports[address] = WorkerReport(
-                    host="",
-                    process=0,
-                    resident=0,
-                    host_bytes=0,
                     trouble=f"worker {address} cannot take part ({result}); install the same versions "
                     "of daskcluster and its dependencies on every worker (use the same image).",
                 )

@@ -80,8 +80,15 @@ class DistributedRows:
         for worker, indices in self.assignment.by_worker().items():
             rows = self._rows
             missing = [i for i in indices if i not in rows or rows[i].status != "finished"]
-            if missing:
-                self._send(missing, [worker] if worker in workers else None)
+            if not missing:
+                continue
+            parts: list[Rows] = []
+            for index in missing:
+                chunk = self._dataset.load(self.spans[index])
+                parts.append((chunk.rows, chunk.weights, chunk.normalize))
+            places = [worker] if worker in workers else None
+            futures = scattered(self._client, self._registry, parts, workers=places)
+            rows.update(zip(missing, futures, strict=True))
 
     def rows(self, indices: Sequence[int]) -> list[Future] | None:
         """Return futures of the rows of ranges, as arguments of a task; None if workers read them."""
@@ -90,14 +97,6 @@ class DistributedRows:
     def close(self) -> None:
         """Let Dask free the rows."""
         self._rows.clear()
-
-    def _send(self, indices: Sequence[int], workers: list[str] | None) -> None:
-        parts: list[Rows] = []
-        for index in indices:
-            chunk = self._dataset.load(self.spans[index])
-            parts.append((chunk.rows, chunk.weights, chunk.normalize))
-        futures = scattered(self._client, self._registry, parts, workers=workers)
-        self._rows.update(zip(indices, futures, strict=True))
 
 
 def scattered(
