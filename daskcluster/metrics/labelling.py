@@ -122,16 +122,12 @@ def open_labelling(labels: Any, n_rows: int, kept: np.ndarray | None = None) -> 
             f"{[n_rows, array.n_rows]}. labels has {array.n_rows} rows, X has {n_rows}; give one label for "
             "every row."
         )
-    blocks = (
-        np.unique(array.read(start, min(start + BLOCK_ROWS, n_rows)))
-        for start in range(0, n_rows, BLOCK_ROWS)
-    )
-    classes: np.ndarray | None = None
-    for block in blocks:
-        classes = block if classes is None else np.union1d(classes, block)
-    found = np.empty(0) if classes is None else classes
+    classes = np.empty(0)
+    for start in range(0, n_rows, BLOCK_ROWS):
+        block = np.unique(array.read(start, min(start + BLOCK_ROWS, n_rows)))
+        classes = np.union1d(classes, block) if start else block
     digest = "" if location is None else metadata_digest(open_array(location))
-    return Labelling(array, found, location, digest)
+    return Labelling(array, classes, location, digest)
 
 
 def _location(labels: Any) -> Location | None:

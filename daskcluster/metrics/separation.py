@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -91,7 +91,8 @@ def calinski_harabasz(X: Any, labels: Any, *, engine: Any = None) -> float:
     >>> metrics.calinski_harabasz(rows, [0, 0, 1, 1])
     128.0
     """
-    return _measured(X, labels, engine, lambda clusters: clusters.calinski_harabasz())
+    with _labelled(X, labels, engine) as (placement, found, k):
+        return Clusters(ScaledPlacement(placement), found, k).calinski_harabasz()
 
 
 def davies_bouldin(X: Any, labels: Any, *, engine: Any = None) -> float:
@@ -128,7 +129,8 @@ def davies_bouldin(X: Any, labels: Any, *, engine: Any = None) -> float:
     >>> metrics.davies_bouldin(rows, [0, 0, 1, 1])
     0.125
     """
-    return _measured(X, labels, engine, lambda clusters: clusters.davies_bouldin())
+    with _labelled(X, labels, engine) as (placement, found, k):
+        return Clusters(ScaledPlacement(placement), found, k).davies_bouldin()
 
 
 def simplified_silhouette(
@@ -172,7 +174,8 @@ def simplified_silhouette(
     0.8875
     """
     check_distance(metric)
-    return _measured(X, labels, engine, lambda clusters: clusters.simplified_silhouette(), metric)
+    with _labelled(for_metric(open_source(X), metric), labels, engine) as (placement, found, k):
+        return Clusters(ScaledPlacement(placement), found, k).simplified_silhouette()
 
 
 def check_distance(metric: str) -> str:
@@ -191,20 +194,14 @@ def check_labels(n_labels: int, n_rows: int) -> None:
         )
 
 
-def _measured(
-    X: Any,
-    labels: Any,
-    engine: Any,
-    measure: Callable[[Clusters], float],
-    metric: str = "euclidean",
-    callbacks: Sequence[Callback] = (),
-) -> float:
-    dataset = for_metric(open_source(X), metric)
+@contextmanager
+def _labelled(X: Any, labels: Any, engine: Any) -> Iterator[tuple[Placement, RowLabels, int]]:
+    """Place rows, open their labels, and yield both with the number of distinct labels."""
+    dataset = open_source(X)
     labelling = open_labelling(labels, dataset.n_rows, mask_of_source(dataset))
     check_labels(len(labelling.classes), dataset.n_rows)
-    with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
-        rows = ScaledPlacement(placement)
-        return measure(Clusters(rows, labelling.row_labels(placement), len(labelling.classes)))
+    with choose_engine(engine, dataset).place(dataset) as placement:
+        yield placement, labelling.row_labels(placement), len(labelling.classes)
 
 
 @dataclass(frozen=True)
@@ -269,18 +266,16 @@ class Clusters:
         centre = self.sums.statistics.totals.sum(axis=0) / total
         gaps = means - centre
         between = float((weights * (gaps * gaps).sum(axis=1)).sum())
-        within = self._scatter_about(centre, total) - between
+        data_statistics = self._rows.data_statistics
+        assert data_statistics is not None
+        offset = centre - data_statistics.origin
+        scatter = data_statistics.total_spread - total * float((offset * offset).sum())
+        within = float(scatter) - between
         if within < _LEAST_SHARE * between:
             within = float(self.spreads.squares.sum())
         if within == 0.0:
             return 1.0
         return float(between * (total - len(means)) / (within * (len(means) - 1.0)))
-
-    def _scatter_about(self, centre: np.ndarray, total: float) -> float:
-        data_statistics = self._rows.data_statistics
-        assert data_statistics is not None
-        offset = centre - data_statistics.origin
-        return float(data_statistics.total_spread - total * float((offset * offset).sum()))
 
     def davies_bouldin(self) -> float:
         """See `davies_bouldin`."""
@@ -371,7 +366,8 @@ def silhouette(
         raise InvalidParameterError(
             f"sample_size={sample_size!r} should be at least 3, or None for all rows."
         )
-    with _labelled(X, labels, metric, engine) as (placement, found):
+    check_distance(metric)
+    with _labelled(X, labels, engine) as (placement, found, _):
         return sampled_silhouette(placement, found, metric, sample_size, random_state)
 
 
@@ -433,21 +429,9 @@ def silhouette_samples(
     >>> metrics.silhouette_samples(rows, [0, 0, 1, 1]).round(3)
     array([0.8 , 0.75, 0.75, 0.8 ])
     """
-    with _labelled(X, labels, metric, engine) as (placement, found):
-        return _silhouettes_of(placement, found, np.arange(placement.dataset.n_rows), metric)
-
-
-@contextmanager
-def _labelled(
-    X: Any, labels: Any, metric: str, engine: Any
-) -> Iterator[tuple[Placement, RowLabels]]:
-    """Check the arguments of a silhouette, place the rows, and open their labels."""
     check_distance(metric)
-    dataset = open_source(X)
-    labelling = open_labelling(labels, dataset.n_rows, mask_of_source(dataset))
-    check_labels(len(labelling.classes), dataset.n_rows)
-    with choose_engine(engine, dataset).place(dataset) as placement:
-        yield placement, labelling.row_labels(placement)
+    with _labelled(X, labels, engine) as (placement, found, _):
+        return _silhouettes_of(placement, found, np.arange(placement.dataset.n_rows), metric)
 
 
 def _silhouettes_of(
@@ -641,16 +625,12 @@ def measure(
             compare = "simplified-silhouette" in plain
             clusters = Clusters(ScaledPlacement(placement), labels, n_clusters, compare=compare)
             for name in plain:
-                if name == "calinski-harabasz":
-                    found[name] = clusters.calinski_harabasz()
-                elif name == "davies-bouldin":
-                    found[name] = clusters.davies_bouldin()
-                elif name == "silhouette":
+                if name == "silhouette":
                     found[name] = sampled_silhouette(
                         placement, labels, metric, sample_size, random_state
                     )
-                else:
-                    found[name] = clusters.simplified_silhouette()
+                else:  # the method of that name
+                    found[name] = getattr(clusters, name.replace("-", "_"))()
     if angular in wanted:
         with chosen.place(dataset.normalized(), callbacks=callbacks) as placement:
             clusters = Clusters(ScaledPlacement(placement), labels, n_clusters)

@@ -242,17 +242,15 @@ class FittedModel:
         found["decoded"] = body["decoded"] is True if "decoded" in body else None
         found["missing"] = "drop" if body.get("missing") == "drop" else "error"
         if "scaling" in body:
-            found["scaling"] = _scaling(body, arrays["centres"])
+            try:
+                found["scaling"] = FeatureScaling.of(
+                    read_mapping(body, "scaling"), arrays["centres"]
+                )
+            except InvalidParameterError as error:
+                raise ModelFormatError(f"{error} Save the model again.") from error
         if "search" in body:
             found["search"] = search_of(body, arrays, arrays["centres"].shape[-1])
         return {**{name: arrays[name] for name in cls.array_names}, **found}
-
-
-def _scaling(body: Mapping[str, Any], centres: np.ndarray) -> FeatureScaling:
-    try:
-        return FeatureScaling.of(read_mapping(body, "scaling"), centres)
-    except InvalidParameterError as error:
-        raise ModelFormatError(f"{error} Save the model again.") from error
 
 
 def _check_centres(centres: np.ndarray) -> None:
