@@ -52,17 +52,12 @@ def _import_faiss() -> Any:
     return faiss
 
 
-@dataclass(frozen=True)
-class _CentresFile:
-    load: Callable[[], Any]
-    write: Callable[[Partitions, BinaryIO], None]
-
-
-_FILES = {
-    ".npy": _CentresFile(lambda: None, _write_npy),
-    ".faiss": _CentresFile(_import_faiss, _write_faiss),
-    ".parquet": _CentresFile(import_pyarrow, _write_parquet),
+_FILES: dict[str, tuple[Callable[[], Any], Callable[[Partitions, BinaryIO], None]]] = {
+    ".npy": (lambda: None, _write_npy),
+    ".faiss": (_import_faiss, _write_faiss),
+    ".parquet": (import_pyarrow, _write_parquet),
 }
+"""By ending: what imports the library of a file of centres, and what writes it."""
 
 
 def centres_writer(url: str) -> Callable[[Partitions, BinaryIO], None]:
@@ -75,14 +70,15 @@ def centres_writer(url: str) -> Callable[[Partitions, BinaryIO], None]:
     MissingExtraError
         Its library is not installed.
     """
-    kind = _FILES.get(PurePosixPath(url).suffix)
-    if kind is None:
+    ending = PurePosixPath(url).suffix
+    if ending not in _FILES:
         raise InvalidParameterError(
             f"Centres are written to {', '.join(_FILES)} files, but the URL is {url!r}; give it such an "
             "ending."
         )
-    kind.load()
-    return kind.write
+    load, write = _FILES[ending]
+    load()
+    return write
 
 
 def _add(faiss: Any, index: Any, found: Partitions, block: Chunk) -> None:

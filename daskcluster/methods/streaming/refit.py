@@ -309,7 +309,9 @@ class _Refit:
         return candidates[int(np.argmin(left))]
 
     def _found(self, init: Any, n_clusters: int, before: StreamCentres | None) -> StreamCentres:
-        settings = self.settings
+        settings, (n, d) = self.settings, self.rows.rows.shape
+        # Short passes take one thread, as handing them over would take longer.
+        is_short = n * d * n_clusters <= _SHORT_PASS
         kmeans = KMeans(
             n_clusters,
             init=init,
@@ -319,7 +321,7 @@ class _Refit:
             metric=settings.metric,
             chain_length=settings.chain_length,
             random_state=int(Key(settings.seed, "refit", self.n_rows).generator().integers(2**31)),
-            engine=self._engine(n_clusters),
+            engine=InlineEngine() if is_short else LocalEngine(),
         )
         from sklearn.exceptions import ConvergenceWarning  # deferred: workers do not need it
 
@@ -341,8 +343,3 @@ class _Refit:
         if before is None:
             return found
         return replace(found, births=births_after(before, found.centres, self.n_rows))
-
-    def _engine(self, n_clusters: int) -> LocalEngine:
-        """Return an engine; short passes take one thread, as handing them over would take longer."""
-        n, d = self.rows.rows.shape
-        return InlineEngine() if n * d * n_clusters <= _SHORT_PASS else LocalEngine()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import Any, ClassVar
@@ -176,9 +176,12 @@ class MiniBatchSteps:
             n_steps = before.n_iter
         stepper = MiniBatchStepper(state, self.learning_rate, default_threads())
         with stepper.threads():
-            for batch in self._batches(rows, n_rows):
+            key = Key(self.seed, "batches of a leaf", n_rows)
+            order = key.generator().permutation(rows.n_rows)
+            for first in range(0, len(order), self.batch_size):
+                listed = order[first : first + self.batch_size]
                 n_steps += 1
-                stepper.step(batch)
+                stepper.step(Batch(rows.rows, listed, rows.weights, rows.normalize))
         return self._evaluated(state, rows, before, n_rows, n_steps)
 
     def _initial(self, rows: Chunk, n_rows: int) -> MovingCentres:
@@ -192,12 +195,6 @@ class MiniBatchSteps:
     @property
     def method(self) -> str:
         return method_for(self.init, in_memory=True)
-
-    def _batches(self, rows: Chunk, n_rows: int) -> Iterator[Batch]:
-        order = Key(self.seed, "batches of a leaf", n_rows).generator().permutation(rows.n_rows)
-        for first in range(0, len(order), self.batch_size):
-            listed = order[first : first + self.batch_size]
-            yield Batch(rows.rows, listed, rows.weights, rows.normalize)
 
     def _evaluated(
         self,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -153,8 +153,11 @@ class SumUp:
         InvalidDataError
             A chunk cannot be read, or a row is not finite.
         """
-        leaf_rows, numbers = self.settings.leaf_rows, self._numbers()
-        lead = leaf_rows - self.position.tail_rows if self._has_head else 0
+        leaf_rows, position = self.settings.leaf_rows, self.position
+        # The first rows may belong to a leaf that the driver makes: an open leaf, or the first one.
+        has_head = position.tail_rows > 0 or position.n_leaves == 0
+        numbers = count(position.n_leaves + has_head)
+        lead = leaf_rows - position.tail_rows if has_head else 0
         head, leaves, open_rows = None, list[Node](), list[StreamRows]()
         wanted = lead or leaf_rows
         for rows in self._rows():
@@ -174,17 +177,6 @@ class SumUp:
         tail = joined_rows(open_rows).owned() if open_rows else None
         carried = tuple(carried_ahead(leaves, self.settings))
         return Piece(head, tuple(leaves), carried, tail, leaf_rows)
-
-    @property
-    def _has_head(self) -> bool:
-        """Whether the first rows belong to a leaf that the driver makes: an open leaf, or the first one."""
-        return self.position.tail_rows > 0 or self.position.n_leaves == 0
-
-    def _numbers(self) -> Iterator[int]:
-        number = self.position.n_leaves + self._has_head
-        while True:
-            yield number
-            number += 1
 
     def _rows(self) -> Iterator[StreamRows]:
         settings, first = self.settings, self.position.clock
@@ -406,16 +398,13 @@ class _Attempt:
         except UNREADABLE as error:
             if len(self.task.parts) == 1:
                 return Bad(0, str(error))
-            return self._found_out(error)
-
-    def _found_out(self, error: Exception) -> Bad:
-        """Find the part that raises the error, by reading the parts one by one."""
-        for number, part in enumerate(self.task.parts):
-            try:
-                SumUp((part,), self.task.position, self.task.settings)()
-            except UNREADABLE as found:
-                return Bad(number, str(found))
-        raise error
+            # Find the part that raises the error, by reading the parts one by one.
+            for number, part in enumerate(self.task.parts):
+                try:
+                    SumUp((part,), self.task.position, self.task.settings)()
+                except UNREADABLE as found:
+                    return Bad(number, str(found))
+            raise
 
 
 def sum_up(

@@ -384,11 +384,9 @@ def _drawn(
 
 
 def _dataset(rows: Rows, weights: np.ndarray | None) -> RowDataset:
-    dataset: RowDataset
-    if isinstance(rows, SparseRows):
-        dataset = MemorySparseDataset(rows)
-    else:
-        dataset = ArrayDataset(rows)
+    dataset: RowDataset = (
+        MemorySparseDataset(rows) if isinstance(rows, SparseRows) else ArrayDataset(rows)
+    )
     if weights is not None:
         dataset = dataset.with_weights(array_weights(weights, len(rows)))
     return dataset
