@@ -85,7 +85,7 @@ class DaskPlacement(Placement):
             return self._cache.state_room(self._room(self._registry.refresh()))
 
     def shared_folder(self) -> str | None:
-        if not self._is_on_this_host():
+        if not on_this_host(self._registry.refresh().values()):
             return None
         if self._folder is None:
             self._folder = tempfile.mkdtemp(prefix="daskcluster-state-")
@@ -97,12 +97,9 @@ class DaskPlacement(Placement):
         self._rows.close()
         self._cleanup.close()
 
-    def _is_on_this_host(self) -> bool:
-        return on_this_host(self._registry.refresh().values())
-
     def _tasks_can_write(self, sink: Sink) -> bool:
         return sink.visibility is Visibility.EVERYONE or (
-            sink.visibility is Visibility.HOST and self._is_on_this_host()
+            sink.visibility is Visibility.HOST and on_this_host(self._registry.refresh().values())
         )
 
     def _reserve_state(self, row_bytes: int, *, is_new: bool) -> None:

@@ -108,7 +108,11 @@ def open_labelling(labels: Any, n_rows: int, kept: np.ndarray | None = None) -> 
     (['a', 'b'], [1, 0, 1])
     """
     array = whole = open_labels(labels)
-    location = _location(labels)
+    location: Location | None = None
+    if isinstance(labels, (str, os.PathLike)):
+        location = locate(labels)
+    elif type(labels).__module__.partition(".")[0] == "zarr":
+        location = location_of(labels)
     if kept is not None and len(kept) == array.n_rows != n_rows:
         at, location = np.append(np.flatnonzero(kept), len(kept)), None
 
@@ -128,14 +132,6 @@ def open_labelling(labels: Any, n_rows: int, kept: np.ndarray | None = None) -> 
         classes = np.union1d(classes, block) if start else block
     digest = "" if location is None else metadata_digest(open_array(location))
     return Labelling(array, classes, location, digest)
-
-
-def _location(labels: Any) -> Location | None:
-    """Return the location of labels in a Zarr array; None for other labels."""
-    if isinstance(labels, (str, os.PathLike)):
-        return locate(labels)
-    is_zarr = type(labels).__module__.partition(".")[0] == "zarr"
-    return location_of(labels) if is_zarr else None
 
 
 def numbered(values: np.ndarray, classes: np.ndarray) -> np.ndarray:

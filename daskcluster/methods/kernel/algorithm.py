@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -197,18 +198,19 @@ class StreamedGram:
     placement: Placement
     gram: GramFunction
     meter: Meter = field(default_factory=Meter)
-    _own: np.ndarray | None = field(default=None, init=False, repr=False)
 
     @property
     def n_rows(self) -> int:
         return self.placement.dataset.n_rows
 
     def diagonal(self) -> np.ndarray:
-        if self._own is None:
-            none = np.empty(0, np.int64)
-            nothing = GramSums(self.gram, Points(None, none), np.empty(0), none, 1)
-            self._own = self._map(gram_diagonal_rows, nothing, np.empty(self.n_rows))
-        return self._own
+        return self._diagonal
+
+    @cached_property
+    def _diagonal(self) -> np.ndarray:
+        none = np.empty(0, np.int64)
+        nothing = GramSums(self.gram, Points(None, none), np.empty(0), none, 1)
+        return self._map(gram_diagonal_rows, nothing, np.empty(self.n_rows))
 
     def columns(self, which: np.ndarray) -> np.ndarray:
         rows = None

@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -78,7 +79,6 @@ class GraphGram:
     heat_time: float | None = None
     seed: int = 0
     meter: Meter = field(default_factory=Meter)
-    _own: np.ndarray | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         degrees = np.asarray(self.adjacency.sum(axis=1)).ravel()
@@ -156,19 +156,17 @@ class GraphGram:
         return np.asarray(total)
 
     def diagonal(self) -> np.ndarray:
-        if self._own is None:
-            self._own = self._diagonal()
-        return self._own
+        return self._diagonal
 
+    @cached_property
     def _diagonal(self) -> np.ndarray:
         if self.heat_time is None:
             return np.asarray(self.adjacency.diagonal() * self._scale**2)
         n = self.n_rows
         if self.is_estimated:
             words = Key(self.seed, "heat kernel").words(0, n)
-            signs = (
-                (words[:, None] >> np.arange(PROBES, dtype=np.uint64)) & np.uint64(1)
-            ) * 2.0 - 1.0
+            bits = (words[:, None] >> np.arange(PROBES, dtype=np.uint64)) & np.uint64(1)
+            signs = bits * 2.0 - 1.0
             return np.asarray(np.maximum((signs * self.apply(signs)).mean(axis=1), 0.0))
         found = np.empty(n)
         for first in range(0, n, COLUMNS):
@@ -354,9 +352,8 @@ def _nearest(points: Rows, n_neighbors: int) -> tuple[Pairs, np.ndarray]:
 
     n, wanted = len(points), min(n_neighbors + SPARE, len(points))
     wide = rows_for_callers(points.astype(np.float64))
-    candidates = (
-        NearestNeighbors(n_neighbors=wanted).fit(wide).kneighbors(wide, return_distance=False)
-    )
+    search = NearestNeighbors(n_neighbors=wanted).fit(wide)
+    candidates = search.kneighbors(wide, return_distance=False)
     i, j = np.repeat(np.arange(n), wanted), np.sort(candidates, axis=1).ravel()
     gaps = squared_gaps(points, i, points, j)
     radii = nth_of_each(i, gaps, n, n_neighbors)

@@ -235,7 +235,7 @@ class MixtureRows(DensityMixin, RowsEstimator):
         -----
         Cost: one pass.
         """
-        total, weight, _ = self._likelihood(X, sample_weight)
+        total, weight = self._likelihood(X, sample_weight)
         return total / weight
 
     def aic(self, X: Any) -> float:
@@ -244,7 +244,7 @@ class MixtureRows(DensityMixin, RowsEstimator):
 
     def bic(self, X: Any) -> float:
         """Return the Bayesian information criterion on the rows; lower is better. One pass."""
-        total, weight, _ = self._likelihood(X, None)
+        total, weight = self._likelihood(X, None)
         return self.n_parameters() * float(log(weight)) - 2.0 * total
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -283,12 +283,12 @@ class MixtureRows(DensityMixin, RowsEstimator):
             dtype, self._means, self.covariances_, self.weights_, self.covariance_type
         )
 
-    def _likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float, int]:
-        """Return the weighted sum of log-densities, the weight, and the number of rows."""
+    def _likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float]:
+        """Return the weighted sum of log-densities, and the weight."""
         dataset = self.known_rows(X, sample_weight, complete=True)
         gaussians = self._gaussians(dataset.dtype)
         with choose_engine(self.engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
-            return *log_likelihood(ScaledPlacement(placement), gaussians), dataset.n_rows
+            return log_likelihood(ScaledPlacement(placement), gaussians)
 
     def n_parameters(self) -> int:
         """Return the number of free parameters of the mixture, as `aic` and `bic` count them."""

@@ -27,10 +27,6 @@ from daskcluster.storage.staging import check_free
 from daskcluster.typing import Dataset
 
 
-def _write_npy(found: Partitions, out: BinaryIO) -> None:
-    np.save(out, found.centres)
-
-
 def _write_faiss(found: Partitions, out: BinaryIO) -> None:
     out.write(_import_faiss().serialize_index(found.to_faiss(fill=False)).tobytes())
 
@@ -53,7 +49,7 @@ def _import_faiss() -> Any:
 
 
 _FILES: dict[str, tuple[Callable[[], Any], Callable[[Partitions, BinaryIO], None]]] = {
-    ".npy": (lambda: None, _write_npy),
+    ".npy": (lambda: None, lambda found, out: np.save(out, found.centres)),
     ".faiss": (_import_faiss, _write_faiss),
     ".parquet": (import_pyarrow, _write_parquet),
 }

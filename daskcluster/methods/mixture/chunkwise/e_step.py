@@ -156,15 +156,12 @@ class _Ready:
         self.kernel = step_kernel(dtype, scaled=gaussians.scaled)
 
     def space(self, start: int, stop: int) -> Space:
-        return Space(self.lists, self.sizes, self.neighbours, self._drawn(start, stop))
-
-    def _drawn(self, start: int, stop: int) -> np.ndarray:
-        search = self.step.search
-        if search is None or not search.n_random:
-            return np.empty((stop - start, 0), np.int32)
-        m = search.n_random
-        words = search.key.words(start * m, stop * m).reshape(-1, m)
-        return (words % np.uint64(self.step.gaussians.k)).astype(np.int32)
+        drawn, search = np.empty((stop - start, 0), np.int32), self.step.search
+        if search is not None and search.n_random:
+            m = search.n_random
+            words = search.key.words(start * m, stop * m).reshape(-1, m)
+            drawn = (words % np.uint64(self.step.gaussians.k)).astype(np.int32)
+        return Space(self.lists, self.sizes, self.neighbours, drawn)
 
     def run(
         self,
