@@ -37,7 +37,7 @@ WITH_DISTRIBUTED = (
 WITH_SKLEARN = (
     "estimators", "methods.from_sklearn", "methods.*.estimator", "methods.*.base",
     "methods.coreset.kmeans", "methods.kernel.graph", "methods.mixture.rows",
-    "methods.streaming.mixture", "methods.streaming.refit",
+    "methods.streaming.refit", "methods.streaming.streams",
 )  # fmt: skip
 WITH_SEEDING = (
     "seeding", "methods.kmeans.estimator", "methods.kmeans.fit", "methods.kmeans.initial",
@@ -165,8 +165,7 @@ def test_nothing_private_of_other_libraries() -> None:
 # What a product of matrices may come to: elsewhere it is rounded as the machine's BLAS or compiler likes.
 PRODUCTS = {
     "daskcluster.methods.kernel.graph": "of a matrix of ones, which adds and rounds no product",
-    "daskcluster.methods.kernel.chunkwise.centres": "the same",
-    "daskcluster.methods.kernel.chunkwise.neighbours": "rules pairs out with room; differences decide",
+    "daskcluster.methods.kernel.chunkwise.centres": "the same; rules pairs out, differences decide",
     "daskcluster.data.sparse": "of whole numbers",
     "daskcluster.chunkwise.bound_costs": "of a sample and its costs; labels do not depend on them",
     "daskcluster.chunkwise.projection": "of axes and their cost; labels are those of any axes",
@@ -174,7 +173,7 @@ PRODUCTS = {
     "daskcluster.methods.duplicates.axes": "of axes; pairs are those of any axes",
     "daskcluster.methods.duplicates.chunkwise": "rules pairs out with room; exact measures decide",
     "daskcluster.methods.duplicates.pairs": "the same",
-    "daskcluster.metrics.silhouettes": "of values so short that products are exact",
+    "daskcluster.metrics.separation": "of values so short that products are exact",
 }
 NO_RESULTS = ("dashboard", "reports")
 

@@ -239,14 +239,12 @@ class TaskQueue:
             for slot, own in assignment.lists.items()
         }
         limit = assignment.task_limit(n_bytes)
-        cuts = {
-            slot: min(
-                limit,
-                len(own)
-                - _rest_length(assignment, slot, own, n_bytes) * _has_help(assignment, slot, stay),
-            )
-            for slot, own in lists.items()
-        }
+        cuts = {}
+        for slot, own in lists.items():
+            others = (other for other in lists if other != slot)
+            has_help = any(not stay or other.worker == slot.worker for other in others)
+            rest = _rest_length(assignment, slot, own, n_bytes) if has_help else 0
+            cuts[slot] = min(limit, len(own) - rest)
         return cls(
             {slot: own[: cuts[slot]] for slot, own in lists.items()},
             {slot: own[cuts[slot] :] for slot, own in lists.items()},
@@ -327,12 +325,6 @@ def min_remaining_seconds(n_slots: int, length: int = 1, n_bytes: int = 0) -> fl
     """
     each = TASK_SECONDS + n_bytes * TASK_BYTE_SECONDS
     return max(MIN_REMAINING_SECONDS, n_slots * count_remaining_tasks(length) * each)
-
-
-def _has_help(assignment: Assignment, slot: Slot, stay: bool) -> bool:
-    return any(
-        other != slot and (not stay or other.worker == slot.worker) for other in assignment.lists
-    )
 
 
 def _rest_length(assignment: Assignment, slot: Slot, own: Sequence[int], n_bytes: int) -> int:

@@ -17,7 +17,7 @@ from daskcluster.annotations import unannotated
 from daskcluster.chunk import Chunk
 from daskcluster.engine.compat import lock, stored_bytes
 from daskcluster.engine.memory import admit
-from daskcluster.engine.work_items import CacheSlot
+from daskcluster.engine.operations import CacheSlot
 from daskcluster.host import process_token
 
 if TYPE_CHECKING:
@@ -241,31 +241,22 @@ class ResidentCache:
             return
         try:
             for _ in range(_ATTEMPTS):
-                made = self._fill_all(assignment, room_of())
+                room, leaving = room_of(), self._rows.leaving | self._state.leaving
+                taken = cached_bytes(self._client, room, excluded=leaving)
+                made: list[Future] = []
+                for worker, indices in assignment.items():
+                    made += self._fill(worker, indices, room.get(worker, 0) - taken.get(worker, 0))
                 with self._client.as_current():
                     wait(made, timeout=_ADMISSION_SECONDS)
-                if not self._drop_misplaced(made):
+                # Handles created away from home store nothing.
+                places = self._client.who_has(made) if made else {}
+                both = self._rows, self._state
+                if not sum(len(each.drop_misplaced(self._home, places)) for each in both):
                     break
         except TimeoutError:
             pass  # workers are busy: the handles appear when a thread is free
         finally:
             admission.release()
-
-    def _fill_all(
-        self, assignment: Mapping[str, Sequence[int]], room: Mapping[str, int]
-    ) -> list[Future]:
-        leaving = self._rows.leaving | self._state.leaving
-        taken = cached_bytes(self._client, room, excluded=leaving)
-        made: list[Future] = []
-        for worker, indices in assignment.items():
-            made += self._fill(worker, indices, room.get(worker, 0) - taken.get(worker, 0))
-        return made
-
-    def _drop_misplaced(self, made: Sequence[Future]) -> bool:
-        """Drop the handles created away from home, which store nothing; return whether there were any."""
-        places = self._client.who_has(made) if made else {}
-        both = self._rows, self._state
-        return sum(len(handles.drop_misplaced(self._home, places)) for handles in both) > 0
 
     def _fill(self, worker: str, indices: Sequence[int], room: int) -> list[Future]:
         """Create the handles that fit on one worker: state first, for which rows may be dropped."""

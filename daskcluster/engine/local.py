@@ -20,10 +20,7 @@ from daskcluster.engine.memory import (
     resident_partitions,
     with_state,
 )
-from daskcluster.engine.operations import (
-    Operation,
-)
-from daskcluster.engine.work_items import CacheSlot, WorkItem, WorkItemReader, WorkQueue
+from daskcluster.engine.operations import CacheSlot, Operation, WorkItem, WorkItemReader, WorkQueue
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.host import (
@@ -257,12 +254,6 @@ class LocalPlacement(Placement):
                 if index not in self._resident:
                     slot.drop_rows()
 
-    def _work_items(self) -> list[WorkItem]:
-        return [
-            WorkItem(span, rows=slot if index in self._resident else None, state=slot)
-            for index, (span, slot) in enumerate(zip(self._spans, self._slots, strict=True))
-        ]
-
     def _run(
         self,
         operation: Operation,
@@ -274,7 +265,10 @@ class LocalPlacement(Placement):
         report: bool = True,
     ) -> Any:
         """Let all threads take work items from one queue until it is empty; combine their results."""
-        own = self._work_items()
+        own = [
+            WorkItem(span, rows=slot if index in self._resident else None, state=slot)
+            for index, (span, slot) in enumerate(zip(self._spans, self._slots, strict=True))
+        ]
         if work_items is not None:
             own = [own[index] for index in work_items]
         if spans is not None:

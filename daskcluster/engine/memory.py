@@ -136,10 +136,19 @@ def project(
     working = max(working, min(footprint.ahead_bytes, left)) + footprint.home_bytes
     if base + working + state > limit:
         largest = _largest(dataset, dataset.partitions)
-        raise MemoryLimitError(
-            _refusal(base, working, state, limit, largest, n_threads, n_processes)
-            + _at_home(footprint.home_bytes)
+        text = (
+            f"projected memory {format_bytes(base + working + state)} exceeds memory_limit="
+            f"{format_bytes(limit)}: {format_bytes(base)} for the libraries in {n_processes} process(es), "
+            f"{format_bytes(working)} for {n_threads} thread(s) with partitions of "
+            f"{format_bytes(largest)}, {format_bytes(state)} of per-row state; raise the limit, use fewer "
+            "workers or threads, or rewrite the data with smaller chunks (`daskcluster convert`)."
         )
+        if footprint.home_bytes:
+            text += (
+                f" {format_bytes(footprint.home_bytes)} of this are rows that this process holds during "
+                "passes: one partition, or batches, with their extra data."
+            )
+        raise MemoryLimitError(text)
     plan = MemoryPlan(base, working, state, 0, 0, limit, footprint.keeps_rows)
     return with_state(plan, dataset, state)
 
@@ -200,24 +209,3 @@ def check_limit(what: str, needed: int, limit: int) -> None:
             f"{what} up to {format_bytes(needed)}, but memory_limit={format_bytes(limit)}; raise the "
             "limit, or use fewer threads."
         )
-
-
-def _refusal(
-    base: int, working: int, state: int, limit: int, largest: int, threads: int, processes: int
-) -> str:
-    return (
-        f"projected memory {format_bytes(base + working + state)} exceeds memory_limit="
-        f"{format_bytes(limit)}: {format_bytes(base)} for the libraries in {processes} process(es), "
-        f"{format_bytes(working)} for {threads} thread(s) with partitions of {format_bytes(largest)}, "
-        f"{format_bytes(state)} of per-row state; raise the limit, use fewer workers or threads, "
-        "or rewrite the data with smaller chunks (`daskcluster convert`)."
-    )
-
-
-def _at_home(n_bytes: int) -> str:
-    if not n_bytes:
-        return ""
-    return (
-        f" {format_bytes(n_bytes)} of this are rows that this process holds during passes: one "
-        "partition, or batches, with their extra data."
-    )

@@ -1,19 +1,311 @@
-"""Operations on work items: one picklable class for each pass method of a placement."""
+"""Operations on work items: one picklable class for each pass method of a placement.
+
+Work items are row ranges with cached rows and state. Local threads and Dask workers take them from a queue
+with the same reader. A work item need not be read whole: when the reader reaches it, a pass with state says
+which parts it needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.statistics import Reduction, StatefulReduction
-from daskcluster.engine.work_items import WorkItem, WorkItemReader, wanted_ranges
 from daskcluster.sparse_rows import join_rows
 from daskcluster.typing import Dataset, Range, Sink, Visibility
+
+
+class CacheSlot:
+    """Cache of one work item: its rows, if resident, and the state of one reduction.
+
+    The version of a state is the number of the call that completed it. State is taken out while a task
+    works on it, so that a task that dies half-way leaves no partial state behind.
+
+    Examples
+    --------
+    >>> slot = CacheSlot()
+    >>> slot.keep_state("bounds", 1, "state")
+    >>> slot.pop_state("bounds"), slot.pop_state("bounds")
+    ((1, 'state'), (-1, None))
+    """
+
+    keeps = True
+    """False: values stored here are dropped."""
+
+    def __init__(self) -> None:
+        self._rows: list[Chunk] | None = None
+        self._state: tuple[str, int, Any] = ("", -1, None)
+        self._lock = threading.Lock()
+
+    def rows(self) -> list[Chunk] | None:
+        """Return the resident chunks, or None."""
+        return self._rows
+
+    def keep_rows(self, chunks: Sequence[Chunk]) -> None:
+        if self.keeps and self._rows is None:
+            self._rows = list(chunks)
+
+    def drop_rows(self) -> None:
+        self._rows = None
+
+    def pop_state(self, name: str) -> tuple[int, Any]:
+        """Take out the state of reduction `name` with its version; drop the state of any other."""
+        with self._lock:
+            found, self._state = self._state, ("", -1, None)
+        return found[1:] if found[0] == name else (-1, None)
+
+    def peek_state(self, name: str) -> tuple[int, Any]:
+        """Return the state and its version without taking it out."""
+        found = self._state
+        return found[1:] if found[0] == name else (-1, None)
+
+    def keep_state(self, name: str, version: int, state: Any) -> None:
+        if self.keeps:
+            self._state = (name, version, state)
+
+    def drop_state(self) -> None:
+        self._state = ("", -1, None)
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """Rows that one thread processes together.
+
+    Attributes
+    ----------
+    span : (start, stop)
+    rows : CacheSlot or None
+        Holds the rows, now or once they are read; None if they are not cached.
+    state : CacheSlot or None
+        Holds the state between calls; None if state is not cached.
+    """
+
+    span: Range
+    rows: CacheSlot | None = None
+    state: CacheSlot | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return self.span[1] - self.span[0]
+
+    @property
+    def is_present(self) -> bool:
+        """Whether its rows are in memory."""
+        return self.rows is not None and self.rows.rows() is not None
+
+
+Wanted = Callable[[WorkItem, np.ndarray], Sequence[Range]]
+"""Called with a work item and its read edges; returns the parts to read, in order, from edge to edge."""
+
+
+class WorkQueue:
+    """Queue of work items shared by threads; each item is handed out once.
+
+    Parameters
+    ----------
+    dataset : Dataset or None
+        Source of the work items that are not in memory; None if all are.
+    work_items : sequence of WorkItem
+
+    Attributes
+    ----------
+    bytes_read : int
+        Decoded bytes fetched from the store.
+    """
+
+    def __init__(self, dataset: Dataset | None, work_items: Sequence[WorkItem]) -> None:
+        self.dataset = dataset
+        self.bytes_read = 0
+        self._present = deque(item for item in work_items if item.is_present)
+        self._absent = deque(item for item in work_items if not item.is_present)
+        self._per_read = -(-len(self._present) // max(1, len(self._absent)))
+        self._lock = threading.Lock()
+        self._rows = 0
+
+    @property
+    def is_single(self) -> bool:
+        """Whether at most one work item is left, so that a second thread is useless."""
+        return len(self._absent) + len(self._present) <= 1
+
+    def absent(self) -> Iterator[WorkItem]:
+        """Yield work items to read, in advance of their use."""
+        return _drain(self._absent)
+
+    def present(self) -> Iterator[WorkItem]:
+        """Yield all remaining work items that are in memory."""
+        return _drain(self._present)
+
+    def between_reads(self) -> Iterator[WorkItem]:
+        """Yield the in-memory work items to process after one that was read, while more is prefetched."""
+        return islice(_drain(self._present), self._per_read)
+
+    def stop(self) -> None:
+        """Empty the queue: threads stop after their current work items."""
+        self._absent.clear()
+        self._present.clear()
+
+    def take_rows(self) -> int:
+        """Return the number of rows processed since the last call."""
+        with self._lock:
+            rows, self._rows = self._rows, 0
+        return rows
+
+    def add_rows(self, count: int) -> None:
+        """Count processed rows, including those that were skipped."""
+        with self._lock:
+            self._rows += count
+
+    def add_bytes(self, count: int) -> None:
+        with self._lock:
+            self.bytes_read += count
+
+
+def _drain(work_items: deque[WorkItem]) -> Iterator[WorkItem]:
+    # popleft is atomic, so several threads may drain one queue.
+    while True:
+        try:
+            yield work_items.popleft()
+        except IndexError:
+            return
+
+
+class WorkItemReader:
+    """Reads the work items that one thread takes from a queue.
+
+    Parameters
+    ----------
+    queue : WorkQueue
+
+    Attributes
+    ----------
+    skipped : int
+        Number of rows that were not read.
+    """
+
+    def __init__(self, queue: WorkQueue) -> None:
+        self._queue = queue
+        self.skipped = 0
+
+    def whole(self) -> Iterator[tuple[WorkItem, list[Chunk]]]:
+        """Yield every work item with all its chunks."""
+        chunks: list[Chunk] = []
+        for item, chunk, is_last in self.parts():
+            chunks.append(chunk)
+            del chunk
+            if is_last:
+                yield item, chunks
+                chunks = []
+
+    def parts(self, wanted: Wanted | None = None) -> Iterator[tuple[WorkItem, Chunk, bool]]:
+        """Yield ``(item, chunk, is_last)`` for the chunks of the work items, item by item.
+
+        Parameters
+        ----------
+        wanted : callable, optional
+            Called for every work item that has to be read and will not be resident, before its chunks, in
+            the thread that takes them. If it returns no ranges, the work item is skipped.
+        """
+        queue = self._queue
+        if queue.dataset is not None:
+            for item, chunk, is_last in self._read(queue.dataset, wanted):
+                yield item, chunk, is_last
+                queue.add_rows(chunk.n_rows)
+                del chunk  # free it before waiting for the next one
+                if is_last:
+                    yield from self._in_memory(queue.between_reads())
+        yield from self._in_memory(queue.present())
+
+    def _in_memory(self, work_items: Iterable[WorkItem]) -> Iterator[tuple[WorkItem, Chunk, bool]]:
+        for item in work_items:
+            chunks = (item.rows.rows() if item.rows is not None else None) or []
+            for i, chunk in enumerate(chunks, 1):
+                yield item, chunk, i == len(chunks)
+                self._queue.add_rows(chunk.n_rows)
+
+    def _read(
+        self, dataset: Dataset, wanted: Wanted | None
+    ) -> Iterator[tuple[WorkItem, Chunk, bool]]:
+        ahead: deque[tuple[WorkItem, int]] = deque()
+        kept: list[Chunk] = []
+        for chunk in dataset.chunks(
+            self._ranges(dataset, wanted, ahead), on_read=self._queue.add_bytes
+        ):
+            item, stop = ahead[0]
+            is_last = chunk.stop >= stop
+            if item.rows is not None:
+                kept.append(chunk)
+            if is_last:
+                ahead.popleft()
+                if item.rows is not None:
+                    item.rows.keep_rows(kept)
+                    kept = []
+            yield item, chunk, is_last
+            del chunk
+
+    def _ranges(
+        self, dataset: Dataset, wanted: Wanted | None, ahead: deque[tuple[WorkItem, int]]
+    ) -> Iterator[Range]:
+        """Yield the ranges to read; append the work item and end of each to `ahead`."""
+        for item in self._queue.absent():
+            parts: Sequence[Range] = [item.span]
+            if wanted is not None and item.rows is None and not dataset.in_memory:
+                parts = wanted(item, dataset.read_edges(item.span))
+            skipped = item.n_rows - count_rows(parts)
+            if skipped:
+                self.skipped += skipped
+                self._queue.add_rows(skipped)
+            if parts:
+                ahead.append((item, parts[-1][1]))
+                yield from parts
+
+
+def count_rows(spans: Iterable[Range]) -> int:
+    """Return the number of rows in ranges."""
+    return sum(stop - start for start, stop in spans)
+
+
+def wanted_ranges(edges: np.ndarray, mask: np.ndarray | None) -> list[Range]:
+    """Return the ranges between edges that hold a wanted row, adjacent ones merged.
+
+    Parameters
+    ----------
+    edges : ndarray of int64, shape (n_parts + 1,)
+    mask : ndarray of bool, shape (n_rows,), or None
+        Which rows from ``edges[0]`` to ``edges[-1]`` are wanted; None for all.
+
+    Raises
+    ------
+    ValueError
+        A mask of another shape or dtype.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> mask = np.array([0, 0, 0, 1, 1, 0, 0, 0], bool)
+    >>> wanted_ranges(np.array([10, 12, 14, 16, 18]), mask)
+    [(12, 16)]
+    >>> wanted_ranges(np.array([10, 12, 14, 16, 18]), None)
+    [(10, 18)]
+    """
+    start, stop = int(edges[0]), int(edges[-1])
+    if mask is None:
+        return [(start, stop)]
+    if mask.shape != (stop - start,) or mask.dtype != np.bool_:
+        raise ValueError(
+            f"filter_rows returned shape={mask.shape}, dtype={mask.dtype} for rows {start} to {stop - 1}; "
+            f"it should return one bool for every row, shape ({stop - start},), or None for all rows."
+        )
+    hit = np.logical_or.reduceat(mask, edges[:-1] - start)
+    turns = np.flatnonzero(np.diff(hit.astype(np.int8), prepend=0, append=0))
+    bounds = edges[turns].tolist()
+    return list(zip(bounds[::2], bounds[1::2], strict=True))
 
 
 class Operation(Protocol):

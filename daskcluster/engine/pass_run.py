@@ -23,10 +23,8 @@ from daskcluster.annotations import unannotated
 from daskcluster.engine.assignment import Slot, Task, TaskQueue
 from daskcluster.engine.cache import ResidentCache
 from daskcluster.engine.compat import dumps, ended_unexpectedly, processing_keys
-from daskcluster.engine.demand import Demand
-from daskcluster.engine.newcomers import Newcomers
 from daskcluster.engine.operations import Folding
-from daskcluster.engine.registry import WorkerRegistry
+from daskcluster.engine.registry import Demand, Newcomers, WorkerRegistry
 from daskcluster.engine.transfer import (
     FETCHED_TOGETHER,
     DistributedRows,
@@ -257,7 +255,10 @@ class PassRun:
         if status == "finished":
             self._accept(task, future)
         elif status == "error":
-            self._refuse(task, future)
+            error = future.exception()
+            if not isinstance(error, KilledWorker):
+                raise error
+            self._quarantine(task, error)
         else:
             self._resend(task, future.key)
 
@@ -291,12 +292,6 @@ class PassRun:
             self._quarantine(task, None)
             return
         self._send(replace(task, sends=task.sends + 1, deaths=deaths, is_initial=False))
-
-    def _refuse(self, task: Task, future: Future) -> None:
-        error = future.exception()
-        if not isinstance(error, KilledWorker):
-            raise error
-        self._quarantine(task, error)
 
     def _quarantine(self, task: Task, error: BaseException | None) -> None:
         """Run the partitions of a task one by one, with no other task running, to find the fatal ones."""

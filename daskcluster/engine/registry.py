@@ -1,32 +1,263 @@
-"""The registry of the workers of a cluster, refreshed before every pass."""
+"""The workers of a cluster: which may be used, how many a fit needs, and those that join meanwhile.
+
+The registry is refreshed before every pass, and Dask's annotations of the caller limit it. Dask's adaptive
+scaling counts the tasks that wait. A fit has a pass of tasks at a time, often less than a second of work,
+so its cluster would shrink to one worker although hundreds of passes are to come: it shows its demand.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import Future as Joining
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
+import dask
 import psutil
+from dask.utils import parse_timedelta
 
+from daskcluster.annotations import unannotated
 from daskcluster.chunk import compute_dtype
-from daskcluster.engine.compat import running_workers, threads_of
-from daskcluster.engine.demand import Demand
+from daskcluster.engine.assignment import LEAST_MEASURED_SECONDS
+from daskcluster.engine.compat import resolved, running_workers, threads_of
+from daskcluster.engine.operations import count_rows
 from daskcluster.engine.worker import make_ready
-from daskcluster.engine.worker_limit import WorkerLimit
 from daskcluster.errors import (
     DaskClusterError,
     EngineError,
+    InvalidParameterError,
     ReachError,
     SchedulerUnreachableError,
 )
 from daskcluster.host import host_memory, machine_name, process_token
-from daskcluster.typing import Dataset, Recipe
+from daskcluster.typing import Dataset, Range, Recipe
+
+NO_LIMITS: Mapping[str, Any] = {"workers": [], "resources": {}, "allow_other_workers": False}
+"""Annotations that say which workers may be used, without saying it; all others are ignored."""
+_MOST_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class WorkerLimit:
+    """The workers that ``dask.annotate(workers=..., resources=...)`` allows.
+
+    Parameters
+    ----------
+    workers : tuple
+        Names, addresses or hosts; empty for any.
+    resources : mapping of name to amount
+        Each worker must have as much, in use or not.
+    is_preference : bool
+        Use other workers while there are none of these (``allow_other_workers=True``).
+
+    Examples
+    --------
+    >>> limit = WorkerLimit(resources={"GPU": 1})
+    >>> limit
+    dask.annotate(resources={'GPU': 1})
+    >>> workers = {"tcp://10.0.0.5:40001": {"name": "a", "host": "10.0.0.5", "resources": {"GPU": 2}}}
+    >>> list(limit.admitted(workers))
+    ['tcp://10.0.0.5:40001']
+    """
+
+    workers: tuple[Any, ...] = ()
+    resources: Mapping[str, float] = field(default_factory=dict)
+    is_preference: bool = False
+
+    @classmethod
+    def of_caller(cls) -> WorkerLimit:
+        """Return the limit that holds here.
+
+        Raises
+        ------
+        InvalidParameterError
+            An annotation is a function of a task's key.
+        """
+        found = limits_of_caller()
+        workers = found.get("workers") or ()
+        return cls(
+            workers=tuple(workers) if isinstance(workers, list | tuple | set) else (workers,),
+            resources=found.get("resources") or {},
+            is_preference=bool(found.get("allow_other_workers")),
+        )
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether some workers must not be used."""
+        return bool(self.workers or self.resources) and not self.is_preference
+
+    def admitted(self, workers: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+        """Return those of `workers` that may be used.
+
+        Parameters
+        ----------
+        workers : mapping of address to the scheduler's information
+        """
+        meant = self._meant(workers)
+        found = {a: info for a, info in workers.items() if a in meant and self._suffices(info)}
+        return found or (dict(workers) if self.is_preference else {})
+
+    def unmatched(self, there: Mapping[str, Mapping[str, Any]]) -> str:
+        """Return the text of an error: none of these workers is admitted."""
+        return (
+            f"no worker matches {self}; the cluster has {described(there)}. Start workers that match "
+            "(`dask worker ADDRESS --name NAME --resources 'NAME=AMOUNT'`), or change or leave out the "
+            "annotation."
+        )
+
+    def _meant(self, workers: Mapping[str, Mapping[str, Any]]) -> set[str]:
+        if not self.workers:
+            return set(workers)
+        found: set[str] = set()
+        for worker in self.workers:
+            text = ":".join(map(str, worker)) if isinstance(worker, list | tuple) else str(worker)
+            # A name is looked up in the network only if no worker has it.
+            found |= _spelled(text, workers) or _spelled(resolved(text), workers)
+        return found
+
+    def _suffices(self, info: Mapping[str, Any]) -> bool:
+        there = info.get("resources") or {}
+        return all(
+            name in there and there[name] >= amount for name, amount in self.resources.items()
+        )
+
+    def __repr__(self) -> str:
+        given: dict[str, Any] = {"workers": list(self.workers), "resources": dict(self.resources)}
+        shown = [f"{name}={value!r}" for name, value in given.items() if value]
+        return f"dask.annotate({', '.join(shown)})"
+
+
+def limits_of_caller() -> dict[str, Any]:
+    """Return the annotations that hold here and limit workers, as ``dask.annotate`` takes them.
+
+    Raises
+    ------
+    InvalidParameterError
+        One is a function of a task's key.
+    """
+    found = {name: value for name, value in dask.get_annotations().items() if name in NO_LIMITS}
+    for name, value in found.items():
+        if callable(value):
+            raise InvalidParameterError(
+                f"dask.annotate({name}={value!r}) chooses by the key of a task, and one limit holds for "
+                "all tasks of a fit; give names, addresses or amounts, or leave the annotation out."
+            )
+    return found
+
+
+def _spelled(text: str, workers: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    return {
+        address
+        for address, info in workers.items()
+        if text in (address, str(info.get("name")), info.get("host"))
+    }
+
+
+def described(workers: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return names, addresses and resources of workers as text.
+
+    Examples
+    --------
+    >>> described({"tcp://10.0.0.5:40001": {"name": "a", "resources": {"GPU": 1}}})
+    "tcp://10.0.0.5:40001 (name 'a', resources {'GPU': 1})"
+    """
+    shown = [
+        f"{address} (name {info.get('name')!r}, resources {info.get('resources') or 'none'})"
+        for address, info in list(workers.items())[:_MOST_SHOWN]
+    ]
+    more = len(workers) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+RESOURCE = "daskcluster-demand"
+"""A resource that no worker has: tasks that require it wait, and the scheduler counts them."""
+THREAD_SECONDS = 0.25
+"""Least work of a thread in a pass for which one more thread is worth its cost."""
+MOST_THREADS = 400
+"""Threads that a fit asks for at most: each is ten tasks for the scheduler. A larger cluster stays."""
+
+
+class Demand:
+    """Tasks that wait on the scheduler while a fit needs workers, and are never run.
+
+    They stand for the passes to come. `Scheduler.adaptive_target`, which `cluster.adapt` and the Kubernetes
+    operator ask, then returns as many workers as the fit can use. The demand never shrinks: a worker that
+    leaves takes its cached rows and state with it.
+
+    Parameters
+    ----------
+    client : Client
+
+    Notes
+    -----
+    Cost: ten waiting tasks per thread.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._waiting: list[Future] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def show(self, n_threads: int) -> None:
+        """Raise the demand to `n_threads`."""
+        missing = n_threads * _tasks_per_thread() - len(self._waiting)
+        if missing > 0 and self._client.status == "running":
+            self._waiting += unannotated(
+                self._client.map,
+                _nothing,
+                range(missing),
+                key=RESOURCE,
+                resources={RESOURCE: 1},
+                pure=False,
+            )
+
+    def learn(self, rows: int, seconds: float, spans: Sequence[Range]) -> None:
+        """Raise the demand to what a pass over `spans` can use, after a task took `seconds`."""
+        # The speed of very short tasks is noise.
+        if rows and seconds > LEAST_MEASURED_SECONDS:
+            self.show(useful_threads(seconds / rows * count_rows(spans), len(spans)))
+
+    def close(self) -> None:
+        """Withdraw the demand."""
+        self._waiting.clear()
+
+
+def useful_threads(pass_seconds: float, n_partitions: int) -> int:
+    """Return how many threads are worth their cost in passes of so many seconds of one thread.
+
+    Examples
+    --------
+    >>> useful_threads(0.1, 100), useful_threads(3.0, 100), useful_threads(3600.0, 100)
+    (1, 12, 100)
+    """
+    return max(1, min(int(pass_seconds / THREAD_SECONDS), n_partitions, MOST_THREADS))
+
+
+def _tasks_per_thread() -> int:
+    """Return how many tasks of unknown duration make Dask ask for one thread."""
+    target = parse_timedelta(dask.config.get("distributed.adaptive.target-duration"))
+    unknown = parse_timedelta(dask.config.get("distributed.scheduler.unknown-task-duration"))
+    return max(1, math.ceil(target / unknown))
+
+
+def _nothing(number: int) -> None:
+    """Stand for work to come; never run unless a worker offers the resource."""
+
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -55,10 +286,10 @@ class WorkerReport:
         Why the worker cannot take part; empty if it can.
     """
 
-    host: str
-    process: int
-    resident: int
-    host_bytes: int
+    host: str = ""
+    process: int = 0
+    resident: int = 0
+    host_bytes: int = 0
     trouble: str = ""
 
 
@@ -94,9 +325,14 @@ async def report_worker(
 
 def _report_worker(recipe: Recipe | None, driver: int, n_threads: int) -> WorkerReport:
     make_ready(driver, n_threads)
-    trouble = "" if recipe is None else _trouble(recipe)
-    if recipe is not None and not trouble:
-        _warm_up_for(recipe.open())
+    trouble = ""
+    if recipe is not None:
+        try:
+            dataset = recipe.open()
+        except Exception as error:  # whatever the error, the driver should name the worker
+            trouble = f"{type(error).__name__}: {error}"
+        else:
+            _warm_up_for(dataset)
     return WorkerReport(
         host=machine_name(),
         process=process_token(),
@@ -119,14 +355,6 @@ def _warm_up_for(dataset: Dataset) -> None:
 def _log_compiling(number: int) -> None:
     if number == 1:
         _log.info("compiling kernels; this happens once on each machine")
-
-
-def _trouble(recipe: Recipe) -> str:
-    try:
-        recipe.open()
-    except Exception as error:  # whatever the error, the driver should name the worker
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 class WorkerRegistry:
@@ -302,10 +530,6 @@ class WorkerRegistry:
                 self._reports[address] = result
             elif not isinstance(result, OSError):  # an OSError means that the worker has just left
                 self._reports[address] = WorkerReport(
-                    host="",
-                    process=0,
-                    resident=0,
-                    host_bytes=0,
                     trouble=f"worker {address} cannot take part ({result}); install the same versions "
                     "of daskcluster and its dependencies on every worker (use the same image).",
                 )
@@ -351,3 +575,35 @@ class WorkerRegistry:
             f"no Dask worker appeared within {self._timeout:g} s; start workers (`dask worker ADDRESS`), "
             "scale the cluster up, or run locally with engine='local'."
         )
+
+
+JOIN_SECONDS = 1.0
+"""How often a pass looks for workers that have joined."""
+
+
+class Newcomers:
+    """Finds workers that join during a pass, and prepares them in a thread of the driver.
+
+    A new worker opens the dataset and loads the kernels first, which may take seconds.
+
+    Parameters
+    ----------
+    registry : WorkerRegistry
+    pool : ThreadPoolExecutor
+    """
+
+    def __init__(self, registry: WorkerRegistry, pool: ThreadPoolExecutor) -> None:
+        self._registry, self._pool = registry, pool
+        self._joining: Joining[Mapping[str, WorkerInfo]] | None = None
+        self._looked = time.monotonic()
+
+    def ready(self, known: Iterable[str]) -> dict[str, int]:
+        """Return the threads of the workers that can take tasks now and are not `known`, by address."""
+        if self._joining is not None and self._joining.done():
+            workers, self._joining = self._joining.result(), None
+            return {a: workers[a].n_threads for a in sorted(workers.keys() - set(known))}
+        if self._joining is None and time.monotonic() - self._looked > JOIN_SECONDS:
+            self._looked = time.monotonic()
+            if self._registry.present() - set(known):
+                self._joining = self._pool.submit(self._registry.refresh)
+        return {}

@@ -26,8 +26,7 @@ from daskcluster.chunkwise.data_statistics import (
 from daskcluster.chunkwise.exact_sum import PROBE_ROWS, Scale
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.chunkwise.statistics import DataStatistics, Reduction
-from daskcluster.engine.engine import Placement
-from daskcluster.engine.segments import Segments
+from daskcluster.engine.engine import Placement, Segments
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 
 
@@ -60,7 +59,8 @@ class ScaledPlacement:
         probe = [block for chunk in dataset.chunks(first) for block in chunk.blocks()]
         rows = join_rows([block.rows for block in probe])
         self.origin = _origin(rows)
-        self.scale = Scale.probe(rows, dataset.n_rows, _largest(dataset.weights), self.origin)
+        heaviest = None if dataset.weights is None else float(dataset.weights.max())
+        self.scale = Scale.probe(rows, dataset.n_rows, heaviest, self.origin)
         self.used = self.scale
 
     @property
@@ -117,10 +117,8 @@ class ScaledPlacement:
             refuse_large(data_statistics.max_abs, self.dtype)
             refuse_small(data_statistics.max_abs, self.dtype)
             if self.scale.covers(data_statistics):
-                self.data_statistics, self.scale = (
-                    data_statistics,
-                    self.scale.after(data_statistics),
-                )
+                self.data_statistics = data_statistics
+                self.scale = self.scale.after(data_statistics)
                 return statistics
             self.scale = self.scale.wider(data_statistics)
 
@@ -153,10 +151,6 @@ def _origin(rows: Rows) -> np.ndarray:
         else:
             mean = rows.mean(axis=0, dtype=np.float64) if len(rows) else np.zeros(rows.shape[1])
     return np.where(np.isfinite(mean), mean, 0.0).astype(rows.dtype)
-
-
-def _largest(weights: Any) -> float | None:
-    return None if weights is None else float(weights.max())
 
 
 # -- two reductions in one pass (module-level and frozen, hence picklable) -------------------------

@@ -118,13 +118,10 @@ def address_under(security: Security | None, address: str) -> str:
             f"scheduler={address!r} is not encrypted, but TLS was requested; write "
             f"{address.replace(scheme, 'tls', 1)!r} if the scheduler listens with TLS."
         )
-    if encrypted and not _has_certificates(security or Security()):
+    used = security or Security()
+    if encrypted and not (used.tls_ca_file and used.tls_client_cert):
         raise InvalidParameterError(
             f"scheduler={address!r} needs certificates: give --tls-ca, --tls-cert and --tls-key on the "
             f"command line, DaskEngine(address, security=...) in Python, {_CONFIGURED}."
         )
     return address
-
-
-def _has_certificates(security: Security) -> bool:
-    return bool(security.tls_ca_file and security.tls_client_cert)

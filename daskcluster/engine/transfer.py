@@ -78,9 +78,17 @@ class DistributedRows:
         if not self._travels:
             return
         for worker, indices in self.assignment.by_worker().items():
-            missing = [i for i in indices if not self._is_there(i)]
-            if missing:
-                self._send(missing, [worker] if worker in workers else None)
+            rows = self._rows
+            missing = [i for i in indices if i not in rows or rows[i].status != "finished"]
+            if not missing:
+                continue
+            parts: list[Rows] = []
+            for index in missing:
+                chunk = self._dataset.load(self.spans[index])
+                parts.append((chunk.rows, chunk.weights, chunk.normalize))
+            places = [worker] if worker in workers else None
+            futures = scattered(self._client, self._registry, parts, workers=places)
+            rows.update(zip(missing, futures, strict=True))
 
     def rows(self, indices: Sequence[int]) -> list[Future] | None:
         """Return futures of the rows of ranges, as arguments of a task; None if workers read them."""
@@ -89,17 +97,6 @@ class DistributedRows:
     def close(self) -> None:
         """Let Dask free the rows."""
         self._rows.clear()
-
-    def _is_there(self, index: int) -> bool:
-        return index in self._rows and self._rows[index].status == "finished"
-
-    def _send(self, indices: Sequence[int], workers: list[str] | None) -> None:
-        parts: list[Rows] = []
-        for index in indices:
-            chunk = self._dataset.load(self.spans[index])
-            parts.append((chunk.rows, chunk.weights, chunk.normalize))
-        futures = scattered(self._client, self._registry, parts, workers=workers)
-        self._rows.update(zip(indices, futures, strict=True))
 
 
 def scattered(
@@ -134,15 +131,12 @@ class Portable(Protocol):
 
 def is_visible_to(dataset: Dataset, workers: Mapping[str, WorkerInfo]) -> bool:
     """Return True if workers on these hosts and in these processes may be able to read the dataset."""
-    if dataset.visibility is Visibility.EVERYONE:
-        return True
-    if dataset.visibility is Visibility.HOST:
-        # The disk may be shared: each worker finds out when it opens the dataset.
+    # The disk of a host may be shared: each worker finds out when it opens the dataset.
+    if dataset.visibility in (Visibility.EVERYONE, Visibility.HOST):
         return True
     if getattr(dataset, "on_cluster", False):
-        return (
-            False  # a task that reads persisted rows would wait for threads that such tasks occupy
-        )
+        # A task that reads persisted rows would wait for threads that such tasks occupy.
+        return False
     return all(worker.process == process_token() for worker in workers.values())
 
 

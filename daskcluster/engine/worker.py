@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.engine.operations import Operation
-from daskcluster.engine.work_items import CacheSlot, WorkItem, WorkItemReader, WorkQueue
+from daskcluster.engine.operations import CacheSlot, Operation, WorkItem, WorkItemReader, WorkQueue
 from daskcluster.errors import DaskClusterError
 from daskcluster.host import process_token
 from daskcluster.typing import Dataset, Range, Recipe
@@ -114,7 +113,16 @@ def work(
     began = time.perf_counter()
     try:
         operation, prepared, dataset = _unpacked(name, payload, n_threads)
-        queue = WorkQueue(dataset, _work_items(spans, resident, states, rows))
+        places: Sequence[CacheSlot | None] = resident
+        if rows is not None:
+            places = [_slot_of(*part, span) for part, span in zip(rows, spans, strict=True)]
+        queue = WorkQueue(
+            dataset,
+            [
+                WorkItem(span, place if place is not None and place.keeps else None, state)
+                for span, place, state in zip(spans, places, states, strict=True)
+            ],
+        )
         reader = WorkItemReader(queue)
         value = operation.run(reader, prepared)
     except _FINAL as error:
@@ -168,21 +176,6 @@ def make_ready(driver: int, n_threads: int) -> None:
     # A task computes on one thread; zarr's pool is per process and decodes for all tasks.
     threadpool_limits(1)
     zarr.config.set({"threading.max_workers": n_threads + 1})
-
-
-def _work_items(
-    spans: Sequence[Range],
-    resident: Sequence[CachedPartition | None],
-    states: Sequence[CachedPartition | None],
-    rows: Sequence[Rows] | None,
-) -> list[WorkItem]:
-    places: Sequence[CacheSlot | None] = resident
-    if rows is not None:
-        places = [_slot_of(*part, span) for part, span in zip(rows, spans, strict=True)]
-    return [
-        WorkItem(span, place if place is not None and place.keeps else None, state)
-        for span, place, state in zip(spans, places, states, strict=True)
-    ]
 
 
 def _slot_of(

@@ -22,8 +22,8 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback
-from daskcluster.metrics.silhouettes import SAMPLE_SIZE, sample_of_rows
-from daskcluster.metrics.stability import Stability
+from daskcluster.metrics.agreement import Stability
+from daskcluster.metrics.separation import SAMPLE_SIZE, sample_of_rows
 from daskcluster.models.balance import largest
 from daskcluster.reports.contents import Clusters
 from daskcluster.sparse_rows import dense_rows

@@ -29,9 +29,8 @@ from daskcluster.estimators.plan import Plan, Travel, centres_bytes
 from daskcluster.events import Callback
 from daskcluster.jobs.kinds import estimator_of
 from daskcluster.methods.kmeans.fit import fit_footprint, pass_flop
-from daskcluster.models.balance import Balance
+from daskcluster.models.balance import Balance, quotas_of_levels, sizes_of_levels
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.levels import quotas_of_levels, sizes_of_levels
 from daskcluster.models.persist import Model, load_document
 from daskcluster.parameters import shared
 from daskcluster.parameters.checks import check_value

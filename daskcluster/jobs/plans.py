@@ -12,7 +12,7 @@ from daskcluster.jobs.balanced_sample import model_of
 from daskcluster.jobs.balanced_sample import plan_sample as cost_of_sample
 from daskcluster.methods.catalogue import ALGORITHMS, plan_of
 from daskcluster.methods.duplicates.plan import DuplicatesPlan
-from daskcluster.methods.partition.plan import PartitionPlan
+from daskcluster.methods.partition.partitioning import PartitionPlan
 from daskcluster.reports.tables import Rows
 from daskcluster.typing import Dataset
 

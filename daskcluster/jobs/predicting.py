@@ -10,8 +10,8 @@ from daskcluster.events import Callback
 from daskcluster.jobs.kinds import estimator_of
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
+from daskcluster.models.balance import ancestors, check_labels_alone
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.levels import ancestors, check_labels_alone
 from daskcluster.models.persist import load_document
 from daskcluster.models.record import PredictRecord
 

@@ -9,8 +9,7 @@ from daskcluster.events import Callback
 from daskcluster.jobs.kinds import estimator_of
 from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
-from daskcluster.metrics.several import measure
-from daskcluster.metrics.silhouettes import SAMPLE_SIZE
+from daskcluster.metrics.separation import SAMPLE_SIZE, measure
 from daskcluster.models.persist import load_document
 from daskcluster.models.record import ScoreRecord
 from daskcluster.parameters.algorithm import check_measures

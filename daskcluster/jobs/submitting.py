@@ -12,7 +12,7 @@ import dask
 
 from daskcluster.engine.compat import running_workers
 from daskcluster.engine.connect import check_versions
-from daskcluster.engine.worker_limit import NO_LIMITS, WorkerLimit, limits_of_caller
+from daskcluster.engine.registry import NO_LIMITS, WorkerLimit, limits_of_caller
 from daskcluster.errors import (
     DaskClusterError,
     EngineError,

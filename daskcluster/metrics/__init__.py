@@ -4,28 +4,27 @@ Values and edge cases are those of `sklearn.metrics`; labels and rows may be lar
 """
 
 from daskcluster.metrics.agreement import (
+    Contingency,
     accuracy,
     adjusted_mutual_info,
+    adjusted_rand_index,
     completeness,
+    contingency,
+    fowlkes_mallows,
     homogeneity,
     mutual_info,
     normalized_mutual_info,
     purity,
-    v_measure,
-)
-from daskcluster.metrics.contingency_table import (
-    Contingency,
-    adjusted_rand_index,
-    contingency,
-    fowlkes_mallows,
     rand_index,
+    v_measure,
 )
 from daskcluster.metrics.separation import (
     calinski_harabasz,
     davies_bouldin,
+    silhouette,
+    silhouette_samples,
     simplified_silhouette,
 )
-from daskcluster.metrics.silhouettes import silhouette, silhouette_samples
 
 __all__ = [
     "Contingency",

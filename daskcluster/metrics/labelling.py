@@ -108,7 +108,11 @@ def open_labelling(labels: Any, n_rows: int, kept: np.ndarray | None = None) -> 
     (['a', 'b'], [1, 0, 1])
     """
     array = whole = open_labels(labels)
-    location = _location(labels)
+    location: Location | None = None
+    if isinstance(labels, (str, os.PathLike)):
+        location = locate(labels)
+    elif type(labels).__module__.partition(".")[0] == "zarr":
+        location = location_of(labels)
     if kept is not None and len(kept) == array.n_rows != n_rows:
         at, location = np.append(np.flatnonzero(kept), len(kept)), None
 
@@ -122,24 +126,12 @@ def open_labelling(labels: Any, n_rows: int, kept: np.ndarray | None = None) -> 
             f"{[n_rows, array.n_rows]}. labels has {array.n_rows} rows, X has {n_rows}; give one label for "
             "every row."
         )
-    blocks = (
-        np.unique(array.read(start, min(start + BLOCK_ROWS, n_rows)))
-        for start in range(0, n_rows, BLOCK_ROWS)
-    )
-    classes: np.ndarray | None = None
-    for block in blocks:
-        classes = block if classes is None else np.union1d(classes, block)
-    found = np.empty(0) if classes is None else classes
+    classes = np.empty(0)
+    for start in range(0, n_rows, BLOCK_ROWS):
+        block = np.unique(array.read(start, min(start + BLOCK_ROWS, n_rows)))
+        classes = np.union1d(classes, block) if start else block
     digest = "" if location is None else metadata_digest(open_array(location))
-    return Labelling(array, found, location, digest)
-
-
-def _location(labels: Any) -> Location | None:
-    """Return the location of labels in a Zarr array; None for other labels."""
-    if isinstance(labels, (str, os.PathLike)):
-        return locate(labels)
-    is_zarr = type(labels).__module__.partition(".")[0] == "zarr"
-    return location_of(labels) if is_zarr else None
+    return Labelling(array, classes, location, digest)
 
 
 def numbered(values: np.ndarray, classes: np.ndarray) -> np.ndarray:

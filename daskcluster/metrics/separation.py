@@ -1,17 +1,23 @@
-"""Measures of compactness and separation, from cluster sums and distances to means."""
+"""Measures of compactness and separation: from cluster sums, distances to means, and silhouettes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.labelled import (
     LABELLED_SUMS,
+    PICK,
     SPREADS,
+    PickedRows,
+    PickParams,
     RenumberedLabels,
     RowLabels,
     SpreadParams,
@@ -23,15 +29,20 @@ from daskcluster.data.label_files import mask_of_source
 from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
 from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.kernels.distance import sqdist_all
 from daskcluster.metrics.labelling import open_labelling
+from daskcluster.parameters.algorithm import check_measures
+from daskcluster.randomness import Key, as_seed
+from daskcluster.sparse_rows import Rows, SparseRows
+from daskcluster.typing import Dataset
 
 DISTANCES = ("euclidean", "cosine")
 _CELLS = 1 << 22
-"""Distances between means held at a time."""
+"""Distances held at a time."""
 _ZERO = 1e-8
 """Distances below this count as zero, as in scikit-learn."""
 _LEAST_SHARE = 1e-6
@@ -80,7 +91,8 @@ def calinski_harabasz(X: Any, labels: Any, *, engine: Any = None) -> float:
     >>> metrics.calinski_harabasz(rows, [0, 0, 1, 1])
     128.0
     """
-    return _measured(X, labels, engine, lambda clusters: clusters.calinski_harabasz())
+    with _labelled(X, labels, engine) as (placement, found, k):
+        return Clusters(ScaledPlacement(placement), found, k).calinski_harabasz()
 
 
 def davies_bouldin(X: Any, labels: Any, *, engine: Any = None) -> float:
@@ -117,7 +129,8 @@ def davies_bouldin(X: Any, labels: Any, *, engine: Any = None) -> float:
     >>> metrics.davies_bouldin(rows, [0, 0, 1, 1])
     0.125
     """
-    return _measured(X, labels, engine, lambda clusters: clusters.davies_bouldin())
+    with _labelled(X, labels, engine) as (placement, found, k):
+        return Clusters(ScaledPlacement(placement), found, k).davies_bouldin()
 
 
 def simplified_silhouette(
@@ -161,7 +174,8 @@ def simplified_silhouette(
     0.8875
     """
     check_distance(metric)
-    return _measured(X, labels, engine, lambda clusters: clusters.simplified_silhouette(), metric)
+    with _labelled(for_metric(open_source(X), metric), labels, engine) as (placement, found, k):
+        return Clusters(ScaledPlacement(placement), found, k).simplified_silhouette()
 
 
 def check_distance(metric: str) -> str:
@@ -180,20 +194,14 @@ def check_labels(n_labels: int, n_rows: int) -> None:
         )
 
 
-def _measured(
-    X: Any,
-    labels: Any,
-    engine: Any,
-    measure: Callable[[Clusters], float],
-    metric: str = "euclidean",
-    callbacks: Sequence[Callback] = (),
-) -> float:
-    dataset = for_metric(open_source(X), metric)
+@contextmanager
+def _labelled(X: Any, labels: Any, engine: Any) -> Iterator[tuple[Placement, RowLabels, int]]:
+    """Place rows, open their labels, and yield both with the number of distinct labels."""
+    dataset = open_source(X)
     labelling = open_labelling(labels, dataset.n_rows, mask_of_source(dataset))
     check_labels(len(labelling.classes), dataset.n_rows)
-    with choose_engine(engine, dataset).place(dataset, callbacks=callbacks) as placement:
-        rows = ScaledPlacement(placement)
-        return measure(Clusters(rows, labelling.row_labels(placement), len(labelling.classes)))
+    with choose_engine(engine, dataset).place(dataset) as placement:
+        yield placement, labelling.row_labels(placement), len(labelling.classes)
 
 
 @dataclass(frozen=True)
@@ -258,18 +266,16 @@ class Clusters:
         centre = self.sums.statistics.totals.sum(axis=0) / total
         gaps = means - centre
         between = float((weights * (gaps * gaps).sum(axis=1)).sum())
-        within = self._scatter_about(centre, total) - between
+        data_statistics = self._rows.data_statistics
+        assert data_statistics is not None
+        offset = centre - data_statistics.origin
+        scatter = data_statistics.total_spread - total * float((offset * offset).sum())
+        within = float(scatter) - between
         if within < _LEAST_SHARE * between:
             within = float(self.spreads.squares.sum())
         if within == 0.0:
             return 1.0
         return float(between * (total - len(means)) / (within * (len(means) - 1.0)))
-
-    def _scatter_about(self, centre: np.ndarray, total: float) -> float:
-        data_statistics = self._rows.data_statistics
-        assert data_statistics is not None
-        offset = centre - data_statistics.origin
-        return float(data_statistics.total_spread - total * float((offset * offset).sum()))
 
     def davies_bouldin(self) -> float:
         """See `davies_bouldin`."""
@@ -295,3 +301,338 @@ def _gaps(means: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         gaps = np.empty((rows.stop - first, len(means)))
         sqdist_all(means[rows], means, gaps)
         yield rows, np.sqrt(gaps, out=gaps)
+
+
+SAMPLE_SIZE = 10_000
+
+
+def silhouette(
+    X: Any,
+    labels: Any,
+    *,
+    metric: str = "euclidean",
+    sample_size: int | None = SAMPLE_SIZE,
+    random_state: Any = None,
+    engine: Any = None,
+) -> float:
+    """Return the mean silhouette: how much nearer rows are to their own cluster than to the next one.
+
+    For a row, let a be its mean distance to the other rows of its cluster and b the smallest mean distance
+    to the rows of another cluster. Its silhouette is (b - a) / max(a, b), and 0 in a cluster of one row.
+
+    Parameters
+    ----------
+    X : anything `open_dataset` takes, of shape (n, d)
+        Must not have row weights.
+    labels : labels of shape (n,)
+        As in `daskcluster.metrics.calinski_harabasz`.
+    metric : {"euclidean", "cosine"}
+        Distance of two rows. ``"cosine"`` is one minus the cosine of their angle, and 1 if a row is zero.
+    sample_size : int or None
+        If there are more rows, use a uniform sample of this many, and distances within the sample. None:
+        use all rows.
+    random_state : int, RandomState, Generator or None
+        Seed of the sample.
+    engine : see `daskcluster.KMeans`
+
+    Returns
+    -------
+    float
+        In [-1, 1]; larger is better.
+
+    Raises
+    ------
+    InvalidParameterError
+        The sample has fewer than 2 distinct labels, or as many labels as rows; or the rows have weights.
+    InvalidDataError
+        The number of labels differs from that of the rows, or a row is not finite.
+
+    Notes
+    -----
+    Rousseeuw 1987; `sklearn.metrics.silhouette_score`, whose result it equals up to rounding if all rows
+    are used. The sample depends only on seed and n, so the bits do not depend on engine or chunks.
+    Distances are computed by direct differences for dense rows, and from norms and products for sparse
+    ones. Cost: one pass, which returns the m rows of the sample to this process; then m^2 distances there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster import metrics
+    >>> rows = np.array([[0.0], [2.0], [9.0], [11.0]])
+    >>> round(metrics.silhouette(rows, [0, 0, 1, 1]), 4)
+    0.775
+    """
+    if sample_size is not None and not sample_size >= 3:
+        raise InvalidParameterError(
+            f"sample_size={sample_size!r} should be at least 3, or None for all rows."
+        )
+    check_distance(metric)
+    with _labelled(X, labels, engine) as (placement, found, _):
+        return sampled_silhouette(placement, found, metric, sample_size, random_state)
+
+
+def sampled_silhouette(
+    placement: Placement,
+    labels: RowLabels,
+    metric: str,
+    sample_size: int | None,
+    random_state: Any,
+) -> float:
+    """Return the silhouette of a placed dataset; see `silhouette`. One pass."""
+    indices = sample_of_rows(placement.dataset.n_rows, sample_size, random_state)
+    return float(_silhouettes_of(placement, labels, indices, metric).mean())
+
+
+def sample_of_rows(n_rows: int, sample_size: int | None, random_state: Any) -> np.ndarray:
+    """Return the numbers of a uniform sample of rows, int64 ascending; of all if there are no more."""
+    if sample_size is None or n_rows <= sample_size:
+        return np.arange(n_rows)
+    draw = Key(as_seed(random_state), "silhouette").generator()
+    return np.sort(draw.choice(n_rows, sample_size, replace=False))
+
+
+def silhouette_samples(
+    X: Any, labels: Any, *, metric: str = "euclidean", engine: Any = None
+) -> np.ndarray:
+    """Return the silhouette of every row; see `silhouette`, which is their mean.
+
+    Parameters
+    ----------
+    X : anything `open_dataset` takes, of shape (n, d)
+        Must not have row weights.
+    labels : labels of shape (n,)
+        As in `daskcluster.metrics.calinski_harabasz`.
+    metric : {"euclidean", "cosine"}
+    engine : see `daskcluster.KMeans`
+
+    Returns
+    -------
+    ndarray of shape (n,), float64
+
+    Raises
+    ------
+    InvalidParameterError
+        There are fewer than 2 distinct labels, or as many labels as rows; or the rows have weights.
+    InvalidDataError
+        The number of labels differs from that of the rows, or a row is not finite.
+
+    Notes
+    -----
+    `sklearn.metrics.silhouette_samples`. Cost: one pass, which gathers all rows in the memory of this
+    process; then n^2 distances there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster import metrics
+    >>> rows = np.array([[0.0], [2.0], [9.0], [11.0]])
+    >>> metrics.silhouette_samples(rows, [0, 0, 1, 1]).round(3)
+    array([0.8 , 0.75, 0.75, 0.8 ])
+    """
+    check_distance(metric)
+    with _labelled(X, labels, engine) as (placement, found, _):
+        return _silhouettes_of(placement, found, np.arange(placement.dataset.n_rows), metric)
+
+
+def _silhouettes_of(
+    placement: Placement, labels: RowLabels, indices: np.ndarray, metric: str
+) -> np.ndarray:
+    """Return the silhouettes of the rows at ascending `indices`, within this subset. One pass."""
+    if placement.dataset.weights is not None:
+        raise InvalidParameterError(
+            "the silhouette is not defined for weighted rows: no weighted form both equals that of w "
+            "copies of a row and is invariant to the scale of weights; open the rows without weights, "
+            "or use simplified_silhouette."
+        )
+    picked: PickedRows = placement.reduce(PICK, PickParams(labels, indices))
+    rows, numbers = picked.joined()
+    classes, numbers = np.unique(numbers, return_inverse=True)
+    check_labels(len(classes), len(numbers))
+    return silhouettes(rows, numbers, metric)
+
+
+def silhouettes(rows: Rows, numbers: np.ndarray, metric: str = "euclidean") -> np.ndarray:
+    """Return the silhouette of every row among `rows`, float64 (m,).
+
+    Parameters
+    ----------
+    rows : Rows, shape (m, d)
+    numbers : ndarray of shape (m,), int
+        Clusters of the rows, 0 to k - 1; each must occur.
+    metric : {"euclidean", "cosine"}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> silhouettes(np.array([[0.0], [2.0], [9.0]]), np.array([0, 0, 1])).round(3)
+    array([0.778, 0.714, 0.   ])
+    """
+    counts, found = np.bincount(numbers), np.empty(len(numbers))
+    for at, totals in _totals(rows, numbers, metric):
+        found[at] = silhouettes_of_totals(totals, numbers[at], counts)
+    return found
+
+
+def distance_totals(rows: Rows, numbers: np.ndarray, metric: str = "euclidean") -> np.ndarray:
+    """Return the sum of the distances of each row to the rows of each cluster, float64 (m, k).
+
+    Parameters
+    ----------
+    rows, numbers, metric
+        As of `silhouettes`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> distance_totals(np.array([[0.0], [2.0], [9.0]]), np.array([0, 0, 1])).tolist()
+    [[2.0, 9.0], [2.0, 7.0], [16.0, 0.0]]
+    """
+    found = np.empty((len(numbers), int(numbers.max()) + 1))
+    for at, totals in _totals(rows, numbers, metric):
+        found[at] = totals
+    return found
+
+
+def _totals(
+    rows: Rows, numbers: np.ndarray, metric: str
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the numbers of some rows, and the sums of their distances to every cluster."""
+    # Sort by cluster, so that the distances of a row to one cluster are contiguous.
+    order = np.argsort(numbers, kind="stable")
+    measure = _Distances(rows[order], metric)
+    counts = np.bincount(numbers)
+    starts = np.cumsum(counts) - counts
+    step = max(1, _CELLS // len(numbers))
+    for first in range(0, len(numbers), step):
+        last = min(first + step, len(numbers))
+        yield order[first:last], np.add.reduceat(measure(first, last), starts, axis=1)
+
+
+def silhouettes_of_totals(totals: np.ndarray, own: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return silhouettes from `distance_totals` of rows whose clusters are `own`."""
+    at = np.arange(len(own))
+    inside = totals[at, own] / np.maximum(counts[own] - 1, 1)
+    means = totals / counts
+    means[at, own] = np.inf
+    nearest = means.min(axis=1)
+    larger = np.maximum(inside, nearest)
+    values = (nearest - inside) / np.where(larger > 0.0, larger, 1.0)
+    return np.where(counts[own] == 1, 0.0, values)
+
+
+class _Distances:
+    """Distances from a block of rows to all rows, float64."""
+
+    def __init__(self, rows: Rows, metric: str) -> None:
+        self._cosine = metric == "cosine"
+        joined = Chunk(rows, normalize=self._cosine).computed()
+        if isinstance(joined, SparseRows):
+            parts = joined.data.astype(np.float64), joined.indices, joined.offsets
+            whole = sparse.csr_array(parts, shape=joined.shape)
+            self._norms = np.asarray((whole * whole).sum(axis=1))
+            self._no_angle = self._norms == 0.0
+            self._parts: list[Any] = _short_parts(whole, joined.dtype)
+        else:
+            self._parts, self._rows = [], joined.astype(np.float64)
+            self._no_angle = ~self._rows.any(axis=1)
+
+    def __call__(self, first: int, last: int) -> np.ndarray:
+        squares = self._squares(first, last)
+        if not self._cosine:
+            return np.asarray(np.sqrt(squares))
+        squares[self._no_angle[first:last]] = 2.0
+        squares[:, self._no_angle] = 2.0
+        squares[np.arange(last - first), np.arange(first, last)] = 0.0
+        return 0.5 * squares
+
+    def _squares(self, first: int, last: int) -> np.ndarray:
+        if not self._parts:
+            found = np.empty((last - first, len(self._rows)))
+            sqdist_all(self._rows[first:last], self._rows, found)
+            return found
+        products = self._products(first, last)
+        squares = self._norms[first:last, None] + self._norms - 2.0 * products
+        squares[np.arange(last - first), np.arange(first, last)] = 0.0
+        return np.maximum(squares, 0.0)
+
+    def _products(self, first: int, last: int) -> np.ndarray:
+        found = np.zeros((last - first, len(self._norms)))
+        for part in self._parts:
+            for other in self._parts:
+                found += (part[first:last] @ other.T).toarray()
+        return found
+
+
+def _short_parts(matrix: Any, dtype: Any) -> list[Any]:
+    """Split float64 values into a sum of matrices with at most 26 significant bits each.
+
+    Products of such numbers are exact, so results do not depend on whether SciPy was compiled with fused
+    multiply-add. Values from float32 have 24 bits.
+    """
+    if dtype == np.float32:
+        return [matrix]
+    wide = matrix.data * (2.0**27 + 1.0)
+    high = wide - (wide - matrix.data)
+    shape = matrix.shape
+    return [
+        sparse.csr_array((data, matrix.indices, matrix.indptr), shape=shape)
+        for data in (high, matrix.data - high)
+    ]
+
+
+def measure(
+    dataset: Dataset,
+    labels: RowLabels,
+    n_clusters: int,
+    names: Sequence[str],
+    *,
+    metric: str = "euclidean",
+    sample_size: int | None = SAMPLE_SIZE,
+    random_state: Any = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> dict[str, float]:
+    """Return measures by name.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    labels : RowLabels
+        Labels of all rows.
+    n_clusters : int
+        Labels are less than this; clusters without rows are ignored.
+    names : sequence of str
+        Names of `daskcluster.parameters.algorithm.MEASURES`.
+    metric : {"euclidean", "cosine"}
+        Metric of the silhouettes. The other measures are Euclidean.
+    sample_size, random_state
+        See `daskcluster.metrics.silhouette`.
+    engine : see `daskcluster.KMeans`
+    callbacks : sequence of callables
+        Called with the events of passes.
+
+    Notes
+    -----
+    Cost: one pass for sums, one for distances if a measure needs them, one for a sample. With
+    ``metric="cosine"``, the simplified silhouette takes two passes of its own.
+    """
+    wanted = check_measures(names)
+    angular = "simplified-silhouette" if metric == "cosine" else None
+    found, chosen = {}, choose_engine(engine, dataset)
+    plain = [name for name in wanted if name != angular]
+    if plain:
+        with chosen.place(dataset, callbacks=callbacks) as placement:
+            compare = "simplified-silhouette" in plain
+            clusters = Clusters(ScaledPlacement(placement), labels, n_clusters, compare=compare)
+            for name in plain:
+                if name == "silhouette":
+                    found[name] = sampled_silhouette(
+                        placement, labels, metric, sample_size, random_state
+                    )
+                else:  # the method of that name
+                    found[name] = getattr(clusters, name.replace("-", "_"))()
+    if angular in wanted:
+        with chosen.place(dataset.normalized(), callbacks=callbacks) as placement:
+            clusters = Clusters(ScaledPlacement(placement), labels, n_clusters)
+            found[angular] = clusters.simplified_silhouette()
+    return {name: found[name] for name in wanted}

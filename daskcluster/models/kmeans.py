@@ -11,8 +11,7 @@ import numpy as np
 
 from daskcluster.errors import ModelFormatError
 from daskcluster.models.balance import Balance
-from daskcluster.models.fitted import FittedModel, check_per_cluster
-from daskcluster.models.search import AXES
+from daskcluster.models.fitted import AXES, FittedModel, check_per_cluster
 from daskcluster.parameters.shared import METRICS
 from daskcluster.storage.document import read_number, read_text
 

@@ -173,7 +173,15 @@ class KSelection:
         MissingExtraError
             matplotlib is not installed.
         """
-        axes = _new_axes() if axes is None else axes
+        if axes is None:
+            try:
+                from matplotlib.figure import Figure
+            except ImportError as error:
+                raise MissingExtraError(
+                    f"plots need matplotlib; install it with: {install_command('plots')}."
+                ) from error
+            # Without pyplot, a figure needs no display and is not kept alive.
+            axes = Figure(figsize=(6.4, 4.0), layout="constrained").subplots()
         ks = [each.k for each in self.candidates]
         name = "bic" if self.criterion == "bic" else "inertia"
         values = [getattr(each, name) for each in self.candidates]
@@ -197,17 +205,6 @@ class KSelection:
             other.set_ylabel("simplified silhouette", color="#3d8f5f")
         axes.legend(loc="best", fontsize="small")
         return axes
-
-
-def _new_axes() -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError(
-            f"plots need matplotlib; install it with: {install_command('plots')}."
-        ) from error
-    # Without pyplot, a figure needs no display and is not kept alive.
-    return Figure(figsize=(6.4, 4.0), layout="constrained").subplots()
 
 
 def range_notes(ks: Sequence[int], best: int, criterion: str, *, clear: bool = True) -> list[str]:

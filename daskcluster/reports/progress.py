@@ -271,18 +271,15 @@ class ProgressDisplay:
         self._remaining(event)
         self._progress.update(self._waiting, visible=False)
         if isinstance(event, PassStarted):
-            self._begin_pass(event)
+            # Use a new task each time: one of known length cannot become one of unknown length.
+            self._progress.remove_task(self._pass)
+            self._pass = self._progress.add_task(event.name, total=event.n_rows or None)
         elif isinstance(event, PassProgress):
             self._progress.advance(self._pass, event.rows)
         elif isinstance(event, PassEnded):
             self._progress.update(self._pass, visible=False)
         else:
             self._on_fit(event)
-
-    def _begin_pass(self, event: PassStarted) -> None:
-        # Use a new task each time, since a task of known length cannot become one of unknown length.
-        self._progress.remove_task(self._pass)
-        self._pass = self._progress.add_task(event.name, total=event.n_rows or None)
 
     def _on_fit(self, event: Event) -> None:
         if isinstance(event, FitStarted):

@@ -13,8 +13,8 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import cdist, squareform
 
 from daskcluster.chunkwise.examples import Sample
-from daskcluster.metrics.silhouettes import distance_totals, silhouettes_of_totals
-from daskcluster.metrics.stability import DISSOLVED, Stability
+from daskcluster.metrics.agreement import DISSOLVED, Stability
+from daskcluster.metrics.separation import distance_totals, silhouettes_of_totals
 from daskcluster.models.balance import largest
 from daskcluster.reports.charts import (
     BLUE,
@@ -87,7 +87,7 @@ class Separation:
     own : ndarray of shape (m,)
         Place in `clusters` of each row.
     totals : ndarray of shape (m, c)
-        Sums of distances, see `daskcluster.metrics.silhouettes.distance_totals`.
+        Sums of distances, see `daskcluster.metrics.separation.distance_totals`.
     borders : ndarray of shape (c,)
         Density of rows at the border of each cluster and the one nearest to it, as a share of that at the
         centre of the sparser one. Unlike silhouettes, it does not depend on the number of features.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import daskcluster as dc
-from daskcluster.models.levels import divide_evenly
+from daskcluster.models.balance import divide_evenly
 from tests.benchmarks.harness.parts import Table
 from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import daskcluster as dc
-from daskcluster.methods.partition.plan import PartitionPlan
+from daskcluster.methods.partition.partitioning import PartitionPlan
 from tests.benchmarks.harness.memory import forget_peak, peak_bytes
 
 SCANS = (0.0025, 0.005, 0.01, 0.02, 0.05)

@@ -23,7 +23,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 import daskcluster as dc
 from daskcluster import jobs, open_dataset
 from daskcluster.engine.dask import DaskEngine
-from daskcluster.engine.worker_limit import WorkerLimit
+from daskcluster.engine.registry import WorkerLimit
 from daskcluster.errors import EngineError, InvalidParameterError
 from daskcluster.events import Event, IterationEnded
 from tests.clusters import default_scheduler_kept

@@ -4,7 +4,7 @@ import time
 
 from distributed import Client
 
-from daskcluster.engine.demand import Demand
+from daskcluster.engine.registry import Demand
 
 
 def has_target(client: Client, least: int, most: int) -> bool:

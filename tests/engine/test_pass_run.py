@@ -327,7 +327,7 @@ def test_slots_without_a_first_task_start_with_one_of_the_last() -> None:
 def test_a_worker_that_joins_within_a_pass_gets_tasks(
     stay: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daskcluster.engine.newcomers.JOIN_SECONDS", 0)
+    monkeypatch.setattr("daskcluster.engine.registry.JOIN_SECONDS", 0)
 
     def slowly(task: Task) -> tuple[str, Any]:
         cluster.workers.add("b")

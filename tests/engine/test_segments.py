@@ -12,10 +12,10 @@ import zarr
 import daskcluster as dc
 from daskcluster import open_dataset
 from daskcluster.chunkwise.data_statistics import DATA_STATISTICS, DataStatisticsParams
-from daskcluster.engine import segments as legs_module
+from daskcluster.engine import engine as engine_module
 from daskcluster.engine.dask import DaskEngine
+from daskcluster.engine.engine import Segment, Segments
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.engine.segments import Segment, Segments
 from daskcluster.events import PassEnded, PassProgress, PassStarted
 from tests.laws.data import lognormal
 
@@ -32,7 +32,7 @@ def rows(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _one_leg_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(legs_module, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(engine_module, "MIN_SECONDS", 0.0)
 
 
 def measured(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
+from daskcluster.methods.mixture.algorithm import first_neighbours
 from daskcluster.methods.mixture.chunkwise.e_step import first_sets
-from daskcluster.methods.mixture.passes import first_neighbours
 from daskcluster.randomness import Key
 from tests.laws.data import case
 from tests.reference.mixture import var_gmm

@@ -17,7 +17,7 @@ from daskcluster import metrics
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import PassEnded
-from daskcluster.metrics import labelling, silhouettes
+from daskcluster.metrics import labelling, separation
 from tests.reference.separation import simplified_silhouette
 
 N, D, K = 3000, 5, 6
@@ -193,9 +193,9 @@ def test_a_sample_is_near_the_whole() -> None:
 
 def test_blocks_of_rows_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels = clouds()
-    expected = silhouettes.silhouettes(rows, labels)
-    monkeypatch.setattr(silhouettes, "_CELLS", 7 * N)
-    np.testing.assert_allclose(silhouettes.silhouettes(rows, labels), expected, rtol=1e-12)
+    expected = separation.silhouettes(rows, labels)
+    monkeypatch.setattr(separation, "_CELLS", 7 * N)
+    np.testing.assert_allclose(separation.silhouettes(rows, labels), expected, rtol=1e-12)
     np.testing.assert_allclose(expected, peer.silhouette_samples(rows, labels), atol=1e-9)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskcluster.models.levels import (
+from daskcluster.models.balance import (
     divide_evenly,
     quotas_of_levels,
     sizes_of_levels,

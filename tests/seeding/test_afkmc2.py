@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse, stats
 
 import daskcluster as dc
-from daskcluster.seeding.afkmc2 import Proposals, choose_by_chains
+from daskcluster.seeding.methods import Proposals, choose_by_chains
 from daskcluster.sparse_rows import SparseRows
 from tests.laws.data import lognormal
 from tests.reference import afkmc2 as reference

@@ -13,7 +13,7 @@ from daskcluster import open_dataset
 from daskcluster.chunkwise.seeding import ROUND, RoundParams
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.randomness import Key
-from daskcluster.seeding.uniform import draw_rows
+from daskcluster.seeding.methods import draw_rows
 
 
 def blobs(k=100, n=4000, d=2, seed=0):
@@ -112,8 +112,7 @@ def test_too_many_centres():
 def test_restarts_of_one_placement_know_nothing_of_each_other():
     from daskcluster.engine.local import LocalEngine
     from daskcluster.engine.scaled import ScaledPlacement
-    from daskcluster.seeding.kmeans_parallel import kmeans_parallel
-    from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
+    from daskcluster.seeding.methods import kmeans_parallel, kmeans_plusplus
 
     def seed_with(seed):
         return (
@@ -136,7 +135,7 @@ def test_lost_state_of_parallel_rounds_comes_back_to_the_same_bits(monkeypatch, 
     """
     from scipy import sparse
 
-    from daskcluster.engine.work_items import CacheSlot
+    from daskcluster.engine.operations import CacheSlot
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30_000, 8), dtype=np.float32) + 60 * rng.integers(0, 9, (30_000, 1))

@@ -18,8 +18,8 @@ import numpy as np
 
 from daskcluster.chunkwise.draws import Candidates
 from daskcluster.chunkwise.statistics import DataStatistics, ExactScalar, KMeansStatistics
+from daskcluster.engine.engine import Segment
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.engine.segments import Segment
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.randomness import Key
 from daskcluster.sampling import Moments, draw_about, measure

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Placement, Traffic
+from daskcluster.engine.engine import Placement, Segment, Segments, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.engine.segments import Segment, Segments
 from daskcluster.estimators.checkpoints import CheckpointHeader, Checkpoints, Framed, Spent
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, Stage, Travel, centres_bytes

@@ -16,7 +16,7 @@ from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.initial import placed
 from daskcluster.methods.kmeans.local_search import MOST_SWAPPED, swap_centres
 from daskcluster.randomness import Key
-from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
+from daskcluster.seeding.methods import kmeans_plusplus
 from daskcluster.sparse_rows import join_rows
 
 SAMPLE_ROWS = 8192

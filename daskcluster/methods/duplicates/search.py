@@ -45,7 +45,7 @@ from daskcluster.methods.duplicates.plan import DuplicatesPlan
 from daskcluster.methods.duplicates.scratch import RowFiles, Scratch
 from daskcluster.methods.hierarchical.cells import CellParameters, fit_centres
 from daskcluster.randomness import Key
-from daskcluster.seeding.uniform import draw_rows
+from daskcluster.seeding.methods import draw_rows
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import Document
 from daskcluster.storage.location import locate

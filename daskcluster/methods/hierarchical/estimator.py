@@ -15,9 +15,8 @@ from daskcluster.methods.hierarchical.levels import sizes_above
 from daskcluster.methods.hierarchical.model import HierarchicalModel
 from daskcluster.methods.hierarchical.parameters import HIERARCHICAL
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
-from daskcluster.models.balance import Balance
+from daskcluster.models.balance import Balance, ancestors, check_labels_alone
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.levels import ancestors, check_labels_alone
 from daskcluster.parameters.parameter import Parameter
 
 

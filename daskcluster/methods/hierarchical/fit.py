@@ -15,11 +15,10 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.labelled import RANKED_BYTES
 from daskcluster.data.open import open_chunk
-from daskcluster.engine.engine import Engine
+from daskcluster.engine.engine import Engine, next_segment_count
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
-from daskcluster.engine.segments import next_segment_count
 from daskcluster.errors import ModelFormatError
 from daskcluster.estimators.fit import Fit, is_final
 from daskcluster.estimators.inputs import check_enough_rows

@@ -1,8 +1,9 @@
-"""One call of ``KernelKMeans.fit``: the Gram matrix, several starts, statistics of the best one."""
+"""One call of ``KernelKMeans.fit``: the Gram matrix, several starts, the best one; projected costs."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,35 +13,46 @@ from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.plan import Plan
 from daskcluster.events import Callback, SeedingEnded, StartEnded, publish
 from daskcluster.methods.kernel.algorithm import (
     FullResult,
+    FullState,
     GramMatrix,
     StreamedGram,
     full_batch,
+    n_blocks,
     restored,
 )
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres
-from daskcluster.methods.kernel.graph_fit import (
+from daskcluster.methods.kernel.chunkwise.gram import PRECOMPUTED
+from daskcluster.methods.kernel.graph import (
     graph_and_matrix,
     graph_centres,
+    graph_footprint,
     graph_labels,
     graph_scores,
     weights_of,
 )
 from daskcluster.methods.kernel.initial import (
+    HAVE_GAMMA,
+    chosen_rows,
     gram_of,
-    kernel_kmeans_plusplus,
     kernel_restarts,
     measure_by_gram,
     seed_of_start,
 )
 from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
 from daskcluster.methods.kernel.minibatch.centres import joined
-from daskcluster.methods.kernel.minibatch.fit import Evaluated, kernel_footprint
-from daskcluster.methods.kernel.parameters import is_graph
-from daskcluster.methods.kernel.state import FullState
-from daskcluster.randomness import Key
+from daskcluster.methods.kernel.minibatch.fit import (
+    Evaluated,
+    kernel_footprint,
+    minibatch_footprint,
+    rows_per_step,
+)
+from daskcluster.methods.kernel.parameters import GRAPHS, is_graph
+from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.storage.state import within
 from daskcluster.typing import Dataset
 
@@ -148,12 +160,12 @@ class KernelFit(Fit):
 
     def _best(self, gram: GramMatrix, weights: np.ndarray, rows: ScaledPlacement) -> FullResult:
         """Return the start with the lowest inertia."""
-        resumed = self._resumed()
-        best = (
-            None
-            if resumed is None or resumed.best is None
-            else restored(gram, resumed.best, weights)
-        )
+        n, shapes = self.dataset.n_rows, FullState.shapes(self.dataset.n_rows, self.n_clusters)
+        both = {**within("loop", shapes), **within("best", shapes)}
+        resumed = self.resumed(KernelState, both, lambda state: state.check(n))
+        best = None
+        if resumed is not None and resumed.best is not None:
+            best = restored(gram, resumed.best, weights)
         for start in range(0 if resumed is None else resumed.start, self.restarts):
             if resumed is None:
                 seeds = self._seeds(gram, weights, seed_of_start(self.seed, start))
@@ -186,38 +198,20 @@ class KernelFit(Fit):
         )
 
     def _seeds(self, gram: GramMatrix, weights: np.ndarray, seed: int) -> np.ndarray:
-        estimator, k, began = self.estimator, self.n_clusters, time.perf_counter()
+        estimator, began = self.estimator, time.perf_counter()
         if self.method == "array":
             chosen = np.asarray(estimator.init)
-            inside = chosen.dtype.kind in "iu" and bool(
-                ((chosen >= 0) & (chosen < gram.n_rows)).all()
-            )
-            if not inside:
+            whole = chosen.dtype.kind in "iu"
+            if not (whole and ((chosen >= 0) & (chosen < gram.n_rows)).all()):
                 raise InvalidParameterError(
                     f"init={estimator.init!r} should have row numbers in 0 to {gram.n_rows - 1}."
                 )
-        elif self.method == "random":
-            heavy = np.flatnonzero(weights > 0.0)
-            pool = heavy if len(heavy) >= k else np.arange(gram.n_rows)
-            chosen = Key(seed, "random rows").generator().choice(pool, k, replace=False)
         else:
-            chosen = kernel_kmeans_plusplus(
-                gram.columns,
-                gram.diagonal(),
-                weights,
-                k,
-                seed,
-                n_local_trials=estimator.n_local_trials,
-            )
+            chosen = chosen_rows(estimator, gram.columns, gram.diagonal, weights, seed)
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
         return np.asarray(chosen, np.int64)
 
     # -- checkpoints ----------------------------------------------------------------------------------
-
-    def _resumed(self) -> KernelState | None:
-        n, shapes = self.dataset.n_rows, FullState.shapes(self.dataset.n_rows, self.n_clusters)
-        both = {**within("loop", shapes), **within("best", shapes)}
-        return self.resumed(KernelState, both, lambda state: state.check(n))
 
     def _keep(self, state: KernelState, rows: ScaledPlacement) -> None:
         ends = not state.loop.history or state.loop.reason is not None
@@ -232,3 +226,56 @@ def _result(found: FullResult, centres: GramCentres) -> KernelResult:
     reason = found.state.reason
     assert reason is not None
     return KernelResult(centres, found.n_iter, reason, list(found.state.history))
+
+
+def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return the projected cost of a `MiniBatchKernelKMeans` fit; `flop` is that of the last pass.
+
+    With a graph, the rows are read once more, and steps are passes by their batches alone.
+    """
+    n, k, max_iter = dataset.n_rows, *(int(parameters[name]) for name in ("n_clusters", "max_iter"))
+    check_enough_rows(dataset, k)
+    restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
+    b, tau = rows_per_step(n, parameters), int(parameters["truncation"] or 0)
+    is_graph, first = parameters["kernel"] in GRAPHS, first_passes(parameters)
+    points = k * (tau + b) if tau else k + max_iter * b
+    if is_graph or not parameters["replacement"]:
+        points = min(points, k * n)
+    per_start = -(-max_iter * b // n) + 2
+    if not (tau or is_graph):  # products with all rows, per step
+        per_start += max_iter + 1
+    return Plan(
+        seeding=str(parameters["init"]),
+        passes_seeding=first,
+        restarts=restarts,
+        passes_at_most=first + is_graph + restarts * per_start,
+        footprint=graph_footprint(dataset, parameters)
+        if is_graph
+        else minibatch_footprint(dataset, k, points, batch_rows=b, truncated=bool(tau)),
+        flop=pass_flop(dataset, n if is_graph else points),
+        commit_bytes=(16 * points + (0 if tau or is_graph else 8 * n * k)) * min(restarts, 2),
+    )
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return the projected cost of a `KernelKMeans` fit on `dataset`; graphs take a single pass."""
+    n, k, max_iter = dataset.n_rows, int(parameters["n_clusters"]), int(parameters["max_iter"])
+    check_enough_rows(dataset, k)
+    restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
+    blocks = n_blocks(dataset) if parameters["kernel"] != "precomputed" else 1
+    seeding = 1 + first_passes(parameters) + (k if parameters["init"] == "k-means++" else 1)
+    return Plan(
+        seeding=str(parameters["init"]),
+        passes_seeding=seeding,
+        restarts=restarts,
+        passes_at_most=restarts * (seeding + 2 + max_iter * blocks) + 2,
+        footprint=kernel_footprint(dataset, k, n),
+        flop=pass_flop(dataset, n),
+        commit_bytes=8 * (n + k) * min(restarts, 2),
+    )
+
+
+def first_passes(parameters: Mapping[str, Any]) -> int:
+    """Return the number of passes before seeding: one for an automatic gamma or the check for NaN."""
+    automatic = parameters["kernel"] in HAVE_GAMMA and parameters["gamma"] == "auto"
+    return int(automatic or parameters["kernel"] in (PRECOMPUTED, *GRAPHS))

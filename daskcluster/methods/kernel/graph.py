@@ -1,4 +1,4 @@
-"""Gram matrices of neighbour graphs (k-nn and heat kernel) as sparse products, and their model.
+"""Gram matrices of neighbour graphs (k-nn and heat kernel) as sparse products, their model, and their fits.
 
 With A the adjacency matrix (symmetric, with loops) and D its row sums, the k-nn kernel is D^-1 A D^-1,
 and the heat kernel is exp(-t L) with L = I - D^-1/2 A D^-1/2 (Chung 1997; the paper prints it without its
@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
+from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.elementary import exp
+from daskcluster.engine.memory import Footprint
+from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError, ModelFormatError
-from daskcluster.methods.kernel.chunkwise.centres import GramCentres, GraphCentres
-from daskcluster.methods.kernel.chunkwise.gram import (
-    GramSums,
-    Points,
-    rows_for_callers,
-    squared_lengths,
-)
-from daskcluster.methods.kernel.chunkwise.neighbours import (
+from daskcluster.events import Callback, Notice, publish
+from daskcluster.methods.kernel.chunkwise.centres import (
+    GramCentres,
+    GraphCentres,
     Neighbourhoods,
     Pairs,
     nearest,
@@ -35,9 +35,16 @@ from daskcluster.methods.kernel.chunkwise.neighbours import (
     rounding,
     squared_gaps,
 )
-from daskcluster.methods.kernel.minibatch.centres import Meter
+from daskcluster.methods.kernel.chunkwise.gram import (
+    GramFunction,
+    GramSums,
+    Points,
+    rows_for_callers,
+    squared_lengths,
+)
+from daskcluster.methods.kernel.minibatch.centres import Meter, joined
 from daskcluster.methods.kernel.model import KernelKMeansModel, row_arrays, support_arrays
-from daskcluster.methods.minibatch.batches import whole
+from daskcluster.methods.minibatch.batches import ROOM_BYTES, held_bytes, whole
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, join_rows
 from daskcluster.storage.document import read_count, read_number
@@ -72,7 +79,6 @@ class GraphGram:
     heat_time: float | None = None
     seed: int = 0
     meter: Meter = field(default_factory=Meter)
-    _own: np.ndarray | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         degrees = np.asarray(self.adjacency.sum(axis=1)).ravel()
@@ -150,19 +156,17 @@ class GraphGram:
         return np.asarray(total)
 
     def diagonal(self) -> np.ndarray:
-        if self._own is None:
-            self._own = self._diagonal()
-        return self._own
+        return self._diagonal
 
+    @cached_property
     def _diagonal(self) -> np.ndarray:
         if self.heat_time is None:
             return np.asarray(self.adjacency.diagonal() * self._scale**2)
         n = self.n_rows
         if self.is_estimated:
             words = Key(self.seed, "heat kernel").words(0, n)
-            signs = (
-                (words[:, None] >> np.arange(PROBES, dtype=np.uint64)) & np.uint64(1)
-            ) * 2.0 - 1.0
+            bits = (words[:, None] >> np.arange(PROBES, dtype=np.uint64)) & np.uint64(1)
+            signs = bits * 2.0 - 1.0
             return np.asarray(np.maximum((signs * self.apply(signs)).mean(axis=1), 0.0))
         found = np.empty(n)
         for first in range(0, n, COLUMNS):
@@ -310,7 +314,7 @@ def neighbour_graph(dataset: Dataset, n_neighbors: int) -> NeighbourGraph:
     """Return the graph in which two rows are neighbours if either is among the nearest of the other.
 
     scikit-learn finds candidates, with trees if there are few features. Exact distances then decide
-    (`daskcluster.methods.kernel.chunkwise.neighbours`), and all ties are neighbours. A row is its own
+    (`daskcluster.methods.kernel.chunkwise.centres`), and all ties are neighbours. A row is its own
     neighbour.
 
     Parameters
@@ -348,9 +352,8 @@ def _nearest(points: Rows, n_neighbors: int) -> tuple[Pairs, np.ndarray]:
 
     n, wanted = len(points), min(n_neighbors + SPARE, len(points))
     wide = rows_for_callers(points.astype(np.float64))
-    candidates = (
-        NearestNeighbors(n_neighbors=wanted).fit(wide).kneighbors(wide, return_distance=False)
-    )
+    search = NearestNeighbors(n_neighbors=wanted).fit(wide)
+    candidates = search.kneighbors(wide, return_distance=False)
     i, j = np.repeat(np.arange(n), wanted), np.sort(candidates, axis=1).ravel()
     gaps = squared_gaps(points, i, points, j)
     radii = nth_of_each(i, gaps, n, n_neighbors)
@@ -365,7 +368,11 @@ def _nearest(points: Rows, n_neighbors: int) -> tuple[Pairs, np.ndarray]:
         parts.append(Pairs(n, which[found.rows], found.points, found.gaps))
         total += len(found.rows)
         _refuse_ties(total, n_neighbors, n)
-    return _in_order(parts), radii
+    rows = np.concatenate([part.rows for part in parts])
+    found_points = np.concatenate([part.points for part in parts])
+    order = np.lexsort((found_points, rows))
+    gaps = np.concatenate([part.gaps for part in parts])[order]
+    return Pairs(n, rows[order], found_points[order], gaps), radii
 
 
 def _refuse_ties(n_pairs: int, n_neighbors: int, n_rows: int) -> None:
@@ -378,10 +385,79 @@ def _refuse_ties(n_pairs: int, n_neighbors: int, n_rows: int) -> None:
         )
 
 
-def _in_order(parts: list[Pairs]) -> Pairs:
-    rows, points, gaps = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("rows", "points", "gaps")
-    )
-    order = np.lexsort((points, rows))
-    return Pairs(parts[0].n_rows, rows[order], points[order], gaps[order])
+Terms = list[tuple[np.ndarray, np.ndarray]]
+"""Numbers of the rows of each centre, each row once, and their coefficients."""
+
+
+def graph_and_matrix(
+    estimator: Any, rows: ScaledPlacement, seed: int, callbacks: Sequence[Callback]
+) -> tuple[NeighbourGraph, GraphGram]:
+    """Return the graph of the rows of a fit and its Gram matrix. Two passes: NaN, and the rows."""
+    rows.known()  # looks for NaN
+    graph = neighbour_graph(rows.placement.dataset, int(estimator.n_neighbors))
+    heat = float(estimator.heat_time) if estimator.kernel == HEAT else None
+    gram = GraphGram(graph.adjacency, heat, seed)
+    if gram.is_estimated:
+        text = (
+            f"K(x, x) of the heat kernel is an estimate for {gram.n_rows:,} rows; seeding and inertia "
+            "use it, labels do not."
+        )
+        publish(callbacks, Notice(text))
+    return graph, gram
+
+
+def coefficients_of(terms: Terms, n_rows: int) -> np.ndarray:
+    """Return the coefficient of every row in every centre, float64 (n, k)."""
+    found = np.zeros((n_rows, len(terms)))
+    for j, (which, factors) in enumerate(terms):
+        found[which, j] = factors
+    return found
+
+
+def graph_centres(
+    terms: Terms, norms: np.ndarray, gram: GraphGram, graph: NeighbourGraph, kernel: str
+) -> GraphCentres:
+    """Return centres that label rows of the fit and new rows."""
+    numbers = Points(None, np.arange(gram.n_rows))
+    sums = joined(GramFunction(kernel), [(numbers.take(rows), factors) for rows, factors in terms])
+    spread = gram.spread(coefficients_of(terms, gram.n_rows))
+    return GraphCentres(sums, norms, graph.neighbourhoods, spread, gram.heat_time)
+
+
+def graph_labels(centres: GraphCentres, graph: NeighbourGraph) -> np.ndarray:
+    """Return the labels of the rows of the fit, int32 (n,), which are those of `predict`.
+
+    They depend only on the neighbours of a row: rows at distance zero have the same label.
+    """
+    return centres.relative_to(graph.adjacency, graph.twins).argmin(axis=1).astype(np.int32)
+
+
+def graph_scores(
+    costs: np.ndarray, labels: np.ndarray, weights: np.ndarray, k: int
+) -> ScoreStatistics:
+    """Return the statistics of clusters; `costs` (n,) are squared distances to the nearest centres."""
+    totals = [np.bincount(labels, each, minlength=k) for each in (weights, weights * costs)]
+    high = [np.stack([total, np.zeros(k)]) for total in totals]
+    return ScoreStatistics(np.bincount(labels, minlength=k), *high)
+
+
+def weights_of(dataset: Dataset) -> np.ndarray:
+    """Return the weights of rows, float64 (n,); ones if there are none."""
+    weights = dataset.weights
+    return np.ones(dataset.n_rows) if weights is None else np.asarray(weights, float)
+
+
+def graph_footprint(
+    dataset: Dataset, parameters: Mapping[str, Any], room_bytes: int = ROOM_BYTES
+) -> Footprint:
+    """Return the memory that mini-batches with a graph's kernel need, unless many rows tie.
+
+    The rows twice, in float64 for the search of neighbours; some twenty numbers for each neighbour; and
+    six numbers for each row and column that a product with the matrix has.
+    """
+    n, row_bytes = dataset.n_rows, 16 * dataset.n_features
+    columns, n_neighbors = int(parameters["n_clusters"]), int(parameters["n_neighbors"])
+    if parameters["kernel"] == HEAT:
+        columns = max(columns, COLUMNS if n <= EXACT_ROWS else PROBES)
+    taken = n * (row_bytes + 160 * (n_neighbors + SPARE) + 48 * columns)
+    return Footprint(home_bytes=taken, ahead_bytes=held_bytes(dataset, room_bytes))

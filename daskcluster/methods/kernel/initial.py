@@ -34,7 +34,7 @@ from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows
 from daskcluster.typing import Dataset
 
-_HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
+HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
 
 
 def gram_of(estimator: Any, rows: ScaledPlacement) -> GramFunction:
@@ -50,7 +50,7 @@ def gram_of(estimator: Any, rows: ScaledPlacement) -> GramFunction:
     if kernel in FUNCTIONS:
         return GramFunction(kernel, function=FUNCTIONS[kernel])
     gamma = 1.0
-    if kernel in _HAVE_GAMMA:
+    if kernel in HAVE_GAMMA:
         gamma = automatic_gamma(kernel, rows) if estimator.gamma == "auto" else estimator.gamma
     if kernel == "polynomial":
         return GramFunction(kernel, float(gamma), int(estimator.degree), float(estimator.coef0))
@@ -147,6 +147,23 @@ def measure_by_gram(
 
 Columns = Callable[[np.ndarray], np.ndarray]
 """Row numbers (m,) -> K(x, y) for all rows x and these rows y, float64 (n, m)."""
+
+
+def chosen_rows(
+    estimator: Any,
+    columns: Columns,
+    diagonal: Callable[[], np.ndarray],
+    weights: np.ndarray,
+    seed: int,
+) -> np.ndarray:
+    """Return the numbers of the rows whose images are the initial centres, by the method of `init`."""
+    k = estimator.n_clusters
+    if estimator.init == "random":
+        heavy = np.flatnonzero(weights > 0.0)
+        pool = heavy if len(heavy) >= k else np.arange(len(weights))
+        return Key(seed, "random rows").generator().choice(pool, k, replace=False)
+    trials = estimator.n_local_trials
+    return kernel_kmeans_plusplus(columns, diagonal(), weights, k, seed, n_local_trials=trials)
 
 
 def kernel_kmeans_plusplus(

@@ -188,13 +188,8 @@ class KernelKMeansModel(FittedModel):
 
     def own(self) -> dict[str, Any]:
         """Return the entries of `body` that only this kind of model has."""
-        return {
-            "kernel": self.kernel,
-            "gamma": self.gamma,
-            "degree": self.degree,
-            "coef0": self.coef0,
-            "inertia": self.inertia,
-        }
+        names = ("kernel", "gamma", "degree", "coef0", "inertia")
+        return {name: getattr(self, name) for name in names}
 
     def facts(self) -> dict[str, Any]:
         """Return the metadata that only this kind of model has, for tables."""

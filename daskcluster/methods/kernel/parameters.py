@@ -150,12 +150,12 @@ ALGORITHMS = {
         "daskcluster.methods.kernel.estimator:KernelKMeans",
         KERNEL_KMEANS,
         about="kernel k-means on all pairs of rows",
-        plan="daskcluster.methods.kernel.projection:plan_fit",
+        plan="daskcluster.methods.kernel.fit:plan_fit",
     ),
     "mini-batch-kernel": Algorithm(
         "daskcluster.methods.kernel.minibatch.estimator:MiniBatchKernelKMeans",
         MINI_BATCH_KERNEL,
         about="kernel k-means by small random batches",
-        plan="daskcluster.methods.kernel.projection:plan_minibatch_fit",
+        plan="daskcluster.methods.kernel.fit:plan_minibatch_fit",
     ),
 }

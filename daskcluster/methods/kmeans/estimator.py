@@ -27,15 +27,15 @@ from daskcluster.events import Callback
 from daskcluster.methods.kmeans.fit import KMeansFit, KMeansRun, fit_partial
 from daskcluster.methods.kmeans.initial import candidate_reducer
 from daskcluster.methods.kmeans.parameters import KMEANS
-from daskcluster.metrics.stability import Stability
+from daskcluster.metrics.agreement import Stability
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.parameters import shared
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed
-from daskcluster.seeding.afkmc2 import afk_mc2 as _afk_mc2
-from daskcluster.seeding.kmeans_parallel import kmeans_parallel as _kmeans_parallel
-from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus as _kmeans_plusplus
+from daskcluster.seeding.methods import afk_mc2 as _afk_mc2
+from daskcluster.seeding.methods import kmeans_parallel as _kmeans_parallel
+from daskcluster.seeding.methods import kmeans_plusplus as _kmeans_plusplus
 from daskcluster.sparse_rows import Rows, SparseRows
 from daskcluster.typing import Dataset
 

@@ -41,8 +41,7 @@ from daskcluster.methods.kmeans.initial import (
 from daskcluster.models.fitted import FitResult
 from daskcluster.parameters import shared
 from daskcluster.randomness import Key
-from daskcluster.seeding.afkmc2 import n_proposals
-from daskcluster.seeding.kmeans_parallel import most_candidates, most_drawn
+from daskcluster.seeding.methods import most_candidates, most_drawn, n_proposals
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:

@@ -25,10 +25,7 @@ from daskcluster.methods.kmeans.local_search import swap_centres
 from daskcluster.models.persist import load_document
 from daskcluster.parameters import shared
 from daskcluster.randomness import Key
-from daskcluster.seeding.afkmc2 import afk_mc2
-from daskcluster.seeding.kmeans_parallel import kmeans_parallel
-from daskcluster.seeding.kmeans_plusplus import kmeans_plusplus
-from daskcluster.seeding.uniform import random_rows
+from daskcluster.seeding.methods import afk_mc2, kmeans_parallel, kmeans_plusplus, random_rows
 from daskcluster.sparse_rows import Rows
 from daskcluster.typing import Dataset
 

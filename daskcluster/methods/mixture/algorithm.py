@@ -21,23 +21,466 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.chunkwise.exact_sum import Scale
+from daskcluster.engine.engine import Placement
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.estimators.fit import Stopping
 from daskcluster.events import Callback, EMStepEnded, StopReason
-from daskcluster.methods.mixture.chunkwise.covariances import raised
-from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, MixtureStatistics
-from daskcluster.methods.mixture.m_step import as_kind, updated, variances_by_feature
-from daskcluster.methods.mixture.passes import Carried, ExactPasses, TruncatedPasses
-from daskcluster.methods.mixture.settings import MATRICES, EMSettings
+from daskcluster.methods.mixture.chunkwise.e_step import (
+    EXACT_EM,
+    MixtureParams,
+    Search,
+    Step,
+    truncated_pass,
+)
+from daskcluster.methods.mixture.chunkwise.statistics import (
+    Gaussians,
+    MixtureStatistics,
+    diagonals,
+    raised,
+)
+from daskcluster.methods.mixture.kernels.neighbours import learn_neighbours
+from daskcluster.methods.mixture.kernels.tile import listed_tile_for
+from daskcluster.methods.mixture.kernels.truncated import STEPS
+from daskcluster.methods.mixture.parameters import MATRICES
+from daskcluster.randomness import Key
+from daskcluster.storage.location import locate
 from daskcluster.storage.row_state import StateFiles
 
+SHARED_STEPS = 2
+"""Initial M-steps that learn one variance for all clusters; later ones learn one per cluster."""
+SAVE_EVERY = 8
+"""Steps between two saves of K(n). On average, rows of a lost worker repeat half of these."""
+SETTLED = (StopReason.CONVERGED, StopReason.TOLERANCE)
+_SHOWN = ("iteration", "inertia", "seconds", "n_distances", "free_energy")
+"""Fields of a record that its event has, too."""
 _LEAST_VARIANCE = 1e-30
 """Minimum variance, relative to the mean feature variance or, if that exceeds one, to one."""
 _LEAST_OF_SINGLE = 1e-36
 """Absolute minimum variance for float32 rows."""
 
-_FLOORS_BY_FEATURE = ("diag", *MATRICES)
-_SETTLED = (StopReason.CONVERGED, StopReason.TOLERANCE)
+
+@dataclass(frozen=True)
+class EMSettings:
+    """Settings of a fit by EM.
+
+    Attributes
+    ----------
+    covariance_type : {"isotropic", "spherical", "diag", "tied", "full"}
+    truncation : int
+        C', the size of a row's candidate set; with all clusters, EM is exact.
+    n_neighbors : int
+        G, including the cluster itself.
+    n_random : int
+        Clusters drawn at random for each row in each E-step.
+    warmup_steps : int
+        E-steps before the first variance is set.
+    rule : {"tile", "row", "alternate"}
+        As in `Search`; ``"alternate"`` takes both in turn.
+    floor : float
+        Minimum variance.
+    floor_share : float
+        Minimum variance of a feature, as a fraction of its variance over all rows; for variances by
+        feature and for matrices. Constant features have `floor` instead.
+    tol : float
+        Stop when the free energy, divided by total row weight and number of features, changes by less
+        than this; 0 never stops. A change of the free energy, unlike its value, does not depend on the
+        units of the features.
+    max_iter : int
+    seed : int
+    max_time : float or None
+    shared_steps : int
+        M-steps that learn one variance for all clusters before each learns its own.
+    """
+
+    covariance_type: str = "isotropic"
+    truncation: int = 5
+    n_neighbors: int = 5
+    n_random: int = 0
+    warmup_steps: int = 0
+    rule: str = "tile"
+    floor: float = 0.0
+    floor_share: float = 0.0
+    tol: float = 1e-4
+    max_iter: int = 300
+    seed: int = 0
+    max_time: float | None = None
+    shared_steps: int = SHARED_STEPS
+
+    @property
+    def first_tested_iteration(self) -> int:
+        """First iteration at which `tol` is tested.
+
+        Until clusters have learnt their own variances, a small change of the free energy may precede a
+        large one.
+        """
+        return 2 if self.covariance_type == "isotropic" else self.shared_steps + 2
+
+    def rule_of(self, number: int) -> str:
+        """Return the search rule of pass `number`, counted from 0."""
+        if self.rule != "alternate":
+            return self.rule
+        searches = number - (number > self.warmup_steps)  # the pass after them does not search
+        return "tile" if searches % 2 else "row"
+
+
+def updated(
+    statistics: MixtureStatistics, old: Gaussians, *, kind: str, floor: float | np.ndarray
+) -> Gaussians:
+    """Return the parameters that maximise the free energy at the posteriors of a pass (eq. 6).
+
+    Parameters
+    ----------
+    statistics : MixtureStatistics
+    old : Gaussians
+        Parameters of the pass.
+    kind : {"isotropic", "spherical", "diag", "tied", "full"}
+        Covariance type of the result. Except with ``"isotropic"``, weights are learnt too.
+    floor : float, or ndarray of shape (d,) with ``kind="diag"``, ``"tied"`` and ``"full"``
+        Minimum variance, for all features or for each. Of a matrix, it is that of every direction; see
+        `daskcluster.methods.mixture.chunkwise.statistics.raised`.
+
+    Notes
+    -----
+    A cluster without posterior weight keeps its mean and variance.
+    """
+    masses, firsts = statistics.masses, statistics.firsts
+    filled = masses > 0.0
+    divisor = np.where(filled, masses, 1.0)[:, None]
+    before = old.means.astype(np.float64)
+    means = np.where(filled[:, None], firsts / divisor, before).astype(old.means.dtype)
+    step = means.astype(np.float64) - before
+    if kind in MATRICES:
+        covariances = _covariances(statistics, old, step, divisor)
+        return Gaussians(means, raised(covariances, np.asarray(floor)), masses / masses.sum())
+    # The sums of w (x - c)^2 by feature, moved from the old c to the new one.
+    change = masses[:, None] * step * step - 2.0 * step * (firsts - masses[:, None] * before)
+    seconds = statistics.seconds
+    spread = seconds + (change if seconds.ndim == 2 else change.sum(axis=1))
+    d, total = old.d, float(masses.sum())
+    if kind == "isotropic":
+        variance = float(spread.sum()) / (d * total) if total > 0.0 else float(old.variances)
+        return Gaussians(means, np.asarray(max(variance, floor)))
+    if kind == "spherical":
+        own = spread / (d * divisor[:, 0])
+    else:
+        own = spread / divisor
+        filled = filled[:, None]
+    column = old.variances.ndim == 1 and own.ndim == 2
+    kept = np.broadcast_to(old.variances[:, None] if column else old.variances, own.shape)
+    variances = np.maximum(np.where(filled, own, kept), floor)
+    return Gaussians(means, variances, masses / total)
+
+
+def _covariances(
+    statistics: MixtureStatistics, old: Gaussians, step: np.ndarray, divisor: np.ndarray
+) -> np.ndarray:
+    """Return the covariances about means that moved by `step` from the old ones, (k, d, d) or (1, d, d)."""
+    masses, found = statistics.masses, statistics.seconds
+    away = statistics.firsts - masses[:, None] * old.means.astype(np.float64)
+    tied = len(found) < old.k or len(old.variances) < old.k
+    for s in range(old.d):
+        for t in range(s, old.d):
+            change = masses * step[:, s] * step[:, t] - (
+                step[:, s] * away[:, t] + step[:, t] * away[:, s]
+            )
+            found[:, s, t] += change.sum() if tied else change
+            found[:, t, s] = found[:, s, t]
+    if tied:
+        total = float(masses.sum())
+        return found / total if total > 0.0 else old.variances
+    filled = (masses > 0.0)[:, None, None]
+    return np.where(filled, found / divisor[:, :, None], old.variances)
+
+
+def variances_by_feature(statistics: MixtureStatistics, old: Gaussians) -> np.ndarray:
+    """Return the weighted variance of each feature over all rows, regardless of clusters, (d,).
+
+    Parameters
+    ----------
+    statistics : MixtureStatistics
+        With second moments by feature, or with matrices of them.
+    old : Gaussians
+        Parameters of the pass.
+    """
+    masses, firsts = statistics.masses[:, None], statistics.firsts
+    before, total = old.means.astype(np.float64), float(statistics.masses.sum())
+    if not total > 0.0:
+        return np.zeros(old.d)
+    # The sums of w (x - a)^2 about the mean a of all rows, from sums about the cluster means.
+    offset = before - firsts.sum(axis=0) / total
+    seconds = statistics.seconds
+    change = offset * (2.0 * (firsts - masses * before) + masses * offset)
+    if seconds.ndim == 3:
+        whole = diagonals(seconds).sum(axis=0) + change.sum(axis=0)
+    else:
+        whole = (seconds + change).sum(axis=0)
+    return np.maximum(whole / total, 0.0)
+
+
+def as_kind(gaussians: Gaussians, kind: str, weights: np.ndarray | None = None) -> Gaussians:
+    """Return the same mixture with variances in the shape of `kind`, and with weights if `kind` has them.
+
+    Parameters
+    ----------
+    gaussians : Gaussians
+    kind : {"isotropic", "spherical", "diag", "tied", "full"}
+    weights : ndarray of shape (k,), optional
+        None: equal weights. Ignored if the mixture has weights.
+    """
+    k, d = gaussians.k, gaussians.d
+    if kind == "isotropic" or gaussians.weights is not None:
+        return gaussians
+    if kind in MATRICES:
+        shape: tuple[int, ...] = (1 if kind == "tied" else k, d, d)
+        shared = gaussians.variances
+        own = shared if gaussians.has_matrices else shared * np.eye(d)
+    else:
+        shape, own = ((k, d) if kind == "diag" else (k,)), gaussians.variances
+    variances = np.broadcast_to(own, shape).copy()
+    return Gaussians(
+        gaussians.means, variances, np.full(k, 1.0 / k) if weights is None else weights
+    )
+
+
+class Saves:
+    """Decides when the candidate sets are saved, and removes the saves that are not needed any more.
+
+    Sets are saved when the caller requests it and, on a cluster with a folder that all workers share,
+    every `SAVE_EVERY` steps. Threads lose no sets and need neither saves nor a journal.
+
+    Parameters
+    ----------
+    placement : Placement
+    width : int
+        Size of a set.
+    last : StateFiles, optional
+        A complete save of an earlier fit.
+
+    Attributes
+    ----------
+    last : StateFiles or None
+        The last complete save.
+    """
+
+    def __init__(self, placement: Placement, width: int, last: StateFiles | None = None) -> None:
+        self._placement, self._width = placement, width
+        self._count = 0
+        self.last = last
+        self._next: StateFiles | None = None
+
+    def next(self, n_steps: int, asked: StateFiles | None = None) -> StateFiles | None:
+        """Return where to save the sets in the next step, or None not to save them.
+
+        Parameters
+        ----------
+        n_steps : int
+            Length of the journal after that step.
+        asked : StateFiles, optional
+            Files that the caller requests in any case.
+        """
+        self._next = asked
+        if asked is not None or n_steps < SAVE_EVERY:
+            return asked
+        folder = self._placement.shared_folder()
+        if folder is not None:
+            self._count += 1
+            self._next = StateFiles(locate(f"{folder}/{self._count}"), self._width)
+        return self._next
+
+    def done(self, n_rows: int) -> bool:
+        """Return whether the sets of all rows were saved; remove the save that is not needed any more.
+
+        Saves of a checkpoint are never removed.
+
+        Raises
+        ------
+        CheckpointError
+            The driver does not see the checkpoint files that the workers wrote.
+        """
+        if self._next is None:
+            return False
+        whole = n_rows == self._placement.dataset.n_rows
+        if self._next.kept:
+            self._next.check(self._placement.dataset.n_rows, whole=False)
+        useless = self.last if whole else self._next
+        if useless is not None and not useless.kept:
+            useless.remove()
+        if whole:
+            self.last = self._next
+        return whole
+
+
+@dataclass(frozen=True)
+class Carried:
+    """State that passes carry from one iteration to the next, in addition to the parameters.
+
+    Attributes
+    ----------
+    n_steps : int
+        E-steps so far; part of the key of the random numbers of each.
+    neighbours : ndarray of shape (k, g), int32, or None
+        G_c; None for exact EM.
+    sets : StateFiles or None
+        K(n) of all rows, if the last pass saved them.
+    """
+
+    n_steps: int
+    neighbours: np.ndarray | None = None
+    sets: StateFiles | None = None
+
+
+class ExactPasses:
+    """Passes of exact EM: rows are compared with all clusters and have no state."""
+
+    def __init__(self, rows: ScaledPlacement, settings: EMSettings) -> None:
+        self._rows, self._settings = rows, settings
+        self._n_uncounted = self._n_steps = 0
+
+    def first_cost(self, gaussians: Gaussians) -> float:
+        """Return the weighted sum of squared distances to the nearest means."""
+        self._n_uncounted = self._rows.known().n_rows * gaussians.k
+        return score_rows(self._rows, gaussians.means).inertia
+
+    def search(self, gaussians: Gaussians) -> None:
+        """Do nothing: exact EM has no candidate sets."""
+
+    def step(self, gaussians: Gaussians, save_to: StateFiles | None = None) -> MixtureStatistics:
+        """Make an E-step and return the statistics of the M-step; `save_to` is ignored."""
+        key = Key(self._settings.seed, "mixture sets")
+
+        def params(scale: Scale) -> MixtureParams:
+            return MixtureParams(Step(gaussians, None), scale, gaussians.k, key)
+
+        found: MixtureStatistics = self._rows.reduce(EXACT_EM, params)
+        found.n_distances += self._n_uncounted
+        self._n_uncounted = 0
+        self._n_steps += 1
+        return found
+
+    def carried(self) -> Carried:
+        return Carried(self._n_steps)
+
+    def close(self) -> None:
+        return None
+
+
+class TruncatedPasses:
+    """Passes of truncated EM: K(n) stays with the rows, G_c in this object.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    k : int
+    settings : EMSettings
+    resumed : Carried, optional
+        State after earlier passes.
+    """
+
+    def __init__(
+        self, rows: ScaledPlacement, k: int, settings: EMSettings, resumed: Carried | None = None
+    ) -> None:
+        self._rows, self._settings = rows, settings
+        self._reduction = truncated_pass(settings.truncation)
+        g = min(settings.n_neighbors, k)
+        resumed = resumed or Carried(0, first_neighbours(settings.seed, k, g))
+        assert resumed.neighbours is not None
+        self.neighbours = resumed.neighbours
+        self._journal, self._n_steps = list[Step](), resumed.n_steps
+        self._saves = Saves(rows.placement, settings.truncation, resumed.sets)
+        self._rooted = settings.covariance_type == "isotropic"
+        self._searched = False
+        self._n_uncounted = self._room = 0
+
+    def first_cost(self, gaussians: Gaussians) -> float:
+        """Search with a variance of one; return the weighted sum of the least squared distances (eq. 8)."""
+        return self.search(gaussians).bound.value
+
+    def search(self, gaussians: Gaussians) -> MixtureStatistics:
+        """Search for the candidate sets before the first iteration, in ``warmup_steps`` + 1 passes."""
+        for _ in range(self._settings.warmup_steps + 1):
+            found = self._pass(gaussians, self._search(), learns=False)
+            self._n_uncounted += found.n_distances
+        self._searched = True
+        return found
+
+    def step(self, gaussians: Gaussians, save_to: StateFiles | None = None) -> MixtureStatistics:
+        """Make an E-step and return the statistics of the M-step.
+
+        The first step after `search` does not search again.
+
+        Parameters
+        ----------
+        gaussians : Gaussians
+        save_to : StateFiles, optional
+            Files to save the sets of all rows in.
+        """
+        search = None if self._searched else self._search()
+        found = self._pass(gaussians, search, learns=True, save_to=save_to)
+        found.n_distances += self._n_uncounted
+        self._searched, self._n_uncounted = False, 0
+        return found
+
+    def carried(self) -> Carried:
+        """Return the state that the next pass depends on; resuming also needs the saved sets."""
+        saved = None if self._journal else self._saves.last
+        return Carried(self._n_steps, self.neighbours, saved)
+
+    def _search(self) -> Search:
+        settings, number = self._settings, self._n_steps
+        key = Key(settings.seed, "mixture candidates", number)
+        return Search(self.neighbours, settings.rule_of(number), settings.n_random, key)
+
+    def _pass(
+        self,
+        gaussians: Gaussians,
+        search: Search | None,
+        *,
+        learns: bool,
+        save_to: StateFiles | None = None,
+    ) -> MixtureStatistics:
+        settings, step = self._settings, Step(gaussians, search)
+        params = MixtureParams(
+            step,
+            self._rows.scale,
+            settings.truncation,
+            Key(settings.seed, "mixture sets"),
+            tuple(self._journal),
+            self._saves.last,
+            self._saves.next(len(self._journal) + 1, save_to),
+            learns=learns,
+            rooted=self._rooted,
+            room=self._room,
+        )
+        found: MixtureStatistics = self._rows.placement.map_state(self._reduction, params)
+        self._n_steps += 1
+        if self._rows.placement.loses_state:
+            # A copy of the parameters, without the factors and costs that were derived from them.
+            self._journal.append(Step(replace(gaussians), search))
+        if self._saves.done(found.n_saved):
+            self._journal.clear()
+        if search is not None:
+            # Otherwise the pairs of several threads are merged, and their number says little about one.
+            if self._rows.placement.shares_memory:
+                self._room = found.pairs.most_used
+            lists = search.lists(listed_tile_for(gaussians.means.dtype).height)
+            sums = found.neighbour_sums, found.neighbour_counts, STEPS / found.key_shift
+            self.neighbours = learn_neighbours(*lists, *sums, found.pairs.listed(), self.neighbours)
+        return found
+
+    def close(self) -> None:
+        self._rows.placement.drop_state(self._reduction.name)
+
+
+def first_neighbours(seed: int, k: int, g: int) -> np.ndarray:
+    """Return initial neighbourhoods (k, g), int32: each cluster, then g - 1 distinct others at random."""
+    generator = Key(seed, "mixture neighbours").generator()
+    found = np.empty((k, g), np.int32)
+    for c in range(k):
+        others = generator.choice(k - 1, size=g - 1, replace=False)
+        found[c, 0] = c
+        found[c, 1:] = others + (others >= c)
+    return found
 
 
 @dataclass
@@ -174,7 +617,9 @@ class _Run:
         # A feature whose deviation is within rounding error counts as constant.
         resolution = float(np.finfo(rows.dtype).eps) * data_statistics.max_abs.astype(np.float64)
         self._constant = resolution * resolution
-        self._least = _least_variance(data_statistics.mean_variance, rows.dtype)
+        mean = data_statistics.mean_variance
+        least = _LEAST_VARIANCE * (min(mean, 1.0) if mean > 0.0 else 1.0)
+        self._least = max(least, _LEAST_OF_SINGLE) if rows.dtype == np.float32 else least
         self._floor = max(settings.floor, self._least)
 
     def first(
@@ -220,7 +665,8 @@ class _Run:
         gaussians = self._learnt(found, old, iteration)
         seconds = time.perf_counter() - began
         record = _record(iteration, free_energy, gaussians, found, seconds)
-        stopping.tell(_event(record))
+        shown = {name: record[name] for name in _SHOWN}
+        stopping.tell(EMStepEnded(shift=0.0, **shown))
         is_tested = tol > 0.0 and iteration >= self.settings.first_tested_iteration
         change = abs(free_energy - _free_energy(state)) if is_tested else np.inf
         reason = stopping.reason(
@@ -229,7 +675,7 @@ class _Run:
             shift=change,
             threshold=tol * old.d * weight,
         )
-        kept = old if reason in _SETTLED else gaussians
+        kept = old if reason in SETTLED else gaussians
         history = [*state.history, record]
         return EMState(kept, found.masses, history, reason, self.passes.carried())
 
@@ -238,7 +684,7 @@ class _Run:
         assert state.reason is not None
         gaussians = as_kind(state.gaussians, self.settings.covariance_type)
         free_energy, masses = _free_energy(state), state.masses
-        if state.history and state.reason not in _SETTLED:
+        if state.history and state.reason not in SETTLED:
             found = self.passes.step(gaussians)
             free_energy = found.bound.value + self.weight * gaussians.log_constant
             masses = found.masses
@@ -257,7 +703,8 @@ class _Run:
         if kind == "isotropic" or iteration <= last_shared:
             learnt = updated(found, gaussians, kind="isotropic", floor=self._floor)
             return as_kind(learnt, kind) if iteration == last_shared else learnt
-        floor = self._floors(found, gaussians) if kind in _FLOORS_BY_FEATURE else self._floor
+        has_floors = kind == "diag" or kind in MATRICES
+        floor = self._floors(found, gaussians) if has_floors else self._floor
         return updated(found, gaussians, kind=kind, floor=floor)
 
     def _floors(self, found: MixtureStatistics, gaussians: Gaussians) -> np.ndarray:
@@ -268,11 +715,6 @@ class _Run:
         whole = variances_by_feature(found, gaussians)
         floors = np.where(whole > self._constant, share * whole, self._floor)
         return np.maximum(floors, self._least)
-
-
-def _least_variance(mean: float, dtype: np.dtype[Any]) -> float:
-    least = _LEAST_VARIANCE * (min(mean, 1.0) if mean > 0.0 else 1.0)
-    return max(least, _LEAST_OF_SINGLE) if dtype == np.float32 else least
 
 
 def _free_energy(state: EMState) -> float:
@@ -295,14 +737,3 @@ def _record(
         "n_distances": found.n_distances,
         "n_moved": found.n_moved,
     }
-
-
-def _event(record: dict[str, Any]) -> EMStepEnded:
-    return EMStepEnded(
-        iteration=record["iteration"],
-        inertia=record["inertia"],
-        shift=0.0,
-        seconds=record["seconds"],
-        n_distances=record["n_distances"],
-        free_energy=record["free_energy"],
-    )

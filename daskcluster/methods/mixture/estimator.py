@@ -10,7 +10,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Engine
 from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import (
     check_enough_rows,
@@ -18,12 +17,12 @@ from daskcluster.estimators.inputs import (
 from daskcluster.estimators.provenance import from_provenance, provenance
 from daskcluster.events import StopReason
 from daskcluster.methods.coreset.estimator import check_coreset_size
-from daskcluster.methods.mixture.fit import MixtureFit, MixtureRun
+from daskcluster.methods.mixture.algorithm import SETTLED, MixtureResult
+from daskcluster.methods.mixture.fit import MixtureFit
 from daskcluster.methods.mixture.model import MixtureModel, public_variances, stored_variances
 from daskcluster.methods.mixture.parameters import MIXTURE
 from daskcluster.methods.mixture.rows import MixtureRows, dense_dataset
 from daskcluster.parameters.parameter import Parameter
-from daskcluster.typing import Dataset
 
 _NOT_CONVERGED = (
     "Best performing initialization did not converge. Try different init parameters, or increase max_iter, "
@@ -257,7 +256,7 @@ class VariationalGaussianMixture(MixtureRows):
         check_enough_rows(dataset, self.n_components)
         engine = choose_engine(self.engine, dataset)
         fit = MixtureFit(self, X, dataset, engine, all_callbacks(self), resume=resume)
-        self._take_over(fit.run(), dataset, engine, in_memory=dataset.in_memory)
+        self._take_over(fit, fit.run())
         if self.stop_reason_ == StopReason.MAX_ITER and self.n_iter_ and self.tol > 0.0:
             warnings.warn(_NOT_CONVERGED.format(self.max_iter), ConvergenceWarning, stacklevel=2)
         return self
@@ -271,26 +270,24 @@ class VariationalGaussianMixture(MixtureRows):
 
     # -- results ----------------------------------------------------------------------------------
 
-    def _take_over(
-        self, run: MixtureRun, dataset: Dataset, engine: Engine, *, in_memory: bool
-    ) -> None:
-        result, gaussians = run.result, run.result.gaussians
+    def _take_over(self, fit: MixtureFit, result: MixtureResult) -> None:
+        gaussians, dataset = result.gaussians, fit.dataset
         k, weights = gaussians.k, gaussians.weights
         self._means = gaussians.means
         self.weights_ = np.full(k, 1.0 / k) if weights is None else weights
         self.covariances_ = public_variances(gaussians.variances, self.covariance_type)
-        self.converged_ = result.stop_reason in (StopReason.CONVERGED, StopReason.TOLERANCE)
+        self.converged_ = result.stop_reason in SETTLED
         self.lower_bound_ = result.free_energy / result.weight
         self.n_iter_ = result.n_iter
         self.stop_reason_ = str(result.stop_reason)
         self.history_ = result.history
         self.component_weights_ = result.masses
-        self.seeding_ = run.seeding
-        self.passes_, self.bytes_read_ = run.passes, run.bytes_read
+        self.seeding_ = fit.method
+        self.passes_, self.bytes_read_ = fit.passes, fit.bytes_read
         self.n_rows_ = dataset.n_rows
-        if run.coreset is not None:
-            self.coreset_ = run.coreset.coreset_
-        self.learn_labels(dataset, engine, in_memory=in_memory)
+        if fit.coreset is not None:
+            self.coreset_ = fit.coreset.coreset_
+        self.learn_labels(dataset, fit.engine, in_memory=dataset.in_memory)
 
     # -- the model --------------------------------------------------------------------------------
 
@@ -329,5 +326,5 @@ class VariationalGaussianMixture(MixtureRows):
         self.covariances_ = public_variances(model.variances, model.covariance_type)
         self.component_weights_ = model.weights
         self.lower_bound_ = -np.inf if model.lower_bound is None else model.lower_bound
-        self.converged_ = model.stop_reason in (StopReason.CONVERGED, StopReason.TOLERANCE)
+        self.converged_ = model.stop_reason in SETTLED
         return self

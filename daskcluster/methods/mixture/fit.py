@@ -1,8 +1,8 @@
-"""One call of ``VariationalGaussianMixture.fit``: coreset, seeding, EM."""
+"""One call of ``VariationalGaussianMixture.fit``: checkpoints, projected cost, coreset, seeding, EM."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
 from daskcluster.estimators.checkpoints import Commits, Framed
 from daskcluster.estimators.fit import is_final
-from daskcluster.estimators.plan import centres_bytes
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.plan import Plan, Stage, centres_bytes
 from daskcluster.events import (
     Callback,
     Event,
@@ -28,23 +29,34 @@ from daskcluster.events import (
 )
 from daskcluster.host import format_bytes
 from daskcluster.methods.coreset.estimator import LightweightCoreset
-from daskcluster.methods.coreset.fit import coreset_footprint
-from daskcluster.methods.coreset.start import sampled_start
-from daskcluster.methods.kmeans.fit import SeededFit, seeding_bytes
-from daskcluster.methods.kmeans.initial import restarts_for, warn_of_one_start
-from daskcluster.methods.mixture.algorithm import EMState, MixtureResult, variational_em
-from daskcluster.methods.mixture.chunkwise.covariances import packed_size
-from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
-from daskcluster.methods.mixture.passes import SAVE_EVERY
-from daskcluster.methods.mixture.settings import MATRICES, SAMPLE_ROWS, SHARED_STEPS, EMSettings
-from daskcluster.methods.mixture.start import SAMPLED, means_method, start_of
-from daskcluster.methods.mixture.state import (
-    Attached,
-    EMCheckpoint,
-    MixtureCheckpoint,
-    MixtureState,
-    mixture_shapes,
+from daskcluster.methods.coreset.fit import (
+    CORESET_PASSES,
+    coreset_bytes,
+    coreset_footprint,
+    coreset_travel,
 )
+from daskcluster.methods.coreset.start import sampled_start
+from daskcluster.methods.kmeans.fit import (
+    SeededFit,
+    pass_flop,
+    seeding_bytes,
+    seeding_passes,
+    travel,
+)
+from daskcluster.methods.kmeans.initial import restarts_for, warn_of_one_start
+from daskcluster.methods.mixture.algorithm import (
+    SAVE_EVERY,
+    SETTLED,
+    SHARED_STEPS,
+    Carried,
+    EMSettings,
+    EMState,
+    MixtureResult,
+    variational_em,
+)
+from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, packed_size
+from daskcluster.methods.mixture.parameters import MATRICES
+from daskcluster.methods.mixture.start import SAMPLED, means_method, start_of
 from daskcluster.randomness import Key
 from daskcluster.storage.document import Document
 from daskcluster.storage.location import Location
@@ -52,36 +64,266 @@ from daskcluster.storage.row_state import StateFiles
 from daskcluster.storage.state import Shapes
 from daskcluster.typing import Dataset
 
+
+@dataclass(frozen=True)
+class Attached:
+    """Names of the folders that lie next to the commits.
+
+    Attributes
+    ----------
+    coreset : str or None
+        Commits of the coreset that is fitted.
+    sets : str or None
+        K(n) of all rows, written by the tasks.
+    """
+
+    coreset: str | None = None
+    sets: str | None = None
+
+
+@dataclass(frozen=True)
+class _Mixture:
+    """The fields of both checkpoints that follow.
+
+    Attributes
+    ----------
+    means : ndarray of shape (k, d)
+    variance : float or None
+        Shared by all clusters.
+    variances : ndarray of shape (k,), (k, d), (k, d, d) or (1, d, d), or None
+        Of each cluster, if they do not share one; or covariance matrices.
+    mixing : ndarray of shape (k,), or None
+    masses : ndarray of shape (k,)
+    history : sequence of dict
+    """
+
+    means: np.ndarray
+    variance: float | None
+    variances: np.ndarray | None
+    mixing: np.ndarray | None
+    masses: np.ndarray
+    history: Sequence[dict[str, Any]]
+
+    @property
+    def gaussians(self) -> Gaussians:
+        variances = np.asarray(self.variance) if self.variances is None else self.variances
+        return Gaussians(self.means, variances, self.mixing)
+
+
+@dataclass(frozen=True)
+class EMCheckpoint(_Mixture):
+    """An `EMState` without the sets of rows.
+
+    Attributes
+    ----------
+    reason : StopReason or None
+    n_steps : int
+    neighbours : ndarray of shape (k, g), int64, or None
+    """
+
+    reason: StopReason | None
+    n_steps: int
+    neighbours: np.ndarray | None
+
+    @classmethod
+    def of(cls, state: EMState) -> EMCheckpoint:
+        """Return the checkpoint of a state."""
+        carried = state.carried
+        near = carried.neighbours
+        return cls(
+            *_parts(state.gaussians),
+            state.masses,
+            state.history,
+            state.reason,
+            carried.n_steps,
+            None if near is None else near.astype(np.int64),
+        )
+
+    def state(self, sets: StateFiles | None) -> EMState:
+        """Return the state, with the files that hold the sets of rows."""
+        near = self.neighbours
+        carried = Carried(self.n_steps, None if near is None else near.astype(np.int32), sets)
+        return EMState(self.gaussians, self.masses, list(self.history), self.reason, carried)
+
+
+@dataclass(frozen=True)
+class MixtureCheckpoint(_Mixture):
+    """The `MixtureResult` of the best restart so far.
+
+    Attributes
+    ----------
+    reason : StopReason
+    free_energy, weight : float
+        As in `MixtureResult`.
+    """
+
+    reason: StopReason
+    free_energy: float
+    weight: float
+
+    @classmethod
+    def of(cls, result: MixtureResult) -> MixtureCheckpoint:
+        """Return the checkpoint of a result."""
+        return cls(
+            *_parts(result.gaussians),
+            result.masses,
+            result.history,
+            result.stop_reason,
+            result.free_energy,
+            result.weight,
+        )
+
+    def result(self) -> MixtureResult:
+        """Return the result that this is a checkpoint of."""
+        return MixtureResult(
+            self.gaussians,
+            self.free_energy,
+            self.weight,
+            self.masses,
+            len(self.history),
+            self.reason,
+            list(self.history),
+        )
+
+
+def _parts(
+    gaussians: Gaussians,
+) -> tuple[np.ndarray, float | None, np.ndarray | None, np.ndarray | None]:
+    """Return the leading fields of a checkpoint."""
+    shared = gaussians.shared
+    variance = float(gaussians.variances) if shared else None
+    variances = None if shared else gaussians.variances
+    return gaussians.means, variance, variances, gaussians.weights
+
+
+@dataclass(frozen=True)
+class MixtureState:
+    """Progress of a fit.
+
+    Attributes
+    ----------
+    attached : Attached
+    centres : ndarray of shape (k, d), or None
+        Initial means; None before they are chosen, and once EM has started.
+    em : EMCheckpoint or None
+    restart : int
+        Number of the current restart.
+    best : MixtureCheckpoint or None
+        Best of the previous restarts.
+    """
+
+    attached: Attached = Attached()
+    centres: np.ndarray | None = None
+    em: EMCheckpoint | None = None
+    restart: int = 0
+    best: MixtureCheckpoint | None = None
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return the projected cost of a fit with `parameters` on `dataset`.
+
+    Passes over a coreset do not count. The candidate sets, 4 C' bytes per row, are part of the footprint.
+    """
+    k = int(parameters["n_components"])
+    check_enough_rows(dataset, k)
+    size = parameters["coreset_size"]
+    if size is not None:
+        return _plan_on_coreset(dataset, parameters, int(size))
+    truncation, max_iter = min(int(parameters["truncation"]), k), int(parameters["max_iter"])
+    method = means_method(parameters["init"], k, in_memory=dataset.in_memory)
+    seeding = CORESET_PASSES if method == SAMPLED else seeding_passes(method, k)
+    restarts = restarts_for(method, int(parameters["n_init"]), in_memory=True)
+    before = 1 if truncation == k else int(parameters["warmup_steps"]) + 1
+    return Plan(
+        seeding=method,
+        passes_seeding=seeding,
+        restarts=restarts,
+        passes_at_most=restarts
+        * (seeding + before + max_iter + 1),  # + 1: the evaluation at the end
+        footprint=mixture_footprint(
+            dataset,
+            k,
+            truncation,
+            parameters["covariance_type"],
+            method,
+            int(parameters["chain_length"]),
+        ),
+        flop=pass_flop(dataset, _components_met(parameters)) * _flop_share(dataset, parameters),
+        commit_bytes=commit_bytes(dataset, parameters, dataset.n_rows),
+        travel=travel(dataset, k, bounded=False),
+        kernel="truncated",
+    )
+
+
+def _plan_on_coreset(dataset: Dataset, parameters: Mapping[str, Any], size: int) -> Plan:
+    drawn, d = min(size, dataset.n_rows), dataset.n_features
+    k = int(parameters["n_components"])
+    iteration_flop = 2.0 * drawn * d * _components_met(parameters)
+    iteration_flop *= _flop_share(dataset, parameters)
+    max_iter = int(parameters["max_iter"])
+    return Plan(
+        seeding=means_method(parameters["init"], k, in_memory=True),
+        passes_seeding=0,
+        restarts=1,
+        passes_at_most=CORESET_PASSES,
+        footprint=coreset_footprint(dataset, size),
+        flop=pass_flop(dataset, 1),
+        commit_bytes=coreset_bytes(dataset, size) + commit_bytes(dataset, parameters, drawn),
+        travel=coreset_travel(dataset, drawn),
+        kernel="scan",
+        afterwards=Stage("truncated", drawn, d, iteration_flop, max_iter),
+    )
+
+
+def _flop_share(dataset: Dataset, parameters: Mapping[str, Any]) -> float:
+    """Return the operations of a distance relative to those of a squared Euclidean distance."""
+    has_matrices = parameters["covariance_type"] in MATRICES
+    return (dataset.n_features + 1) / 2 if has_matrices else 1.0
+
+
+def _components_met(parameters: Mapping[str, Any]) -> int:
+    """Return the maximum number of components that a row is compared with in an iteration."""
+    k, q = int(parameters["n_components"]), int(parameters["truncation"])
+    if q >= k:
+        return k
+    return min(k, q + int(parameters["n_neighbors"]) ** 2 + int(parameters["n_random"]))
+
+
+def commit_bytes(dataset: Dataset, parameters: Mapping[str, Any], n_rows: int) -> int:
+    """Return the bytes of a commit of EM on `n_rows` rows: mixture, neighbourhoods, sets of rows."""
+    k, q = int(parameters["n_components"]), int(parameters["truncation"])
+    kind, d = parameters["covariance_type"], dataset.n_features
+    own = {"isotropic": 0, "spherical": 2, "tied": 1, "full": 1 + d * d}.get(kind, 1 + d)
+    mixture = centres_bytes(dataset, k) + 8 * k * (1 + own) + (8 * d * d if kind == "tied" else 0)
+    if int(parameters["n_init"]) > 1:
+        mixture *= 2  # also stores the best restart
+    if q >= k:
+        return mixture
+    return mixture + 8 * k * min(k, int(parameters["n_neighbors"])) + 4 * q * n_rows
+
+
 if TYPE_CHECKING:
     from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 
-_PASSES = (PassStarted, PassProgress, PassEnded)
-_FIXED = (StopReason.CONVERGED, StopReason.TOLERANCE)
+SAMPLE_ROWS = 2048
+"""Rows of the sample that gives the first means; three times as many hardly give better ones."""
 _FLOOR = 1e-6
 """Minimum variance, relative to that of the feature, or to their mean where features share a variance."""
 
 
-@dataclass
-class MixtureRun:
-    """Result and cost of a fit. With a coreset, only passes over the original rows are counted."""
-
-    result: MixtureResult
-    seeding: str
-    passes: int
-    bytes_read: int
-    coreset: LightweightCoreset | None
-
-
 class MixtureFit(SeededFit):
-    """One call of fit.
+    """One call of fit. With a coreset, only passes over the original rows are counted.
 
     Attributes
     ----------
     state : MixtureState
         Progress of the fit.
+    coreset : LightweightCoreset or None
+        The one that EM ran on.
     """
 
     estimator: VariationalGaussianMixture
+    coreset: LightweightCoreset | None = None
 
     def __init__(
         self,
@@ -99,12 +341,12 @@ class MixtureFit(SeededFit):
         self.start = start_of(estimator, dataset.n_features)
         self.state = self.resumed(MixtureState, self._shapes) or MixtureState()
 
-    def run(self) -> MixtureRun:
-        estimator, dataset, coreset = self.estimator, self.dataset, None
+    def run(self) -> MixtureResult:
+        estimator, dataset = self.estimator, self.dataset
         self.started("var-gmm" if estimator.coreset_size is None else "vc-gmm")
         engine, callbacks = self.engine, self.callbacks
         if estimator.coreset_size is not None:
-            coreset = self._coreset(estimator.coreset_size)
+            self.coreset = coreset = self._coreset(estimator.coreset_size)
             dataset, callbacks = coreset.coreset_, (_Quiet(callbacks),)
             engine = home_engine(engine)
         self.method = self.method_on(dataset)
@@ -124,11 +366,11 @@ class MixtureFit(SeededFit):
             result = self._learn(placement)
             self.passes += placement.traffic.passes
             self.bytes_read += placement.traffic.bytes_read
-        if coreset is not None:
-            self.passes, self.bytes_read = coreset.passes_, coreset.bytes_read_
+        if self.coreset is not None:
+            self.passes, self.bytes_read = self.coreset.passes_, self.coreset.bytes_read_
         inertia = result.history[-1]["inertia"] if result.history else 0.0
         self.ended(result.stop_reason, inertia, result.n_iter)
-        return MixtureRun(result, self.method, self.passes, self.bytes_read, coreset)
+        return result
 
     def _coreset(self, size: int) -> LightweightCoreset:
         """Return the coreset to run EM on; its commits lie in a folder next to those of the fit."""
@@ -153,7 +395,7 @@ class MixtureFit(SeededFit):
         """Return the restart with the highest free energy; the first one on ties."""
         rows = ScaledPlacement(placement)
         self.recall(rows)
-        kept = without_empty if self.estimator.discard_empty else _unchanged
+        kept = without_empty if self.estimator.discard_empty else lambda result: result
         best = None if self.state.best is None else self.state.best.result()
         while True:
             result, number = self._restart(rows), self.state.restart + 1
@@ -200,14 +442,6 @@ class MixtureFit(SeededFit):
         return super().chosen(rows, seed)
 
     @property
-    def _knows_variances(self) -> bool:
-        """True if components have, or learn in the first iteration, variances of their own.
-
-        Means from a sample allow that, but not before rows have found their candidate sets.
-        """
-        return self.start.is_given or (self.method == SAMPLED and not self.has_sets)
-
-    @property
     def _number(self) -> tuple[int, ...]:
         """Part of the random key: the number of the restart, or empty for the first one."""
         return (self.state.restart,) if self.state.restart else ()
@@ -218,6 +452,9 @@ class MixtureFit(SeededFit):
         if floor == "auto":
             variance, share = rows.known().mean_variance, _FLOOR
             floor = _FLOOR * (variance if variance > 0.0 else 1.0)
+        # Means from a sample let components learn variances of their own at once, but not before rows
+        # have found their candidate sets.
+        has_variances = self.start.is_given or (self.method == SAMPLED and not self.has_sets)
         return EMSettings(
             covariance_type=estimator.covariance_type,
             truncation=self.width,
@@ -233,7 +470,7 @@ class MixtureFit(SeededFit):
             if self._number
             else self.seed,
             max_time=self.time_left(),
-            shared_steps=0 if self._knows_variances else SHARED_STEPS,
+            shared_steps=0 if has_variances else SHARED_STEPS,
         )
 
     # -- checkpoints ------------------------------------------------------------------------------
@@ -254,9 +491,18 @@ class MixtureFit(SeededFit):
 
     @property
     def _shapes(self) -> Shapes:
-        k, kind = self.n_clusters, self.estimator.covariance_type
+        """Shapes of the arrays of a `MixtureState`."""
+        k, d, kind = self.n_clusters, self.dataset.n_features, self.estimator.covariance_type
+        shapes: Shapes = {"diag": (k, d), "tied": (1, d, d), "full": (k, d, d)}
+        own: Shapes = {
+            "means": (k, d),
+            "variances": shapes.get(kind, (k,)),
+            "mixing": (k,),
+            "masses": (k,),
+        }
+        parts = {f"{part}_{name}": shape for part in ("em", "best") for name, shape in own.items()}
         g = min(self.estimator.n_neighbors, k)
-        return mixture_shapes(k, self.dataset.n_features, g, kind)
+        return {"centres": (k, d), "em_neighbours": (k, g), **parts}
 
     def check_attached(self, found: Document, place: Callable[[str], Location]) -> None:
         """Refuse a commit whose candidate sets are damaged. Reads them all."""
@@ -295,7 +541,7 @@ class _Keeper:
     def end(self, state: EMState) -> None:
         fit, traffic = self._fit, self._rows.placement.traffic
         # A fixed point needs no sets: no fit resumes from it.
-        due = self._is_due or state.reason in _FIXED
+        due = self._is_due or state.reason in SETTLED
 
         def kept() -> MixtureState:
             attached = replace(fit.state.attached, sets=self._sets or None)
@@ -311,7 +557,7 @@ class _Quiet:
         self._callbacks = callbacks
 
     def __call__(self, event: Event) -> None:
-        if not isinstance(event, _PASSES):
+        if not isinstance(event, PassStarted | PassProgress | PassEnded):
             publish(self._callbacks, event)
 
 
@@ -334,10 +580,6 @@ def without_empty(result: MixtureResult) -> MixtureResult:
         masses=result.masses[filled],
         free_energy=result.free_energy + result.weight * gain,
     )
-
-
-def _unchanged(result: MixtureResult) -> MixtureResult:
-    return result
 
 
 def mixture_footprint(

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskcluster.errors import ModelFormatError
-from daskcluster.methods.mixture.chunkwise.covariances import is_positive_definite
-from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES
-from daskcluster.methods.mixture.settings import MATRICES
+from daskcluster.methods.mixture.chunkwise.statistics import is_positive_definite
+from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES, MATRICES
 from daskcluster.models.fitted import FittedModel, check_per_cluster
 from daskcluster.storage.document import read_count, read_number, read_text
 
@@ -118,11 +117,8 @@ class MixtureModel(FittedModel):
 
     def own(self) -> dict[str, Any]:
         """Return the entries of `body` that only this kind of model has."""
-        return {
-            "covariance_type": self.covariance_type,
-            "lower_bound": self.lower_bound,
-            "truncation": self.truncation,
-        }
+        names = ("covariance_type", "lower_bound", "truncation")
+        return {name: getattr(self, name) for name in names}
 
     def facts(self) -> dict[str, Any]:
         """Return the metadata that only this kind of model has, for tables."""

@@ -8,6 +8,8 @@ from daskcluster.parameters.algorithm import Algorithm
 from daskcluster.parameters.parameter import Parameter
 
 COVARIANCE_TYPES = ("isotropic", "spherical", "diag", "tied", "full")
+MATRICES = ("tied", "full")
+"""Covariance types with matrices: one that all components share, or one per component."""
 
 COVARIANCE_TYPE = Parameter(
     "covariance_type",
@@ -94,7 +96,7 @@ ALGORITHMS = {
         fixed=fixed,
         defaults=defaults,
         rename={"n_clusters": "n_components"},
-        plan="daskcluster.methods.mixture.projection:plan_fit",
+        plan="daskcluster.methods.mixture.fit:plan_fit",
     )
     for name, rows, fixed, defaults in (
         ("var-gmm", "all rows", {"coreset_size": None}, {}),

@@ -22,8 +22,7 @@ from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.base import OnScale, RowsEstimator
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.events import Callback
-from daskcluster.methods.mixture.chunkwise.covariances import packed_size, precisions
-from daskcluster.methods.mixture.chunkwise.rows import (
+from daskcluster.methods.mixture.chunkwise.e_step import (
     LIKELIHOOD,
     POSTERIOR,
     STORED_POSTERIOR,
@@ -34,9 +33,8 @@ from daskcluster.methods.mixture.chunkwise.rows import (
     prepare_labels,
     stored_posteriors,
 )
-from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
-from daskcluster.methods.mixture.parameters import N_SAMPLES
-from daskcluster.methods.mixture.settings import MATRICES
+from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, packed_size, precisions
+from daskcluster.methods.mixture.parameters import MATRICES, N_SAMPLES
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
 from daskcluster.typing import Dataset
@@ -150,9 +148,8 @@ class MixtureRows(DensityMixin, RowsEstimator):
 
     def posterior_function(self, dtype: Any, *, stored: bool = True) -> RowFunction:
         """Return the function that finds the largest posteriors of rows, as stored or in float64."""
-        compute, kind = (
-            (stored_posteriors, STORED_POSTERIOR) if stored else (posterior_rows, POSTERIOR)
-        )
+        compute = stored_posteriors if stored else posterior_rows
+        kind = STORED_POSTERIOR if stored else POSTERIOR
         most = min(int(self.truncation), len(self._means))
         return RowFunction(compute, (self._gaussians(dtype), most), None, kind, most, "posteriors")
 
@@ -238,7 +235,7 @@ class MixtureRows(DensityMixin, RowsEstimator):
         -----
         Cost: one pass.
         """
-        total, weight, _ = self._likelihood(X, sample_weight)
+        total, weight = self._likelihood(X, sample_weight)
         return total / weight
 
     def aic(self, X: Any) -> float:
@@ -247,7 +244,7 @@ class MixtureRows(DensityMixin, RowsEstimator):
 
     def bic(self, X: Any) -> float:
         """Return the Bayesian information criterion on the rows; lower is better. One pass."""
-        total, weight, _ = self._likelihood(X, None)
+        total, weight = self._likelihood(X, None)
         return self.n_parameters() * float(log(weight)) - 2.0 * total
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -265,10 +262,8 @@ class MixtureRows(DensityMixin, RowsEstimator):
         generator = Key(as_seed(self.random_state), "mixture rows").generator()
         k, d = self._means.shape
         drawn = generator.choice(k, size=n, p=self.weights_ / self.weights_.sum()).astype(np.int32)
-        variances, noise = (
-            np.asarray(self.covariances_, np.float64),
-            generator.standard_normal((n, d)),
-        )
+        variances = np.asarray(self.covariances_, np.float64)
+        noise = generator.standard_normal((n, d))
         if self.covariance_type in MATRICES:
             factors = self._gaussians(np.float64).factors
             which = drawn if len(factors) == k else np.zeros(n, np.intp)
@@ -288,12 +283,12 @@ class MixtureRows(DensityMixin, RowsEstimator):
             dtype, self._means, self.covariances_, self.weights_, self.covariance_type
         )
 
-    def _likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float, int]:
-        """Return the weighted sum of log-densities, the weight, and the number of rows."""
+    def _likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float]:
+        """Return the weighted sum of log-densities, and the weight."""
         dataset = self.known_rows(X, sample_weight, complete=True)
         gaussians = self._gaussians(dataset.dtype)
         with choose_engine(self.engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
-            return *log_likelihood(ScaledPlacement(placement), gaussians), dataset.n_rows
+            return log_likelihood(ScaledPlacement(placement), gaussians)
 
     def n_parameters(self) -> int:
         """Return the number of free parameters of the mixture, as `aic` and `bic` count them."""

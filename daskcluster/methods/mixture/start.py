@@ -10,7 +10,7 @@ import numpy as np
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.methods.kmeans.initial import is_auto, is_method, method_for
 from daskcluster.methods.kmeans.local_search import MOST_SWAPPED
-from daskcluster.methods.mixture.chunkwise.covariances import (
+from daskcluster.methods.mixture.chunkwise.statistics import (
     cholesky,
     diagonals,
     is_positive_definite,
@@ -18,8 +18,7 @@ from daskcluster.methods.mixture.chunkwise.covariances import (
     whitening,
 )
 from daskcluster.methods.mixture.model import MixtureModel
-from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES
-from daskcluster.methods.mixture.settings import MATRICES
+from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES, MATRICES
 from daskcluster.models.persist import load_document
 
 if TYPE_CHECKING:
@@ -37,11 +36,6 @@ def means_method(init: Any, n_components: int, *, in_memory: bool) -> str:
     if not is_auto(init):
         return method_for(init, in_memory=in_memory)
     return SAMPLED if n_components <= MOST_SWAPPED else "afk-mc2"
-
-
-def _shape_of(kind: str, k: int, d: int) -> tuple[int, ...]:
-    """Return the shape of ``precisions_init`` and ``precisions_``."""
-    return {"isotropic": (), "spherical": (k,), "diag": (k, d), "tied": (d, d)}.get(kind, (k, d, d))
 
 
 @dataclass(frozen=True)
@@ -105,29 +99,20 @@ def _of_another(init: Any, kind: str, shape: tuple[int, int]) -> MixtureStart:
     # Variances on another scale are useless; a wrong number of components is refused with the means.
     if scaling is not None or len(weights) != shape[0]:
         return MixtureStart()
-    if theirs in MATRICES:
-        return _of_matrices(variances.reshape(-1, *variances.shape[-2:]), weights, kind, shape)
-    if variances.shape[1:] not in ((), shape[1:]):
-        return MixtureStart()
-    wide = np.broadcast_to(variances[:, None] if variances.ndim == 1 else variances, shape)
-    if kind in MATRICES:
-        return MixtureStart(_of_kind(wide[:, :, None] * np.eye(shape[1]), weights, kind), weights)
-    if kind == "isotropic":
-        return MixtureStart(np.asarray(float((weights * wide.mean(axis=1)).sum() / weights.sum())))
-    return MixtureStart(wide.mean(axis=1) if kind == "spherical" else wide.copy(), weights)
-
-
-def _of_matrices(
-    found: np.ndarray, weights: np.ndarray, kind: str, shape: tuple[int, int]
-) -> MixtureStart:
-    """Return the start of a fit of `kind` from covariance matrices (k, d, d) or (1, d, d)."""
     k, d = shape
-    if found.shape[1:] != (d, d):
+    if theirs in MATRICES:
+        variances = variances.reshape(-1, *variances.shape[-2:])
+        if variances.shape[1:] != (d, d):
+            return MixtureStart()
+        matrices = np.broadcast_to(variances, (k, d, d))
+        wide = diagonals(matrices)
+    elif variances.shape[1:] in ((), (d,)):
+        wide = np.broadcast_to(variances[:, None] if variances.ndim == 1 else variances, shape)
+    else:
         return MixtureStart()
-    matrices = np.broadcast_to(found, (k, d, d))
     if kind in MATRICES:
-        return MixtureStart(_of_kind(matrices, weights, kind), weights)
-    wide = diagonals(matrices)
+        own = matrices if theirs in MATRICES else wide[:, :, None] * np.eye(d)
+        return MixtureStart(_of_kind(own, weights, kind), weights)
     if kind == "isotropic":
         return MixtureStart(np.asarray(float((weights * wide.mean(axis=1)).sum() / weights.sum())))
     return MixtureStart(wide.mean(axis=1) if kind == "spherical" else wide.copy(), weights)
@@ -159,7 +144,9 @@ def _inverses(given: np.ndarray, kind: str) -> np.ndarray:
 
 def _precisions(given: Any, kind: str, shape: tuple[int, int]) -> np.ndarray:
     wanted = np.asarray(given, np.float64)
-    expected = _shape_of(kind, *shape)
+    k, d = shape
+    shapes = {"isotropic": (), "spherical": (k,), "diag": shape, "tied": (d, d)}
+    expected = shapes.get(kind, (k, d, d))
     if wanted.shape != expected:
         raise InvalidParameterError(
             f"The parameter '{kind} precision' should have the shape of {expected}, but got "

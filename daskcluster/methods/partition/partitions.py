@@ -1,23 +1,22 @@
-"""The result of `partition`: which rows are in which partitions, and files of it."""
+"""The result of `partition`: the partitions of rows, as files and as index libraries take them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.features import FeatureSpec
 from daskcluster.data.label_files import write_columns
+from daskcluster.data.tables import import_pyarrow
+from daskcluster.errors import InvalidParameterError, MissingExtraError
 from daskcluster.estimators.opening import open_dataset
-from daskcluster.methods.partition.exports import (
-    centres_writer,
-    to_faiss,
-    to_lance,
-    to_vectorchord,
-)
+from daskcluster.extras import install_command
 from daskcluster.methods.partition.model import PartitionModel
 from daskcluster.methods.partition.training import Trained
 from daskcluster.models.balance import Balance
@@ -26,6 +25,69 @@ from daskcluster.storage.files import new_file
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import check_free
 from daskcluster.typing import Dataset
+
+
+def _write_faiss(found: Partitions, out: BinaryIO) -> None:
+    out.write(_import_faiss().serialize_index(found.to_faiss(fill=False)).tobytes())
+
+
+def _write_parquet(found: Partitions, out: BinaryIO) -> None:
+    import_pyarrow()
+    from pyarrow import parquet
+
+    parquet.write_table(found.to_vectorchord(), out)
+
+
+def _import_faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingExtraError(
+            f"Faiss is not installed; install it with: {install_command('faiss')}."
+        ) from error
+    return faiss
+
+
+_FILES: dict[str, tuple[Callable[[], Any], Callable[[Partitions, BinaryIO], None]]] = {
+    ".npy": (lambda: None, lambda found, out: np.save(out, found.centres)),
+    ".faiss": (_import_faiss, _write_faiss),
+    ".parquet": (import_pyarrow, _write_parquet),
+}
+"""By ending: what imports the library of a file of centres, and what writes it."""
+
+
+def centres_writer(url: str) -> Callable[[Partitions, BinaryIO], None]:
+    """Return what writes centres to a file with the ending of `url`.
+
+    Raises
+    ------
+    InvalidParameterError
+        There is no such format.
+    MissingExtraError
+        Its library is not installed.
+    """
+    ending = PurePosixPath(url).suffix
+    if ending not in _FILES:
+        raise InvalidParameterError(
+            f"Centres are written to {', '.join(_FILES)} files, but the URL is {url!r}; give it such an "
+            "ending."
+        )
+    load, write = _FILES[ending]
+    load()
+    return write
+
+
+def _add(faiss: Any, index: Any, found: Partitions, block: Chunk) -> None:
+    own = slice(block.start, block.stop)
+    rows = np.ascontiguousarray(block.rows, np.float32)
+    numbers = np.arange(block.start, block.stop)
+    cells = np.column_stack([found.partition[own], found.copies[own]]).astype(np.int64)
+    for at in range(cells.shape[1]):
+        which = np.flatnonzero(cells[:, at] >= 0)
+        if len(which):
+            added = [np.ascontiguousarray(each[which]) for each in (rows, numbers, cells[:, at])]
+            pointers = [faiss.swig_ptr(each) for each in added]
+            index.add_core(len(which), *pointers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +264,23 @@ class Partitions:
         -----
         Cost: with `fill`, a pass over the rows in this process, and 4 d + 8 bytes for each row and copy.
         """
-        return to_faiss(self, fill=fill)
+        faiss = _import_faiss()
+        centres = np.ascontiguousarray(self.centres, np.float32)
+        k, d = centres.shape
+        cosine = self.metric == "cosine"
+        # Rows were assigned by distances, also with cosine, since means are not of length one.
+        quantizer: Any = faiss.IndexFlatL2(d)
+        quantizer.add(centres)
+        measure = faiss.METRIC_INNER_PRODUCT if cosine else faiss.METRIC_L2
+        index = faiss.IndexIVFFlat(quantizer, d, k, measure)
+        index.own_fields = True
+        quantizer.this.disown()
+        index.is_trained = True
+        if fill:
+            for chunk in self.dataset.chunks(self.dataset.partitions):
+                for block in Chunk(chunk.rows, chunk.start, normalize=cosine).blocks():
+                    _add(faiss, index, self, block)
+        return index
 
     def to_lance(self) -> Any:
         """Return the centres as an Arrow array of fixed-size lists, for ``ivf_centroids`` of Lance.
@@ -211,7 +289,9 @@ class Partitions:
         ------
         MissingExtraError
         """
-        return to_lance(self)
+        pa = import_pyarrow()
+        values = pa.array(np.ascontiguousarray(self.centres, np.float32).ravel())
+        return pa.FixedSizeListArray.from_arrays(values, self.centres.shape[1])
 
     def to_vectorchord(self) -> Any:
         """Return the centres as an Arrow table for ``[build.external]`` of VectorChord.
@@ -222,4 +302,11 @@ class Partitions:
         ------
         MissingExtraError
         """
-        return to_vectorchord(self)
+        pa = import_pyarrow()
+        k = len(self.centres)
+        columns = {
+            "id": pa.array(np.arange(k, dtype=np.int32)),
+            "parent": pa.nulls(k, pa.int32()),
+            "vector": self.to_lance(),
+        }
+        return pa.table(columns)

@@ -23,11 +23,10 @@ from daskcluster.methods.coreset.estimator import check_coreset_size
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
 from daskcluster.methods.streaming.parameters import STREAMING, leaf_rows_of, summary_size
-from daskcluster.methods.streaming.reading import check_timestamp, fold_dataset
 from daskcluster.methods.streaming.refit import RefitSettings
 from daskcluster.methods.streaming.state import fold_of_model
-from daskcluster.methods.streaming.tree.node import LeafSettings
-from daskcluster.methods.streaming.tree.stream_rows import Forgetting
+from daskcluster.methods.streaming.tree.pieces import check_timestamp, fold_dataset
+from daskcluster.methods.streaming.tree.tree import Forgetting, LeafSettings
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed

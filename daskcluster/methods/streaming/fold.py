@@ -7,23 +7,144 @@ change it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import nearest_with_distances
 from daskcluster.data.open import open_source
+from daskcluster.engine.memory import Footprint
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.plan import Plan
 from daskcluster.events import Callback, DriftFound, publish
-from daskcluster.methods.kmeans.initial import is_method
-from daskcluster.methods.streaming.drift import Drift, measure_fit
+from daskcluster.methods.kmeans.fit import pass_flop
+from daskcluster.methods.kmeans.initial import is_method, method_for
 from daskcluster.methods.streaming.refit import Search, StreamCentres
-from daskcluster.methods.streaming.tree.node import LeafSettings, Node
-from daskcluster.methods.streaming.tree.pieces import Piece, Position
-from daskcluster.methods.streaming.tree.stream_rows import StreamRows, joined_rows
-from daskcluster.methods.streaming.tree.tree import Carried, CoresetTree
+from daskcluster.methods.streaming.tree.pieces import PIECE_BYTES, Piece, Position
+from daskcluster.methods.streaming.tree.tree import (
+    Carried,
+    CoresetTree,
+    LeafSettings,
+    Node,
+    StreamRows,
+    joined_rows,
+)
 from daskcluster.sparse_rows import Rows
+from daskcluster.storage.document import read_count, read_number
 from daskcluster.typing import Dataset
+
+MEMORY = 8
+"""Number of leaves that the baseline averages over, approximately."""
+
+
+@dataclass(frozen=True)
+class LeafFit:
+    """How well the rows of a leaf fit centres.
+
+    Attributes
+    ----------
+    error : float
+        Weighted mean of squared distances to the nearest centres.
+    counts : ndarray of shape (k,), float64
+        Weight of the rows of each centre.
+    """
+
+    error: float
+    counts: np.ndarray
+
+
+def measure_fit(rows: Chunk, centres: np.ndarray) -> LeafFit:
+    """Return how well weighted rows fit centres.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = Chunk(np.array([[0.0], [1.0], [9.0]]), weights=np.array([1.0, 1.0, 2.0]))
+    >>> measure_fit(rows, np.array([[0.0], [9.0]]))
+    LeafFit(error=0.25, counts=array([2., 2.]))
+    """
+    labels, distances = nearest_with_distances(rows, centres)
+    weights = rows.weights
+    assert weights is not None
+    total = float(weights.sum())
+    counts = np.bincount(labels, weights, minlength=len(centres))
+    return LeafFit(float((distances * weights).sum()) / total if total > 0.0 else 0.0, counts)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The error of new rows under the old centres, compared with earlier rows.
+
+    Attributes
+    ----------
+    error : float or None
+        Mean squared distance of the last leaf to the centres before it.
+    baseline : float or None
+        Mean error of the leaves before the last one.
+    n_leaves : int
+        Number of leaves measured.
+    is_high : bool
+        Whether the error of the last leaf exceeded `baseline` times the threshold.
+    counts : ndarray of shape (k,)
+        Weight of the last leaf's rows in each cluster.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> drift = Drift()
+    >>> for error in (1.0, 1.2, 0.9, 4.0):
+    ...     drift = drift.after(LeafFit(error, np.ones(1)), threshold=1.5)
+    >>> drift.is_high, round(drift.ratio, 1)
+    (True, 3.9)
+    """
+
+    error: float | None = None
+    baseline: float | None = None
+    n_leaves: int = 0
+    is_high: bool = False
+    counts: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def ratio(self) -> float | None:
+        """The error divided by its baseline."""
+        if self.error is None or not self.baseline:
+            return None
+        return self.error / self.baseline
+
+    def after(self, fit: LeafFit, threshold: float) -> Drift:
+        """Return the state after one more leaf."""
+        baseline = self.baseline
+        if self.error is not None:
+            share = 1.0 / min(self.n_leaves, MEMORY)
+            baseline = (
+                self.error if baseline is None else baseline + share * (self.error - baseline)
+            )
+        found = Drift(fit.error, baseline, self.n_leaves + 1, False, fit.counts)
+        ratio = found.ratio
+        return replace(found, is_high=ratio is not None and ratio > threshold)
+
+    def body(self) -> dict[str, Any]:
+        """Return all attributes except `counts` as plain values."""
+        return {
+            "error": self.error,
+            "baseline": self.baseline,
+            "ratio": self.ratio,
+            "n_leaves": self.n_leaves,
+            "is_high": self.is_high,
+        }
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], counts: np.ndarray) -> Drift:
+        """Return the drift that `body` and `counts` describe."""
+        error, baseline = (
+            None if body.get(name) is None else read_number(body, name)
+            for name in ("error", "baseline")
+        )
+        return cls(error, baseline, read_count(body, "n_leaves"), bool(body["is_high"]), counts)
+
 
 FoundT = TypeVar("FoundT", bound=StreamCentres)
 
@@ -116,7 +237,8 @@ class StreamFold:
             self.since_fresh += node.weight
             if became_high:
                 publish(callbacks, self._event())
-            if self.fitted is None or became_high or self._is_due():
+            is_due = self.since * REFIT_SHARE >= self.tree.weight
+            if self.fitted is None or became_high or is_due:
                 self._seek(opening)
         self._current = None
 
@@ -135,9 +257,6 @@ class StreamFold:
         assert drift.error is not None
         assert drift.baseline is not None
         return DriftFound(self.n_rows, drift.error, drift.baseline, tuple(drift.counts.tolist()))
-
-    def _is_due(self) -> bool:
-        return self.since * REFIT_SHARE >= self.tree.weight
 
     def _opening(self) -> Rows | None:
         """Return all rows so far while the first leaf is open, which is always made in this process."""
@@ -236,3 +355,16 @@ class StreamFold:
     def remembered(self) -> float:
         """Weight of all rows after forgetting."""
         return self.tree.weight
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return the projected cost of a fit with `parameters` on `dataset`: one pass, in pieces."""
+    check_enough_rows(dataset, int(parameters["n_clusters"]))
+    return Plan(
+        seeding=method_for(parameters["init"], in_memory=True),
+        passes_seeding=0,
+        restarts=1,
+        passes_at_most=1,
+        footprint=Footprint(thread_bytes=PIECE_BYTES),
+        flop=pass_flop(dataset, 1),
+    )

@@ -109,6 +109,6 @@ ALGORITHMS = {
         "daskcluster.methods.streaming.estimator:StreamingKMeans",
         STREAMING,
         about="one pass over rows in order, with optional forgetting",
-        plan="daskcluster.methods.streaming.projection:plan_fit",
+        plan="daskcluster.methods.streaming.fold:plan_fit",
     ),
 }

@@ -302,17 +302,16 @@ class _Refit:
         candidates = np.ascontiguousarray(chosen, start.dtype)
         if self.rows.normalize:
             candidates = normalized_rows(candidates)
-        left = [
-            float((np.minimum(distances, self._to(candidate)) * weights).sum())
-            for candidate in candidates
-        ]
+        left = []
+        for candidate in candidates:
+            _, to_candidate = nearest_with_distances(self.rows, candidate[None])
+            left.append(float((np.minimum(distances, to_candidate) * weights).sum()))
         return candidates[int(np.argmin(left))]
 
-    def _to(self, centre: np.ndarray) -> np.ndarray:
-        return nearest_with_distances(self.rows, centre[None])[1]
-
     def _found(self, init: Any, n_clusters: int, before: StreamCentres | None) -> StreamCentres:
-        settings = self.settings
+        settings, (n, d) = self.settings, self.rows.rows.shape
+        # Short passes take one thread, as handing them over would take longer.
+        is_short = n * d * n_clusters <= _SHORT_PASS
         kmeans = KMeans(
             n_clusters,
             init=init,
@@ -322,7 +321,7 @@ class _Refit:
             metric=settings.metric,
             chain_length=settings.chain_length,
             random_state=int(Key(settings.seed, "refit", self.n_rows).generator().integers(2**31)),
-            engine=self._engine(n_clusters),
+            engine=InlineEngine() if is_short else LocalEngine(),
         )
         from sklearn.exceptions import ConvergenceWarning  # deferred: workers do not need it
 
@@ -341,13 +340,6 @@ class _Refit:
             kmeans.stop_reason_,
             method_for(settings.init, in_memory=True) if before is None else before.seeding,
         )
-        return found if before is None else self._dated(found, before)
-
-    def _engine(self, n_clusters: int) -> LocalEngine:
-        """Return an engine; short passes take one thread, as handing them over would take longer."""
-        n, d = self.rows.rows.shape
-        return InlineEngine() if n * d * n_clusters <= _SHORT_PASS else LocalEngine()
-
-    def _dated(self, found: StreamCentres, before: StreamCentres) -> StreamCentres:
-        """Return centres with the births of the clusters that existed before."""
+        if before is None:
+            return found
         return replace(found, births=births_after(before, found.centres, self.n_rows))

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.methods.streaming.drift import Drift
-from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
+from daskcluster.methods.streaming.fold import Drift, FoldSettings, StreamFold
 from daskcluster.methods.streaming.refit import StreamCentres
-from daskcluster.methods.streaming.tree.node import Node
-from daskcluster.methods.streaming.tree.stream_rows import StreamRows, joined_rows
+from daskcluster.methods.streaming.tree.tree import Node, StreamRows, joined_rows
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
 from daskcluster.storage.document import (

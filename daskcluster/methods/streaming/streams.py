@@ -1,29 +1,50 @@
-"""Algorithms that can cluster a stream, and their adapters to the service loop."""
+"""Algorithms that can cluster a stream: their searches for centres, and their adapters to the service loop.
+
+Mini-batch k-means cuts each leaf into batches, and each batch moves the centres once. Batches are those of
+Sculley (WWW 2010), with the learning rates of `MiniBatchKMeans`. Rows of a stream are seldom in random
+order, so the rows of a leaf are shuffled first, with a random key of the leaf. Only the rows of the open
+leaf are kept. Difference from the paper: after each leaf, a local search moves single centres
+(`daskcluster.methods.minibatch.swaps`). It replaces the random reassignment of
+`daskcluster.methods.minibatch.algorithm`, which ignores how much a move lowers the cost.
+
+A Gaussian mixture is vc-GMM on the summary of all rows so far. Hirschberger, Forster and Luecke (arXiv
+1810.00803) fit one coreset of a fixed dataset; here the coreset is that of a merge-and-reduce tree, and EM
+starts from the previous means.
+"""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import PreparedCentres, nearest_with_distances
+from daskcluster.data.open import open_chunk
 from daskcluster.data.sparse import SparseDataset
+from daskcluster.engine.local import default_threads
 from daskcluster.errors import WrongTypeError
+from daskcluster.events import Callback, StopReason, publish
+from daskcluster.methods.kmeans.initial import method_for
+from daskcluster.methods.minibatch.algorithm import LabelledLeaf, swap_remembered
+from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.methods.minibatch.estimator import MiniBatchKMeans
 from daskcluster.methods.minibatch.parameters import MINI_BATCH
+from daskcluster.methods.minibatch.sample import centres_of_sample
+from daskcluster.methods.mixture.chunkwise.e_step import label_by_density
 from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
-from daskcluster.methods.mixture.model import MixtureModel, public_variances
+from daskcluster.methods.mixture.model import MixtureModel, public_variances, stored_variances
 from daskcluster.methods.mixture.parameters import MIXTURE
+from daskcluster.methods.mixture.rows import gaussians_for
 from daskcluster.methods.streaming.estimator import StreamingKMeans
 from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
-from daskcluster.methods.streaming.minibatch import (
-    MiniBatchFold,
-    MiniBatchSteps,
-    leaf_rows_for,
-)
-from daskcluster.methods.streaming.mixture import MixtureSearch, StreamMixture
 from daskcluster.methods.streaming.parameters import (
     DRIFT_THRESHOLD,
     HALF_LIFE,
@@ -33,17 +54,371 @@ from daskcluster.methods.streaming.parameters import (
     leaf_rows_of,
     summary_size,
 )
-from daskcluster.methods.streaming.refit import StreamCentres
+from daskcluster.methods.streaming.refit import StreamCentres, births_after, matched
 from daskcluster.methods.streaming.state import fold_of
-from daskcluster.methods.streaming.tree.node import LeafSettings
-from daskcluster.methods.streaming.tree.stream_rows import Forgetting
+from daskcluster.methods.streaming.tree.tree import Carried, Forgetting, LeafSettings, Node
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import Model
 from daskcluster.parameters.algorithm import Algorithm, Catalogue
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import Rows
 from daskcluster.storage.document import Document
 from daskcluster.typing import Dataset
+
+LEAF_BATCHES = 16
+"""Minimum number of batches per leaf, the range of the shuffle and the interval of drift and labels."""
+
+_LEAF_ROWS_A_CLUSTER = 10
+_RANDOM_INITS = 3
+
+
+def leaf_rows_for(batch_size: int, n_clusters: int) -> int:
+    """Return the number of rows of a leaf: whole batches, and enough rows to seed the centres from.
+
+    Examples
+    --------
+    >>> leaf_rows_for(1024, 8), leaf_rows_for(100, 500)
+    (16384, 5000)
+    """
+    batches = max(LEAF_BATCHES, -(-_LEAF_ROWS_A_CLUSTER * n_clusters // batch_size))
+    return batches * batch_size
+
+
+@dataclass(frozen=True)
+class MovedCentres(StreamCentres):
+    """Centres moved by batches.
+
+    `weights` are the weights of the rows that each has seen, `costs` those of the rows when they arrived.
+
+    Attributes
+    ----------
+    exact : ndarray of shape (k, d), float64
+        `centres` before rounding to the rows' dtype.
+    weight : float
+        Weight of all rows.
+    tick : float
+        Clock of the stream at these centres.
+    """
+
+    exact: np.ndarray
+    weight: float
+    tick: float
+
+    def aged(self, left: float) -> MovedCentres:
+        """Return the same centres with all weights and costs multiplied by `left`."""
+        return replace(
+            self,
+            weights=self.weights * left,
+            costs=self.costs * left,
+            weight=self.weight * left,
+        )
+
+
+@dataclass(frozen=True)
+class MiniBatchSteps:
+    """Moves centres by the batches of some rows; depends only on the previous centres and the rows.
+
+    Attributes
+    ----------
+    n_clusters : int
+    init : object
+    n_init : int or "auto"
+    batch_size : int
+    learning_rate : str
+    reassignment_ratio : float or "auto"
+    chain_length : int
+    seed : int
+    """
+
+    n_clusters: int
+    init: Any
+    n_init: Any
+    batch_size: int
+    learning_rate: str
+    reassignment_ratio: float | str
+    chain_length: int
+    seed: int
+
+    @property
+    def finds(self) -> type[MovedCentres]:
+        return MovedCentres
+
+    def seek(
+        self,
+        rows: Chunk,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> MovedCentres | None:
+        """Return the centres after all batches of the rows; None if there are too few rows to seed from.
+
+        `fresh` and `grow` have no effect: `swap_remembered` decides by itself whether to move centres.
+
+        Notes
+        -----
+        Cost: b k distances per batch, one more visit of the rows with the final centres, and
+        `swap_remembered`.
+        """
+        assert before is None or isinstance(before, MovedCentres)
+        if before is None:
+            if rows.n_rows < self.n_clusters:
+                return None
+            state, n_steps = self._initial(rows, n_rows), 0
+        else:
+            exact, dtype = before.exact.copy(), before.centres.dtype
+            state = MovingCentres(
+                exact, exact.astype(dtype), before.weights.copy(), before.costs.copy()
+            )
+            n_steps = before.n_iter
+        stepper = MiniBatchStepper(state, self.learning_rate, default_threads())
+        with stepper.threads():
+            key = Key(self.seed, "batches of a leaf", n_rows)
+            order = key.generator().permutation(rows.n_rows)
+            for first in range(0, len(order), self.batch_size):
+                listed = order[first : first + self.batch_size]
+                n_steps += 1
+                stepper.step(Batch(rows.rows, listed, rows.weights, rows.normalize))
+        return self._evaluated(state, rows, before, n_rows, n_steps)
+
+    def _initial(self, rows: Chunk, n_rows: int) -> MovingCentres:
+        restarts = self.n_init
+        if restarts == "auto":
+            restarts = _RANDOM_INITS if self.method == "random" else 1
+        sample = Batch(rows.rows, np.arange(rows.n_rows), rows.weights, rows.normalize)
+        seed = Key(self.seed, "centres of a stream", n_rows).derived_seed()
+        return MovingCentres.start(centres_of_sample(sample, self, seed, int(restarts)))
+
+    @property
+    def method(self) -> str:
+        return method_for(self.init, in_memory=True)
+
+    def _evaluated(
+        self,
+        state: MovingCentres,
+        rows: Chunk,
+        before: MovedCentres | None,
+        n_rows: int,
+        n_steps: int,
+    ) -> MovedCentres:
+        leaf, k = LabelledLeaf.of(rows, state.centres), self.n_clusters
+        costs, weight = leaf.costs(k), float(leaf.weights.sum())
+        if before is not None:
+            costs += before.costs
+            weight += before.weight
+        given = self.reassignment_ratio
+        low = 0.0 if given == "auto" else float(given)
+        if given != 0.0:
+            seed = Key(self.seed, "swaps of a leaf", n_rows).derived_seed()
+            after = swap_remembered(state, leaf, costs, seed, low=low)
+            if after is not None:
+                costs = after
+                leaf = LabelledLeaf.of(rows, state.centres)
+        return MovedCentres(
+            state.centres,
+            births_after(before, state.centres, n_rows),
+            state.seen,
+            costs,
+            leaf.sizes(k),
+            n_rows,
+            n_steps,
+            str(StopReason.MAX_ITER),
+            self.method,
+            state.exact,
+            weight,
+            0.0,
+        )
+
+
+@dataclass
+class MiniBatchFold(StreamFold):
+    """The state of a stream whose centres are moved by batches; its search is a `MiniBatchSteps`.
+
+    Centres are updated at every full leaf, whose rows are then dropped.
+    """
+
+    most_found: ClassVar[int] = sys.maxsize
+
+    def _push(self, leaves: Iterable[tuple[Node, Carried]], callbacks: Sequence[Callback]) -> None:
+        for node, _ in leaves:
+            became_high = self._measure(node)
+            opening = self._opening()
+            self.tree.closed()  # drops the rows; no node is added
+            if became_high:
+                publish(callbacks, self._event())
+            forgetting, now = self.settings.leaf.forgetting, self.tree.now
+            found = self._after(node.rows, node.weights_at(forgetting, now), opening)
+            if found is not None:
+                self._take_over(found)
+        self._current = None
+
+    def current(self) -> StreamCentres | None:
+        """Return the centres after all rows, including the open leaf; None if there are too few rows."""
+        if self._current is None:
+            no_more = self.fitted is not None and self.fitted.n_rows == self.n_rows
+            if no_more or not self.tree.kept_rows:
+                self._current = self.fitted
+            else:
+                self._current = self._after(*self.tree.summary(), self._opening())
+        return self._current
+
+    @property
+    def remembered(self) -> float:
+        """Weight of all rows after forgetting."""
+        before = self._aged()
+        return self.tree.weight + (0.0 if before is None else before.weight)
+
+    def _aged(self) -> MovedCentres | None:
+        before = self.fitted
+        if before is None:
+            return None
+        assert isinstance(before, MovedCentres)
+        forgetting = self.settings.leaf.forgetting
+        return before.aged(float(forgetting.left(before.tick, now=self.tree.now)))
+
+    def _after(self, rows: Rows, weights: np.ndarray, opening: Rows | None) -> MovedCentres | None:
+        """Return the centres after more rows; `weights` are current."""
+        before = self._aged()
+        if not len(rows):
+            return before
+        chunk = self.settings.leaf.chunk(rows, weights)
+        found = self.settings.refit.seek(chunk, before, self.n_rows)
+        found = self._numbered(found, opening, rows)
+        assert found is None or isinstance(found, MovedCentres)
+        return None if found is None else replace(found, tick=self.tree.now)
+
+
+FRESH_GAIN = 0.01
+"""A mixture fitted from scratch replaces the refined one if its free energy per feature is larger by this;
+2 % smaller variances give as much."""
+
+
+@dataclass(frozen=True)
+class StreamMixture(StreamCentres):
+    """A mixture of a stream; `centres` are its means, `weights` the posterior weights of components.
+
+    Attributes
+    ----------
+    variances : ndarray of shape (1,), (k,), (k, d), (1, d, d) or (k, d, d), float64
+        As in `daskcluster.methods.mixture.model.MixtureModel`.
+    mixing : ndarray of shape (k,), float64
+    lower_bound : float
+        Free energy divided by total weight.
+    covariance_type : str
+    """
+
+    variances: np.ndarray
+    mixing: np.ndarray
+    lower_bound: float
+    covariance_type: str
+
+    def nearest(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
+        """Return the component with the largest posterior, and the squared distance to its mean."""
+        gaussians = gaussians_for(
+            self.centres.dtype, self.centres, self.variances, self.mixing, self.covariance_type
+        )
+        prepared = PreparedCentres(self.centres)
+        labels = label_by_density(chunk, (gaussians, prepared))
+        distances = np.empty(len(labels))
+        for block in chunk.blocks():
+            place = slice(block.start - chunk.start, block.stop - chunk.start)
+            prepared.sqdist_to_assigned(block.rows, labels[place], distances[place])
+        return labels, distances
+
+
+@dataclass(frozen=True)
+class MixtureSearch:
+    """Fits a mixture to a summary.
+
+    Attributes
+    ----------
+    parameters : mapping
+        Those of `VariationalGaussianMixture`, except ``coreset_size`` and ``random_state``.
+    seed : int
+    """
+
+    parameters: Mapping[str, Any]
+    seed: int
+
+    @property
+    def init(self) -> Any:
+        return self.parameters["init"]
+
+    @property
+    def finds(self) -> type[StreamMixture]:
+        return StreamMixture
+
+    def seek(
+        self,
+        rows: Chunk,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> StreamMixture | None:
+        """Return the mixture of weighted rows; None if there are fewer rows than components.
+
+        `grow` has no effect: a mixture keeps its number of components.
+
+        Notes
+        -----
+        Cost: EM on m rows in memory, from the previous means; with `fresh`, also from scratch.
+        """
+        if rows.n_rows < int(self.parameters["n_components"]):
+            return None
+        if before is None:
+            return self._found(rows, None, n_rows, self.init)
+        best = self._found(rows, before, n_rows, before.centres)
+        if not fresh:
+            return best
+        other = self._found(rows, None, n_rows, "k-means++")
+        if other.lower_bound <= best.lower_bound + FRESH_GAIN * rows.rows.shape[1]:
+            return best
+        other = other.reordered(matched(before.centres, other.centres))
+        return replace(other, births=births_after(before, other.centres, n_rows))
+
+    def _found(
+        self,
+        rows: Chunk,
+        before: StreamCentres | None,
+        n_rows: int,
+        init: Any,
+    ) -> StreamMixture:
+        seed = int(Key(self.seed, "mixture refit", n_rows).generator().integers(2**31))
+        n_init = self.parameters.get("n_init", 1) if isinstance(init, str) else 1
+        mixture = VariationalGaussianMixture(
+            **{**self.parameters, "init": init, "n_init": n_init},
+            random_state=seed,
+            coreset_size=None,
+        )
+        with warnings.catch_warnings():
+            # A summary may have few distinct rows; users cannot act on the warning.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            mixture.fit(open_chunk(rows))
+        means = mixture.means_
+        labels, distances = nearest_with_distances(rows, means)
+        weights = rows.weights
+        assert weights is not None
+        k = len(means)
+        return StreamMixture(
+            means,
+            births_after(before, means, n_rows),
+            mixture.component_weights_,
+            np.bincount(labels, weights * distances, minlength=k),
+            np.bincount(labels, minlength=k),
+            n_rows,
+            mixture.n_iter_,
+            mixture.stop_reason_,
+            mixture.seeding_ if before is None else before.seeding,
+            stored_variances(mixture.covariances_, mixture.covariance_type),
+            mixture.weights_,
+            float(mixture.lower_bound_),
+            mixture.covariance_type,
+        )
 
 
 def _without(table: tuple[Parameter, ...], *names: str) -> tuple[Parameter, ...]:

@@ -20,7 +20,7 @@ from daskcluster.methods.kmeans.fit import fit_footprint, seeding_bytes
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
 from daskcluster.methods.minibatch.sample import batch_room
 from daskcluster.randomness import Key
-from daskcluster.seeding import afkmc2, kmeans_parallel
+from daskcluster.seeding import methods
 from daskcluster.sparse_rows import join_rows
 
 K, M = 30, 10
@@ -36,21 +36,20 @@ def rows(kind):
 @pytest.mark.parametrize("method", ["k-means||", "afk-mc2"])
 def test_drawn_rows_are_counted(method, kind, monkeypatch):
     dataset, held = open_dataset(rows(kind)), []
-    module = kmeans_parallel if method == "k-means||" else afkmc2
 
     def watched(parts):
         joined = join_rows(parts)
         held.append(joined.nbytes)
         return joined
 
-    joins = chunk if method == "afk-mc2" else module  # where the drawn rows are joined
+    joins = chunk if method == "afk-mc2" else methods  # where the drawn rows are joined
     monkeypatch.setattr(joins, "join_rows", watched)
     with LocalEngine(2).place(dataset) as placement:
         placed = ScaledPlacement(placement)
         if method == "k-means||":
-            module.kmeans_parallel(placed, K, 0, reduce_candidates=lambda c, w, k: c[:k])
+            methods.kmeans_parallel(placed, K, 0, reduce_candidates=lambda c, w, k: c[:k])
         else:
-            module.afk_mc2(placed, K, 0, chain_length=M)
+            methods.afk_mc2(placed, K, 0, chain_length=M)
     projected = seeding_bytes(dataset, K, method, M)
     assert max(held) <= projected <= 8 * max(held)
     assert fit_footprint(dataset, K, method, M).process_bytes == projected

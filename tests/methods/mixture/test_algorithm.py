@@ -9,10 +9,8 @@ from daskcluster import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import StopReason
-from daskcluster.methods.mixture.algorithm import variational_em
+from daskcluster.methods.mixture.algorithm import EMSettings, first_neighbours, variational_em
 from daskcluster.methods.mixture.chunkwise.e_step import first_sets
-from daskcluster.methods.mixture.passes import first_neighbours
-from daskcluster.methods.mixture.settings import EMSettings
 from daskcluster.randomness import Key
 from tests.reference.mixture import var_gmm
 

@@ -422,9 +422,9 @@ def test_chunks_threads_and_workers_give_the_same_bits(tmp_path, client, monkeyp
 
 def test_sets_lost_with_a_worker_are_recomputed(tmp_path, monkeypatch):
     """Every pass after the kill starts from the last save."""
-    from daskcluster.methods.mixture import passes as variational_saves
+    from daskcluster.methods.mixture import algorithm
 
-    monkeypatch.setattr(variational_saves, "SAVE_EVERY", 3)
+    monkeypatch.setattr(algorithm, "SAVE_EVERY", 3)
     X = blobs(6000, 20, 4, dtype=np.float32)
     rows = stored(tmp_path, X)
     model = mixture(20, n_random=1, tol=0.0, max_iter=8)
@@ -446,8 +446,8 @@ def test_sets_lost_with_a_worker_are_recomputed(tmp_path, monkeypatch):
 def test_lost_sets_are_recomputed_from_the_last_save(monkeypatch, tmp_path):
     """Every pass loses all sets, and the journal is never longer than the interval between saves."""
     from daskcluster.engine.local import LocalPlacement
-    from daskcluster.engine.work_items import CacheSlot
-    from daskcluster.methods.mixture import passes as variational_saves
+    from daskcluster.engine.operations import CacheSlot
+    from daskcluster.methods.mixture import algorithm
     from daskcluster.methods.mixture.chunkwise import e_step as passes
 
     X, lengths = blobs(2000, 20, 4, dtype=np.float32), []
@@ -465,7 +465,7 @@ def test_lost_sets_are_recomputed_from_the_last_save(monkeypatch, tmp_path):
     lengths.clear()
     monkeypatch.setattr(CacheSlot, "keep_state", lambda *arguments: None)
     monkeypatch.setattr(LocalPlacement, "loses_state", True)
-    monkeypatch.setattr(variational_saves, "SAVE_EVERY", 3)
+    monkeypatch.setattr(algorithm, "SAVE_EVERY", 3)
     monkeypatch.setattr(LocalPlacement, "shared_folder", lambda self: str(tmp_path))
     same(clone(model).fit(X), expected)
     assert [n for n, _ in lengths] == [0, 1, 2] * 4

@@ -8,11 +8,10 @@ from sklearn.mixture import GaussianMixture
 
 import daskcluster as dc
 from daskcluster.errors import MemoryLimitError, ModelFormatError
-from daskcluster.methods.mixture.chunkwise import covariances
+from daskcluster.methods.mixture.chunkwise import statistics
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
-from daskcluster.methods.mixture.fit import matrices_bytes
+from daskcluster.methods.mixture.fit import matrices_bytes, plan_fit
 from daskcluster.methods.mixture.model import MixtureModel
-from daskcluster.methods.mixture.projection import plan_fit
 
 KINDS = ("tied", "full")
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -43,13 +42,13 @@ def some_matrices(n=4, d=5, seed=0):
 @pytest.mark.parametrize("d", [1, 2, 3, 7, 20])
 def test_factors_and_inverses_match_lapack(d):
     matrices = some_matrices(d=d)
-    lower = covariances.cholesky(matrices)
+    lower = statistics.cholesky(matrices)
     np.testing.assert_allclose(lower, np.linalg.cholesky(matrices), atol=1e-9)
-    packed = covariances.whitening(lower)
-    assert packed.shape == (4, covariances.packed_size(d))
+    packed = statistics.whitening(lower)
+    assert packed.shape == (4, statistics.packed_size(d))
     inverse = np.linalg.inv(matrices)
-    np.testing.assert_allclose(covariances.precisions(packed, d), inverse, rtol=1e-6, atol=1e-7)
-    bounds = covariances.steepest(packed, d)
+    np.testing.assert_allclose(statistics.precisions(packed, d), inverse, rtol=1e-6, atol=1e-7)
+    bounds = statistics.steepest(packed, d)
     gaps = np.random.default_rng(1).normal(size=(100, d))
     for own in inverse:
         costs = ((gaps @ own) * gaps).sum(axis=1)
@@ -62,7 +61,7 @@ def test_floors_raise_eigenvalues_in_units_of_the_floors(d):
     floors = rng.uniform(0.5, 2.0, d)
     thin = rng.normal(size=(3, d, max(1, d - 2)))  # of lower rank
     given = np.concatenate([thin @ thin.transpose(0, 2, 1), some_matrices(2, d) + 3 * np.eye(d)])
-    found = covariances.raised(given, floors)
+    found = statistics.raised(given, floors)
     assert np.array_equal(found[3:], given[3:])  # not changed where the floor is kept
     root = np.sqrt(floors)
     for one, was in zip(found[:3], given[:3], strict=True):
@@ -76,8 +75,8 @@ def test_a_matrix_without_rank_gets_a_factor():
     """Even with no floor to speak of, because float64 resolves only so much."""
     for d in (2, 10, 40):
         line = np.ones((1, d, d)) * 5.0
-        found = covariances.raised(line, np.full(d, 1e-30))
-        assert covariances.is_positive_definite(found)
+        found = statistics.raised(line, np.full(d, 1e-30))
+        assert statistics.is_positive_definite(found)
         np.testing.assert_allclose(found, line, rtol=1e-9)
 
 

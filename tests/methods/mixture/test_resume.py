@@ -11,9 +11,9 @@ import zarr
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster.engine import segments
+from daskcluster.engine import engine as engine_module
 from daskcluster.engine.local import LocalPlacement
-from daskcluster.engine.work_items import CacheSlot
+from daskcluster.engine.operations import CacheSlot
 from daskcluster.errors import CheckpointError
 from daskcluster.estimators import checkpoints
 from daskcluster.events import PassStarted
@@ -224,7 +224,7 @@ def test_a_coreset_resumes_within_a_pass(
 ) -> None:
     n = 20_000
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(segments, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(engine_module, "MIN_SECONDS", 0.0)
     url = str(tmp_path / "rows")
     if kind == "dense":
         X, weights = case("weighted float32", n, 128)

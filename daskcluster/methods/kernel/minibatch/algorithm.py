@@ -4,7 +4,7 @@ A step labels a batch of rows with their nearest centres in the space of the Gra
 centre moves towards the mean of its rows: C <- (1 - alpha) C + alpha cm(B). Centres are stored either as
 windows of the last batches (Algorithm 2, `daskcluster.methods.kernel.minibatch.centres`), at a cost
 independent of n, or as inner products with all rows (Algorithm 1,
-`daskcluster.methods.kernel.minibatch.recursion`).
+`daskcluster.methods.kernel.minibatch.centres`).
 
 Differences from the paper: batches are drawn without replacement, pass after pass, unless ``replacement``
 asks for the paper's draws; a fit stops early when a step improves its own batch by *less* than tol (the
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.events import Callback, KernelStepEnded, StopFit, StopReason, publish
-from daskcluster.methods.kernel.chunkwise.centres import GramCentres, clamped
+from daskcluster.methods.kernel.chunkwise.centres import GramCentres, nearest_of
 from daskcluster.methods.kernel.minibatch.centres import GramBatch, Meter, MovingGramCentres
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches
@@ -155,7 +155,17 @@ def minibatch_kernel(
         if stopping.tol > 0.0:
             improvement = _mean(costs, batch) - _mean(_nearest(moving, batch)[1], batch)
             reason = StopReason.TOLERANCE if improvement < stopping.tol else None
-        event = _event(step, batch, costs, moving, before, time.perf_counter() - started)
+        event = KernelStepEnded(
+            step,
+            float((batch.weights * costs).sum()),
+            0.0,
+            time.perf_counter() - started,
+            n_touched=len(batch),
+            n_distances=moving.meter.n_values - before.n_values,
+            batch_size=len(batch),
+            n_points=moving.n_points,
+            gram_seconds=moving.meter.seconds - before.seconds,
+        )
         history.append(dict(vars(event)))
         elapsed = time.perf_counter() - began
         reason = reason or _spent(step, elapsed, stopping) or _tell(callbacks, event)
@@ -164,35 +174,12 @@ def minibatch_kernel(
 
 
 def _nearest(moving: MovingGramCentres, batch: GramBatch) -> tuple[np.ndarray, np.ndarray]:
-    relative = moving.relative(batch)
-    labels = relative.argmin(axis=1)
-    return labels, clamped(batch.diagonal + relative[np.arange(len(labels)), labels])
+    return nearest_of(moving.relative(batch), batch.diagonal)
 
 
 def _mean(costs: np.ndarray, batch: GramBatch) -> float:
     weight = batch.weights.sum()
     return float((batch.weights * costs).sum() / weight) if weight > 0.0 else 0.0
-
-
-def _event(
-    step: int,
-    batch: GramBatch,
-    costs: np.ndarray,
-    moving: MovingGramCentres,
-    before: Meter,
-    seconds: float,
-) -> KernelStepEnded:
-    return KernelStepEnded(
-        step,
-        float((batch.weights * costs).sum()),
-        0.0,
-        seconds,
-        n_touched=len(batch),
-        n_distances=moving.meter.n_values - before.n_values,
-        batch_size=len(batch),
-        n_points=moving.n_points,
-        gram_seconds=moving.meter.seconds - before.seconds,
-    )
 
 
 def _spent(step: int, elapsed: float, stopping: KernelStopping) -> StopReason | None:

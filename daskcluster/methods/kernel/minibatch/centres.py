@@ -1,11 +1,18 @@
-"""Centres of mini-batch kernel k-means as sliding windows of batches (Algorithm 2)."""
+"""Moving centres of mini-batch kernel k-means: sliding windows of batches, or inner products with all rows.
+
+Windows (Algorithm 2) are weighted sums of the means of the rows of the last batches. Inner products
+(Algorithm 1) are P_xj = <phi(x), C_j> and Q_j = <C_j, C_j>: the step C <- (1 - a) C + a cm(B) updates, for
+every row x, ``P <- (1 - a) P + a M`` with M_xj the mean of K(x, y) over the cluster's rows y of the batch,
+and ``Q <- (1 - a)^2 Q + 2 a (1 - a) mean P_yj + a^2 mean M_yj``, with means over the same rows y and P from
+before the step.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -13,17 +20,160 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from daskcluster.data.sink import ArraySink
+from daskcluster.engine.engine import Placement
 from daskcluster.methods.kernel import kernels
-from daskcluster.methods.kernel.chunkwise.centres import GramCentres
+from daskcluster.methods.kernel.chunkwise.centres import GramCentres, gram_sum_rows
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
-from daskcluster.methods.kernel.minibatch.windows import Mean, Window, sums_over
 from daskcluster.methods.minibatch.chunkwise import Batch
 from daskcluster.sparse_rows import Rows
 
-KEPT_BYTES = 32 << 20
-"""Bytes of the sums over each mean that labelling a batch keeps, at most."""
-_ROWS_OF_MEAN = 4
-"""Rows of a mean, on average, from which on keeping pays: a sum costs as much as some two values."""
+
+@dataclass(frozen=True, eq=False)
+class Mean:
+    """The weighted mean of the images of some points.
+
+    Attributes
+    ----------
+    points : Points
+    shares : ndarray of shape (m,), float64
+        Weights of the points, which sum to one.
+    """
+
+    points: Points
+    shares: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def single(self) -> list[Mean]:
+        """Return a mean for each point."""
+        return [Mean(self.points.between(i, i + 1), np.ones(1)) for i in range(len(self))]
+
+
+@dataclass
+class Window:
+    """One centre: a weighted sum of the means of the last batches.
+
+    Parameters
+    ----------
+    first : Points
+        The point whose image is the initial centre.
+    norm : float
+        K(x, x) of that point.
+    truncation : int or None
+        tau: batches are dropped as long as at least tau points remain. None drops nothing.
+    normalize : bool
+        After the first drop, scale the coefficients so that they sum to one.
+
+    Attributes
+    ----------
+    means : list of Mean
+        Oldest first.
+    factors : ndarray of shape (L,)
+        Coefficient of each mean.
+    products : ndarray of shape (L, L)
+        Inner products of the means.
+    has_first : bool
+        Whether the initial centre is still part of the window.
+    """
+
+    first: Points
+    norm: float
+    truncation: int | None
+    normalize: bool = True
+    means: list[Mean] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.means = [Mean(self.first, np.ones(1))]
+        self.factors = np.ones(1)
+        self.products = np.array([[self.norm]])
+        self.has_first = True
+
+    @classmethod
+    def standing(
+        cls,
+        means: list[Mean],
+        factors: np.ndarray,
+        products: np.ndarray,
+        truncation: int | None,
+        *,
+        normalize: bool,
+        has_first: bool,
+    ) -> Window:
+        """Return a window with the given attributes."""
+        window = cls(means[0].points, 0.0, truncation, normalize)
+        window.means, window.factors, window.products = means, factors, products
+        window.has_first = has_first
+        return window
+
+    @property
+    def n_points(self) -> int:
+        """Number of rows of batches in the window, without the initial centre."""
+        return sum(map(len, self.means)) - self.has_first
+
+    @property
+    def coefficients(self) -> np.ndarray:
+        """Coefficient of each mean, after normalization, (L,)."""
+        total = self.factors.sum()
+        if self.has_first or not self.normalize or not total > 0.0:
+            return self.factors
+        return np.asarray(self.factors / total)
+
+    @property
+    def squared_norm(self) -> float:
+        """<C, C>."""
+        c = self.coefficients
+        return float((c[:, None] * self.products * c).sum())
+
+    def move(self, added: Sequence[Mean], factors: np.ndarray, products: np.ndarray) -> None:
+        """Move the centre towards a batch, and drop means that are no longer needed.
+
+        Parameters
+        ----------
+        added : sequence of m Mean
+            Of all rows of the batch, or of each.
+        factors : ndarray of shape (m,)
+            Their coefficients, which sum to alpha in (0, 1].
+        products : ndarray of shape (m, L + m)
+            Inner products of `added` with the means of the window and with each other.
+        """
+        size = len(self.means)
+        grown = np.empty((size + len(added),) * 2)
+        grown[:size, :size] = self.products
+        grown[size:], grown[:size, size:] = products, products[:, :size].T
+        self.products = grown
+        self.factors = np.append(self.factors * (1.0 - factors.sum()), factors)
+        self.means.extend(added)
+        self._drop()
+
+    def _drop(self) -> None:
+        if self.truncation is None:
+            return
+        oldest, left = int(self.has_first), self.n_points
+        first = oldest
+        while left - len(self.means[first]) >= self.truncation:
+            left -= len(self.means[first])
+            first += 1
+        if first == oldest:
+            return
+        self.means = self.means[first:]
+        self.factors, self.products = self.factors[first:], self.products[first:, first:]
+        self.has_first = False
+
+    def terms(self) -> tuple[Points, np.ndarray]:
+        """Return the points of the centre and their coefficients, without points of coefficient zero."""
+        pairs = [
+            (mean.points, c * mean.shares)
+            for mean, c in zip(self.means, self.coefficients, strict=True)
+            if c > 0.0
+        ]
+        return join_points([points for points, _ in pairs]), np.concatenate([c for _, c in pairs])
+
+
+def sums_over(gram: GramFunction, means: Collection[Mean]) -> GramSums:
+    """Return the sums of K over each of several means."""
+    return joined(gram, [(mean.points, mean.shares) for mean in means])
 
 
 def joined(gram: GramFunction, centres: list[tuple[Points, np.ndarray]]) -> GramSums:
@@ -36,6 +186,12 @@ def joined(gram: GramFunction, centres: list[tuple[Points, np.ndarray]]) -> Gram
         np.repeat(np.arange(len(centres)), sizes),
         len(centres),
     )
+
+
+KEPT_BYTES = 32 << 20
+"""Bytes of the sums over each mean that labelling a batch keeps, at most."""
+_ROWS_OF_MEAN = 4
+"""Rows of a mean, on average, from which on keeping pays: a sum costs as much as some two values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,10 +407,7 @@ class MovingWindows:
         self._centres = self._kept = None
 
     def _kept_cross(
-        self,
-        members: dict[int, np.ndarray],
-        means: dict[int, Mean],
-        kept: np.ndarray,
+        self, members: dict[int, np.ndarray], means: dict[int, Mean], kept: np.ndarray
     ) -> dict[int, np.ndarray]:
         """Return the products of new means with those of their windows and themselves, (1, L + 1)."""
         sums = sums_over(self.gram, means.values())
@@ -303,7 +456,9 @@ class MovingWindows:
 
     def _together(self, work: Callable[[slice], None], n: int) -> None:
         """Do `work` on slices of `n` items, this thread on the first and helping threads on the others."""
-        first, *others = _shares_of(n, 1 if self._pool is None else self.n_threads)
+        n_threads = 1 if self._pool is None else self.n_threads
+        edges = np.linspace(0, n, n_threads + 1).astype(int).tolist()
+        first, *others = (slice(a, b) for a, b in pairwise(edges) if b > a)
         waiting = [self._pool.submit(work, each) for each in others] if self._pool else []
         work(first)
         for each in waiting:
@@ -315,6 +470,102 @@ def kept_bytes(n_rows: int, n_points: int) -> int:
     return min(KEPT_BYTES, 8 * n_rows * n_points // _ROWS_OF_MEAN)
 
 
-def _shares_of(n: int, n_threads: int) -> list[slice]:
-    edges = np.linspace(0, n, n_threads + 1).astype(int)
-    return [slice(a, b) for a, b in pairwise(edges.tolist()) if b > a]
+@dataclass
+class MovingProducts:
+    """Centres as inner products with all rows; no batch is ever dropped.
+
+    Parameters
+    ----------
+    gram : GramFunction
+    terms : list of k lists of pairs
+        Points of each centre and their coefficients: the initial point, then those of each batch.
+    squares : ndarray of shape (k,)
+        Q.
+    products : ndarray of shape (n, k)
+        P.
+    placement : Placement
+        All rows.
+
+    Notes
+    -----
+    Cost of a step: a pass with n b Gram values. Memory: 16 n k bytes, and the rows of all batches so far,
+    which make up the model.
+    """
+
+    gram: GramFunction
+    terms: list[list[tuple[Points, np.ndarray]]]
+    squares: np.ndarray
+    products: np.ndarray
+    placement: Placement
+    meter: Meter = field(default_factory=Meter)
+
+    @classmethod
+    def start(
+        cls, gram: GramFunction, first: Sequence[Points], norms: np.ndarray, placement: Placement
+    ) -> MovingProducts:
+        """Return centres at one point each; `norms` (k,) are their K(x, x). One pass."""
+        starts = [(point, np.ones(1)) for point in first]
+        squares = np.array(norms, np.float64)
+        self = cls(gram, [[start] for start in starts], squares, np.empty((0, 0)), placement)
+        self.products = self._over_all_rows(joined(gram, starts))
+        return self
+
+    @property
+    def k(self) -> int:
+        return len(self.squares)
+
+    @property
+    def n_points(self) -> int:
+        return sum(len(points) for terms in self.terms for points, _ in terms[1:])
+
+    def relative(self, batch: GramBatch) -> np.ndarray:
+        return np.asarray(self.squares - 2.0 * self.products[batch.indices])
+
+    def move(self, batch: GramBatch, labels: np.ndarray, alphas: np.ndarray) -> None:
+        means = batch.means(labels, self.k, self.gram)
+        if not means:
+            return
+        sums = sums_over(self.gram, means.values())
+        # Clusters without a mean have empty sums.
+        fresh = self._over_all_rows(
+            replace(sums, groups=np.array(list(means))[sums.groups], n_groups=self.k)
+        )
+        for j, mean in means.items():
+            a, old, rows = float(alphas[j]), self.products[:, j], mean.points.indices
+            inside = float((mean.shares * fresh[rows, j]).sum())
+            across = float((mean.shares * old[rows]).sum())
+            self.squares[j] = (
+                (1.0 - a) ** 2 * self.squares[j] + 2.0 * a * (1.0 - a) * across + a * a * inside
+            )
+            old *= 1.0 - a
+            old += a * fresh[:, j]
+            for _, factors in self.terms[j]:
+                factors *= 1.0 - a
+            self.terms[j].append((mean.points, a * mean.shares))
+
+    def threads(self) -> nullcontext[None]:
+        """Return a context without threads: those of the engine do the passes."""
+        return nullcontext()
+
+    def centres(self) -> GramCentres:
+        return GramCentres(
+            joined(self.gram, [merged(terms) for terms in self.terms]), self.squares.copy()
+        )
+
+    def _over_all_rows(self, sums: GramSums) -> np.ndarray:
+        began = time.perf_counter()
+        found = np.empty((self.placement.dataset.n_rows, self.k))
+        self.placement.map_rows(gram_sum_rows, ArraySink(found), sums, name="inner products")
+        self.meter.seconds += time.perf_counter() - began
+        self.meter.n_values += len(found) * len(sums.points)
+        return found
+
+
+def merged(terms: list[tuple[Points, np.ndarray]]) -> tuple[Points, np.ndarray]:
+    """Return the points of a centre, each row once, with the sum of its coefficients."""
+    points = join_points([points for points, _ in terms])
+    factors = np.concatenate([factors for _, factors in terms])
+    _, first, home = np.unique(points.indices, return_index=True, return_inverse=True)
+    totals = np.bincount(home, factors, minlength=len(first))
+    kept = totals > 0.0
+    return points.take(first[kept]), totals[kept]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.fit import all_callbacks
-from daskcluster.methods.kernel.base import KernelEstimator
+from daskcluster.methods.kernel.estimator import KernelEstimator
 from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.minibatch.fit import MiniBatchKernelFit
 from daskcluster.methods.kernel.minibatch.graph import GraphBatchFit
@@ -228,14 +226,8 @@ class MiniBatchKernelKMeans(KernelEstimator):
         MemoryLimitError
             The fit needs more memory than the engine has.
         """
-        self.check_parameters()
-        dataset = self._rows_of(X, sample_weight)
-        engine = choose_engine(self.engine, dataset)
-        callbacks, labelled = all_callbacks(self), dataset.in_memory
         kind = GraphBatchFit if is_graph(self.kernel) else MiniBatchKernelFit
-        fit = kind(self, X, dataset, engine, callbacks, labelled=labelled, resume=resume)
-        self._learn(*fit.run(), fit)
-        return self
+        return self._fitted(kind, X, sample_weight, resume=resume)
 
     def check_parameters(self) -> None:
         super().check_parameters()

@@ -20,9 +20,9 @@ from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publi
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres, nearest_by_gram
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
 from daskcluster.methods.kernel.initial import (
+    chosen_rows,
     given_centres,
     gram_of,
-    kernel_kmeans_plusplus,
     kernel_restarts,
     measure_by_gram,
     seed_of_start,
@@ -36,17 +36,17 @@ from daskcluster.methods.kernel.minibatch.algorithm import (
 from daskcluster.methods.kernel.minibatch.centres import (
     GramBatch,
     MovingGramCentres,
+    MovingProducts,
     MovingWindows,
     kept_bytes,
 )
-from daskcluster.methods.kernel.minibatch.recursion import MovingProducts, NumberedRows
-from daskcluster.methods.kernel.minibatch.state import BatchKernelState, StartState
+from daskcluster.methods.kernel.minibatch.state import BatchKernelState, NumberedRows, StartState
 from daskcluster.methods.kernel.parameters import GRAPHS
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
 from daskcluster.methods.minibatch.sample import batch_room, threads_of
 from daskcluster.randomness import Key
-from daskcluster.seeding.uniform import draw_rows
+from daskcluster.seeding.methods import draw_rows
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
@@ -142,7 +142,11 @@ class MiniBatchKernelFit(Fit):
         return gram_of(self.estimator, rows)
 
     def _best(self, rows: ScaledPlacement, gram: GramFunction) -> Evaluated:
-        resumed, kept, best = self._resumed(), None, None
+        n, truncated, kept, best = self.dataset.n_rows, self.has_windows, None, None
+        shapes = BatchKernelState.shapes(n, self.n_clusters)
+        resumed = self.resumed(
+            BatchKernelState, shapes, lambda state: state.check(n, truncated=truncated)
+        )
         if resumed is not None and resumed.best is not None:
             kept = resumed.best
             best = self.evaluated(rows, self._ended(rows, gram, kept))
@@ -174,16 +178,37 @@ class MiniBatchKernelFit(Fit):
     def _made(self, rows: ScaledPlacement, gram: GramFunction, state: BatchKernelState) -> End:
         """Make the remaining steps of a start."""
         estimator, resumed = self.estimator, state.made
-        if resumed is not None and self._has_ended(resumed.steps):
-            return self._ended(rows, gram, resumed)
+        if resumed is not None and resumed.steps.reason is not None:
+            limits = estimator.max_iter, self.time_left()
+            if is_final(resumed.steps.reason, resumed.n_steps, *limits):
+                return self._ended(rows, gram, resumed)
         seed = seed_of_start(self.seed, state.start)
-        with self._batches(seed, 0 if resumed is None else resumed.n_steps) as batches:
+        with Batches(
+            self.dataset,
+            estimator.batch_size,
+            seed,
+            room_bytes=self.room_bytes,
+            least_rows=self._sample_rows(),
+            skipped=0 if resumed is None else resumed.n_steps,
+            replacement=bool(estimator.replacement),
+        ) as batches:
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
-            sample, moving = self._set_out(rows, gram, batches, state)
+            if resumed is not None:
+                sample = self._rows_of(gram).batch(resumed.sample)
+                moving = self.moving(rows, gram, resumed)
+            else:
+                sample = self._sample(batches, gram, Key(seed, "sample"))
+                moving = self._start(sample, gram, rows.placement, seed)
 
             def keep(steps: KernelSteps, *, now: bool = False) -> None:
-                self._keep(state, sample, steps, moving, rows, batches, now=now)
+                traffic = rows.placement.traffic
+                self.keep(
+                    lambda: replace(state, made=StartState.of(sample.indices, steps, moving)),
+                    Traffic(traffic.passes, traffic.bytes_read + batches.bytes_read),
+                    rows,
+                    now=now or steps.reason is not None,
+                )
 
             steps = KernelSteps(np.zeros(moving.k)) if resumed is None else resumed.steps
             if resumed is None:
@@ -202,27 +227,6 @@ class MiniBatchKernelFit(Fit):
         self.bytes_read += batches.bytes_read
         return End(StartState.of(sample.indices, steps, moving), moving.centres(), sample, moving)
 
-    def _set_out(
-        self, rows: ScaledPlacement, gram: GramFunction, batches: Batches, state: BatchKernelState
-    ) -> tuple[GramBatch, MovingGramCentres]:
-        """Return the sample of a start and its centres: the initial ones, or those of the saved state."""
-        if state.made is not None:
-            return self._rows_of(gram).batch(state.made.sample), self.moving(rows, gram, state.made)
-        seed = seed_of_start(self.seed, state.start)
-        sample = self._sample(batches, gram, Key(seed, "sample"))
-        return sample, self._start(sample, gram, rows.placement, seed)
-
-    def _batches(self, seed: int, skipped: int) -> Batches:
-        return Batches(
-            self.dataset,
-            self.estimator.batch_size,
-            seed,
-            room_bytes=self.room_bytes,
-            least_rows=self._sample_rows(),
-            skipped=skipped,
-            replacement=bool(self.estimator.replacement),
-        )
-
     def _sample(self, batches: Batches, gram: GramFunction, key: Key) -> GramBatch:
         """Return the rows that seeding samples; at least k of them have a positive weight."""
         drawn, k = batches.sample(self._sample_rows(), key), self.n_clusters
@@ -240,7 +244,9 @@ class MiniBatchKernelFit(Fit):
             first = given_centres(estimator.init, self.dataset, gram, self.n_clusters)
             norms = norms_of(first, gram, self.dataset)
         else:
-            chosen = self._chosen(sample, gram, seed)
+            columns = partial(self.columns, sample, gram)
+            diagonal = sample.diagonal
+            chosen = chosen_rows(estimator, columns, lambda: diagonal, sample.weights, seed)
             first = [sample.points(chosen[j : j + 1], gram) for j in range(len(chosen))]
             norms = sample.diagonal[chosen]
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
@@ -267,35 +273,7 @@ class MiniBatchKernelFit(Fit):
         points, m = sample.points(which, gram), len(which)
         return GramSums(gram, points, np.ones(m), np.arange(m), m)(sample.rows)
 
-    def _chosen(self, sample: GramBatch, gram: GramFunction, seed: int) -> np.ndarray:
-        """Return the positions in the sample of the rows that are the initial centres."""
-        k = self.estimator.n_clusters
-        if self.method == "random":
-            heavy = np.flatnonzero(sample.weights > 0.0)
-            pool = heavy if len(heavy) >= k else np.arange(len(sample))
-            return Key(seed, "random rows").generator().choice(pool, k, replace=False)
-
-        return kernel_kmeans_plusplus(
-            partial(self.columns, sample, gram),
-            sample.diagonal,
-            sample.weights,
-            k,
-            seed,
-            n_local_trials=self.estimator.n_local_trials,
-        )
-
     # -- checkpoints ----------------------------------------------------------------------------------
-
-    def _resumed(self) -> BatchKernelState | None:
-        n, truncated = self.dataset.n_rows, self.has_windows
-        shapes = BatchKernelState.shapes(n, self.n_clusters)
-        return self.resumed(
-            BatchKernelState, shapes, lambda state: state.check(n, truncated=truncated)
-        )
-
-    def _has_ended(self, steps: KernelSteps) -> bool:
-        most, made = self.estimator.max_iter, len(steps.history)
-        return steps.reason is not None and is_final(steps.reason, made, most, self.time_left())
 
     def _ended(self, rows: ScaledPlacement, gram: GramFunction, state: StartState) -> End:
         """Return a start that had ended when its state was saved."""
@@ -318,26 +296,6 @@ class MiniBatchKernelFit(Fit):
         assert state.windows is not None
         at, options = self._rows_of(gram).points, self.window_options()
         return state.windows.restored(gram, at, self.truncation, **options)
-
-    def _keep(
-        self,
-        state: BatchKernelState,
-        sample: GramBatch,
-        steps: KernelSteps,
-        moving: MovingGramCentres,
-        rows: ScaledPlacement,
-        batches: Batches,
-        *,
-        now: bool,
-    ) -> None:
-        """Commit the state of a start, if a commit is due."""
-        traffic = rows.placement.traffic
-        self.keep(
-            lambda: replace(state, made=StartState.of(sample.indices, steps, moving)),
-            Traffic(traffic.passes, traffic.bytes_read + batches.bytes_read),
-            rows,
-            now=now or steps.reason is not None,
-        )
 
     def _sample_rows(self) -> int:
         """Return the number of rows that the seeding samples."""
@@ -390,7 +348,6 @@ def minibatch_footprint(
 
 def kernel_footprint(dataset: Dataset, n_clusters: int, n_points: int) -> Footprint:
     """Return the memory that kernel k-means needs per thread: points and their panels."""
-    row_bytes = (
-        8 if n_points == 0 else max(8, dataset.bytes_of((0, dataset.n_rows)) // dataset.n_rows)
-    )
+    n = dataset.n_rows
+    row_bytes = 8 if n_points == 0 else max(8, dataset.bytes_of((0, n)) // n)
     return Footprint(thread_bytes=2 * n_points * row_bytes + 16 * (n_points + 1024 * n_clusters))

@@ -23,8 +23,8 @@ from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kernel.chunkwise.centres import GraphCentres, clamped
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, Points
-from daskcluster.methods.kernel.graph import GraphGram, NeighbourGraph
-from daskcluster.methods.kernel.graph_fit import (
+from daskcluster.methods.kernel.graph import (
+    GraphGram,
     Terms,
     coefficients_of,
     graph_and_matrix,
@@ -34,11 +34,16 @@ from daskcluster.methods.kernel.graph_fit import (
     graph_scores,
     weights_of,
 )
-from daskcluster.methods.kernel.minibatch.centres import GramBatch, MovingGramCentres, MovingWindows
+from daskcluster.methods.kernel.minibatch.centres import (
+    GramBatch,
+    Mean,
+    MovingGramCentres,
+    MovingWindows,
+    Window,
+    merged,
+)
 from daskcluster.methods.kernel.minibatch.fit import End, Evaluated, MiniBatchKernelFit
-from daskcluster.methods.kernel.minibatch.recursion import merged
 from daskcluster.methods.kernel.minibatch.state import StartState
-from daskcluster.methods.kernel.minibatch.windows import Mean, Window
 from daskcluster.sparse_rows import Rows
 
 
@@ -54,10 +59,6 @@ class GraphFunction(GramFunction):
 
     graph: Any = None
     matrix: Any = None
-
-    @classmethod
-    def of(cls, kernel: str, graph: NeighbourGraph, matrix: GraphGram) -> GraphFunction:
-        return cls(kernel, graph=graph, matrix=matrix)
 
     @property
     def is_precomputed(self) -> bool:
@@ -117,11 +118,6 @@ class GraphWindows(MovingWindows):
 
     _products: _Products | None = None
 
-    @classmethod
-    def of(cls, moving: MovingWindows) -> GraphWindows:
-        """Return windows that have been restored."""
-        return cls(moving.gram, moving.windows, moving.n_threads, moving.cut)
-
     @property
     def function(self) -> GraphFunction:
         assert isinstance(self.gram, GraphFunction)
@@ -157,19 +153,15 @@ class GraphWindows(MovingWindows):
             nothing = np.zeros((len(added), len(window.means) + len(added)))
             window.move(added, alphas[j] * shares, nothing)
             if window.truncation is None:
-                _merge(window)
+                rows, factors = _terms(window)
+                window.means, window.factors = [Mean(Points(None, rows), factors)], np.ones(1)
+                window.products = np.zeros((1, 1))
         self._products = None
 
 
 def _terms(window: Window) -> tuple[np.ndarray, np.ndarray]:
     points, factors = merged([window.terms()])
     return points.indices, factors
-
-
-def _merge(window: Window) -> None:
-    rows, factors = _terms(window)
-    window.means, window.factors = [Mean(Points(None, rows), factors)], np.ones(1)
-    window.products = np.zeros((1, 1))
 
 
 class GraphBatchFit(MiniBatchKernelFit):
@@ -182,7 +174,7 @@ class GraphBatchFit(MiniBatchKernelFit):
 
     def gram(self, rows: ScaledPlacement) -> GramFunction:
         graph, matrix = graph_and_matrix(self.estimator, rows, self.seed, self.callbacks)
-        return GraphFunction.of(str(self.estimator.kernel), graph, matrix)
+        return GraphFunction(str(self.estimator.kernel), graph=graph, matrix=matrix)
 
     def columns(self, sample: GramBatch, gram: GramFunction, which: np.ndarray) -> np.ndarray:
         assert isinstance(gram, GraphFunction)
@@ -197,7 +189,8 @@ class GraphBatchFit(MiniBatchKernelFit):
     def moving(
         self, rows: ScaledPlacement, gram: GramFunction, state: StartState
     ) -> MovingGramCentres:
-        return GraphWindows.of(self.restored_windows(gram, state))
+        moving = self.restored_windows(gram, state)
+        return GraphWindows(moving.gram, moving.windows, moving.n_threads, moving.cut)
 
     def evaluated(self, rows: ScaledPlacement, end: End) -> Evaluated:
         """Return one start, evaluated on all rows, which are in memory."""

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
+from daskcluster.data.ids import chosen_rows
 from daskcluster.engine.engine import Placement
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, Points
+from daskcluster.methods.kernel.initial import given_centres, ready_rows
 from daskcluster.methods.kernel.minibatch.algorithm import KernelSteps
-from daskcluster.methods.kernel.minibatch.centres import MovingGramCentres, MovingWindows
-from daskcluster.methods.kernel.minibatch.recursion import MovingProducts
-from daskcluster.methods.kernel.minibatch.windows import Mean, Window
+from daskcluster.methods.kernel.minibatch.centres import (
+    GramBatch,
+    Mean,
+    MovingGramCentres,
+    MovingProducts,
+    MovingWindows,
+    Window,
+)
+from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
+from daskcluster.methods.minibatch.chunkwise import Batch
+from daskcluster.sparse_rows import join_rows
 from daskcluster.storage.state import Shapes, check_numbers, within
+from daskcluster.typing import Dataset
 
 PointsAt = Callable[[np.ndarray], Points]
 """Row numbers -> points that are ready for the kernels."""
@@ -291,3 +302,49 @@ class BatchKernelState:
         products = None if self.made is None else self.made.products
         if products is not None and products.products is None:
             raise ModelFormatError("it has no array 'made_products_products'.")
+
+
+@dataclass(frozen=True)
+class NumberedRows:
+    """Reads rows by their numbers again, for a resumed fit.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    gram : GramFunction
+    dtype : dtype
+        Dtype in which rows are computed.
+    init : object
+        The parameter of the estimator; number -1 - j stands for its j-th given centre.
+    n_clusters : int
+    """
+
+    dataset: Dataset
+    gram: GramFunction
+    dtype: Any
+    init: Any
+    n_clusters: int
+
+    def batch(self, numbers: np.ndarray) -> GramBatch:
+        """Return rows in the form of a batch."""
+        weights = self.dataset.weights
+        weights = None if weights is None else np.asarray(weights, np.float64)[numbers]
+        batch = Batch(chosen_rows(self.dataset, numbers), np.arange(len(numbers)), weights)
+        refuse_bad_batch(batch, lambda position: int(numbers[position]), "")
+        return GramBatch.of(batch, numbers, self.gram, self.dtype)
+
+    def points(self, numbers: np.ndarray) -> Points:
+        """Return rows, and given centres, as points."""
+        if self.gram.is_precomputed:
+            return Points(None, numbers)
+        inside = numbers >= 0
+        n_inside = int(inside.sum())
+        parts = (
+            [ready_rows(chosen_rows(self.dataset, numbers[inside]), self.gram)] if n_inside else []
+        )
+        if n_inside < len(numbers):
+            given = given_centres(self.init, self.dataset, self.gram, self.n_clusters)
+            parts += [point.rows for point in given if point.rows is not None]
+        # The j-th given centre, number -1 - j, comes j places after the rows that were read.
+        places = np.where(inside, np.cumsum(inside) - 1, n_inside - 1 - numbers)
+        return Points(join_rows(parts)[places], numbers)

@@ -1,8 +1,9 @@
-"""Truncated EM on a chunk: update the candidate sets K(n) of its rows and sum moments, in one pass.
+"""Passes of a mixture over a chunk: truncated EM, exact EM, and rows under a fitted mixture.
 
-The sets are *carried* state: they depend on all previous steps, not only on the parameters. Params
-therefore hold a journal of the steps since the sets were last saved, or since the start. Lost sets are
-recomputed by repeating the steps of the journal, to identical bits.
+Truncated EM updates the candidate sets K(n) of the rows and sums moments, in one pass. The sets are
+*carried* state: they depend on all previous steps, not only on the parameters. Params therefore hold a
+journal of the steps since the sets were last saved, or since the start. Lost sets are recomputed by
+repeating the steps of the journal, to identical bits.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from typing import Protocol
 import numpy as np
 
 from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.statistics import Reduction, StatefulReduction
+from daskcluster.chunkwise.statistics import ExactScalar, Reduction, StatefulReduction
 from daskcluster.errors import CheckpointError
 from daskcluster.kernels.accumulate import sum_on_grid
-from daskcluster.kernels.arrays import read_only, weights_or_none
+from daskcluster.kernels.arrays import NO_WEIGHTS, read_only, weights_or_none
+from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.methods.mixture.chunkwise.statistics import (
     Gaussians,
     MixtureGrids,
@@ -26,6 +30,7 @@ from daskcluster.methods.mixture.chunkwise.statistics import (
 from daskcluster.methods.mixture.kernels.all import all_kernel
 from daskcluster.methods.mixture.kernels.candidates import Space
 from daskcluster.methods.mixture.kernels.neighbours import neighbour_lists
+from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
 from daskcluster.methods.mixture.kernels.tile import listed_tile_for
 from daskcluster.methods.mixture.kernels.truncated import draw_sets, step_kernel
 from daskcluster.randomness import Key
@@ -151,15 +156,12 @@ class _Ready:
         self.kernel = step_kernel(dtype, scaled=gaussians.scaled)
 
     def space(self, start: int, stop: int) -> Space:
-        return Space(self.lists, self.sizes, self.neighbours, self._drawn(start, stop))
-
-    def _drawn(self, start: int, stop: int) -> np.ndarray:
-        search = self.step.search
-        if search is None or not search.n_random:
-            return np.empty((stop - start, 0), np.int32)
-        m = search.n_random
-        words = search.key.words(start * m, stop * m).reshape(-1, m)
-        return (words % np.uint64(self.step.gaussians.k)).astype(np.int32)
+        drawn, search = np.empty((stop - start, 0), np.int32), self.step.search
+        if search is not None and search.n_random:
+            m = search.n_random
+            words = search.key.words(start * m, stop * m).reshape(-1, m)
+            drawn = (words % np.uint64(self.step.gaussians.k)).astype(np.int32)
+        return Space(self.lists, self.sizes, self.neighbours, drawn)
 
     def run(
         self,
@@ -256,10 +258,6 @@ def _rebuild(chunk: Chunk, prepared: _Prepared, state: np.ndarray) -> None:
             ready.run(block, sets, grids, nothing, learns=False, rooted=params.rooted)
 
 
-def _zero(prepared: _Prepared) -> MixtureStatistics:
-    return prepared.zero()
-
-
 def _step_chunk(
     chunk: Chunk, prepared: _Prepared, into: MixtureStatistics, state: np.ndarray
 ) -> None:
@@ -280,7 +278,7 @@ def truncated_pass(truncation: int) -> StatefulReduction:
         name="truncated EM",
         row_bytes=4 * truncation,
         prepare=_Prepared,
-        zero=_zero,
+        zero=_Prepared.zero,
         fresh=_fresh,
         rebuild=_rebuild,
         chunk=_step_chunk,
@@ -315,8 +313,141 @@ def _exact_chunk(chunk: Chunk, prepared: _Prepared, into: MixtureStatistics) -> 
 EXACT_EM = Reduction(
     name="EM",
     prepare=_Prepared,
-    zero=_zero,
+    zero=_Prepared.zero,
     chunk=_exact_chunk,
     combine=MixtureStatistics.combine,
 )
 """`MixtureParams` -> `MixtureStatistics`, with posteriors of all clusters."""
+
+
+# -- rows under a fitted mixture, by full search --------------------------------------------------
+
+POSTERIOR = np.dtype([("components", np.int32), ("probabilities", np.float64)])
+STORED_POSTERIOR = np.dtype([("components", np.int32), ("probabilities", np.float32)])
+"""Posteriors as they are stored. float32 suffices: distances of float32 rows have fewer correct digits."""
+_NONE, _NO_SECONDS = np.empty(0), np.empty((2, 0))
+
+
+def prepare_labels(gaussians: Gaussians) -> tuple[Gaussians, PreparedCentres]:
+    """Prepare the means, once per task."""
+    return gaussians, PreparedCentres(gaussians.means)
+
+
+def label_by_density(chunk: Chunk, prepared: tuple[Gaussians, PreparedCentres]) -> np.ndarray:
+    """Return the cluster with the largest posterior of every row, int32 (n,)."""
+    gaussians, centres = prepared
+    labels = np.empty(chunk.n_rows, np.int32)
+    for block in chunk.cache_blocks(least=gaussians.means.dtype):
+        refuse_bad(block)
+        out = labels[block.start - chunk.start : block.stop - chunk.start]
+        if gaussians.shared:
+            centres.nearest(block.rows, out)
+        else:
+            out[:] = _visit(block.rows, gaussians, 1, every=False)[0][:, 0]
+    return labels
+
+
+def posterior_rows(chunk: Chunk, params: tuple[Gaussians, int]) -> np.ndarray:
+    """Return the clusters with the largest posteriors of every row, (n, most) of `POSTERIOR`.
+
+    `params` are the mixture and `most`. Largest first; the posteriors of a row sum to one.
+    """
+    gaussians, most = params
+    found = np.empty((chunk.n_rows, most), POSTERIOR)
+    for block in chunk.cache_blocks(least=gaussians.means.dtype):
+        refuse_bad(block)
+        index, posteriors, _ = _visit(block.rows, gaussians, most, every=False)
+        out = found[block.start - chunk.start : block.stop - chunk.start]
+        out["components"], out["probabilities"] = index, posteriors
+    return found
+
+
+def stored_posteriors(chunk: Chunk, params: tuple[Gaussians, int]) -> np.ndarray:
+    """Return `posterior_rows` in the stored dtype, (n, most) of `STORED_POSTERIOR`."""
+    return posterior_rows(chunk, params).astype(STORED_POSTERIOR)
+
+
+def density_rows(chunk: Chunk, gaussians: Gaussians) -> np.ndarray:
+    """Return the log-density of every row under the whole mixture, float64 (n,)."""
+    found = np.empty(chunk.n_rows)
+    for block in chunk.cache_blocks(least=gaussians.means.dtype):
+        refuse_bad(block)
+        bounds = _visit(block.rows, gaussians, 1, every=True)[2]
+        out = found[block.start - chunk.start : block.stop - chunk.start]
+        out[:] = bounds + gaussians.log_constant
+    return found
+
+
+def _visit(
+    rows: np.ndarray, gaussians: Gaussians, most: int, *, every: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    n = len(rows)
+    index, bounds = np.empty((n, most), np.int32), np.empty(n)
+    posteriors = np.empty((n, 0 if every else most))
+    none = SumGrid(_NONE, _NONE)
+    grids, moments = MomentGrids(none, none, none), Moments(_NONE, _NONE, _NO_SECONDS, _NONE)
+    visit = all_kernel(gaussians.means.dtype, scaled=gaussians.scaled)
+    visit(
+        (read_only(rows), read_only(NO_WEIGHTS)),
+        gaussians.costs,
+        (gaussians.sharpness, 0.0),
+        every,
+        (grids, moments),
+        index,
+        posteriors,
+        bounds,
+    )
+    return index, posteriors, bounds
+
+
+# -- the log-likelihood of a dataset --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LikelihoodParams:
+    """A mixture and the scale of the rows."""
+
+    gaussians: Gaussians
+    scale: Scale
+
+
+@dataclass
+class Likelihood:
+    """Weighted sum of log-densities without the common `log_constant`, and the total row weight."""
+
+    bounds: ExactScalar
+    weight: ExactScalar
+
+    def combine(self, other: Likelihood) -> Likelihood:
+        self.bounds.combine(other.bounds)
+        self.weight.combine(other.weight)
+        return self
+
+
+class _PreparedLikelihood:
+    def __init__(self, params: LikelihoodParams) -> None:
+        self.gaussians = params.gaussians
+        self.bounds = MixtureGrids.of(params.scale, params.gaussians, rooted=False).bounds
+        self.weights = params.scale.weights
+
+
+def _no_likelihood(prepared: _PreparedLikelihood) -> Likelihood:
+    return Likelihood(ExactScalar(), ExactScalar())
+
+
+def _likelihood_chunk(chunk: Chunk, prepared: _PreparedLikelihood, into: Likelihood) -> None:
+    for block in chunk.cache_blocks(least=prepared.gaussians.means.dtype):
+        bounds = _visit(block.rows, prepared.gaussians, 1, every=True)[2]
+        weights = np.ones(block.n_rows) if block.weights is None else block.weights
+        into.weight.add(*sum_on_grid(weights, prepared.weights))
+        into.bounds.add(*sum_on_grid(bounds * weights, prepared.bounds))
+
+
+LIKELIHOOD = Reduction(
+    name="log-likelihood",
+    prepare=_PreparedLikelihood,
+    zero=_no_likelihood,
+    chunk=_likelihood_chunk,
+    combine=Likelihood.combine,
+)
+"""`LikelihoodParams` -> `Likelihood`, under the whole mixture."""

@@ -17,8 +17,7 @@ from typing import Any, NoReturn
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, CycleEnded, DriftFound, Event, Notice, publish
-from daskcluster.methods.streaming.service.folding import Folded, fold_wave, waves
-from daskcluster.methods.streaming.service.labels import write_labels
+from daskcluster.methods.streaming.service.folding import Folded, fold_wave, waves, write_labels
 from daskcluster.methods.streaming.service.ledger import Finding, Settling, Source, sort_out
 from daskcluster.methods.streaming.service.sources import Portions
 from daskcluster.methods.streaming.service.state import Cycle, StateStore, StreamState, status_of

@@ -274,7 +274,12 @@ class StateStore:
         state.n_commits += 1
         self._number = self._commits.newest()
         self.point(state)
-        self._tidy({str(segment["name"]) for segment in segments})
+        # Remove segments that neither this commit nor the previous one names.
+        before, self._named = self._named, {str(segment["name"]) for segment in segments}
+        if before and not before <= self._named:
+            for name in list_names(self._ledger):
+                if name not in self._named and name not in before:
+                    remove_file(self._ledger, name)
 
     def _save_model(self, state: StreamState, learner: Learner) -> int | None:
         """Save the model of a state, unless it exists already; return its version."""
@@ -309,11 +314,3 @@ class StateStore:
     def show(self, status: Mapping[str, Any]) -> None:
         """Write the status file of the stream."""
         write_file(self.place, STATUS, json.dumps(status).encode())
-
-    def _tidy(self, named: set[str]) -> None:
-        """Remove segments that neither this commit nor the previous one names."""
-        before, self._named = self._named, named
-        if before and not before <= named:
-            for name in list_names(self._ledger):
-                if name not in named and name not in before:
-                    remove_file(self._ledger, name)

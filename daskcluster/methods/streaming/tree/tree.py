@@ -12,14 +12,389 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from daskcluster.methods.coreset.algorithm import united
-from daskcluster.methods.streaming.tree.node import LeafSettings, Node, leaf, merged, retimed
-from daskcluster.methods.streaming.tree.stream_rows import StreamRows, joined_rows
-from daskcluster.sparse_rows import Rows
+from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.data_statistics import refuse_rows
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.memory import ArrayDataset, MemorySparseDataset
+from daskcluster.data.weighted import array_weights
+from daskcluster.elementary import exp2
+from daskcluster.engine.local import InlinePlacement
+from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.methods.coreset.algorithm import lightweight_coreset, united
+from daskcluster.parameters.checks import seconds_of
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+
+NODE_SHARE = 8
+"""No node spans more than the window divided by this, so that rows leave the window in steps of that size.
+With a half-life, no node spans more than two of them, as most of its rows would have little weight."""
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """The decay of row weights with age.
+
+    Attributes
+    ----------
+    half_life : float or None
+        Age at which the weight of a row has halved.
+    window : float or None
+        Age at which the weight of a row becomes zero.
+    by_time : bool
+        Ages are seconds between timestamps, not numbers of rows.
+
+    Examples
+    --------
+    >>> float(Forgetting.of("2h", None).left(0.0, now=7200.0))
+    0.5
+    >>> Forgetting.of(None, 1000).left(np.array([0.0, 600.0]), now=1500.0)
+    array([0., 1.])
+    """
+
+    half_life: float | None = None
+    window: float | None = None
+    by_time: bool = False
+
+    @classmethod
+    def of(cls, half_life: Any, window: Any) -> Forgetting:
+        """Return the decay that the parameters `half_life` and `window` define.
+
+        Raises
+        ------
+        InvalidParameterError
+            Both are given, or one is neither a number of rows > 0 nor a time.
+        """
+        if half_life is not None and window is not None:
+            raise InvalidParameterError(
+                f"half_life={half_life!r} and window={window!r} cannot be combined; pass only one of them."
+            )
+        name, given = ("half_life", half_life) if window is None else ("window", window)
+        if given is None:
+            return cls()
+        length, by_time = _length(name, given)
+        return cls(**{name: length}, by_time=by_time)
+
+    @property
+    def forgets(self) -> bool:
+        return self.half_life is not None or self.window is not None
+
+    @property
+    def most_span(self) -> float:
+        """The longest time span of the rows of one node."""
+        if self.half_life is not None:
+            return 2.0 * self.half_life
+        return math.inf if self.window is None else self.window / NODE_SHARE
+
+    def left(self, tick: Any, *, now: float) -> Any:
+        """Return the fraction of its weight that a row of time `tick` has at `now`.
+
+        Parameters
+        ----------
+        tick : float or ndarray
+            Times on the stream's clock; times after `now` count as `now`.
+        now : float
+        """
+        age = np.maximum(0.0, now - np.asarray(tick, np.float64))
+        if self.half_life is not None:
+            return exp2(-age / self.half_life)
+        if self.window is not None:
+            return np.where(age < self.window, 1.0, 0.0)
+        return np.ones_like(age)
+
+    def left_of_span(self, oldest: float, newest: float, *, now: float) -> float:
+        """Return the fraction of their total weight that the rows of a node have at `now`.
+
+        With a half-life, weights are those at `newest`. With a window, the fraction is that of the span
+        from `oldest` to `newest` inside the window, as if rows were spread evenly over it.
+        """
+        if self.half_life is not None:
+            return float(self.left(newest, now=now))
+        if self.window is None:
+            return 1.0
+        edge = now - self.window
+        if oldest > edge or newest <= edge:
+            return 1.0 if oldest > edge else 0.0
+        return (newest - edge) / (newest - oldest)
+
+
+def _length(name: str, given: Any) -> tuple[float, bool]:
+    text = f"{name}={given!r} should be a number of rows > 0, or a time such as '90s', '10m', '6h' or '7d'."
+    if isinstance(given, (bool, np.bool_)) or not isinstance(given, (int, float, np.number, str)):
+        raise WrongTypeError(text)
+    seconds = seconds_of(given) if isinstance(given, str) else None
+    try:
+        length = float(given) if seconds is None else seconds
+    except ValueError as error:
+        raise InvalidParameterError(text) from error
+    if not (math.isfinite(length) and length > 0.0):
+        raise InvalidParameterError(text)
+    return length, seconds is not None
+
+
+@dataclass(frozen=True)
+class StreamRows:
+    """Consecutive rows of a stream.
+
+    Attributes
+    ----------
+    rows : Rows, shape (n, d)
+    weights : ndarray of shape (n,), float64, or None
+        Weights before forgetting; None: one each.
+    ticks : ndarray of shape (n,), float64, or None
+        Time of each row on the stream's clock; None if nothing is forgotten.
+    """
+
+    rows: Rows
+    weights: np.ndarray | None = None
+    ticks: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return int(self.rows.shape[0])
+
+    def slice(self, first: int, last: int) -> StreamRows:
+        """Return rows `first` to `last`, as views."""
+        cut = slice(first, last)
+        return StreamRows(
+            self.rows[cut],
+            None if self.weights is None else self.weights[cut],
+            None if self.ticks is None else self.ticks[cut],
+        )
+
+    def owned(self) -> StreamRows:
+        """Return a copy of the rows."""
+        rows, weights, ticks = self.rows, self.weights, self.ticks
+        if isinstance(rows, SparseRows):
+            parts = rows.data.copy(), rows.indices.copy(), rows.indptr.copy()
+            return StreamRows(SparseRows(*parts, rows.n_features), _copy(weights), _copy(ticks))
+        return StreamRows(rows.copy(), _copy(weights), _copy(ticks))
+
+    def weights_at(self, forgetting: Forgetting, now: float) -> np.ndarray | None:
+        """Return the weights of the rows at `now`; None: one each."""
+        if self.ticks is None or not forgetting.forgets:
+            return self.weights
+        left = forgetting.left(self.ticks, now=now)
+        return np.asarray(left if self.weights is None else left * self.weights)
+
+    def refuse_bad(self, first: int = 0) -> None:
+        """Raise if a row is not finite or out of range; errors number rows from `first` on."""
+        refuse_rows(self.rows, lambda bad: first + bad)
+
+
+def _copy(values: np.ndarray | None) -> np.ndarray | None:
+    return None if values is None else values.copy()
+
+
+def joined_rows(parts: Sequence[StreamRows]) -> StreamRows:
+    """Return the concatenation of parts of a stream."""
+    if len(parts) == 1:
+        return parts[0]
+    sparse = any(isinstance(part.rows, SparseRows) for part in parts)
+    rows = join_rows([_sparse(part.rows) if sparse else part.rows for part in parts])
+    weights = ticks = None
+    if any(part.weights is not None for part in parts):
+        weights = np.concatenate(
+            [np.ones(len(part)) if part.weights is None else part.weights for part in parts]
+        )
+    if all(part.ticks is not None for part in parts):
+        ticks = np.concatenate([np.asarray(part.ticks) for part in parts])
+    return StreamRows(rows, weights, ticks)
+
+
+def _sparse(rows: Rows) -> SparseRows:
+    return rows if isinstance(rows, SparseRows) else SparseRows.of(rows)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Times of rows on the clock of a stream.
+
+    Attributes
+    ----------
+    first : float
+        Time of the row before the first: if ages are numbers of rows, rows have times first + 1,
+        first + 2, ...
+    stamp : float or None
+        Timestamp of all rows, if ages are times.
+    """
+
+    first: float
+    stamp: float | None = None
+
+    def ticks(self, start: int, stop: int) -> np.ndarray:
+        """Return the times of rows `start` to `stop`, counted from the first."""
+        if self.stamp is not None:
+            return np.full(stop - start, self.stamp)
+        return self.first + np.arange(start + 1, stop + 1, dtype=np.float64)
+
+
+def stream_rows(
+    chunk: Chunk, dtype: np.dtype, clock: Clock, forgetting: Forgetting, first: int
+) -> StreamRows:
+    """Return a chunk as rows of a stream; `first` is the row of its dataset at which `clock` begins.
+
+    Raises
+    ------
+    InvalidDataError
+        A row holds NaN or infinity, or a value that is too large for the dtype of the stream.
+    """
+    with np.errstate(over="ignore"):
+        rows = (
+            chunk.rows.astype(dtype)
+            if isinstance(chunk.rows, SparseRows)
+            else np.ascontiguousarray(chunk.rows, dtype)
+        )
+    ticks = None
+    if forgetting.forgets:
+        ticks = clock.ticks(chunk.start - first, chunk.stop - first)
+    found = StreamRows(rows, chunk.weights, ticks)
+    found.refuse_bad(chunk.start)
+    return found
+
+
+@dataclass(frozen=True)
+class LeafSettings:
+    """Settings of leaves and merges; sent to workers.
+
+    Attributes
+    ----------
+    size : int
+        m, the number of rows of a coreset.
+    leaf_rows : int
+        Number of rows of the stream per leaf.
+    seed : int
+    dtype : str
+        Dtype in which rows are stored.
+    normalize : bool
+        Compare rows at length one (cosine metric). They are stored without normalization.
+    forgetting : Forgetting
+    """
+
+    size: int
+    leaf_rows: int
+    seed: int
+    dtype: str
+    normalize: bool = False
+    forgetting: Forgetting = field(default_factory=Forgetting)
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether leaves keep all of their rows, without sampling or merges."""
+        return self.size >= self.leaf_rows
+
+    def chunk(self, rows: Rows, weights: np.ndarray | None = None) -> Chunk:
+        """Return rows of the stream as a chunk, normalized if needed."""
+        return Chunk(rows, 0, weights, self.normalize)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A coreset of consecutive leaves.
+
+    Attributes
+    ----------
+    level : int
+        Number of merges above a leaf; a leaf has level 0.
+    first, stop : int
+        Range of the numbers of its leaves.
+    rows : Rows, shape (m, d)
+    weights : ndarray of shape (m,), float64
+        Weights at time `newest`; their sum is the exact weight of the rows that the node represents.
+    oldest, newest : float
+        Time span of these rows, on the clock of the stream.
+    """
+
+    level: int
+    first: int
+    stop: int
+    rows: Rows
+    weights: np.ndarray
+    oldest: float
+    newest: float
+
+    @cached_property
+    def weight(self) -> float:
+        """Sum of the weights; cached, because every leaf needs it for all nodes."""
+        return float(self.weights.sum())
+
+    def weights_at(self, forgetting: Forgetting, now: float) -> np.ndarray:
+        """Return the weights of the rows at `now`."""
+        return self.weights * forgetting.left_of_span(self.oldest, self.newest, now=now)
+
+    def weight_at(self, forgetting: Forgetting, now: float) -> float:
+        """Return the total weight of the rows at `now`."""
+        left = forgetting.left_of_span(self.oldest, self.newest, now=now)
+        return self.weight if left == 1.0 else float((self.weights * left).sum())
+
+
+def leaf(rows: StreamRows, number: int, settings: LeafSettings) -> Node:
+    """Return leaf `number`: the coreset of its rows.
+
+    Notes
+    -----
+    Cost: two visits of the rows, or three if they have weights or a half-life.
+    """
+    ticks = rows.ticks
+    oldest, newest = (0.0, 0.0) if ticks is None else (float(ticks.min()), float(ticks.max()))
+    weights = rows.weights
+    if settings.forgetting.half_life is not None:
+        weights = rows.weights_at(settings.forgetting, newest)
+    key = Key(settings.seed, "leaf of a stream", number)
+    kept, found = _drawn(rows.rows, weights, key, settings)
+    return Node(0, number, number + 1, kept, found, oldest, newest)
+
+
+def merged(nodes: Sequence[Node], settings: LeafSettings) -> Node:
+    """Return the node that replaces consecutive nodes: their union, sampled again if it is too large."""
+    newest = max(node.newest for node in nodes)
+    parts = [(node.rows, node.weights * _aged(node, settings.forgetting, newest)) for node in nodes]
+    rows, weights = united(parts)
+    first, stop = nodes[0].first, nodes[-1].stop
+    level = max(node.level for node in nodes) + 1
+    key = Key(settings.seed, f"merge {level}", stop)
+    if len(rows) > settings.size:
+        rows, weights = _drawn(rows, weights, key, settings)
+    oldest = min(node.oldest for node in nodes)
+    return Node(level, first, stop, rows, weights, oldest, newest)
+
+
+def _aged(node: Node, forgetting: Forgetting, now: float) -> float:
+    # With a window, weights do not decay; a node loses weight as its span leaves the window.
+    return 1.0 if forgetting.half_life is None else float(forgetting.left(node.newest, now=now))
+
+
+def _drawn(
+    rows: Rows, weights: np.ndarray | None, key: Key, settings: LeafSettings
+) -> tuple[Rows, np.ndarray]:
+    total = float(len(rows)) if weights is None else float(weights.sum())
+    if not total > 0.0:
+        return rows[:0], np.empty(0)
+    dataset = _dataset(rows, weights)
+    with InlinePlacement(dataset.normalized() if settings.normalize else dataset) as placement:
+        found = lightweight_coreset(ScaledPlacement(placement), settings.size, key.derived_seed())
+    # The total weight is known exactly; without this, its error would grow with each level.
+    return found.rows, found.weights * (total / float(found.weights.sum()))
+
+
+def _dataset(rows: Rows, weights: np.ndarray | None) -> RowDataset:
+    dataset: RowDataset = (
+        MemorySparseDataset(rows) if isinstance(rows, SparseRows) else ArrayDataset(rows)
+    )
+    if weights is not None:
+        dataset = dataset.with_weights(array_weights(weights, len(rows)))
+    return dataset
+
+
+def retimed(node: Node, shift: float) -> Node:
+    """Return the node with its time span moved by `shift`."""
+    return replace(node, oldest=node.oldest + shift, newest=node.newest + shift)
+
 
 FAN_IN = 4
 """Number of consecutive nodes that are merged into one."""
@@ -67,8 +442,6 @@ def carried_ahead(leaves: Sequence[Node], settings: LeafSettings) -> list[Carrie
     Examples
     --------
     >>> import numpy as np
-    >>> from daskcluster.methods.streaming.tree.node import leaf
-    >>> from daskcluster.methods.streaming.tree.stream_rows import StreamRows
     >>> settings = LeafSettings(size=5, leaf_rows=10, seed=0, dtype="float64")
     >>> rows = StreamRows(np.random.default_rng(0).normal(size=(10, 2)))
     >>> leaves = [leaf(rows, number, settings) for number in range(3, 9)]

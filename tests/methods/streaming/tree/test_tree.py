@@ -13,15 +13,17 @@ from daskcluster.chunk import Chunk
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.methods.streaming.tree import pieces as cutting
 from daskcluster.methods.streaming.tree import tree as carrying
-from daskcluster.methods.streaming.tree.node import LeafSettings, leaf, merged
 from daskcluster.methods.streaming.tree.pieces import OpenPart, Position, cut_pieces
-from daskcluster.methods.streaming.tree.stream_rows import (
+from daskcluster.methods.streaming.tree.tree import (
     Clock,
+    CoresetTree,
     Forgetting,
+    LeafSettings,
     StreamRows,
+    leaf,
+    merged,
     stream_rows,
 )
-from daskcluster.methods.streaming.tree.tree import CoresetTree
 from daskcluster.sparse_rows import SparseRows
 
 ROWS = np.random.default_rng(0).lognormal(size=(2345, 3))
