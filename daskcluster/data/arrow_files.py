@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -21,6 +21,7 @@ from daskcluster.data.row_files import (
 )
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import (
+    REPLACED,
     TableFormat,
     check_schemas,
     choose_columns,
@@ -65,30 +66,28 @@ class ArrowFormat(TableFormat):
     ) -> Iterator[tuple[int, Any]]:
         starts = [*accumulate(file.blocks, initial=0)]
         wanted = [i for i in range(len(file.blocks)) if first < starts[i + 1] and starts[i] < last]
-        with _opened(place, names) as (reader, is_stream):
+        with _opened(place, names) as (reader, is_stream, _):
             if is_stream != file.is_stream:
-                raise InvalidDataError(_REPLACED.format(place.url))
+                raise InvalidDataError(REPLACED.format(place.url))
             batches = iter(reader) if is_stream else map(reader.get_batch, wanted)
             for i in range(wanted[-1] + 1) if is_stream else wanted:
                 batch = next(batches)
                 if batch.num_rows != file.blocks[i]:
-                    raise InvalidDataError(_REPLACED.format(place.url))
+                    raise InvalidDataError(REPLACED.format(place.url))
                 if i in wanted:
                     yield starts[i], import_pyarrow().Table.from_batches([batch])
-
-
-_REPLACED = "The file {!r} was replaced since the dataset was opened; open it again and restart."
 
 
 @contextmanager
 def _opened(
     place: Location, columns: Sequence[str | int] | None = None
-) -> Iterator[tuple[Any, bool]]:
-    """Open a file to read some columns, or all; return a reader, and whether it is one of a stream."""
+) -> Iterator[tuple[Any, bool, Callable[[], int]]]:
+    """Open a file to read some columns, or all; return a reader, if it is of a stream, and where it is."""
     pa = import_pyarrow()
     from pyarrow import ipc
 
-    with pa.memory_map(place.url) if place.is_local else open_file(place) as source:
+    # Not mapped into memory: a file that a writer cuts meanwhile would end this process.
+    with pa.OSFile(place.url) if place.is_local else open_file(place) as source:
         is_stream = source.read(len(_MAGIC)) != _MAGIC
         opens = ipc.open_stream if is_stream else ipc.open_file
 
@@ -100,7 +99,7 @@ def _opened(
         if columns is not None:
             at = reader.schema.get_field_index
             reader = opened(included_fields=[c if isinstance(c, int) else at(c) for c in columns])
-        yield reader, is_stream
+        yield reader, is_stream, source.tell
 
 
 _MAGIC = b"ARROW1"
@@ -110,13 +109,19 @@ _MAGIC = b"ARROW1"
 def _head(place: Location, file: StoredFile) -> tuple[Any, ArrowFile]:
     """Return the schema of a file, and its batches; of a file with a footer, one column is read."""
     with explained(place, "Arrow"):
-        with _opened(place) as (reader, is_stream):
+        with _opened(place) as (reader, is_stream, _):
             schema = reader.schema
-        with _opened(place, (0,)) as (reader, _):
+        with _opened(place, (0,)) as (reader, _, tell):
             batches = (
                 reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
             )
             blocks = tuple(batch.num_rows for batch in batches)
+            at_end = tell()
+        if is_stream and at_end < file.size:
+            raise InvalidDataError(
+                f"{place.url!r} has {file.size - at_end} bytes behind the end of its stream of batches, "
+                "which would not be read; give each stream a file of its own."
+            )
     return schema, ArrowFile(file.name, file.size, file.version, blocks, is_stream=is_stream)
 
 
@@ -130,7 +135,7 @@ def open_arrow_files(location: Location, files: Sequence[StoredFile], spec: Rows
     Notes
     -----
     Cost: one column is read, and columns of integers are searched for nulls. A record batch is read as a
-    whole; files on a local disk are mapped into memory. One thread reads a stream, from its start.
+    whole. One thread reads a stream, from its start.
     """
     import_pyarrow()
     places = places_of(location, files)
@@ -140,7 +145,7 @@ def open_arrow_files(location: Location, files: Sequence[StoredFile], spec: Rows
 
     def batches(*names: str) -> Iterator[Any]:
         for place in places:
-            with _opened(place, names) as (reader, is_stream):
+            with _opened(place, names) as (reader, is_stream, _):
                 every = range(0 if is_stream else reader.num_record_batches)
                 yield from reader if is_stream else map(reader.get_batch, every)
 

@@ -45,8 +45,7 @@ class JsonFormat(TextFormat):
     kind = "JSON lines"
 
     def checked(self, content: bytes, place: Location, skipped: int, start: int) -> Any:
-        names = self.schema.names
-        table = self.parsed(content, place, skipped, names, start)
+        table = self.parsed(content, place, skipped, self.schema.names, start)
         if self.known and _names_in(content, self.schema) - self.known:
             found = ((row, line.keys() - self.known) for row, line in enumerate(_objects(content)))
             row, new = next(each for each in found if each[1])
@@ -54,7 +53,7 @@ class JsonFormat(TextFormat):
                 f"Row {start + row} (from 0) of {place.url!r} has a value of {min(new)!r}, which the first "
                 "rows do not have. Choose the features with columns=[...] (--columns)."
             )
-        return table.column(self.id_column or self.columns.read[0])
+        return table
 
     def parsed(
         self,
@@ -67,20 +66,40 @@ class JsonFormat(TextFormat):
         pa = import_pyarrow()
         schema = pa.schema([self.schema.field(name) for name in names])
         try:
+            content.decode()
             return _parsed_json(content, schema, "ignore" if names else "infer")
+        except UnicodeDecodeError as error:
+            raise InvalidDataError(
+                f"{place.url!r} is not text ({error}); write it in UTF-8, and compress it with gzip if its "
+                "name ends in .gz."
+            ) from error
         except pa.ArrowInvalid as error:
             found = _CHANGED.search(str(error))
             if found is not None and found[1]:
-                name, row = found[1], int(found[2])
-                if not names:  # the rows before have the types of the other columns
-                    lines = [line for line in content.splitlines() if line.strip()]
-                    return self.parsed(b"\n".join(lines[:row]), place, skipped)
-                value = next(islice(_objects(content), row, None), {}).get(name)
-                raise no_number(place.url, start + row, name, json.dumps(value)) from error
+                name, row = found[1].partition("/")[0], int(found[2])
+                if not names:
+                    return self._mixed(content, place, name, row)
+                value = json.dumps(next(islice(_objects(content), row, None), {}).get(name))
+                if name == self.id_column:
+                    raise InvalidDataError(
+                        f"The id {value} in row {start + row} (from 0) of {place.url!r} is unlike others; "
+                        "write all ids as texts, or all as integers."
+                    ) from error
+                raise no_number(place.url, start + row, name, value) from error
             raise InvalidDataError(
                 f"{place.url!r} holds no JSON lines from row {start} (from 0) on ({error}); write one "
                 'object a line, as frame.to_json(path, orient="records", lines=True) does in pandas.'
             ) from error
+
+    def _mixed(self, content: bytes, place: Location, name: str, row: int) -> Any:
+        """Return the first lines, of which a field has values of several types, as a table."""
+        lines = [line for line in content.splitlines() if line.strip()]
+        if 0 < row < len(lines):  # the rows before have the types of the other columns
+            return self.parsed(b"\n".join(lines[:row]), place, 0)
+        texts = [
+            {**each, name: each.get(name) and json.dumps(each[name])} for each in _objects(content)
+        ]
+        return self.parsed("\n".join(map(json.dumps, texts)).encode(), place, 0)
 
 
 def _parsed_json(content: bytes, schema: Any, others: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -13,11 +14,18 @@ from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitions import cut_rows
 from daskcluster.data.row_files import FilesDataset, RowFile
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.tables import TableFormat, choose_columns, dataset_of_tables, holds_nulls
+from daskcluster.data.tables import (
+    REPLACED,
+    TableFormat,
+    choose_columns,
+    dataset_of_tables,
+    holds_nulls,
+)
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, MissingExtraError
 from daskcluster.extras import install_command
 from daskcluster.storage.change_guard import ChangeGuard
 from daskcluster.storage.location import Location, locate
+from daskcluster.storage.process_local import open_once
 
 
 def import_lance() -> Any:
@@ -68,7 +76,16 @@ class LanceFormat(TableFormat):
     def tables(
         self, place: Location, file: RowFile, first: int, last: int, names: Sequence[str]
     ) -> Iterator[tuple[int, Any]]:
-        source = _opened(place, int(file.version))
+        number, digest = file.version.split()
+
+        def same() -> Any:
+            found = _opened(place, int(number))
+            # A dataset that was removed and written anew may have a version of the same number.
+            if _digest(found) != digest:
+                raise InvalidDataError(REPLACED.format(place.url))
+            return found
+
+        source = open_once((place, file.version), same)
         yield first, source.to_table(columns=list(names), offset=first, limit=last - first)
 
 
@@ -78,6 +95,12 @@ class LanceDataset(FilesDataset):
     def change_guard(self) -> ChangeGuard | None:
         """Return None: a version does not change."""
         return None
+
+
+def _digest(source: Any) -> str:
+    """Return a digest of the files of a version, whose names are random."""
+    files = [str(each.path) for part in source.get_fragments() for each in part.data_files()]
+    return hashlib.sha256(" ".join(files).encode()).hexdigest()[:16]
 
 
 def _opened(location: Location, version: int | None = None) -> Any:
@@ -122,5 +145,5 @@ def open_lance(given: Any, spec: RowsSpec) -> RowDataset:
         lambda names: any(holds_nulls(batch, names) for batch in batches(*names)),
     )
     lengths = tuple(fragment.count_rows() for fragment in source.get_fragments())
-    file = RowFile("", 0, str(source.version), lengths)
+    file = RowFile("", 0, f"{source.version} {_digest(source)}", lengths)
     return dataset_of_tables(location, [file], LanceFormat(chosen))

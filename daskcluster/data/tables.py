@@ -41,10 +41,14 @@ def import_pyarrow() -> Any:
         import pyarrow as pa
     except ImportError as error:
         raise MissingExtraError(
-            "Parquet and csv files and Arrow tables need pyarrow. Remedy: "
+            "Parquet, Arrow, csv and JSON files and Arrow tables need pyarrow. Remedy: "
             f"{install_command('parquet')}."
         ) from error
     return pa
+
+
+REPLACED = "The file {!r} was replaced since the dataset was opened; open it again and restart."
+"""What is said of a file with other rows than when it was opened."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,11 @@ def choose_columns(
     if spec.weights is not None and weights is None and not looks_like_path(spec.weights):
         raise InvalidParameterError(
             f"There is no column {spec.weights!r} in {what} for the weights; columns: {', '.join(types)}."
+        )
+    if weights is not None and (is_list(types[weights]) or _number_dtype(types[weights]) is None):
+        raise InvalidDataError(
+            f"Column {weights!r} ({types[weights]}) of {what} holds no numbers, so it cannot be the "
+            "weights of rows; choose another column, or convert it."
         )
     index = (schema.pandas_metadata or {}).get("index_columns", ())
     without = {spec.id_column, weights, *spec.drop, *(name for name in index if type(name) is str)}
@@ -344,6 +353,8 @@ class TableFormat(ABC):
         for block in self.decoded(place, file, first, last):
             rows[done : done + len(block)] = block
             done += len(block)
+        if done != len(rows):
+            raise InvalidDataError(REPLACED.format(place.url))
         return rows
 
     def read_ids(self, place: Location, file: Any, first: int, last: int) -> Any:

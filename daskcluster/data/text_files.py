@@ -103,7 +103,7 @@ class TextFormat(TableFormat):
 
     @abstractmethod
     def checked(self, content: bytes, place: Location, skipped: int, start: int) -> Any:
-        """Return a column, the ids if there are any, of lines that are read for the first time."""
+        """Return the ids, or another column, of lines that are read for the first time, as a table."""
 
     def end_of_lines(self, content: bytes) -> int:
         """Return where the last whole line ends."""
@@ -157,27 +157,37 @@ class TextFormat(TableFormat):
         """Return the first lines of a file as a table of the types that they seem to have."""
         with open_compressed(place) as stream:
             content = stream.read(_SAMPLE_BYTES)
-        end = self.end_of_lines(content) if len(content) == _SAMPLE_BYTES else len(content)
-        return self.parsed(content[: end or len(content)], place, file.skipped)
+            end = len(content)
+            while end and end % _SAMPLE_BYTES == 0 and not (end := self.end_of_lines(content)):
+                content += stream.read(_SAMPLE_BYTES)  # of a very long line
+                end = len(content)
+        return self.parsed(content[:end], place, file.skipped)
 
     def counted(
         self, place: Location, file: TextFile, first: int, last: int
-    ) -> tuple[TextFile, bool]:
-        """Return a file with its blocks and their rows, and whether all ids are texts of integers."""
+    ) -> tuple[TextFile, bool, set[str]]:
+        """Return a file with its blocks, whether all ids are texts of integers, and columns with values."""
         from pyarrow import compute
 
         rows: list[int] = []
+        filled: set[str] = set()
+        ids = self.id_column or self.columns.read[0]
         offsets, integers = [0], self.integers_may_be_texts and self.id_column is not None
         for content in self.blocks(place):
-            column = self.checked(content, place, 0 if rows else file.skipped, sum(rows))
-            rows.append(len(column))
+            table = self.checked(content, place, 0 if rows else file.skipped, sum(rows))
+            rows.append(table.num_rows)
+            filled |= {
+                name
+                for name in table.column_names
+                if table.column(name).null_count < table.num_rows
+            }
             offsets.append(offsets[-1] + len(content))
             if integers:
-                fit = compute.match_substring_regex(column, _INTEGER)
+                fit = compute.match_substring_regex(table.column(ids), _INTEGER)
                 integers = False not in fit.unique().to_pylist()
         is_plain = place.url.lower().endswith(PLAIN)
         cut = tuple(offsets) if is_plain else ()
-        return replace(file, blocks=tuple(rows), offsets=cut), integers
+        return replace(file, blocks=tuple(rows), offsets=cut), integers, filled
 
 
 def _is_compressed(file: Any) -> bool:
@@ -208,9 +218,16 @@ def dataset_of_text(
     counted = map_files(
         lambda at: read_part(layout.counted, places[at], files[at], 0, 0), range(len(files))
     )
-    if all(integers for _, integers in counted):
+    if all(integers for _, integers, _ in counted):
         layout = layout.with_integer_ids()
-    return dataset_of_tables(location, [file for file, _ in counted], layout)
+    for name in set.union(*(filled for *_, filled in counted)) if layout.kind != "csv" else ():
+        for place, (file, _, filled) in zip(places, counted, strict=True):
+            if file.n_rows and name not in filled:
+                raise InvalidDataError(
+                    f"No row of {place.url!r} has a value of {name!r}, which other files have; files of "
+                    "one dataset need the same fields: write it again, or leave it out."
+                )
+    return dataset_of_tables(location, [file for file, *_ in counted], layout)
 
 
 # -- csv and tsv ---------------------------------------------------------------------------------------
@@ -248,7 +265,7 @@ class CsvFormat(TextFormat):
                 "it, or write two for one that is part of a text."
             )
         name = self.id_column or self.columns.read[0]
-        return self.parsed(content, place, skipped, (name,), start).column(name)
+        return self.parsed(content, place, skipped, (name,), start)
 
     def end_of_lines(self, content: bytes) -> int:
         """Return where the last whole line ends; a line break within quotes does not end a line."""

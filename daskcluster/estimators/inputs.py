@@ -173,7 +173,11 @@ def _remember(estimator: Any, dataset: Dataset, scalable: bool) -> None:
             f"{name} cannot fit scaled rows, and these were opened with scale={scaling.kind!r}; open "
             "them without scale, or scale them in the source."
         )
-    if scaling is not None and scaling.kind == PARTIAL and not estimator.fits_partial:
+    if (
+        scaling is not None
+        and scaling.kind == PARTIAL
+        and not getattr(estimator, "fits_partial", False)
+    ):
         raise InvalidParameterError(
             f"{name} cannot fit rows that were opened with missing='partial'; use KMeans, or "
             "missing='mean'."

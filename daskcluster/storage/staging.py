@@ -253,7 +253,8 @@ def check_free(
             is_there = fs.exists(path) and read_file(target, PARTIAL_MARK) is None
         if is_there and not (overwrite and replaceable):
             problem = (
-                "is not of a kind that overwrite=True replaces; choose another name, or remove it yourself."
+                "and is not of a kind that overwrite=True replaces; choose another name, or remove it "
+                "yourself."
                 if overwrite
                 else "already; pass overwrite=True to replace it, or choose another name."
             )

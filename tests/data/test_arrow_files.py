@@ -83,3 +83,20 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     (tmp_path / "b.arrow").write_bytes(b"no Arrow")
     with pytest.raises(InvalidDataError, match=r"b.arrow' is no readable Arrow file"):
         dc.open_dataset(tmp_path / "b.arrow")
+
+
+def test_what_stands_behind_a_stream_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.arrow", table(), stream=True)
+    content = (tmp_path / "a.arrow").read_bytes()
+    (tmp_path / "a.arrow").write_bytes(content + content)
+    with pytest.raises(InvalidDataError, match=r"has \d+ bytes behind the end of its stream"):
+        dc.open_dataset(tmp_path / "a.arrow", columns="emb")
+
+
+def test_a_stream_that_is_cut_between_two_reads(tmp_path: Path) -> None:
+    write(tmp_path / "a.arrow", table(), stream=True)
+    dataset = dc.open_dataset(tmp_path / "a.arrow", columns="emb")
+    dataset.read((0, 200))
+    write(tmp_path / "a.arrow", table(0, 100), stream=True)
+    with pytest.raises(InvalidDataError, match=r"replaced|cannot be read"):
+        dataset.read((200, 900))

@@ -84,3 +84,41 @@ def test_other_texts_are_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(content)
     with pytest.raises(InvalidDataError, match=r"holds no JSON lines .* write one object a line"):
         dc.open_dataset(tmp_path / "x.jsonl")
+
+
+def test_a_file_without_a_field_that_others_have_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", [{"a": 1.5, "b": 2}, {"a": 2.5, "b": 3}])
+    write(tmp_path / "b.jsonl", [{"a": 1.5, "B": 2}])
+    for choice in ({"columns": ["a", "b"]}, {"columns": ["a", "b"], "missing": "drop"}):
+        with pytest.raises(InvalidDataError, match=r"No row of '.*b.jsonl' has a value of 'b'"):
+            dc.open_dataset(tmp_path, **choice)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("content", "choice", "match"),
+    [
+        (b'{"id": "a", "x": 1, "y": 2}\n{"id": 7, "x": 1, "y": 2}', "id", r"The id 7 in row 1 .*as texts"),
+        (b'{"id": 1, "x": 1, "y": 2}\n{"id": 1.5, "x": 1, "y": 2}', "id", r"The id 1 in row 0"),
+        (b'{"\xe9": 1, "y": 2}', None, r"is not text .*write it in UTF-8"),
+        (b'{"x": [1, "a"]}\n{"x": [1, 2]}', None, r"columns that are no real numbers: 'x' \(string\)"),
+        (b'{"a":1,"b":2}{"a":"x","b":4}\n{"a":5,"b":6}', None, r"x\.jsonl"),
+        (b'{"x": 1, "y": 2, "w": [1]}', "w", r"Column 'w' \(list.*cannot be the weights of rows"),
+    ],
+)  # fmt: skip
+def test_faults_are_named(content: bytes, choice: Any, match: str, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(content + b"\n")
+    options = {"id": {"id_column": "id"}, "w": {"weights": "w"}}.get(choice, {})
+    with pytest.raises(InvalidDataError, match=match):
+        dc.open_dataset(tmp_path / "x.jsonl", **options)  # type: ignore[arg-type]
+
+
+def test_lists_of_several_types_in_a_field_that_is_not_read(tmp_path: Path) -> None:
+    objects = [{"a": 1, "b": 2, "v": [1, "x"]}, {"a": 3, "b": 4, "v": None}]
+    found = dc.open_dataset(write(tmp_path / "x.jsonl", objects), columns=["a", "b"]).to_numpy()
+    assert found.tolist() == [[1, 2], [3, 4]]
+
+
+def test_lines_longer_than_the_sample(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(3, 2000))
+    objects = [{"emb": row.tolist()} for row in rows]
+    assert np.array_equal(dc.open_dataset(write(tmp_path / "x.jsonl", objects)).to_numpy(), rows)

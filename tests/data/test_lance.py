@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.errors import DatasetNotFoundError, InvalidParameterError
+from daskcluster.errors import DatasetNotFoundError, InvalidDataError, InvalidParameterError
+from daskcluster.storage import process_local
 
 lance = pytest.importorskip("lance", reason="pylance is not installed")
 pa = pytest.importorskip("pyarrow")
@@ -53,6 +54,18 @@ def test_a_version_does_not_change(url: str) -> None:
     assert np.array_equal(
         dc.open_dataset(url, columns="emb").to_numpy(), np.delete(ROWS, 7, axis=0)
     )
+
+
+def test_a_dataset_that_was_written_anew_is_refused(url: str) -> None:
+    import shutil
+
+    dataset: Any = pickle.dumps(dc.open_dataset(url, columns="emb"))
+    shutil.rmtree(url)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(ROWS[:100].ravel()), 5)
+    lance.write_dataset(pa.table({"emb": lists}), url)  # version 1 again
+    vars(process_local)["_opened"].clear()
+    with pytest.raises(InvalidDataError, match=r"was replaced since the dataset was opened"):
+        pickle.loads(dataset).to_numpy()
 
 
 def test_a_cluster_of_processes(url: str, client: Any) -> None:
