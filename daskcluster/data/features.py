@@ -148,6 +148,21 @@ def _scaled_like(dataset: Dataset, scaling: FeatureScaling | None) -> Dataset:
     return dataset.with_scaling(scaling)
 
 
+def refuse_partial(dataset: Any, what: str) -> None:
+    """Refuse rows of which some distances are partial, where others would be computed.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    scaling = getattr(dataset, "scaling", None)
+    if scaling is not None and scaling.kind == PARTIAL:
+        raise InvalidParameterError(
+            f"{what} takes no rows that were opened with missing='partial', which KMeans alone compares by "
+            "the features that they have; use missing='mean' or 'drop'."
+        )
+
+
 def columns_by_name(centres: Any, names: Sequence[str] | None, dataset: Dataset) -> Any:
     """Return centres (k, d) of a model with their features in the order of other rows.
 

@@ -14,7 +14,7 @@ from daskcluster.chunkwise.assign import COSTS, AssignParams
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_large
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.data.features import FeatureSpec, columns_by_name
+from daskcluster.data.features import FeatureSpec, columns_by_name, refuse_partial
 from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
 from daskcluster.data.spec import RowsSpec
@@ -222,6 +222,7 @@ def coreset_quality(
         return CoresetQuality(few.n_rows, tuple(costs))
     names = getattr(few, "feature_names", None)
     dataset = open_source(X, RowsSpec(expected=names or ()), weights=sample_weight)
+    refuse_partial(dataset, "coreset_quality")
     known = FeatureSpec(few.n_features, names, scaling, owner="the coreset")
     dataset = for_metric(known.align(dataset), metric)
     dtype = compute_dtype(dataset.dtype)
@@ -299,6 +300,7 @@ def quantization_error(
     0.5
     """
     dataset = open_source(X, weights=sample_weight)
+    refuse_partial(dataset, "quantization_error")
     wanted = _checked(centres, dataset, "centres")
     with choose_engine(engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
         found = score_rows(ScaledPlacement(placement), wanted)
@@ -347,6 +349,7 @@ def relative_error(
     1.0
     """
     dataset = open_source(X, weights=sample_weight)
+    refuse_partial(dataset, "relative_error")
     sets = [_checked(centres, dataset, "centres")]
     known = isinstance(reference, (int, float, np.number)) and not isinstance(reference, bool)
     if not known:

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from daskcluster.data.features import refuse_partial
 from daskcluster.data.label_arrays import open_labels
 from daskcluster.data.label_files import write_columns
 from daskcluster.data.shuffle_plan import check_scratch
@@ -261,6 +262,7 @@ def searching(
     dataset = _opened(source, storage_options)
     scores = _scores(keep, dataset.n_rows, storage_options)
     rows: Dataset = dataset.normalized() if rule.cosine else dataset
+    refuse_partial(dataset, "near_duplicates")
     plan, chosen = DuplicatesPlan.of(dataset), choose_engine(engine, dataset)
     seed, folder = as_seed(random_state), _local_folder(scratch)
     place = None if checkpoint is None else locate(checkpoint, storage_options)

@@ -13,6 +13,7 @@ from scipy import sparse
 
 from daskcluster.chunkwise.examples import Sample
 from daskcluster.chunkwise.feature_scaling import PARTIAL
+from daskcluster.data.features import refuse_partial
 from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
@@ -521,6 +522,7 @@ def afk_mc2(
 def _placed(X: Any, sample_weight: Any, n_clusters: int, engine: Any) -> Iterator[ScaledPlacement]:
     """Yield the rows of `X` placed on an engine, if there are enough of them."""
     dataset = open_source(X, weights=sample_weight)
+    refuse_partial(dataset, "a seeding of its own")
     if not 1 <= n_clusters <= dataset.n_rows:
         raise InvalidParameterError(
             f"n_samples={dataset.n_rows} should be >= n_clusters={n_clusters} >= 1."

@@ -12,6 +12,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.data_statistics import refuse_bad
+from daskcluster.data.features import refuse_partial
 from daskcluster.data.shuffle_plan import reading_bytes
 from daskcluster.data.sink import ArraySink
 from daskcluster.data.sparse import SparseDataset
@@ -228,6 +229,7 @@ def partitioning(
     started = time.monotonic()
     limit = _checked(target_size, max_size, spill, metric, random_state)
     dataset = _opened(source, storage_options)
+    refuse_partial(dataset, "partition")
     rows: Dataset = dataset.normalized() if metric == "cosine" else dataset
     plan, chosen = PartitionPlan.of(dataset, target_size, spill), choose_engine(engine, dataset)
     if isinstance(chosen, LocalEngine):
