@@ -10,9 +10,8 @@ daskcluster.methods.streaming.tree.pieces
 daskcluster.engine.operations
 daskcluster.engine.worker
 daskcluster.methods.backward_euler.starts
-daskcluster.methods.hierarchical.within_cells
+daskcluster.methods.hierarchical.cells
 daskcluster.seeding.methods
-daskcluster.methods.streaming.tree.pieces
 """
 """Modules of functions that travel; those of chunkwise functions import less."""
 
