@@ -32,7 +32,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.estimators.fit import Stopping
+from daskcluster.estimators.stopping import Stopping
 from daskcluster.events import Callback, ImplicitStepEnded, StopReason
 from daskcluster.methods.minibatch.algorithm import is_suspect, refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches

@@ -16,7 +16,7 @@ from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import ModelFormatError
 from daskcluster.estimators.checkpoints import Commits, unfit
-from daskcluster.estimators.fit import is_final
+from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, publish
 from daskcluster.methods.backward_euler.algorithm import (
     BatchAssigner,

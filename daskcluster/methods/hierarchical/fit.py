@@ -20,9 +20,10 @@ from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import ModelFormatError
-from daskcluster.estimators.fit import Fit, is_final
+from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
+from daskcluster.estimators.stopping import is_final
 from daskcluster.events import (
     Notice,
     PassEnded,

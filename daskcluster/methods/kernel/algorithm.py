@@ -18,7 +18,7 @@ import numpy as np
 from daskcluster.data.sink import ArraySink
 from daskcluster.engine.engine import Placement
 from daskcluster.errors import ModelFormatError
-from daskcluster.estimators.fit import Stopping, is_final
+from daskcluster.estimators.stopping import Stopping, is_final
 from daskcluster.events import Callback, IterationEnded, StopReason
 from daskcluster.methods.kernel.chunkwise.centres import (
     gram_diagonal_rows,

@@ -18,7 +18,7 @@ from daskcluster.chunkwise.assign import FARTHEST, AssignParams
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import Stopping
+from daskcluster.estimators.stopping import Stopping
 from daskcluster.events import Callback, IterationEnded, StopReason
 from daskcluster.kernels.distance import inertia_terms, sqdist_to_assigned
 from daskcluster.methods.kmeans.assignment import Assignment, FullAssignment

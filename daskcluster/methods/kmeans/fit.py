@@ -22,10 +22,11 @@ from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.fit import Fit, is_final
+from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
 from daskcluster.estimators.rows import results_of_rows
+from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, SeedingEnded, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.assignment import few_rows, search_for

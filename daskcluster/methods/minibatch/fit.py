@@ -15,9 +15,10 @@ from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.engine.engine import Engine, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import Fit, is_final
+from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
+from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
 from daskcluster.methods.kmeans.fit import KMeansRun, fit_footprint, measure_run, pass_flop

@@ -15,9 +15,9 @@ from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
 from daskcluster.estimators.checkpoints import Commits, Framed
-from daskcluster.estimators.fit import is_final
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, Stage, centres_bytes
+from daskcluster.estimators.stopping import is_final
 from daskcluster.events import (
     Callback,
     Event,

@@ -29,7 +29,7 @@ import numpy as np
 from daskcluster.chunkwise.assign import AssignParams
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
-from daskcluster.estimators.fit import Stopping
+from daskcluster.estimators.stopping import Stopping
 from daskcluster.events import Callback, RoundEnded, StopReason
 from daskcluster.methods.kmeans.algorithm import (
     Step,

@@ -12,9 +12,9 @@ import numpy as np
 from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import is_final
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
+from daskcluster.estimators.stopping import is_final
 from daskcluster.events import SeedingEnded, publish
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
 from daskcluster.methods.kmeans.bounds import AssignmentChoice

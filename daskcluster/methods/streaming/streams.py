@@ -3,9 +3,9 @@
 Mini-batch k-means cuts each leaf into batches, and each batch moves the centres once. Batches are those of
 Sculley (WWW 2010), with the learning rates of `MiniBatchKMeans`. Rows of a stream are seldom in random
 order, so the rows of a leaf are shuffled first, with a random key of the leaf. Only the rows of the open
-leaf are kept. Difference from the paper: after each leaf, a local search moves single centres (`swap_remembered`). It
-replaces the random reassignment of `daskcluster.methods.minibatch.algorithm`, which ignores how much a move
-lowers the cost.
+leaf are kept. Difference from the paper: after each leaf, a local search moves single centres
+(`swap_remembered`). It replaces the random reassignment of `daskcluster.methods.minibatch.algorithm`, which
+ignores how much a move lowers the cost.
 
 A Gaussian mixture is vc-GMM on the summary of all rows so far. Hirschberger, Forster and Luecke (arXiv
 1810.00803) fit one coreset of a fixed dataset; here the coreset is that of a merge-and-reduce tree, and EM

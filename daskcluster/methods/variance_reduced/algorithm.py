@@ -31,7 +31,7 @@ import numpy as np
 from daskcluster.chunkwise.assign import ASSIGN, AssignParams
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import Stopping
+from daskcluster.estimators.stopping import Stopping
 from daskcluster.events import Callback, EpochEnded, Notice, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import inertia_from, squared_movement, updated
 from daskcluster.methods.kmeans.assignment import FullAssignment

@@ -18,9 +18,9 @@ from daskcluster.data.partitioned import PartitionedDataset, partition_edges
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint, thread_rows
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import is_final
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
+from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Notice, PassEnded, PassStarted, publish
 from daskcluster.methods.kmeans.fit import (
     KMeansRun,

@@ -15,7 +15,8 @@ from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import Fit, is_final
+from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publish
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres, nearest_by_gram
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
