@@ -166,7 +166,7 @@ def test_nothing_private_of_other_libraries() -> None:
 PRODUCTS = {
     "daskcluster.methods.kernel.graph": "of a matrix of ones, which adds and rounds no product",
     "daskcluster.methods.kernel.chunkwise.centres": "the same; rules pairs out, differences decide",
-    "daskcluster.data.sparse": "of whole numbers",
+    "daskcluster.data.dataset": "of whole numbers",
     "daskcluster.chunkwise.bound_costs": "of a sample and its costs; labels do not depend on them",
     "daskcluster.chunkwise.projection": "of axes and their cost; labels are those of any axes",
     "daskcluster.kernels.projected_centres": "of projections, whose errors are covered in any order",

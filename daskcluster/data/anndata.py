@@ -55,7 +55,8 @@ def open_anndata(adata: Any, spec: RowsSpec) -> Any:
         )
     dataset: Any = open_source(_plain(rows), replace(spec, array=None))
     if is_x or key not in adata.obsm:
-        dataset.feature_names = usable_names(adata.var_names, dataset.n_features)
+        names = usable_names(adata.var_names, dataset.n_features)
+        return dataset.with_facts(feature_names=names)
     return dataset
 
 

@@ -22,12 +22,12 @@ from daskcluster.data.checks import (
     frame_dtype,
     frame_rows,
 )
+from daskcluster.data.csr import CsrLayout
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.masked import without_mask, without_masks
 from daskcluster.data.memory import is_sparse, scipy_rows
 from daskcluster.data.missing import ALL, presence
 from daskcluster.data.recipes import HeldRecipe
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.spec import (
     AS_THEY_ARE,
     RowsSpec,
@@ -39,7 +39,7 @@ from daskcluster.data.spec import (
 )
 from daskcluster.data.weighted import array_weights
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
+from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows
 from daskcluster.typing import Recipe, Visibility
 
 
@@ -109,50 +109,7 @@ def scheduler_for(collection: Any) -> dict[str, Any]:
 _WHAT = "the dask array"
 
 
-class DaskSparseDataset(SparseDataset):
-    """CSR rows of a dask array (n, d), computed block by block in this process.
-
-    Parameters
-    ----------
-    held : tuple of (dask.array.Array, tuple of ndarray of int64)
-        An array of one chunk along the columns, with blocks of any scipy sparse format, and the number of
-        stored values of each row, for each block.
-    recipe : HeldRecipe, optional
-        Of the same array, if it has been given one before.
-    """
-
-    def __init__(
-        self, held: tuple[Any, tuple[np.ndarray, ...]], recipe: HeldRecipe | None = None
-    ) -> None:
-        array, counts = held
-        self._blocks = DaskBlocks(array, tuple(len(block) for block in counts))
-        indptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
-        entry_bytes = array.dtype.itemsize + INDEX_DTYPE.itemsize
-        super().__init__(array.shape[1], array.dtype, indptr, entry_bytes, self._blocks.edges)
-        self.array = array
-        self.on_cluster = self._blocks.on_cluster
-        what = f"dask array of shape {(self.n_rows, self.n_features)}"
-        self._recipe = recipe or HeldRecipe.of(held, what, DaskSparseDataset)
-
-    @property
-    def source(self) -> str:
-        return "dask array of sparse blocks"
-
-    @property
-    def own_visibility(self) -> Visibility:
-        return Visibility.PROCESS
-
-    def own_recipe(self) -> Recipe:
-        return self._recipe
-
-    def fetch(self, start: int, stop: int) -> SparseRows:
-        blocks, origin = self._blocks.compute(start, stop)
-        rows = join_rows([_as_sparse_rows(block, origin) for block in blocks])
-        assert isinstance(rows, SparseRows)
-        return rows[start - origin : stop - origin].astype(self.dtype)
-
-
-def open_dask_sparse(array: Any) -> DaskSparseDataset:
+def open_dask_sparse(array: Any) -> DaskDataset:
     """Open a dask array of sparse blocks, with one chunk along the columns; its row chunks become known.
 
     Raises
@@ -169,7 +126,7 @@ def open_dask_sparse(array: Any) -> DaskSparseDataset:
     check_shape((sum(map(len, counts)), array.shape[1]), flatten=False, what="dask array")
     chunks = (tuple(map(len, counts)), array.chunks[1])
     array = da.Array(array.dask, array.name, chunks, meta=meta_from_array(array))
-    return DaskSparseDataset((array, counts))
+    return DaskDataset((array, counts))
 
 
 def _as_sparse_rows(block: Any, start: int = 0) -> SparseRows:
@@ -187,23 +144,29 @@ def _counts(block: Any) -> np.ndarray:
 
 
 class DaskDataset(RowDataset):
-    """Rows of a dask array of shape (n, d) whose row chunks are known.
+    """Rows of a dask array of shape (n, d) whose row chunks are known, dense or CSR.
 
     A block is computed with dask's threads when a pass comes to it, and again in the next pass unless
     the engine keeps it; blocks without rows are skipped.
 
     Parameters
     ----------
-    held : tuple of (dask.array.Array, tuple of int)
-        An array of one chunk along the columns, and the number of rows of each block, zeros included.
+    held : tuple of (dask.array.Array, tuple of ndarray of int64 or None)
+        An array of one chunk along the columns; if its blocks are of any scipy sparse format, the number of
+        stored values of each row, for each block.
     recipe : HeldRecipe, optional
         Of the same array, if it has been given one before.
     """
 
-    def __init__(self, held: tuple[Any, tuple[int, ...]], recipe: HeldRecipe | None = None) -> None:
-        array, sizes = held
-        self._blocks = DaskBlocks(array, sizes)
-        super().__init__(array.shape[1], array.dtype, self._blocks.edges)
+    def __init__(
+        self, held: tuple[Any, tuple[np.ndarray, ...] | None], recipe: HeldRecipe | None = None
+    ) -> None:
+        array, counts = held
+        self._blocks, csr = DaskBlocks(array, array.chunks[0]), None
+        if counts is not None:
+            indptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+            csr = CsrLayout(indptr, array.dtype.itemsize + INDEX_DTYPE.itemsize)
+        super().__init__(array.shape[1], array.dtype, self._blocks.edges, csr)
         self.array = array
         self.on_cluster = self._blocks.on_cluster
         self.frame: Any = None
@@ -212,7 +175,7 @@ class DaskDataset(RowDataset):
 
     @property
     def source(self) -> str:
-        return "dask array"
+        return "dask array" if self.csr is None else "dask array of sparse blocks"
 
     @property
     def own_visibility(self) -> Visibility:
@@ -221,8 +184,11 @@ class DaskDataset(RowDataset):
     def own_recipe(self) -> Recipe:
         return self._recipe
 
-    def fetch(self, start: int, stop: int) -> np.ndarray:
+    def fetch(self, start: int, stop: int) -> Rows:
         blocks, origin = self._blocks.compute(start, stop)
+        if self.csr is not None:
+            found = join_rows([_as_sparse_rows(block, origin) for block in blocks])
+            return found[start - origin : stop - origin].astype(self.dtype)
         rows = [_as_rows(block, self.dtype) for block in blocks]
         whole = rows[0] if len(rows) == 1 else np.concatenate(rows)
         return whole[start - origin : stop - origin].astype(self.dtype, copy=False)
@@ -315,18 +281,17 @@ def open_dask(source: Any, spec: RowsSpec) -> RowDataset:
     names = _features(source, spec)
     if spec.features is None and len(names) > 1:
         warn_of_id_columns([name for name in names if looks_like_id(str(name))])
-    dataset: Any = _open_array(rows_of(source, spec), flatten=spec.flatten)
-    dataset.frame = source[names]
+    dataset = _open_array(rows_of(source, spec), flatten=spec.flatten)
+    facts = {"frame": source[names], "feature_names": names_of(names)}
     if spec.weights is not None:
         column = source[[spec.weights]]
         weights_of_rows = frame_rows(column.compute(**scheduler_for(column)))[:, 0]
-        dataset = dataset.with_weights(array_weights(weights_of_rows, dataset.n_rows))
-        dataset.weights_column = spec.weights
+        facts["own_weights"] = array_weights(weights_of_rows, dataset.n_rows)
+        facts["weights_column"] = spec.weights
     if spec.id_column is not None:
-        dataset.id_column = spec.id_column
-        dataset.own_ids = _LazyColumn(source[spec.id_column])
-    dataset.feature_names = names_of(names)
-    return dataset
+        facts["id_column"] = spec.id_column
+        facts["own_ids"] = _LazyColumn(source[spec.id_column])
+    return dataset.with_facts(**facts)
 
 
 def _open_array(source: Any, *, flatten: bool = False) -> RowDataset:
@@ -349,7 +314,7 @@ def _open_array(source: Any, *, flatten: bool = False) -> RowDataset:
     if flatten and array.ndim > 2:
         array = array.reshape(-1, array.shape[-1]).rechunk({1: -1})
     check_shape(array.shape, flatten=False, what="dask array")
-    return DaskDataset((array, array.chunks[0]))
+    return DaskDataset((array, None))
 
 
 def _as_rows(block: Any, dtype: np.dtype[Any]) -> np.ndarray:

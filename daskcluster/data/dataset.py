@@ -1,4 +1,4 @@
-"""The base of all datasets: partitions, reading in blocks, weights, taking rows by number."""
+"""Datasets: rows read in blocks, dense or CSR, with their weights; the bases of stored and derived ones."""
 
 from __future__ import annotations
 
@@ -6,31 +6,47 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.data.partitions import MOST_BYTES, READ_BYTES, group_chunks, read_spans
+from daskcluster.data.csr import CsrLayout
+from daskcluster.data.partitions import (
+    MOST_BYTES,
+    READ_BYTES,
+    group_by_bytes,
+    group_chunks,
+    read_spans,
+    spans_by_bytes,
+)
 from daskcluster.data.readahead import SharedReads, read_ahead
 from daskcluster.data.recipes import (
     DerivedRecipe,
+    HeldRecipe,
     ScaledRecipe,
+    StoredRecipe,
     normalized,
     places_behind,
     reopen,
     weighted,
 )
 from daskcluster.errors import InvalidParameterError
-from daskcluster.sparse_rows import dense_rows
+from daskcluster.sparse_rows import SparseRows, dense_rows, join_rows
 from daskcluster.storage.change_guard import ChangeGuard, guard_changes
 from daskcluster.storage.location import Location
 from daskcluster.storage.staging import refuse_sources
 from daskcluster.typing import Range, Recipe, Visibility
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 OnRead = Callable[[int], None]
-_FACTS = ("id_column", "own_ids", "weights_column", "feature_names", "grid", "decoded", "missing")
+WHOLE_BYTES = 256 << 20
+"""Rows up to this size are one partition, of those that are given partition by partition."""
+_KNOWN = ("id_column", "own_ids", "weights_column", "feature_names", "grid", "decoded", "missing")
+"""What is known of rows, and goes with them to other rows that are made of them."""
 
 
 class RowWeights(Protocol):
@@ -61,7 +77,8 @@ class RowWeights(Protocol):
 class RowDataset(ABC):
     """Rows read block by block from a store, with read-ahead.
 
-    A subclass says how to `fetch` rows; everything else follows from the chunk edges.
+    A subclass says how to `fetch` rows; everything else follows from the chunk edges, and of CSR rows from
+    where each row's values begin.
 
     Parameters
     ----------
@@ -70,6 +87,8 @@ class RowDataset(ABC):
         Of the rows as stored.
     edges : ndarray of int64, shape (n_chunks + 1,)
         Row indices at which chunks begin, and n; strictly increasing, from 0.
+    csr : CsrLayout, optional
+        If the rows are CSR: their sizes are those of their stored values.
     """
 
     n_readers = 1
@@ -81,10 +100,13 @@ class RowDataset(ABC):
     divisible = True
     """Partitions of rows in memory may be cut further, to share them among threads."""
 
-    def __init__(self, n_features: int, dtype: Any, edges: np.ndarray) -> None:
+    def __init__(
+        self, n_features: int, dtype: Any, edges: np.ndarray, csr: CsrLayout | None = None
+    ) -> None:
         self.n_features = int(n_features)
         self.dtype = self._stored_dtype = np.dtype(dtype)
         self._edges = edges
+        self.csr = csr
         self.own_weights: RowWeights | None = None
         self.scaling: FeatureScaling | None = None
         self.normalize = False
@@ -137,12 +159,21 @@ class RowDataset(ABC):
 
     @property
     def row_bytes(self) -> int:
-        """Decoded bytes of one row, as stored."""
+        """Decoded bytes of one row, as stored; on average of CSR rows."""
+        if self.csr is not None:
+            return -(-self.bytes_of((0, self.n_rows)) // self.n_rows)
         return self.n_features * self._stored_dtype.itemsize
 
     def bytes_of(self, span: Range) -> int:
         """Decoded bytes of the rows of a range, without weights; scaled ones may be wider than stored."""
+        if self.csr is not None:
+            return int(self.csr.bytes_before(np.array(span)) @ (-1, 1))
         return (span[1] - span[0]) * self.n_features * self.dtype.itemsize
+
+    @property
+    def n_entries(self) -> int | None:
+        """Stored values of all CSR rows; None for dense rows."""
+        return None if self.csr is None else self.csr.n_entries
 
     @cached_property
     def chunk_sizes(self) -> tuple[int, ...]:
@@ -152,7 +183,15 @@ class RowDataset(ABC):
     @cached_property
     def partitions(self) -> tuple[Range, ...]:
         """Consecutive whole chunks of clamp(total bytes / 1024, 1 MB, 64 MB), at least 1,024 rows."""
+        if self.csr is not None:
+            return group_by_bytes(self._edges, self._ends)
         return group_chunks(self._edges, self.row_bytes)
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        """Bytes of all CSR rows before each edge."""
+        assert self.csr is not None
+        return self.csr.bytes_before(self._edges)
 
     @property
     def in_memory(self) -> bool:
@@ -193,7 +232,7 @@ class RowDataset(ABC):
         """Return every array and file that is read, those of lazy arrays and of weights included."""
         own = self.places()
         weights = () if self.own_weights is None else self.own_weights.places()
-        lazy = (getattr(self, name, None) for name in ("array", "frame"))
+        lazy = (getattr(self, name, None) for name in ("array", "held", "frame"))
         behind = (place for rows in lazy if rows is not None for place in places_behind(rows))
         return (*self._objects(), *(weights if weights != own else ()), *behind, *self.read_from)
 
@@ -212,30 +251,24 @@ class RowDataset(ABC):
 
     def with_weights(self, weights: RowWeights) -> Self:
         """Return the same rows with other weights (checked by the caller)."""
-        weighted = self._twin()
-        weighted.own_weights = weights
-        return weighted
+        return self.with_facts(own_weights=weights)
 
     def with_scaling(self, scaling: FeatureScaling) -> RowDataset:
         """Return the same rows with scaled features: each block is scaled when it has been read."""
-        scaled = self._twin()
-        scaled.scaling, scaled.dtype = scaling, scaling.dtype_of(self._stored_dtype)
-        return scaled
+        return self.with_facts(scaling=scaling, dtype=scaling.dtype_of(self._stored_dtype))
 
     def unscaled(self) -> Self:
         """Return stored rows in the units of the data."""
-        twin = self._twin()
-        twin.scaling, twin.dtype, twin.normalize = None, self._stored_dtype, False
-        return twin
-
-    def with_grid(self, grid: Any) -> Self:
-        """Return the same rows as cells of a grid, a `GridShape`: their labels are saved in its shape."""
-        return self.with_facts(grid=grid)
+        return self.with_facts(scaling=None, dtype=self._stored_dtype, normalize=False)
 
     def with_facts(self, **facts: Any) -> Self:
-        """Return the same rows, of which other facts are known."""
-        twin = self._twin()
-        vars(twin).update(facts)
+        """Return the same rows, of which other facts are known, by attribute.
+
+        Labels of rows whose ``grid`` is a `GridShape` are saved in its shape.
+        """
+        # Not copy.copy: the pickled form of a dataset is its recipe, which opens the weights again.
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self), **facts)
         return twin
 
     def normalized(self) -> RowDataset:
@@ -243,29 +276,15 @@ class RowDataset(ABC):
 
         Nothing is copied. `take` and `to_numpy` return the rows as they are.
         """
-        twin = self._twin()
-        twin.normalize = True
-        return twin
-
-    def on_scale(self, scaling: FeatureScaling | None) -> Self:
-        """Return rows in memory that have been brought to a scale already, as what they are."""
-        twin = self._twin()
-        twin.scaling = scaling
-        return twin
+        return self.with_facts(normalize=True)
 
     def facts(self) -> dict[str, Any]:
         """Return what is known of the rows, by attribute, apart from weights and scale."""
-        return {name: getattr(self, name) for name in _FACTS}
+        return {name: getattr(self, name) for name in _KNOWN}
 
     def by_recipe(self) -> tuple[Any, ...]:
         """Return what `pickle` needs: never what was opened, whose store would carry credentials."""
         return (reopen, (self.recipe(), {**self.facts(), "read_from": self.read_from}))
-
-    def _twin(self) -> Self:
-        # Not copy.copy: the pickled form of a dataset is its recipe, which opens the weights again.
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self))
-        return twin
 
     def _scaled(self, rows: Any) -> Any:
         """Return rows that have been read as they are handed over; those in memory are scaled already."""
@@ -276,6 +295,7 @@ class RowDataset(ABC):
         if self.scaling is not None:
             weighted += f", scaled: {self.scaling.kind}" if self.scaling.scales else ", filled in"
         weighted += ", normalized" if self.normalize else ""
+        weighted += f", {self.n_entries} stored values" if self.csr is not None else ""
         return (
             f"{type(self).__name__}({self.source}, {self.n_rows} x {self.n_features} {self.dtype}, "
             f"{len(self._edges) - 1} chunks{weighted})"
@@ -290,10 +310,8 @@ class RowDataset(ABC):
         """
         if self.in_memory:
             return self
-        twin = self._twin()
         reads = [part for span in ranges for part in self._reads(span)]
-        twin.shared_reads = SharedReads(self._edges, reads)
-        return twin
+        return self.with_facts(shared_reads=SharedReads(self._edges, reads))
 
     def read(self, span: Range) -> Chunk:
         """Return the rows and weights of one span; runs in a reading thread."""
@@ -328,20 +346,21 @@ class RowDataset(ABC):
 
     def _reads(self, span: Range) -> list[Range]:
         """Cut a range into what is read at a time."""
+        if self.csr is not None:
+            return spans_by_bytes(span, self._edges, self._ends)
         return read_spans(span, self._edges, self.row_bytes)
 
     def _hand_over(self, chunk: Chunk) -> Iterator[Chunk]:
+        """Yield a chunk, in blocks if it is large."""
         if self.bytes_of((chunk.start, chunk.stop)) <= MOST_BYTES:
             yield chunk
             return
-        for first, last in self._blocks_of(chunk):
-            yield chunk.slice(first, last)
-
-    def _blocks_of(self, chunk: Chunk) -> Iterator[Range]:
-        """Yield where to cut a large chunk."""
         step = max(1, READ_BYTES // self.row_bytes)
-        for first in range(0, chunk.n_rows, step):
-            yield first, min(first + step, chunk.n_rows)
+        cuts: Iterable[Range] = ((at, at + step) for at in range(0, chunk.n_rows, step))
+        if isinstance(chunk.rows, SparseRows):
+            cuts = chunk.rows.cuts(READ_BYTES)
+        for first, last in cuts:
+            yield chunk.slice(first, min(last, chunk.n_rows))
 
     def read_edges(self, span: Range) -> np.ndarray:
         """Return the chunk edges within `span`, its start and its stop included.
@@ -370,6 +389,11 @@ class RowDataset(ABC):
     def load(self, span: Range, *, on_read: OnRead | None = None) -> Chunk:
         """Return the rows of one range as one chunk that owns its memory."""
         start, stop = span
+        if self.csr is not None:
+            chunks = list(self.chunks([span], on_read=on_read))
+            weights = None if self.own_weights is None else self.own_weights.read(*span).copy()
+            found = join_rows([chunk.rows for chunk in chunks])
+            return Chunk(found, start, weights, self.normalize).owned()
         rows = np.empty((stop - start, self.n_features), self.dtype)
         weights = None if self.own_weights is None else np.empty(stop - start)
         for chunk in self.chunks([span], on_read=on_read):
@@ -380,8 +404,17 @@ class RowDataset(ABC):
         return Chunk(rows, start, weights, self.normalize)
 
     def to_numpy(self) -> np.ndarray:
-        """Return all rows as one array (n, d) in the source dtype; mind the memory."""
-        return self.load((0, self.n_rows)).rows
+        """Return all rows as one dense array (n, d) in the source dtype; mind the memory."""
+        return dense_rows(self.load((0, self.n_rows)).rows)
+
+    def to_scipy(self) -> csr_array:
+        """Return all rows as a `scipy.sparse.csr_array` (n, d)."""
+        from scipy.sparse import csr_array
+
+        rows = self.load((0, self.n_rows)).rows
+        if not isinstance(rows, SparseRows):
+            return csr_array(rows)
+        return csr_array((rows.data, rows.indices, rows.offsets), shape=rows.shape)
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the given rows, in the given order and dense; every chunk concerned is read once.
@@ -414,6 +447,166 @@ class RowDataset(ABC):
         for (a, b), (start, _), block in zip(groups, spans, fetched, strict=True):
             taken[order[a:b]] = dense_rows(self._scaled(block[ordered[a:b] - start]))
         return taken
+
+
+class StoredDataset(RowDataset):
+    """Base of datasets in a store; the recipe of one without a URL is found in this process alone."""
+
+    _recipe: StoredRecipe | HeldRecipe
+
+    @property
+    def source(self) -> str:
+        return self._recipe.source
+
+    @property
+    def own_visibility(self) -> Visibility:
+        return self._recipe.visibility
+
+    def own_recipe(self) -> Recipe:
+        return self._recipe
+
+    __reduce__ = RowDataset.by_recipe
+
+
+class DerivedDataset(RowDataset):
+    """Base of rows that are read from those of another dataset, where that one is stored."""
+
+    base: RowDataset
+
+    @property
+    def source(self) -> str:
+        return self.base.source
+
+    @property
+    def own_visibility(self) -> Visibility:
+        return self.base.own_visibility
+
+    def places(self) -> tuple[Location, ...]:
+        return self.base.places()
+
+    def _objects(self) -> tuple[Location, ...]:
+        return self.base.stored_at()
+
+    def may_change(self) -> Collection[str]:
+        return self.base.may_change()
+
+    def change_guard(self) -> ChangeGuard | None:
+        return self.base.change_guard()
+
+
+def partition_edges(dataset: RowDataset, n_partitions: int | None) -> np.ndarray:
+    """Return where about equal partitions begin, and n; int64.
+
+    Parameters
+    ----------
+    dataset : RowDataset
+    n_partitions : int or None
+        How many, at most: those of stored rows are whole chunks. None: one for rows of up to 256 MB, else
+        as many as it takes for 64 MB each.
+
+    Examples
+    --------
+    >>> from daskcluster.data.open import open_source
+    >>> rows = open_source(np.zeros((10, 2)))
+    >>> partition_edges(rows, 3).tolist(), partition_edges(rows, None).tolist()
+    ([0, 3, 6, 10], [0, 10])
+    """
+    n_rows = dataset.n_rows
+    if n_partitions is None:
+        size = dataset.bytes_of((0, n_rows))
+        n_partitions = 1 if size <= WHOLE_BYTES else -(-size // MOST_BYTES)
+    edges = np.linspace(0, n_rows, min(n_partitions, n_rows) + 1).astype(np.int64)
+    if dataset.in_memory:
+        return edges
+    chunks = dataset.read_edges((0, n_rows))
+    places = np.searchsorted(chunks, edges)
+    # To the nearer chunk edge; what two partitions would share goes to one of them.
+    below, above = chunks[np.maximum(places - 1, 0)], chunks[places]
+    return np.unique(np.where(edges - below < above - edges, below, above))
+
+
+class PartitionedDataset(DerivedDataset):
+    """The rows of a dataset, in partitions that are read as a whole and never cut.
+
+    Parameters
+    ----------
+    base : RowDataset
+    edges : ndarray of int64, shape (n_partitions + 1,)
+        Where partitions begin, and n; see `partition_edges`.
+
+    Examples
+    --------
+    >>> from daskcluster.data.open import open_source
+    >>> base = open_source(np.arange(8.0).reshape(4, 2))
+    >>> rows = PartitionedDataset(base, np.array([0, 1, 4]))
+    >>> [(chunk.start, chunk.n_rows) for chunk in rows.chunks(rows.partitions)]
+    [(0, 1), (1, 3)]
+    """
+
+    divisible = False
+
+    def __init__(self, base: RowDataset, edges: np.ndarray) -> None:
+        super().__init__(base.n_features, base.dtype, np.array(edges, np.int64))
+        self.base, self.normalize = base, base.normalize
+
+    def normalized(self) -> PartitionedDataset:
+        return PartitionedDataset(self.base.normalized(), self._edges)
+
+    @property
+    def chunk_sizes(self) -> tuple[int, ...]:
+        """Rows of every storage chunk of the base."""
+        return self.base.chunk_sizes
+
+    @property
+    def partitions(self) -> tuple[Range, ...]:
+        return tuple(pairwise(self._edges.tolist()))
+
+    @property
+    def row_bytes(self) -> int:
+        return self.base.row_bytes
+
+    def bytes_of(self, span: Range) -> int:
+        return self.base.bytes_of(span)
+
+    @property
+    def in_memory(self) -> bool:
+        return self.base.in_memory
+
+    @property
+    def weights(self) -> Any:
+        return self.base.weights
+
+    @property
+    def visibility(self) -> Visibility:
+        return self.base.visibility
+
+    def own_recipe(self) -> Recipe:
+        return DerivedRecipe(PartitionedDataset, self.base.recipe(), (tuple(self._edges.tolist()),))
+
+    def recipe(self) -> Recipe:
+        return self.own_recipe()
+
+    def to_scratch(self, folder: str) -> PartitionedDataset:
+        """Write the base to Zarr in `folder`, and return the same partitions of that."""
+        return PartitionedDataset(self.base.to_scratch(folder), self._edges)
+
+    def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
+        """Yield one chunk per range: views of rows in memory, anything else is read as a whole."""
+        if self.base.in_memory:
+            return self.base.chunks(ranges, on_read=on_read)
+        return (self.base.load(span, on_read=on_read) for span in ranges if span[1] > span[0])
+
+    def read_edges(self, span: Range) -> np.ndarray:
+        return np.array(span, np.int64)
+
+    def fetch(self, start: int, stop: int) -> Any:
+        return self.load((start, stop)).rows
+
+    def load(self, span: Range, *, on_read: OnRead | None = None) -> Chunk:
+        return self.base.load(span, on_read=on_read)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        return self.base.take(rows)
 
 
 def refuse_replacing(dataset: Any, **outputs: Location | None) -> None:

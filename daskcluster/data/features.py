@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.feature_scaling import PARTIAL, FeatureScaling
-from daskcluster.data.dataset import RowDataset
-from daskcluster.data.memory import MemoryDataset, scipy_rows
-from daskcluster.data.partitioned import DerivedDataset
+from daskcluster.data.csr import CsrLayout
+from daskcluster.data.dataset import DerivedDataset, RowDataset
+from daskcluster.data.memory import ArrayDataset, scipy_rows
 from daskcluster.data.recipes import DerivedRecipe
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.spec import AS_THEY_ARE
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows
@@ -200,26 +199,22 @@ def names_differ(fitted: Sequence[str], found: Collection[str]) -> InvalidDataEr
 def _chosen(dataset: RowDataset, order: list[int]) -> RowDataset | None:
     """Return features in another order; None where stored sparse rows would lose some."""
     names = dataset.feature_names or ()
-    if isinstance(dataset, MemoryDataset):
+    if isinstance(dataset, ArrayDataset):
         found: RowDataset = _in_memory(dataset, order)
     elif hasattr(getattr(dataset, "array", None), "__dask_graph__"):
         found = _of_dask(dataset, order)
-    elif isinstance(dataset, SparseDataset):
-        if len(order) < dataset.n_features:
-            return None
-        found = _like(dataset, ChosenSparseFeatures(dataset.unscaled(), tuple(order)), order)
+    elif dataset.csr is not None and len(order) < dataset.n_features:
+        return None
     else:
         found = _like(dataset, ChosenFeatures(dataset.unscaled(), tuple(order)), order)
-    found.feature_names = tuple(names[at] for at in order)
-    return found
+    return found.with_facts(feature_names=tuple(names[at] for at in order))
 
 
-def _in_memory(dataset: MemoryDataset, order: list[int]) -> MemoryDataset:
-    rows: Any = dataset.held
-    found = dataset.with_rows(_features_of(rows, order)).on_scale(_scaling_of(dataset, order))
-    if dataset.unfilled is not None:
-        found.unfilled = _in_memory(dataset.unfilled, order)
-    return found
+def _in_memory(dataset: ArrayDataset, order: list[int]) -> ArrayDataset:
+    unfilled = None if dataset.unfilled is None else _in_memory(dataset.unfilled, order)
+    return dataset.with_rows(_features_of(dataset.held, order)).with_facts(
+        scaling=_scaling_of(dataset, order), unfilled=unfilled
+    )
 
 
 def _features_of(rows: Any, order: Sequence[int]) -> Any:
@@ -241,8 +236,8 @@ def _of_dask(dataset: Any, order: list[int]) -> RowDataset:
 
 def _like(dataset: RowDataset, found: RowDataset, order: list[int]) -> RowDataset:
     """Return rows with the weights, ids, grid and scaling of others."""
-    vars(found).update(dataset.facts())
-    found.own_weights, found.normalize = dataset.own_weights, dataset.normalize
+    same = {"own_weights": dataset.own_weights, "normalize": dataset.normalize}
+    found = found.with_facts(**dataset.facts(), **same)
     scaling = _scaling_of(dataset, order)
     return found if scaling is None else found.with_scaling(scaling)
 
@@ -255,25 +250,8 @@ def _scaling_of(dataset: RowDataset, order: list[int]) -> FeatureScaling | None:
     return replace(scaling, shift=scaling.shift[order], width=scaling.width[order], fill=fill)
 
 
-class _Chosen(DerivedDataset):
-    """Features `order` of the rows of a base, not scaled."""
-
-    order: tuple[int, ...]
-
-    def ids(self, start: int, stop: int) -> Any:
-        return self.base.ids(start, stop)
-
-    def fetch(self, start: int, stop: int) -> Any:
-        return _features_of(self.base.fetch(start, stop), self.order)
-
-    def own_recipe(self) -> Recipe:
-        return DerivedRecipe(type(self), self.base.own_recipe(), (self.order,))
-
-    __reduce__ = RowDataset.by_recipe
-
-
-class ChosenFeatures(_Chosen):
-    """Some features of stored rows, in another order.
+class ChosenFeatures(DerivedDataset):
+    """Some features of stored rows, not scaled, in another order; all features of CSR rows.
 
     Parameters
     ----------
@@ -283,29 +261,24 @@ class ChosenFeatures(_Chosen):
     """
 
     def __init__(self, base: RowDataset, order: tuple[int, ...]) -> None:
-        super().__init__(len(order), base.dtype, np.append(0, np.cumsum(base.chunk_sizes)))
+        edges = np.append(0, np.cumsum(base.chunk_sizes))
+        csr = base.csr and CsrLayout(base.csr.indptr, base.dtype.itemsize + INDEX_DTYPE.itemsize)
+        super().__init__(len(order), base.dtype, edges, csr)
         self.base, self.order = base, order
         self.n_readers, self.reader_bytes = base.n_readers, base.reader_bytes
 
     @property
     def row_bytes(self) -> int:
         """Decoded bytes of one row of the base: all features are read."""
-        return self.base.row_bytes
+        return self.base.row_bytes if self.csr is None else super().row_bytes
 
+    def ids(self, start: int, stop: int) -> Any:
+        return self.base.ids(start, stop)
 
-class ChosenSparseFeatures(_Chosen, SparseDataset):
-    """All features of stored CSR rows, in another order.
+    def fetch(self, start: int, stop: int) -> Any:
+        return _features_of(self.base.fetch(start, stop), self.order)
 
-    Parameters
-    ----------
-    base : SparseDataset
-    order : tuple of int
-        Numbers of the features in `base`.
-    """
+    def own_recipe(self) -> Recipe:
+        return DerivedRecipe(ChosenFeatures, self.base.own_recipe(), (self.order,))
 
-    def __init__(self, base: SparseDataset, order: tuple[int, ...]) -> None:
-        entry_bytes = base.dtype.itemsize + INDEX_DTYPE.itemsize
-        edges = np.append(0, np.cumsum(base.chunk_sizes))
-        super().__init__(len(order), base.dtype, base.indptr, entry_bytes, edges)
-        self.base, self.order = base, order
-        self.n_readers, self.reader_bytes = base.n_readers, base.reader_bytes
+    __reduce__ = RowDataset.by_recipe

@@ -40,7 +40,7 @@ class Grid:
 
     def __init__(self, dataset: RowDataset, cells: GridShape) -> None:
         self._cells, self.shape, self.mask = cells, cells.shape, cells.mask
-        self.dataset: Dataset = dataset.with_grid(cells)
+        self.dataset: Dataset = dataset.with_facts(grid=cells)
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise WrongTypeError(

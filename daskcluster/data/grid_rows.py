@@ -196,9 +196,7 @@ def packed_rows(
         axes = (array.ndim - 1,)
         positions = tuple(all_positions(array.shape, axes))
         recipe = replace(recipe, features=axes, positions=positions, decoding=decoding)
-    found = ZarrDataset(array, recipe)
-    found.decoded = decoded
-    return found
+    return ZarrDataset(array, recipe).with_facts(decoded=decoded)
 
 
 def dimension_names(array: Any) -> tuple[str, ...] | None:

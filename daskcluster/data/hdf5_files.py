@@ -12,6 +12,7 @@ import numpy as np
 
 from daskcluster.data.anndata import stored_names
 from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.csr import CsrLayout, canonical, check_structure
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.grid_rows import Decoding
 from daskcluster.data.partitions import cut_rows
@@ -26,10 +27,9 @@ from daskcluster.data.row_files import (
     refuse_other_layouts,
     with_array_weights,
 )
-from daskcluster.data.sparse import SparseDataset, canonical, check_structure
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import import_pyarrow
-from daskcluster.data.zarr import LOCAL_READERS, REMOTE_READERS, row_edges
+from daskcluster.data.zarr import row_edges
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,
@@ -39,10 +39,9 @@ from daskcluster.extras import install_command
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
 from daskcluster.storage.files import StoredFile, open_file
 from daskcluster.storage.location import Location
-from daskcluster.typing import Visibility
 
 
-class SparseFilesDataset(FilesDataset, SparseDataset):
+class SparseFilesDataset(FilesDataset):
     """CSR rows of files of one kind, one file after another.
 
     Parameters
@@ -57,27 +56,15 @@ class SparseFilesDataset(FilesDataset, SparseDataset):
     """
 
     def __init__(self, recipe: FilesRecipe) -> None:
-        self._recipe = recipe
-        self.files, self.form = recipe.files, recipe.form
-        self._starts = np.append(0, np.cumsum([file.n_rows for file in self.files]))
-        self._indptr_of = {file.name: self._read_indptr(file) for file in self.files}
-        parts = [self._indptr_of[file.name] for file in self.files]
-        counts = np.concatenate([np.diff(part) for part in parts])
-        edges = [
-            start + row_edges(part, self.form.chunk_entries)
-            for start, part in zip(self._starts, parts, strict=False)
-        ]
-        SparseDataset.__init__(
-            self,
-            self.form.n_features,
-            self.form.dtype,
-            np.append(0, np.cumsum(counts)).astype(np.int64),
-            np.dtype(self.form.dtype).itemsize + INDEX_DTYPE.itemsize,
-            np.unique(np.concatenate(edges)).astype(np.int64),
-        )
-        remote = recipe.visibility == Visibility.EVERYONE
-        self.n_readers = REMOTE_READERS if remote else LOCAL_READERS
-        self.id_column = self.form.id_column
+        self._recipe, self.form = recipe, recipe.form
+        self._indptr_of = {file.name: self._read_indptr(file) for file in recipe.files}
+        counts = np.concatenate([np.diff(part) for part in self._indptr_of.values()])
+        entry_bytes = np.dtype(self.form.dtype).itemsize + INDEX_DTYPE.itemsize
+        indptr = np.append(0, np.cumsum(counts)).astype(np.int64)
+        super().__init__(recipe, CsrLayout(indptr, entry_bytes))
+
+    def _cuts(self, file: RowFile) -> np.ndarray:
+        return row_edges(self._indptr_of[file.name], self.form.chunk_entries)
 
     def _read_indptr(self, file: RowFile) -> np.ndarray:
         def read(place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
@@ -260,7 +247,7 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
                 "give all files the same var_names, e.g. with anndata.concat, or leave it out."
             )
     dataset = dataset_of(location, [row_file for _, row_file in heads], first)
-    dataset.feature_names, dataset.decoded = features[0], decoded
+    dataset = dataset.with_facts(feature_names=features[0], decoded=decoded)
 
     def read(place: Location, name: str) -> np.ndarray:
         with explained(place, "HDF5"), opened(place) as content:

@@ -8,9 +8,9 @@ from typing import Any
 import zarr
 
 from daskcluster.chunk import compute_dtype
+from daskcluster.data.csr import csr_of
 from daskcluster.data.parquet import ParquetFormat, read_footer
 from daskcluster.data.row_files import FilesDataset
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.weighted import stored_attributes
 from daskcluster.data.zarr import PARTS, ZarrDataset, ZarrSparseDataset, is_csr
 from daskcluster.storage.location import locate
@@ -59,7 +59,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "reach": dataset.visibility.name.lower(),
         "in_memory": dataset.in_memory,
     }
-    if isinstance(dataset, SparseDataset):
+    if csr_of(dataset) is not None:
         facts |= _sparse_facts(dataset)
     if isinstance(dataset, ZarrDataset):
         facts |= _zarr_facts(dataset)
@@ -92,7 +92,7 @@ def _parquet_facts(dataset: FilesDataset) -> dict[str, Any]:
     }
 
 
-def _sparse_facts(dataset: SparseDataset) -> dict[str, Any]:
+def _sparse_facts(dataset: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {"stored_values": dataset.n_entries}
     if not isinstance(dataset, ZarrSparseDataset):
         return facts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -15,33 +14,54 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import PARTIAL, FeatureScaling
 from daskcluster.data.checks import check_dtype, check_shape, frame_rows, is_frame
+from daskcluster.data.csr import CsrLayout, canonical, check_structure
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
 from daskcluster.data.masked import is_masked, without_mask
 from daskcluster.data.partitions import cut_rows, group_by_bytes, read_spans
 from daskcluster.data.readahead import WINDOW_BYTES
 from daskcluster.data.recipes import HeldRecipe
-from daskcluster.data.sparse import SparseDataset, bytes_before, canonical, check_structure
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, WrongTypeError
-from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
+from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, dense_rows
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Range, Recipe, Visibility
 
 
-class MemoryDataset(RowDataset):
-    """Base of datasets in memory; a subclass can be made of its rows alone."""
+class ArrayDataset(RowDataset):
+    """Rows in memory, handed over as views; a subclass can be made of its rows alone.
 
-    _recipe: HeldRecipe
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d), or SparseRows
+        Any real dtype, C or Fortran order; CSR rows in canonical form, see `canonical`.
+    recipe : HeldRecipe, optional
+        Of the same rows, if they have been given one before.
+    """
+
     unfilled: Self | None = None
     """The rows without the values of clusters, which change from round to round of a fit."""
     row_lengths: np.ndarray | None = None
     """Lengths of dense rows for the cosine metric, 0 where they are not known yet."""
 
+    def __init__(self, rows: Rows, recipe: HeldRecipe | None = None) -> None:
+        n, d = rows.shape
+        csr, edges, what = None, cut_rows(n, d * rows.dtype.itemsize), "array"
+        if isinstance(rows, SparseRows):
+            csr, what = (
+                CsrLayout(rows.indptr, rows.data.itemsize + rows.indices.itemsize),
+                "sparse matrix",
+            )
+            anywhere = np.arange(n + 1)
+            parts = group_by_bytes(anywhere, csr.bytes_before(anywhere))
+            edges = np.array([0] + [stop for _, stop in parts], np.int64)
+        super().__init__(d, rows.dtype, edges, csr)
+        self.held = rows
+        self._recipe = recipe or HeldRecipe.of(rows, f"{what} of shape {rows.shape}", ArrayDataset)
+
     @property
-    @abstractmethod
-    def held(self) -> Rows:
-        """All rows, as they are in memory."""
+    def source(self) -> str:
+        return "array in memory" if self.csr is None else "sparse matrix in memory"
 
     @property
     def in_memory(self) -> bool:
@@ -56,19 +76,13 @@ class MemoryDataset(RowDataset):
 
     def with_rows(self, rows: Rows) -> Self:
         """Return a dataset of other rows (n, d) with the weights, ids and names of these."""
-        kind: Any = type(self)
-        twin: Self = kind(rows)
-        vars(twin).update(self.facts())
-        twin.own_weights, twin.normalize = self.own_weights, self.normalize
-        twin.read_from = self.stored_at()
-        return twin
+        same = {"own_weights": self.own_weights, "normalize": self.normalize}
+        return type(self)(rows).with_facts(**self.facts(), **same, read_from=self.stored_at())
 
     def normalized(self) -> RowDataset:
         """Return the same rows for the cosine metric; their lengths are found in the first pass."""
-        twin: Any = super().normalized()
-        if not isinstance(self.held, SparseRows):
-            twin.row_lengths = np.zeros(self.n_rows)
-        return twin
+        lengths = np.zeros(self.n_rows) if self.csr is None else None
+        return super().normalized().with_facts(row_lengths=lengths)
 
     def read(self, span: Range) -> Chunk:
         """Return a view of the rows of a range."""
@@ -79,9 +93,9 @@ class MemoryDataset(RowDataset):
     def with_scaling(self, scaling: FeatureScaling) -> Self:
         """Return a scaled copy of the rows: they are read in every pass, and scaled once."""
         base = self.unfilled or self
-        scaled = base.with_rows(scaling.apply(base.held)).on_scale(scaling)
-        scaled.unfilled = base if scaling.kind == PARTIAL else None
-        return scaled
+        unfilled = base if scaling.kind == PARTIAL else None
+        rows = base.with_rows(scaling.apply(base.held))
+        return rows.with_facts(scaling=scaling, unfilled=unfilled)
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled dataset in memory carries its rows; only its recipe is bound to the process.
@@ -100,39 +114,9 @@ class MemoryDataset(RowDataset):
         """Yield one view per range; nothing is read, so `on_read` hears nothing."""
         return (self.read(span) for span in ranges if span[1] > span[0])
 
-
-class MemorySparseDataset(MemoryDataset, SparseDataset):
-    """CSR rows in memory, handed over as views.
-
-    Parameters
-    ----------
-    rows : SparseRows
-        In canonical form, see `canonical`.
-    recipe : HeldRecipe, optional
-        Of the same rows, if they have been given one before.
-    """
-
-    def __init__(self, rows: SparseRows, recipe: HeldRecipe | None = None) -> None:
-        entry_bytes = rows.data.itemsize + rows.indices.itemsize
-        anywhere = np.arange(len(rows) + 1)
-        parts = group_by_bytes(anywhere, bytes_before(rows.indptr, entry_bytes, anywhere))
-        edges = np.array([0] + [stop for _, stop in parts], np.int64)
-        super().__init__(rows.n_features, rows.dtype, rows.indptr, entry_bytes, edges)
-        self.rows = rows
-        what = f"sparse matrix of shape {rows.shape}"
-        self._recipe = recipe or HeldRecipe.of(rows, what, MemorySparseDataset)
-
-    @property
-    def source(self) -> str:
-        return "sparse matrix in memory"
-
-    @property
-    def held(self) -> SparseRows:
-        return self.rows
-
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """Return the given rows as a dense array."""
-        return self.rows[check_rows(rows, self.n_rows)].toarray()
+        """Return a dense copy of the given rows."""
+        return dense_rows(self.held[check_rows(rows, self.n_rows)])
 
 
 def is_sparse(source: Any) -> bool:
@@ -140,7 +124,7 @@ def is_sparse(source: Any) -> bool:
     return type(source).__module__.startswith("scipy.sparse") and hasattr(source, "tocsr")
 
 
-def open_sparse(matrix: Any) -> MemorySparseDataset:
+def open_sparse(matrix: Any) -> ArrayDataset:
     """Open a scipy sparse matrix or array of any format; all but CSR are converted, once.
 
     Raises
@@ -156,11 +140,11 @@ def open_sparse(matrix: Any) -> MemorySparseDataset:
     --------
     >>> from scipy import sparse
     >>> open_sparse(sparse.eye_array(4, format="coo"))
-    MemorySparseDataset(sparse matrix in memory, 4 x 4 float64, 1 chunks, 4 stored values)
+    ArrayDataset(sparse matrix in memory, 4 x 4 float64, 1 chunks, 4 stored values)
     """
     check_shape(matrix.shape, flatten=False, what="sparse matrix")
     check_dtype(matrix.dtype, what="sparse matrix")
-    return MemorySparseDataset(scipy_rows(matrix))
+    return ArrayDataset(scipy_rows(matrix))
 
 
 def scipy_rows(matrix: Any, start: int = 0, what: str = "the sparse matrix") -> SparseRows:
@@ -191,37 +175,6 @@ def scipy_rows(matrix: Any, start: int = 0, what: str = "the sparse matrix") -> 
 
 _LEAST_READ_BYTES = 1 << 18
 """Pages nearer to each other than this are faster read in one go."""
-
-
-class ArrayDataset(MemoryDataset):
-    """Rows of a numpy array, handed over as views.
-
-    Parameters
-    ----------
-    array : ndarray of shape (n, d)
-        Any real dtype, C or Fortran order.
-    recipe : HeldRecipe, optional
-        Of the same array, if it has been given one before.
-    """
-
-    def __init__(self, array: np.ndarray, recipe: HeldRecipe | None = None) -> None:
-        row_bytes = array.shape[1] * array.dtype.itemsize
-        super().__init__(array.shape[1], array.dtype, cut_rows(array.shape[0], row_bytes))
-        self.array = array
-        what = f"array of shape {array.shape}"
-        self._recipe = recipe or HeldRecipe.of(array, what, ArrayDataset)
-
-    @property
-    def source(self) -> str:
-        return "array in memory"
-
-    @property
-    def held(self) -> np.ndarray:
-        return self.array
-
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        """Return a copy of the given rows."""
-        return self.array[check_rows(rows, self.n_rows)]
 
 
 class MappedDataset(RowDataset):

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.checks import is_bfloat16
-from daskcluster.data.dataset import RowDataset
+from daskcluster.data.dataset import DerivedDataset, RowDataset
 from daskcluster.data.ids import joined_ids
-from daskcluster.data.memory import MemoryDataset
-from daskcluster.data.partitioned import DerivedDataset
+from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.recipes import DerivedRecipe
 from daskcluster.data.weighted import array_weights
 from daskcluster.errors import InvalidDataError
@@ -168,15 +167,15 @@ def without_incomplete(
     complete = found >= least
     if complete.all():
         return dataset
-    if not isinstance(dataset, MemoryDataset):
+    if not isinstance(dataset, ArrayDataset):
         starts = np.append(0, np.cumsum(dataset.chunk_sizes)[:-1])
         counts = np.add.reduceat(complete, starts, dtype=np.int64)
         return CompleteDataset(dataset, counts, nodata, least, complete)
-    rows: Any = dataset.held
-    kept = dataset.with_rows(rows[complete])
-    if dataset.own_weights is not None:
+    weights, ids = dataset.own_weights, dataset.ids(0, dataset.n_rows)
+    if weights is not None:
         left = np.asarray(dataset.weights)[complete]
-        kept = kept.with_weights(array_weights(left, len(left)))
-    ids = dataset.ids(0, dataset.n_rows)
-    kept.own_ids = ids[complete] if isinstance(ids, np.ndarray) else ids.filter(complete)
-    return kept
+        weights = array_weights(left, len(left))
+    return dataset.with_rows(dataset.held[complete]).with_facts(
+        own_weights=weights,
+        own_ids=ids[complete] if isinstance(ids, np.ndarray) else ids.filter(complete),
+    )

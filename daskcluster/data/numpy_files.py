@@ -165,9 +165,7 @@ def _open_scipy(place: Location, spec: RowsSpec) -> RowDataset:
             f"{place.url!r} holds one sparse matrix and nothing else; leave array= and weights= out."
         )
     with open_file(place) as file:
-        dataset = open_sparse(load_npz(file))
-    dataset.read_from = (place,)
-    return dataset
+        return open_sparse(load_npz(file)).with_facts(read_from=(place,))
 
 
 def _head(place: Location, file: StoredFile, spec: RowsSpec) -> tuple[NumpyFormat, NumpyFile]:

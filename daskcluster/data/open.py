@@ -110,7 +110,8 @@ def open_source(
     opens = kind.open if callable(kind.open) else resolve_name(kind.open)
     opened: Dataset = opens(given, spec)
     if is_masked(source) and isinstance(opened, RowDataset):
-        opened.read_from += tuple(places_behind(np.ma.getdata(source)))
+        behind = tuple(places_behind(np.ma.getdata(source)))
+        opened = opened.with_facts(read_from=opened.read_from + behind)
     if weights is None or getattr(opened, "weights_column", None) is not None:
         return opened
     if opened.weights is not None:
@@ -126,9 +127,8 @@ def open_source(
     own = _open_weights(weights, n_rows, source, spec, storage_options)
     if left is not None:  # weights are those of all rows of the source
         own = array_weights(np.asarray(own.values())[left], opened.n_rows)
-    found = opened.with_weights(own)
-    found.read_from += tuple(places_behind(weights))
-    return found
+    behind = tuple(places_behind(weights))
+    return opened.with_facts(own_weights=own, read_from=opened.read_from + behind)
 
 
 def _open_weights(
@@ -231,8 +231,7 @@ def open_frame(frame: Any, spec: RowsSpec) -> RowDataset:
         dataset: RowDataset = open_sparse(frame.sparse.to_coo())
     else:
         dataset = open_array_like(frame, spec)
-    dataset.feature_names = names_of(frame.columns)
-    return dataset
+    return dataset.with_facts(feature_names=names_of(frame.columns))
 
 
 def open_url(location: Location, spec: RowsSpec) -> RowDataset:
@@ -247,19 +246,17 @@ def open_url(location: Location, spec: RowsSpec) -> RowDataset:
             if part in node:
                 warn_of_missing_chunks(node[part], place.child(part))
         rows = open_csr(node, location, name)
-        rows.feature_names = names(rows.n_features)
-        rows.read_from = () if rows.feature_names is None else (location.child("var"),)
-        return rows
-    if not hasattr(node, "chunks"):
-        raise not_an_array(node, location, name)
-    what = f"array at {location.url!r}"
-    check_dtype(node.dtype, what=what)
-    check_shape(node.shape, flatten=spec.flatten, what=what)
-    warn_of_missing_chunks(node, place)
-    rows = packed_rows(node, location, name, spec.decode)
-    rows.feature_names = names(rows.n_features)
-    rows.read_from = () if rows.feature_names is None else (location.child("var"),)
-    return rows
+    else:
+        if not hasattr(node, "chunks"):
+            raise not_an_array(node, location, name)
+        what = f"array at {location.url!r}"
+        check_dtype(node.dtype, what=what)
+        check_shape(node.shape, flatten=spec.flatten, what=what)
+        warn_of_missing_chunks(node, place)
+        rows = packed_rows(node, location, name, spec.decode)
+    features = names(rows.n_features)
+    var = () if features is None else (location.child("var"),)
+    return rows.with_facts(feature_names=features, read_from=var)
 
 
 def _found(
@@ -297,6 +294,4 @@ def open_object(array: Any, spec: RowsSpec) -> RowDataset:
             "source is a zarr.Array whose attributes say how to decode it, in a store of this process "
             "alone; pass its values as an array, or as an xarray.DataArray."
         )
-    dataset = ZarrDataset(array, recipe)
-    dataset.decoded = decoded
-    return dataset
+    return ZarrDataset(array, recipe).with_facts(decoded=decoded)

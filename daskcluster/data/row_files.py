@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from daskcluster.data.dataset import RowDataset
-from daskcluster.data.partitioned import StoredDataset
+from daskcluster.data.csr import CsrLayout
+from daskcluster.data.dataset import RowDataset, StoredDataset
 from daskcluster.data.recipes import DerivedRecipe
 from daskcluster.data.spec import RowsSpec, looks_like_path
 from daskcluster.data.weighted import LazyWeights, array_weights, check_weights
@@ -143,17 +143,17 @@ class FilesDataset(StoredDataset):
     recipe : FilesRecipe
     """
 
-    def __init__(self, recipe: FilesRecipe) -> None:
+    def __init__(self, recipe: FilesRecipe, csr: CsrLayout | None = None) -> None:
         self._recipe: Any = recipe
         self.files, self.form = recipe.files, recipe.form
         lengths = [file.n_rows for file in recipe.files]
         self._starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         cuts = [
-            start + self.form.cuts(file)[:-1]
+            start + self._cuts(file)
             for start, file in zip(self._starts, recipe.files, strict=False)
         ]
-        edges = np.append(np.concatenate(cuts), self._starts[-1]).astype(np.int64)
-        super().__init__(self.form.n_features, self.form.dtype, edges)
+        edges = np.unique(np.concatenate(cuts)).astype(np.int64)
+        super().__init__(self.form.n_features, self.form.dtype, edges, csr)
         remote = recipe.visibility == Visibility.EVERYONE
         self.n_readers = REMOTE_READERS if remote else LOCAL_READERS
         if any(self.form.reads_in_order(file) for file in recipe.files):
@@ -161,6 +161,10 @@ class FilesDataset(StoredDataset):
         self.reader_bytes = getattr(self.form, "reader_bytes", 0)
         self.id_column = getattr(self.form, "id_column", None)
         self.feature_names = getattr(self.form, "feature_names", None)
+
+    def _cuts(self, file: RowFile) -> np.ndarray:
+        """Return where reads within a file may begin and end."""
+        return np.asarray(self.form.cuts(file))
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         blocks = self._of_files(start, stop, self.form.read)
@@ -406,9 +410,7 @@ def with_column_weights(dataset: FilesDataset, name: str) -> RowDataset:
     """Return the rows with the weights in a column, which are checked in one pass over it."""
     weights = column_weights(dataset, name)
     check_weights(weights, dataset.n_rows)
-    weighted = dataset.with_weights(weights)
-    weighted.weights_column = name
-    return weighted
+    return dataset.with_facts(own_weights=weights, weights_column=name)
 
 
 def with_array_weights(
@@ -421,9 +423,8 @@ def with_array_weights(
     if spec.weights is None or looks_like_path(spec.weights):
         return dataset
     values = np.concatenate([read(place, spec.weights) for place in places])
-    weighted = dataset.with_weights(array_weights(values, dataset.n_rows))
-    weighted.weights_column = spec.weights
-    return weighted
+    weights = array_weights(values, dataset.n_rows)
+    return dataset.with_facts(own_weights=weights, weights_column=spec.weights)
 
 
 class NoRowsError(InvalidDataError):

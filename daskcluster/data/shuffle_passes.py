@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.data.memory import MemoryDataset
+from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.partitions import READ_BYTES
 from daskcluster.data.readahead import WINDOW_BYTES, read_ahead
 from daskcluster.data.shuffle_plan import ShufflePlan
@@ -320,7 +320,7 @@ def _load(
     dataset: Dataset, plan: ShufflePlan, callbacks: Sequence[Callback]
 ) -> tuple[Rows, np.ndarray | None, int]:
     """Return all rows, their weights, and the bytes read."""
-    if isinstance(dataset, MemoryDataset):
+    if isinstance(dataset, ArrayDataset):
         return dataset.held, np.asarray(dataset.weights) if plan.weighted else None, 0
     dense = np.empty((plan.n_rows, plan.n_features * (plan.n_entries is None)), dataset.dtype)
     weights, parts = np.empty(plan.n_rows * plan.weighted), []

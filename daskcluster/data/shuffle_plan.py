@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.data.csr import csr_of
 from daskcluster.data.partitions import READ_BYTES
 from daskcluster.data.readahead import WINDOW_BYTES
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.writer import (
     RowsShape,
     check_chunking,
@@ -176,15 +176,15 @@ def plan_shuffle(
     shape = RowsShape.of(dataset)
     head = record_dtype(shape, weighted=weighted, indexed=indexed).itemsize
     others = 8 * weighted + 8 * indexed
-    if isinstance(dataset, SparseDataset):
+    if (csr := csr_of(dataset)) is not None:
         refuse_row_chunks(chunk_rows, shard_rows)
         entry = dataset.dtype.itemsize + INDEX_DTYPE.itemsize
-        values = dataset.n_entries * entry
+        values = csr.n_entries * entry
         read, written = dataset.bytes_of((0, n)), values + 8 * (n + 1) + n * others
-        row, longest = -(-values // n), head + dataset.most_entries * entry
+        row, longest = -(-values // n), head + csr.most_entries * entry
         on_disk, held = n * head + values, 2 * row  # what was read, and all of it joined
         chunk = shape.entries_per_chunk
-        chunk_rows = max(1, min(n, chunk * n // max(1, dataset.n_entries)))
+        chunk_rows = max(1, min(n, chunk * n // max(1, csr.n_entries)))
         block_bytes = chunk * entry
     else:
         row = held = shape.n_features * shape.dtype.itemsize

@@ -16,7 +16,7 @@ from typing import Any
 from daskcluster.data.anndata import is_anndata
 from daskcluster.data.checks import is_frame
 from daskcluster.data.lance import is_lance
-from daskcluster.data.memory import MemorySparseDataset, is_sparse, open_sparse
+from daskcluster.data.memory import ArrayDataset, is_sparse, open_sparse
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import is_arrow, is_huggingface
 from daskcluster.sparse_rows import SparseRows
@@ -190,7 +190,7 @@ SOURCES = [
     Source(
         "SparseRows",
         lambda given: isinstance(given, SparseRows),
-        lambda given, spec: MemorySparseDataset(given),
+        lambda given, spec: ArrayDataset(given),
     ),
     Source("AnnData", is_anndata, "daskcluster.data.anndata:open_anndata", ("array",)),
     Source("Zarr object", is_zarr, "daskcluster.data.open:open_object", ("decode",)),

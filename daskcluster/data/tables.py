@@ -517,20 +517,19 @@ def open_arrow(given: Any, spec: RowsSpec) -> RowDataset:
             ) from faults[name]
     rows = rows_of_table(table, chosen, what)
     check_shape(rows.shape, flatten=False, what=what[4:])
-    dataset: RowDataset = ArrayDataset(np.ascontiguousarray(rows))
+    facts: dict[str, Any] = {"feature_names": chosen.feature_names}
     if chosen.weights is not None:
         values = weights_of_table(table, chosen.weights, what)
-        dataset = dataset.with_weights(array_weights(values, len(rows)))
-        dataset.weights_column = chosen.weights
+        facts["own_weights"] = array_weights(values, len(rows))
+        facts["weights_column"] = chosen.weights
     if chosen.id_column is not None:
-        dataset.id_column = chosen.id_column
-        dataset.own_ids = table.column(chosen.id_column).combine_chunks()
-    dataset.feature_names = chosen.feature_names
+        facts["id_column"] = chosen.id_column
+        facts["own_ids"] = table.column(chosen.id_column).combine_chunks()
     if hasattr(given, "explain"):  # a lazy frame of polars
         scans = re.findall(r"SCAN \[(.*?)\]", given.explain())
         names = [name for scan in scans for name in scan.split(", ") if os.path.exists(name)]
-        dataset.read_from = tuple(map(locate, names))
-    return dataset
+        facts["read_from"] = tuple(map(locate, names))
+    return ArrayDataset(np.ascontiguousarray(rows)).with_facts(**facts)
 
 
 def only_increases(column: Any) -> bool:

@@ -17,12 +17,11 @@ from zarr.abc.buffer import NDBuffer as AnyNDBuffer
 from zarr.buffer.cpu import Buffer, NDBuffer
 
 from daskcluster.data.checks import check_dtype, check_shape, is_bfloat16
-from daskcluster.data.dataset import RowDataset
+from daskcluster.data.csr import CsrLayout, canonical, check_structure
+from daskcluster.data.dataset import RowDataset, StoredDataset
 from daskcluster.data.nodes import is_longer, metadata_digest, open_array, open_node, read_chunk
-from daskcluster.data.partitioned import StoredDataset
 from daskcluster.data.partitions import MOST_BYTES
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe
-from daskcluster.data.sparse import SparseDataset, canonical, check_structure
 from daskcluster.data.weighted import open_weights
 from daskcluster.data.writer import RowsShape, write_rows, write_values
 from daskcluster.errors import InvalidDataError
@@ -374,7 +373,7 @@ def encoding_of(node: Any) -> str:
     return str(attributes.get("encoding-type", ""))
 
 
-class ZarrSparseDataset(StoredDataset, SparseDataset):
+class ZarrSparseDataset(StoredDataset):
     """CSR rows in a Zarr group.
 
     Parameters
@@ -401,17 +400,18 @@ class ZarrSparseDataset(StoredDataset, SparseDataset):
         check_structure(indptr, *lengths, shape, f"The CSR group at {recipe.source}")
         self._chunk = max(self._data.chunks[0], self._indices.chunks[0])
         self._tails: dict[tuple[str, int], np.ndarray] = {}
+        self._indptr = indptr
         entry_bytes = self._data.dtype.itemsize + self._indices.dtype.itemsize
         edges = row_edges(indptr, self._chunk)
-        super().__init__(shape[1], self._data.dtype, indptr, entry_bytes, edges)
+        super().__init__(shape[1], self._data.dtype, edges, CsrLayout(indptr, entry_bytes))
         if self.own_visibility == Visibility.EVERYONE:
             self.n_readers = REMOTE_READERS
 
     def fetch(self, start: int, stop: int) -> SparseRows:
-        first, last = int(self.indptr[start]), int(self.indptr[stop])
+        first, last = int(self._indptr[start]), int(self._indptr[stop])
         data = self._values("data", self._data, first, last)
         indices = self._values("indices", self._indices, first, last)
-        rows = SparseRows(data, indices, self.indptr[start : stop + 1], self.n_features)
+        rows = SparseRows(data, indices, self._indptr[start : stop + 1], self.n_features)
         return canonical(rows, start, self.source)
 
     def _values(self, name: str, array: zarr.Array[Any], first: int, last: int) -> np.ndarray:
@@ -422,7 +422,7 @@ class ZarrSparseDataset(StoredDataset, SparseDataset):
         tail = self._tails.get((name, last))
         if tail is None:
             whole = self._read(name, array, first, last)
-            if np.any(self.indptr[self._edges] == last):
+            if np.any(self._indptr[self._edges] == last):
                 self._tails[name, last] = whole[edge - first :].copy()
             return whole
         return np.concatenate([self._read(name, array, first, edge), tail])

@@ -347,9 +347,10 @@ def _warm_up_for(dataset: Dataset) -> None:
     from daskcluster.kernels.compiling import watched
     from daskcluster.kernels.warm_up import warm_up
 
-    # Only sparse rows have a number of entries.
     with watched(_log_compiling):
-        warm_up(dtype=compute_dtype(dataset.dtype), is_sparse=hasattr(dataset, "n_entries"))
+        warm_up(
+            dtype=compute_dtype(dataset.dtype), is_sparse=getattr(dataset, "csr", None) is not None
+        )
 
 
 def _log_compiling(number: int) -> None:

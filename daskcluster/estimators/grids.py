@@ -371,8 +371,5 @@ def _grid(
         cells = cells if kept.all() else replace(cells, mask=kept.reshape(cells.shape))
     if missing in ("mean", "partial"):
         rows = without_missing(rows, missing, engine=engine, callbacks=callbacks)
-    grid = Grid(rows, cells)
-    dataset: Any = grid.dataset
-    dataset.feature_names, dataset.decoded = names, decoded
-    dataset.read_from = (*dataset.read_from, *read_from)
-    return grid
+    read_from = (*rows.read_from, *read_from)
+    return Grid(rows.with_facts(feature_names=names, decoded=decoded, read_from=read_from), cells)

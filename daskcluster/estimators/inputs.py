@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from daskcluster.chunkwise.feature_scaling import PARTIAL
+from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.features import FeatureSpec, names_differ
 from daskcluster.data.grid import (
@@ -20,7 +21,6 @@ from daskcluster.data.grid import (
 from daskcluster.data.grid_rows import Decoding
 from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.grids import decoded_cells, is_raster, open_grid
@@ -50,7 +50,7 @@ def fit_dataset(
     if known is None:
         _remember(estimator, dataset, scalable)
     else:
-        is_dense = isinstance(dataset, RowDataset) and not isinstance(dataset, SparseDataset)
+        is_dense = isinstance(dataset, RowDataset) and csr_of(dataset) is None
         if complete and is_dense and known.leaves_out(dataset):
             chosen = known.chosen_from(dataset)
             dataset = without_missing(chosen, "drop", engine=getattr(estimator, "engine", None))

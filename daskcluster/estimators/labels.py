@@ -182,4 +182,4 @@ class Labels(NDArrayOperatorsMixin):
 
 def _reopened(dataset: Any, grid: Any, function: RowFunction) -> Labels:
     """Return pickled labels; the pickle of a dataset does not have its grid."""
-    return Labels(dataset if grid is None else dataset.with_grid(grid), function, None)
+    return Labels(dataset if grid is None else dataset.with_facts(grid=grid), function, None)

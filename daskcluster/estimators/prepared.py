@@ -17,11 +17,11 @@ from daskcluster.chunkwise.feature_scaling import (
     FeatureScaling,
     FeatureStatistics,
 )
+from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.label_files import GridShape, SourceRows
 from daskcluster.data.missing import ALL, presence, without_incomplete
 from daskcluster.data.sink import ArraySink
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.spec import RowsSpec
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement
@@ -64,10 +64,10 @@ def without_missing(
     InvalidParameterError, WrongTypeError
         Another way than these, or sparse rows.
     """
-    if not isinstance(dataset, RowDataset) or isinstance(dataset, SparseDataset):
+    if not isinstance(dataset, RowDataset) or csr_of(dataset) is not None:
+        what = f"a {type(dataset).__name__}" if csr_of(dataset) is None else "sparse rows"
         raise WrongTypeError(
-            f"missing={missing!r} cannot be applied to a {type(dataset).__name__}; remove NaN from its "
-            "rows."
+            f"missing={missing!r} cannot be applied to {what}; remove NaN from its rows."
         )
     if dataset.dtype.kind in "biu":
         return dataset
@@ -107,7 +107,7 @@ def _left(dataset: RowDataset, found: np.ndarray) -> RowDataset:
     cells = dataset.grid or GridShape((dataset.n_rows,), source=source)
     mask = np.ones(cells.shape, bool) if cells.mask is None else cells.mask.copy()
     mask[mask] = found == ALL
-    return rows.with_grid(replace(cells, mask=mask))
+    return rows.with_facts(grid=replace(cells, mask=mask))
 
 
 def presence_of(placement: Placement, nodata: float | None = None) -> np.ndarray:
@@ -155,7 +155,7 @@ def learn_scaling(
     dataset: Dataset, scale: str, engine: Any, callbacks: Sequence[Callback]
 ) -> FeatureScaling:
     """Return the scaling of the rows of `dataset`. One pass; the bits depend on the rows alone."""
-    sparse = isinstance(dataset, SparseDataset)
+    sparse = csr_of(dataset) is not None
     with choose_engine(engine, dataset).place(
         dataset, callbacks=callbacks, footprint=ONE_PASS
     ) as placement:

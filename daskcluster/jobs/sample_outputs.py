@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import row_dtype
+from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.ids import chosen_ids, chosen_rows
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.data.weighted import MARK
 from daskcluster.data.writer import ROW_KINDS, WEIGHTS, RowsShape, RowsWriter, write_values
 from daskcluster.errors import InvalidDataError, InvalidParameterError
@@ -122,7 +122,7 @@ def check_rows(rows: str | None, dataset: Any = None) -> None:
             f"rows={rows!r} should end in {' or '.join(PARQUET)}, or in .zarr: rows are written as Parquet "
             "or Zarr."
         )
-    if isinstance(dataset, SparseDataset):
+    if csr_of(dataset) is not None:
         raise InvalidDataError(
             f"rows={rows!r} should be Zarr: the rows are sparse, which Parquet does not hold; write them "
             "to a URL that ends in .zarr."

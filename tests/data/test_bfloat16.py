@@ -18,7 +18,7 @@ WIDE = ROWS.astype(np.float32)
 
 def test_rows_stay_as_they_are_and_are_clustered_as_float32() -> None:
     dataset: Any = dc.open_dataset(ROWS)
-    assert np.shares_memory(dataset.array, ROWS)
+    assert np.shares_memory(dataset.held, ROWS)
     for X in (ROWS, dataset):
         fitted, expected = (dc.KMeans(4, random_state=0).fit(each) for each in (X, WIDE))
         assert np.array_equal(fitted.cluster_centers_, expected.cluster_centers_)

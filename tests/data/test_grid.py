@@ -29,7 +29,7 @@ def test_a_full_grid_is_a_view():
     values = raster()
     grid = dc.open_grid(values)
     assert (grid.shape, grid.mask, grid.dataset.n_rows) == ((12, 9), None, 108)
-    assert np.shares_memory(grid.dataset.array, values)
+    assert np.shares_memory(grid.dataset.held, values)
     labels = dc.KMeans(2, random_state=0).fit(grid.dataset).labels_
     found = grid.unflatten(labels)
     assert found.shape == (12, 9)

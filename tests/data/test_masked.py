@@ -75,7 +75,7 @@ def test_the_source_stays_as_it_is() -> None:
     source = masked(ROWS)
     values, mask = source.data.copy(), source.mask.copy()
     found: Any = dc.open_dataset(source)
-    assert not np.shares_memory(found.array, source.data)
+    assert not np.shares_memory(found.held, source.data)
     dc.open_dataset(source, scale="standard", missing="mean")
     dc.open_grid(source.reshape(20, 20, 4))
     assert np.array_equal(source.data, values)
@@ -88,7 +88,7 @@ def test_without_masked_values_it_is_its_data() -> None:
         given = np.ma.array(values, mask=mask)
         rows: Any = dc.open_dataset(given)
         assert rows.dtype == dtype
-        assert np.shares_memory(rows.array, values), dtype
+        assert np.shares_memory(rows.held, values), dtype
     labels = dc.KMeans(2, random_state=0).fit_predict(given)
     assert np.array_equal(labels, dc.KMeans(2, random_state=0).fit_predict(values))
 

@@ -137,7 +137,7 @@ def test_columns_and_rows_without_any_value_are_refused(url: str) -> None:
         InvalidParameterError, match=r"missing='zero' should be one of error, drop, mean"
     ):
         dc.open_dataset(url, missing="zero")
-    with pytest.raises(WrongTypeError, match=r"cannot be applied to a MemorySparseDataset"):
+    with pytest.raises(WrongTypeError, match=r"cannot be applied to sparse rows"):
         dc.open_dataset(sparse.random(9, 4, 0.5, format="csr"), missing="drop")
     whole = np.arange(12).reshape(6, 2)
     assert np.array_equal(dc.open_dataset(whole, missing="mean").to_numpy(), whole)

@@ -76,8 +76,8 @@ def test_disordered_rows_are_sorted_and_duplicates_added() -> None:
     before = matrix.copy()
     dataset = open_dataset(matrix)
     assert np.array_equal(dataset.to_numpy(), matrix.toarray())
-    assert dataset.rows.indices.tolist() == [1, 3, 0, 2]
-    assert dataset.rows.data.tolist() == [2.0, 5.0, 8.0, 48.0]
+    assert dataset.held.indices.tolist() == [1, 3, 0, 2]
+    assert dataset.held.data.tolist() == [2.0, 5.0, 8.0, 48.0]
     assert np.array_equal(matrix.indices, before.indices)  # the caller's stays as it is
 
 

@@ -125,7 +125,7 @@ def test_large_chunks_are_handed_over_in_blocks_of_values(
     matrix = csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(4000, 300))
     dataset = open_dataset(put(zarr.open_group(tmp_path / "x.zarr", mode="w"), matrix))
     monkeypatch.setattr("daskcluster.data.dataset.MOST_BYTES", 16_000)
-    monkeypatch.setattr("daskcluster.data.sparse.READ_BYTES", 8_000)
+    monkeypatch.setattr("daskcluster.data.dataset.READ_BYTES", 8_000)
     blocks = [chunk.rows for chunk in dataset.chunks([(0, 4000)])]
     assert max(8 * len(rows.data) + 8 * len(rows) for rows in blocks) <= 8_000
     assert np.array_equal(dense_rows(join_rows(blocks)), matrix.toarray())
@@ -251,7 +251,7 @@ def test_written_rows_are_read_back(tmp_path: Path, dtype: Any) -> None:
         group["data"].chunks == group["indices"].chunks == (RowsShape.of(source).entries_per_chunk,)
     )
     with pytest.raises(OutputExistsError):
-        write_rows(tmp_path / "rows.zarr", [source.rows], source)
+        write_rows(tmp_path / "rows.zarr", [source.held], source)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.zarr"]
 
 
@@ -259,7 +259,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     source = open_dataset(MATRIX)
 
     def blocks() -> Any:
-        yield source.rows[:100]
+        yield source.held[:100]
         raise RuntimeError("lost")
 
     with pytest.raises(RuntimeError, match="lost"):
@@ -271,7 +271,7 @@ def test_no_values_at_all(tmp_path: Path) -> None:
     from scipy import sparse
 
     empty = open_dataset(sparse.csr_array((50, 4), dtype=np.float32))
-    write_rows(tmp_path / "rows.zarr", [empty.rows], empty)
+    write_rows(tmp_path / "rows.zarr", [empty.held], empty)
     dataset = open_dataset(tmp_path / "rows.zarr")
     assert np.array_equal(dataset.to_numpy(), np.zeros((50, 4)))
     with pytest.warns(UserWarning, match="distinct clusters"):
@@ -281,7 +281,7 @@ def test_no_values_at_all(tmp_path: Path) -> None:
 def test_on_s3(s3: Any) -> None:
     matrix = make(3000, 50)
     source = open_dataset(matrix)
-    write_rows("s3://rows/csr.zarr", [source.rows], source, storage_options=s3)
+    write_rows("s3://rows/csr.zarr", [source.held], source, storage_options=s3)
     dataset = open_dataset("s3://rows/csr.zarr", storage_options=s3)
     assert np.array_equal(dataset.to_numpy(), matrix.toarray())
     assert b"planted-secret-value" not in pickle.dumps(dataset)

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from daskcluster.data.dataset import RowDataset, refuse_replacing, stored_at
+from daskcluster.data.dataset import refuse_replacing, stored_at
 from daskcluster.data.features import FeatureSpec
-from daskcluster.data.memory import ArrayDataset, MemorySparseDataset
+from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.open import open_source
 from daskcluster.data.weighted import array_weights, stored_attributes, write_weighted
 from daskcluster.errors import InvalidParameterError
@@ -24,13 +24,13 @@ from daskcluster.methods.coreset.fit import CoresetDraw
 from daskcluster.methods.coreset.parameters import LIGHTWEIGHT
 from daskcluster.models.fitted import created_with
 from daskcluster.parameters.parameter import Parameter
-from daskcluster.sparse_rows import Rows, SparseRows
+from daskcluster.sparse_rows import Rows
 from daskcluster.storage.location import Location, locate
 from daskcluster.typing import Dataset
 
 
-class _OfParts:
-    """Shared part of `MergedCoreset` and `MergedSparseCoreset`: what they add to a dataset in memory."""
+class MergedCoreset(ArrayDataset):
+    """Weighted rows in memory, dense or CSR; see `daskcluster.merge_coresets`."""
 
     parts: tuple[Mapping[str, Any], ...] = ()
     seed: int | None = None
@@ -69,20 +69,7 @@ class _OfParts:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
-        return {**state, "parts": self.parts, "seed": self.seed}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[misc]
-        self.parts, self.seed = state["parts"], state["seed"]
-
-
-class MergedCoreset(_OfParts, ArrayDataset):
-    """Weighted rows in memory, see `daskcluster.merge_coresets`."""
-
-
-class MergedSparseCoreset(_OfParts, MemorySparseDataset):
-    """Weighted CSR rows in memory, see `daskcluster.merge_coresets`."""
+        return {**super().__getstate__(), "parts": self.parts, "seed": self.seed}
 
 
 def merged(
@@ -91,7 +78,7 @@ def merged(
     parts: Sequence[Mapping[str, Any]],
     seed: int | None,
     read_from: tuple[Location, ...] = (),
-) -> MergedCoreset | MergedSparseCoreset:
+) -> MergedCoreset:
     """Return the rows of a merged coreset, with the provenance of its parts.
 
     Parameters
@@ -105,19 +92,17 @@ def merged(
     read_from : tuple of Location
         What the parts were read from.
     """
-    dataset: MergedCoreset | MergedSparseCoreset
-    if isinstance(rows, SparseRows):
-        dataset = MergedSparseCoreset(rows)
-    else:
-        dataset = MergedCoreset(rows)
-    dataset.own_weights = array_weights(weights, len(rows))
-    dataset.parts, dataset.seed, dataset.read_from = tuple(parts), seed, read_from
-    return dataset
+    return MergedCoreset(rows).with_facts(
+        own_weights=array_weights(weights, len(rows)),
+        parts=tuple(parts),
+        seed=seed,
+        read_from=read_from,
+    )
 
 
 def part_provenance(dataset: Dataset) -> dict[str, Any]:
     """Return the provenance of one part; without one, its size and its weight."""
-    if isinstance(dataset, _OfParts):
+    if isinstance(dataset, MergedCoreset):
         return dataset.provenance()
     stored = stored_attributes(dataset).get("coreset")
     if isinstance(stored, Mapping) and {"size", "total_weight"} <= set(stored):
@@ -263,11 +248,10 @@ class LightweightCoreset(SharesEngine):
         found = draw.run()
         self.seed_ = draw.seed
         drawn: Any = open_source(found.rows, weights=found.weights)
-        drawn.read_from = stored_at(dataset)
-        for name in ("feature_names", "decoded", "missing"):
-            setattr(drawn, name, getattr(dataset, name, None))
-        scaling = getattr(dataset, "scaling", None)
-        self.coreset_ = drawn.on_scale(scaling) if isinstance(drawn, RowDataset) else drawn
+        same = ("feature_names", "decoded", "missing", "scaling")
+        self.coreset_ = drawn.with_facts(
+            read_from=stored_at(dataset), **{name: getattr(dataset, name, None) for name in same}
+        )
         self.indices_ = found.indices
         self.mean_ = found.moments.mean
         self.total_weight_ = found.moments.weight
@@ -363,7 +347,7 @@ def lightweight_coreset(
 
 def merge_coresets(
     *coresets: Any, size: int | None = None, random_state: Any = None, engine: Any = None
-) -> MergedCoreset | MergedSparseCoreset:
+) -> MergedCoreset:
     """Return one coreset in place of several of disjoint parts.
 
     Parameters
@@ -379,7 +363,7 @@ def merge_coresets(
 
     Returns
     -------
-    MergedCoreset or MergedSparseCoreset
+    MergedCoreset
         A dataset with weights, in memory. ``save(url)`` writes it as `LightweightCoreset.save` does,
         ``provenance()`` says what it was made of: the provenance of all parts is in it.
 

@@ -9,7 +9,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.centres import nearest_with_distances
-from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.csr import csr_of
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.methods.coreset.algorithm import lightweight_coreset
 from daskcluster.methods.kmeans.algorithm import lloyd
@@ -81,7 +81,7 @@ def sampled_start(
     Cost: two passes over `rows`, with one distance a row in the second, and up to 64 distances of up to
     131,072 rows in memory.
     """
-    dataset, sparse = rows.placement.dataset, isinstance(rows.placement.dataset, SparseDataset)
+    dataset, sparse = rows.placement.dataset, csr_of(rows.placement.dataset) is not None
     twice = looks and dataset.in_memory and not sparse and size < dataset.n_rows
     drawn = size // 2 if twice else size
     few = lightweight_coreset(rows, drawn, Key(seed, "sample").derived_seed())

@@ -15,11 +15,11 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from daskcluster.data.csr import csr_of
 from daskcluster.data.features import refuse_partial
 from daskcluster.data.label_arrays import open_labels
 from daskcluster.data.label_files import write_columns
 from daskcluster.data.shuffle_plan import check_scratch
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import check_limit
@@ -312,7 +312,7 @@ def _opened(source: Any, storage_options: Mapping[str, Any] | None) -> Dataset:
     dataset: Dataset = (
         source if is_dataset else open_dataset(source, storage_options=storage_options)
     )
-    if isinstance(dataset, SparseDataset):
+    if csr_of(dataset) is not None:
         raise InvalidDataError(
             "Near-duplicates are found among dense rows, but these are sparse; reduce them to a few "
             "hundred dimensions first, e.g. with scikit-learn's TruncatedSVD."

@@ -10,7 +10,7 @@ import numpy as np
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.exact_sum import HEADROOM
-from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.csr import csr_of
 from daskcluster.elementary import log
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
@@ -111,9 +111,7 @@ def given_centres(init: Any, dataset: Dataset, gram: GramFunction, k: int) -> li
             )
         return [Points(None, numbers[j : j + 1].astype(np.int64)) for j in range(k)]
     centres = checked_centres(init, k, dataset, compute_dtype(dataset.dtype))
-    rows = ready_rows(
-        SparseRows.of(centres) if isinstance(dataset, SparseDataset) else centres, gram
-    )
+    rows = ready_rows(SparseRows.of(centres) if csr_of(dataset) is not None else centres, gram)
     # Given centres are not rows of the dataset and get negative numbers.
     return [Points(rows[j : j + 1], np.array([-1 - j])) for j in range(k)]
 

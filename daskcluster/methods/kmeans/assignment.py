@@ -13,7 +13,7 @@ from daskcluster.chunkwise.assign import ASSIGN, AssignParams
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.pruned import FixedSearch, fixed_search, may_pay, repays_sample
 from daskcluster.chunkwise.statistics import KMeansStatistics, StatefulReduction
-from daskcluster.data.sparse import sparse_source
+from daskcluster.data.csr import csr_of
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     BoundedParams,
@@ -329,16 +329,14 @@ def search_for(
 
 def most_entries(rows: ScaledPlacement) -> int:
     """Return the most values that a sparse row stores; 0 for dense rows."""
-    source = sparse_source(rows.placement.dataset)
-    return 0 if source is None else source.most_entries
+    csr = csr_of(rows.placement.dataset)
+    return 0 if csr is None else csr.most_entries
 
 
 def filled(rows: ScaledPlacement) -> float:
     """Return the share of their features that rows store; 1 for dense rows."""
-    source = sparse_source(rows.placement.dataset)
-    if source is None:
-        return 1.0
-    return source.n_entries / max(1, source.n_rows * source.n_features)
+    csr, d = csr_of(rows.placement.dataset), rows.placement.dataset.n_features
+    return 1.0 if csr is None else csr.n_entries / max(1, csr.n_rows * d)
 
 
 def is_at_hand(rows: ScaledPlacement) -> bool:
@@ -364,7 +362,7 @@ def sampled_runs(rows: ScaledPlacement, most: int = MOST_RUN, n_runs: int = _RUN
     else:
         starts = np.linspace(0, n - run, n_runs).astype(np.int64).tolist()
         spans = [(start, start + run) for start in starts]
-    if sparse_source(dataset) is not None:
+    if csr_of(dataset) is not None:
         return [dataset.load(span).rows for span in spans]  # `take` would fill them up with zeros
     found = rows.placement.take(np.concatenate([np.arange(*span) for span in spans]))
     return list(np.split(found, len(spans)))

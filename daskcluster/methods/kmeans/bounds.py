@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.statistics import StatefulReduction
-from daskcluster.data.sparse import sparse_source
+from daskcluster.data.csr import csr_of
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, Notice, publish
 from daskcluster.host import format_bytes
@@ -264,9 +264,9 @@ class AutoAssignment:
         k, d = centres.shape
         slowness = tile_slowness(centres.dtype, tile_name())
         group = group_size(k, centres.dtype)
-        source = sparse_source(self._rows.placement.dataset)
-        if source is not None:
-            entries = source.n_entries / max(1, source.n_rows)
+        csr = csr_of(self._rows.placement.dataset)
+        if csr is not None:
+            entries = csr.n_entries / max(1, csr.n_rows)
             item = centres.itemsize + INDEX_DTYPE.itemsize
             row_bytes = int(entries * item) + 8
             return SparseShape(d, k, row_bytes, group, self._reads, slowness, entries=entries)
@@ -395,7 +395,7 @@ class AssignmentChoice:
 
     def __call__(self, rows: ScaledPlacement, labels: np.ndarray | None = None) -> Assignment:
         """Return the assignment of `rows`; `labels` as for `FullAssignment`."""
-        name, sparse = self.algorithm, sparse_source(rows.placement.dataset) is not None
+        name, sparse = self.algorithm, csr_of(rows.placement.dataset) is not None
         if name == "lloyd":
             return FullAssignment(rows, labels, by_changes=True, plans=True)
         if name == "auto":
@@ -443,7 +443,7 @@ class AssignmentChoice:
         n, size = dataset.n_rows, dataset.bytes_of((0, dataset.n_rows))
         left = self._room(rows) - n * kind.row_bytes(self.n_clusters, rows.dtype)
         # Copies of rows are dense arrays.
-        if dataset.in_memory or left >= size or n == 0 or sparse_source(dataset) is not None:
+        if dataset.in_memory or left >= size or n == 0 or csr_of(dataset) is not None:
             return 0
         return max(0, min(size // 8, left // 2) // n)
 

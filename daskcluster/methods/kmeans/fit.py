@@ -17,7 +17,7 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, nearest_function
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.chunkwise.pruned import FixedSearch, search_bytes
-from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.csr import csr_of
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
@@ -389,8 +389,8 @@ def seeding_bytes(
 def _row_bytes(dataset: Dataset) -> int:
     """Return the bytes of a row that has been drawn, on average, with its number and its key."""
     size = compute_dtype(dataset.dtype).itemsize * dataset.n_features
-    if isinstance(dataset, SparseDataset):
-        size = dataset.row_bytes
+    if csr_of(dataset) is not None:
+        size = dataset.row_bytes  # type: ignore[attr-defined]
     return size + 16
 
 
@@ -441,9 +441,8 @@ def seeding_passes(method: str, n_clusters: int) -> int:
 
 def pass_flop(dataset: Dataset, n_clusters: int) -> float:
     """Return the operations of one pass that computes all distances."""
-    values = dataset.n_rows * dataset.n_features
-    if isinstance(dataset, SparseDataset):
-        values = dataset.n_entries
+    csr = csr_of(dataset)
+    values = dataset.n_rows * dataset.n_features if csr is None else csr.n_entries
     return 2.0 * values * n_clusters
 
 
@@ -452,7 +451,7 @@ def bounds_bytes(dataset: Dataset, n_clusters: int, algorithm: str) -> dict[str,
     if algorithm == "lloyd":
         return {}
     dtype = compute_dtype(dataset.dtype)
-    if isinstance(dataset, SparseDataset):
+    if csr_of(dataset) is not None:
         return {str(SPARSE_HAMERLY): dataset.n_rows * SPARSE_HAMERLY.row_bytes(n_clusters, dtype)}
     kinds = (
         automatic(dataset.n_features, n_clusters, dtype)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskcluster.chunk import for_rows
 from daskcluster.chunkwise.assign import RowFunction, RowParams
 from daskcluster.chunkwise.feature_scaling import undone
-from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.csr import csr_of
 from daskcluster.elementary import log
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.memory import ONE_PASS
@@ -60,7 +60,7 @@ def as_csr(found: np.ndarray, n_components: int) -> Any:
 def dense_dataset(estimator: Any, X: Any, sample_weight: Any, **options: bool) -> Dataset:
     """Return `X` as a dataset of dense rows; see `fit_dataset`."""
     dataset = fit_dataset(estimator, X, sample_weight, scalable=True, **options)
-    if isinstance(dataset, SparseDataset):
+    if csr_of(dataset) is not None:
         raise InvalidDataError(
             f"{type(estimator).__name__} takes dense rows, X is sparse; project the rows first, e.g. by "
             "scikit-learn's make_pipeline(TruncatedSVD(20), ...), or pass X.toarray() if it fits in memory."

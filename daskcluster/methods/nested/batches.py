@@ -22,7 +22,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
-from daskcluster.data.memory import ArrayDataset, MemorySparseDataset
+from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.recipes import DerivedRecipe
 from daskcluster.data.weighted import ArrayWeights
 from daskcluster.engine.engine import Engine, Placement
@@ -224,10 +224,9 @@ class GatheredBatches:
     def batch(self, number: int) -> RowDataset:
         """Return the rows of the first `number` batches as a dataset in memory."""
         end = int(self._ends[number])
-        dataset: Any
         if self._rows is None:
             parts: list[Rows] = [part for parts in self._parts[:number] for part in parts]
-            dataset = MemorySparseDataset(join_rows(parts))  # type: ignore[arg-type]
+            dataset: RowDataset = ArrayDataset(join_rows(parts))
         else:
             dataset = ArrayDataset(self._rows[:end])
         dataset = dataset.normalized() if self._base.normalize else dataset

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskcluster.chunk import for_rows
 from daskcluster.chunkwise.assign import RowFunction
-from daskcluster.data.sparse import SparseDataset
+from daskcluster.data.csr import csr_of
 from daskcluster.errors import InvalidDataError, ModelFormatError
 from daskcluster.events import Callback
 from daskcluster.methods.kmeans.estimator import KMeans
@@ -158,7 +158,7 @@ class PartitionRows(KMeans):
     def known_rows(self, X: Any, sample_weight: Any = None, *, complete: bool = False) -> Dataset:
         """Return `X` as a dataset of dense rows with the features of the model; see `fit_dataset`."""
         dataset = super().known_rows(X, sample_weight, complete=complete)
-        if isinstance(dataset, SparseDataset):
+        if csr_of(dataset) is not None:
             raise InvalidDataError("Partitions are of dense rows, but these are sparse.")
         return dataset
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.data_statistics import refuse_bad
+from daskcluster.data.csr import csr_of
 from daskcluster.data.features import refuse_partial
 from daskcluster.data.shuffle_plan import reading_bytes
 from daskcluster.data.sink import ArraySink
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine, home_engine
@@ -393,7 +393,7 @@ def _opened(source: Any, storage_options: Mapping[str, Any] | None) -> Dataset:
     dataset: Dataset = (
         source if is_dataset else open_dataset(source, storage_options=storage_options)
     )
-    if isinstance(dataset, SparseDataset):
+    if csr_of(dataset) is not None:
         raise InvalidDataError(
             "Partitions are of dense rows, but these are sparse; reduce them to a few hundred dimensions "
             "first, e.g. with scikit-learn's TruncatedSVD."

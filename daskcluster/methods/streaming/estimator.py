@@ -336,7 +336,9 @@ class StreamingKMeans(KMeansEstimator):
         fold = self.__dict__.get("_fold")
         if name == "labels_" and "_rows" in self.__dict__:
             dataset, grid = self._rows
-            dataset = dataset if grid is None else dataset.with_grid(grid)  # which pickles lack
+            dataset = (
+                dataset if grid is None else dataset.with_facts(grid=grid)
+            )  # which pickles lack
             labels = Labels(dataset, self.label_function(dataset.dtype), self.engine)
             return np.asarray(labels) if dataset.in_memory else labels
         if name not in _FROM_CENTRES and name not in _FROM_FOLD:

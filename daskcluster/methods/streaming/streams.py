@@ -27,8 +27,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres, nearest_with_distances
+from daskcluster.data.csr import csr_of
 from daskcluster.data.open import open_chunk
-from daskcluster.data.sparse import SparseDataset
 from daskcluster.engine.local import default_threads
 from daskcluster.errors import WrongTypeError
 from daskcluster.events import Callback, StopReason, publish
@@ -520,7 +520,7 @@ class Learner(ABC):
         ------
         WrongTypeError
         """
-        if isinstance(dataset, SparseDataset) and not self.takes_sparse:
+        if csr_of(dataset) is not None and not self.takes_sparse:
             raise WrongTypeError(
                 f"algorithm={self.algorithm!r} takes dense rows, those of the source are sparse; project "
                 "them to fewer features first, or use algorithm='streaming'."

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.data.dataset import RowDataset
-from daskcluster.data.partitioned import PartitionedDataset, partition_edges
+from daskcluster.data.dataset import PartitionedDataset, RowDataset, partition_edges
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint, thread_rows
 from daskcluster.engine.scaled import ScaledPlacement

@@ -10,7 +10,7 @@ import zarr
 from scipy import sparse
 
 from daskcluster import chunk, open_dataset
-from daskcluster.data.partitioned import PartitionedDataset, partition_edges
+from daskcluster.data.dataset import PartitionedDataset, partition_edges
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import BASELINE_BYTES, Footprint, project
 from daskcluster.engine.scaled import ScaledPlacement

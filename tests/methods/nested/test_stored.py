@@ -8,7 +8,7 @@ import zarr
 from scipy import sparse
 
 from daskcluster import open_dataset
-from daskcluster.data.sparse import sparse_source
+from daskcluster.data.csr import csr_of
 from daskcluster.methods.nested.batches import GatheredBatches, NestedBatchDataset, NestedOrder
 from daskcluster.randomness import Key
 
@@ -105,7 +105,7 @@ def test_sparse_rows_stay_sparse():
     order = NestedOrder(N, KEY)
     base = open_dataset(X)
     nested_batch = NestedBatchDataset(base, order, 0, order.limit(700))
-    assert sparse_source(nested_batch) is base
+    assert csr_of(nested_batch) is base.csr
     chunk = nested_batch.load((0, 700))
     which = order.within(0, N, 0, order.limit(700))
     np.testing.assert_array_equal(chunk.rows.toarray(), X.toarray()[which])

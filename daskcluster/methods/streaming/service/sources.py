@@ -204,8 +204,7 @@ class Prefix:
         table = self._table(place)
         chunk = table.load((0, table.n_rows))
         rows: Any = open_source(chunk.rows, weights=chunk.weights)
-        rows.feature_names = table.feature_names
-        return rows
+        return rows.with_facts(feature_names=table.feature_names)
 
     def _table(self, place: Location) -> Any:
         spec = replace(self.spec, array=None, decode=None)

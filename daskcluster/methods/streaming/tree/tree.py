@@ -21,7 +21,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.data_statistics import refuse_rows
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.memory import ArrayDataset, MemorySparseDataset
+from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.weighted import array_weights
 from daskcluster.elementary import exp2
 from daskcluster.engine.local import InlinePlacement
@@ -383,9 +383,7 @@ def _drawn(
 
 
 def _dataset(rows: Rows, weights: np.ndarray | None) -> RowDataset:
-    dataset: RowDataset = (
-        MemorySparseDataset(rows) if isinstance(rows, SparseRows) else ArrayDataset(rows)
-    )
+    dataset: RowDataset = ArrayDataset(rows)
     if weights is not None:
         dataset = dataset.with_weights(array_weights(weights, len(rows)))
     return dataset

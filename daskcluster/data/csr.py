@@ -1,50 +1,35 @@
-"""CSR rows as a dataset: sizes, reads and the canonical form of rows."""
+"""CSR rows of a dataset: their sizes, and their canonical form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.chunk import Chunk
-from daskcluster.data.dataset import OnRead, RowDataset
-from daskcluster.data.partitions import READ_BYTES, group_by_bytes, spans_by_bytes
 from daskcluster.errors import InvalidDataError
 from daskcluster.kernels.sparse import first_fault
-from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
-from daskcluster.typing import Dataset, Range
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows
+from daskcluster.typing import Dataset
 
 _BLOCK_ROWS = 1 << 20
 
 
-class SparseDataset(RowDataset):
-    """Rows in CSR form, wherever they are: sizes are those of the stored values.
+@dataclass(frozen=True, eq=False)
+class CsrLayout:
+    """Where the values of CSR rows begin, and the sizes of rows that follow.
 
-    Parameters
+    Attributes
     ----------
-    n_features : int
-    dtype : dtype
-        Of the stored values.
     indptr : ndarray of shape (n + 1,), int64
         Where each row's values begin: 8 bytes a row in every process that reads the dataset, 0.8 GB
         for 10^8 rows.
     entry_bytes : int
         Of a stored value and its column.
-    edges : ndarray of int64
-        Rows at which reads may begin, and n.
     """
 
-    def __init__(
-        self, n_features: int, dtype: Any, indptr: np.ndarray, entry_bytes: int, edges: np.ndarray
-    ) -> None:
-        super().__init__(n_features, dtype, edges)
-        self.indptr = indptr
-        self._entry_bytes = entry_bytes
+    indptr: np.ndarray
+    entry_bytes: int
 
     @property
     def n_entries(self) -> int:
@@ -52,9 +37,8 @@ class SparseDataset(RowDataset):
         return int(self.indptr[-1] - self.indptr[0])
 
     @property
-    def row_bytes(self) -> int:
-        """Decoded bytes of one row, on average."""
-        return -(-self.bytes_of((0, self.n_rows)) // self.n_rows)
+    def n_rows(self) -> int:
+        return len(self.indptr) - 1
 
     @cached_property
     def most_entries(self) -> int:
@@ -63,60 +47,16 @@ class SparseDataset(RowDataset):
         most = (np.diff(self.indptr[at : at + _BLOCK_ROWS + 1]).max() for at in blocks)
         return int(max(most, default=0))
 
-    def bytes_of(self, span: Range) -> int:
-        """Decoded bytes of the rows of a range, without weights: values, columns, 8 bytes a row."""
-        return int(bytes_before(self.indptr, self._entry_bytes, np.array(span)) @ (-1, 1))
-
-    @cached_property
-    def _ends(self) -> np.ndarray:
-        """Bytes of all rows before each edge."""
-        return bytes_before(self.indptr, self._entry_bytes, self._edges)
-
-    @cached_property
-    def partitions(self) -> tuple[Range, ...]:
-        """Ranges of about equal bytes, cut where reads may begin."""
-        return group_by_bytes(self._edges, self._ends)
-
-    def _reads(self, span: Range) -> list[Range]:
-        return spans_by_bytes(span, self._edges, self._ends)
-
-    def _blocks_of(self, chunk: Chunk) -> Iterator[Range]:
-        rows: SparseRows = chunk.rows
-        return rows.cuts(READ_BYTES)
-
-    def load(self, span: Range, *, on_read: OnRead | None = None) -> Chunk:
-        """Return the rows of one range as one chunk that owns its memory."""
-        chunks = list(self.chunks([span], on_read=on_read))
-        weights = None if self.own_weights is None else self.own_weights.read(*span).copy()
-        rows = join_rows([chunk.rows for chunk in chunks])
-        return Chunk(rows, span[0], weights, self.normalize).owned()
-
-    def to_numpy(self) -> np.ndarray:
-        """Return all rows as one dense array (n, d); mind the memory, and see `to_scipy`."""
-        rows: SparseRows = self.load((0, self.n_rows)).rows
-        return rows.toarray()
-
-    def to_scipy(self) -> csr_array:
-        """Return all rows as a `scipy.sparse.csr_array` (n, d)."""
-        from scipy.sparse import csr_array
-
-        rows: SparseRows = self.load((0, self.n_rows)).rows
-        return csr_array((rows.data, rows.indices, rows.offsets), shape=rows.shape)
-
-    def __repr__(self) -> str:
-        return f"{super().__repr__()[:-1]}, {self.n_entries} stored values)"
+    def bytes_before(self, rows: np.ndarray) -> np.ndarray:
+        """Return the decoded bytes of all rows before each of `rows`: values, columns, 8 bytes a row."""
+        ends: np.ndarray = (self.indptr[rows] - self.indptr[0]) * self.entry_bytes + rows * 8
+        return ends
 
 
-def sparse_source(dataset: Dataset) -> SparseDataset | None:
-    """Return the dataset of CSR rows that `dataset` is, or is a part of; None for dense rows."""
-    whole = dataset.whole if isinstance(dataset, RowDataset) else dataset
-    return whole if isinstance(whole, SparseDataset) else None
-
-
-def bytes_before(indptr: np.ndarray, entry_bytes: int, rows: np.ndarray) -> np.ndarray:
-    """Decoded bytes of all rows before each of `rows`: values, columns, and 8 bytes a row."""
-    ends: np.ndarray = (indptr[rows] - indptr[0]) * entry_bytes + rows * 8
-    return ends
+def csr_of(dataset: Dataset) -> CsrLayout | None:
+    """Return the layout of a dataset of CSR rows, or of the one of which it is a part; None: dense rows."""
+    layout: CsrLayout | None = getattr(getattr(dataset, "whole", dataset), "csr", None)
+    return layout
 
 
 def check_structure(
