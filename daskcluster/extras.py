@@ -1,14 +1,38 @@
-"""The command that installs an optional library, for the way in which this package was installed."""
+"""Optional libraries: their import, and the command that installs one."""
 
 from __future__ import annotations
 
 import json
 import os
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from daskcluster.errors import MissingExtraError
+
 NAME = "daskcluster"
+
+
+def import_extra(module: str, extra: str, need: str) -> Any:
+    """Return an optional module.
+
+    Parameters
+    ----------
+    module, extra : str
+        Its name, and that of what installs it.
+    need : str
+        What errors say, e.g. ``"HDF5 files need h5py"``.
+
+    Raises
+    ------
+    MissingExtraError
+        It is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(f"{need}. Remedy: {install_command(extra)}.") from error
 
 
 def install_command(extra: str) -> str:

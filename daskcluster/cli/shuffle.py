@@ -19,7 +19,7 @@ from daskcluster.parameters import shared
 
 if TYPE_CHECKING:
     from daskcluster.data.shuffle import Shuffled
-    from daskcluster.data.shuffle_plan import ShufflePlan
+    from daskcluster.data.shuffle_passes import ShufflePlan
 
 
 @click.command("shuffle")

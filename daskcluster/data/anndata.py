@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.spec import RowsSpec
-from daskcluster.errors import DatasetNotFoundError, InvalidDataError, MissingExtraError
-from daskcluster.extras import install_command
+from daskcluster.errors import DatasetNotFoundError, InvalidDataError
+from daskcluster.extras import import_extra
 from daskcluster.storage.files import new_file
 from daskcluster.storage.location import Location, locate
 
@@ -140,12 +140,7 @@ def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None
 
 
 def _categories(labels: Any, n_rows: int) -> Any:
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise MissingExtraError(
-            f"annotating needs pandas; install it with: {install_command('anndata')}."
-        ) from error
+    pd = import_extra("pandas", "anndata", "Annotating needs pandas")
     if np.ma.is_masked(labels):
         raise InvalidDataError(
             f"{int(np.ma.count_masked(labels))} labels are masked, and every cell needs one; fill them, "
@@ -161,18 +156,13 @@ def _categories(labels: Any, n_rows: int) -> Any:
 
 
 def _annotate_file(place: Location, labels: Any, key: str, facts: Mapping[str, Any]) -> None:
-    try:
-        from anndata.io import read_elem, write_elem
-    except ImportError as error:
-        raise MissingExtraError(
-            f"annotating a file needs anndata; install it with: {install_command('anndata')}."
-        ) from error
+    io = import_extra("anndata.io", "anndata", "Annotating a file needs anndata")
 
     def write(content: Any) -> None:
-        obs = read_elem(content["obs"])
+        obs = io.read_elem(content["obs"])
         obs[key] = _categories(labels, len(obs))
-        write_elem(content, "obs", obs)
-        write_elem(content.require_group("uns"), key, dict(facts))
+        io.write_elem(content, "obs", obs)
+        io.write_elem(content.require_group("uns"), key, dict(facts))
 
     if not place.is_local or not os.path.exists(place.url):
         raise DatasetNotFoundError(f"There is no file {place.url!r} on this host; check the path.")

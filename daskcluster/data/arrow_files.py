@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,10 +19,10 @@ from daskcluster.data.row_files import (
     map_files,
     places_of,
     read_stream,
+    replaced,
 )
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import (
-    REPLACED,
     TableFormat,
     check_schemas,
     choose_columns,
@@ -32,7 +33,7 @@ from daskcluster.data.tables import (
     warn_of_ids,
 )
 from daskcluster.errors import InvalidDataError
-from daskcluster.storage.files import StoredFile, open_file
+from daskcluster.storage.files import StoredFile, open_file, read_range
 from daskcluster.storage.location import Location
 
 
@@ -68,12 +69,12 @@ class ArrowFormat(TableFormat):
         wanted = [i for i in range(len(file.blocks)) if first < starts[i + 1] and starts[i] < last]
         with _opened(place, names) as (reader, is_stream, _):
             if is_stream != file.is_stream:
-                raise InvalidDataError(REPLACED.format(place.url))
+                raise replaced(place)
             batches = iter(reader) if is_stream else map(reader.get_batch, wanted)
             for i in range(wanted[-1] + 1) if is_stream else wanted:
                 batch = next(batches)
                 if batch.num_rows != file.blocks[i]:
-                    raise InvalidDataError(REPLACED.format(place.url))
+                    raise replaced(place)
                 if i in wanted:
                     yield starts[i], import_pyarrow().Table.from_batches([batch])
 
@@ -88,7 +89,13 @@ def _opened(
 
     # Not mapped into memory: a file that a writer cuts meanwhile would end this process.
     with pa.OSFile(place.url) if place.is_local else open_file(place) as source:
-        is_stream = source.read(len(_MAGIC)) != _MAGIC
+        begin = source.read(len(_MAGIC))
+        if begin.startswith(b"FEA1"):
+            raise InvalidDataError(
+                f"{place.url!r} is of version 1 of the Feather format, which is not read; write it again, "
+                "e.g. with pyarrow.feather.write_feather."
+            )
+        is_stream = begin != _MAGIC
         opens = ipc.open_stream if is_stream else ipc.open_file
 
         def opened(**options: Any) -> Any:
@@ -106,6 +113,35 @@ _MAGIC = b"ARROW1"
 """What a file with a footer begins with."""
 
 
+_MOST_UNREAD = 64
+"""Bytes between the last batch and the footer: a mark, and what aligns it."""
+
+
+def _bytes_without_batches(place: Location, size: int) -> int:
+    """Return how many bytes lie between the end of the last batch and the footer.
+
+    The footer is a FlatBuffers table, whose fields 2 and 3 list the blocks of dictionaries and batches:
+    offset, length of metadata and length of the body of each.
+    """
+    end = size - len(_MAGIC) - 4
+    length = int.from_bytes(read_range(place, end, end + 4), "little")
+    footer = read_range(place, end - length, end)
+    (table,) = struct.unpack_from("<I", footer)
+    fields = table - struct.unpack_from("<i", footer, table)[0]
+    (n_bytes,) = struct.unpack_from("<H", footer, fields)
+    last = 0
+    for field in range(8, min(n_bytes, 12), 2):
+        (at,) = struct.unpack_from("<H", footer, fields + field)
+        if at:
+            vector = table + at + struct.unpack_from("<I", footer, table + at)[0]
+            (count,) = struct.unpack_from("<I", footer, vector)
+            for offset, metadata, body in struct.iter_unpack(
+                "<qi4xq", footer[vector + 4 : vector + 4 + 24 * count]
+            ):
+                last = max(last, offset + metadata + body)
+    return end - length - last if last else 0
+
+
 def _head(place: Location, file: StoredFile) -> tuple[Any, ArrowFile]:
     """Return the schema of a file, and its batches; of a file with a footer, one column is read."""
     with explained(place, "Arrow"):
@@ -121,6 +157,11 @@ def _head(place: Location, file: StoredFile) -> tuple[Any, ArrowFile]:
             raise InvalidDataError(
                 f"{place.url!r} has {file.size - at_end} bytes behind the end of its stream of batches, "
                 "which would not be read; give each stream a file of its own."
+            )
+        if not is_stream and (unread := _bytes_without_batches(place, file.size)) > _MOST_UNREAD:
+            raise InvalidDataError(
+                f"{place.url!r} has {unread} bytes that its footer does not know, as files one behind "
+                "the other have, of which one would be read; give each a file of its own."
             )
     return schema, ArrowFile(file.name, file.size, file.version, blocks, is_stream=is_stream)
 

@@ -21,10 +21,11 @@ from daskcluster.data.checks import (
     check_shape,
     frame_dtype,
     frame_rows,
+    without_mask,
+    without_masks,
 )
 from daskcluster.data.csr import CsrLayout
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.masked import without_mask, without_masks
 from daskcluster.data.memory import is_sparse, scipy_rows
 from daskcluster.data.missing import ALL, presence
 from daskcluster.data.recipes import HeldRecipe

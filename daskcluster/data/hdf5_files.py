@@ -14,7 +14,7 @@ from daskcluster.data.anndata import stored_names
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.csr import CsrLayout, canonical, check_structure
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.grid_rows import Decoding
+from daskcluster.data.grid import Decoding
 from daskcluster.data.partitions import cut_rows
 from daskcluster.data.row_files import (
     FilesDataset,
@@ -25,6 +25,7 @@ from daskcluster.data.row_files import (
     places_of,
     read_part,
     refuse_other_layouts,
+    replaced,
     with_array_weights,
 )
 from daskcluster.data.spec import RowsSpec
@@ -33,9 +34,8 @@ from daskcluster.data.zarr import row_edges
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,
-    MissingExtraError,
 )
-from daskcluster.extras import install_command
+from daskcluster.extras import import_extra
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
 from daskcluster.storage.files import StoredFile, open_file
 from daskcluster.storage.location import Location
@@ -129,10 +129,7 @@ class Hdf5Format:
             array = content[self.array]
             *outer, width = array.shape
             if (math.prod(outer), width) != (file.n_rows, self.n_features):
-                raise InvalidDataError(
-                    f"The file {place.url!r} was replaced since the dataset was opened; open it again and "
-                    "restart."
-                )
+                raise replaced(place)
             inner = math.prod(outer[1:])  # rows of one position along the first axis
             start = first // inner
             rows: np.ndarray = array[start : -(-last // inner)].reshape(-1, width)
@@ -182,12 +179,7 @@ class Hdf5CsrFormat(Hdf5Format):
 @contextmanager
 def opened(place: Location) -> Iterator[Any]:
     """Open an HDF5 file for reading."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtraError(
-            f"HDF5 files need h5py. Remedy: {install_command('hdf5')}."
-        ) from error
+    h5py = import_extra("h5py", "hdf5", "HDF5 files need h5py")
     if place.is_local:
         with h5py.File(place.url, "r") as content:
             yield content

@@ -138,7 +138,7 @@ def open_json_lines(location: Location, files: Sequence[StoredFile], spec: RowsS
     pa, places = import_pyarrow(), places_of(location, files)
     opened = [TextFile(file.name, file.size, file.version) for file in files]
     layout = JsonFormat(RowColumns((), (), "<f8"))
-    place, sample = first_lines(layout, places, opened)
+    place, sample = first_lines(layout, places, opened, "has no rows")
     schema = sample.schema
     chosen = choose_columns(
         schema,

@@ -1,4 +1,4 @@
-"""Results of rows as other tools open them: tables and .npy with ids of rows, and maps in Zarr."""
+"""Results of rows as other tools open them: tables, .npy and maps; and labels that are read."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from daskcluster.annotations import unannotated
 from daskcluster.data.dataset import refuse_replacing
-from daskcluster.data.ids import DuplicateIds
+from daskcluster.data.nodes import open_array, read_chunk
+from daskcluster.data.numpy_files import read_npy
 from daskcluster.data.partitions import group_chunks
+from daskcluster.data.sources import IN_PLACE, is_zarr
 from daskcluster.data.tables import import_pyarrow
 from daskcluster.data.writer import CHUNK_BYTES, StagedArray
-from daskcluster.errors import InvalidParameterError, MissingExtraError
-from daskcluster.extras import install_command
+from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.extras import import_extra
+from daskcluster.kernels.hashing import hash_strings
 from daskcluster.storage.files import new_file
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.staging import FILE_ENDINGS, Staging
@@ -224,14 +229,8 @@ def write_label_file(
 
 
 def import_rioxarray() -> Any:
-    """Return rioxarray, or raise `MissingExtraError`."""
-    try:
-        import rioxarray
-    except ImportError as error:
-        raise MissingExtraError(
-            f"GeoTIFF files need rioxarray. Remedy: {install_command('raster')}."
-        ) from error
-    return rioxarray
+    """Return rioxarray, which gives arrays of xarray their ``rio``."""
+    return import_extra("rioxarray", "raster", "GeoTIFF files need rioxarray")
 
 
 def check_map(url: str, cells: Any, dtype: np.dtype[Any]) -> None:
@@ -260,7 +259,7 @@ def _write_geotiff(
     before_end: Callable[[], None],
 ) -> None:
     """Write the labels of a map with its coordinates and reference system; all are in memory meanwhile."""
-    import_rioxarray()  # which gives arrays of xarray their `rio`
+    import_rioxarray()
     (read,) = values.values()
     n_rows = math.prod(cells.shape) if cells.mask is None else int(np.count_nonzero(cells.mask))
     check_map(place.url, cells, read(0, 1).dtype)
@@ -479,3 +478,219 @@ def _coordinates(template: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
     attributes = json.loads(found.pop(HEAD))["attributes"]
     # An array appears with its metadata, so these come last.
     return dict(sorted(found.items(), key=lambda file: file[0].endswith(HEAD))), attributes
+
+
+BLOCK_ROWS = 1 << 20
+
+
+_MISSING = (
+    "{} contains NaN, or lacks values: every row needs a label; leave such rows out, of the data too, or "
+    "give them a label of their own, e.g. -1."
+)
+
+
+@dataclass(frozen=True)
+class LabelArray:
+    """The label of every row: integers, strings, anything that numpy can sort.
+
+    Attributes
+    ----------
+    n_rows : int
+    read : callable
+        ``read(start, stop)`` returns the labels of those rows, in memory.
+    """
+
+    n_rows: int
+    read: Callable[[int, int], np.ndarray]
+
+
+def open_labels(
+    source: Any, what: str = "labels", *, storage_options: Mapping[str, Any] | None = None
+) -> LabelArray:
+    """Open labels without reading them.
+
+    Parameters
+    ----------
+    source : array-like of shape (n,), str or path
+        Labels in memory, a `daskcluster` Labels handle, a dask array or Series, a zarr.Array, or the path
+        or URL of a 1-D Zarr array or .npy file, as ``fit --labels`` and ``predict --output`` write them.
+    what : str
+        What errors call it.
+    storage_options : dict, optional
+        Options of the file system of a URL.
+
+    Raises
+    ------
+    InvalidDataError
+        Not one label for every row.
+    DatasetNotFoundError
+        There is no Zarr array at the URL.
+
+    Examples
+    --------
+    >>> open_labels([3, 3, 5]).read(1, 3)
+    array([3, 5])
+    """
+    location = None
+    if isinstance(source, (str, os.PathLike)):
+        location = locate(source, storage_options)
+        is_npy = location.url.lower().endswith(".npy")
+        if not is_npy and (os.path.isfile(location.url) or location.url.endswith(IN_PLACE)):
+            raise InvalidDataError(
+                f"{what} are read from a Zarr array or a .npy file, and {location.url!r} is another file; "
+                "load it and pass the array, e.g. pandas.read_parquet(file)['label']."
+            )
+        source = read_npy(location) if is_npy else open_array(location)
+        what = f"{what} {location.url!r}"
+    elif type(source).__module__.startswith("pandas") and hasattr(source, "isna"):
+        if np.any(source.isna()):
+            raise InvalidDataError(_MISSING.format(what))
+        source = np.asarray(source)
+    elif hasattr(source, "__dask_graph__"):
+        source = _dask_array(source)
+    elif not is_zarr(source):
+        source = np.asanyarray(source)
+    shape = tuple(source.shape)
+    if len(shape) != 1:
+        raise InvalidDataError(
+            f"{what} of shape {shape} should be of shape (n,): give one label for every row."
+        )
+    if isinstance(source, np.ndarray):
+        return LabelArray(shape[0], lambda start, stop: _complete(source[start:stop], what))
+
+    def read(start: int, stop: int) -> np.ndarray:
+        if hasattr(source, "__dask_graph__"):
+            part = unannotated(_computed, source, start, stop)
+            return _complete(np.asanyarray(part), what)
+        return _complete(read_chunk(source, slice(start, stop), what, location), what)
+
+    return LabelArray(shape[0], read)
+
+
+def _dask_array(labels: Any) -> Any:
+    """Return a dask array or Series as an array of known length, which is counted if need be."""
+    from daskcluster.data.dask_array import with_known_chunks
+
+    is_frame = hasattr(labels, "to_dask_array")
+    return with_known_chunks(labels.to_dask_array() if is_frame else labels)
+
+
+def _computed(source: Any, start: int, stop: int) -> Any:
+    return source[start:stop].compute()
+
+
+def _complete(labels: np.ndarray, what: str) -> np.ndarray:
+    """Refuse labels that are masked, or not a number, which are equal to no label."""
+    if np.ma.is_masked(labels):
+        raise InvalidDataError(_MISSING.format(what))
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise InvalidDataError(_MISSING.format(what))
+    if labels.dtype == object:
+        _check_objects(labels, what)
+    return np.asarray(labels)
+
+
+def _check_objects(labels: np.ndarray, what: str) -> None:
+    """Refuse objects that are missing values, and those that have no order."""
+    if any(map(_is_missing, labels)):
+        raise InvalidDataError(_MISSING.format(what))
+    try:
+        np.sort(labels)
+    except TypeError as error:
+        names = ", ".join(sorted({type(label).__name__ for label in labels}))
+        raise InvalidDataError(
+            f"{what} has values of the types {names}, which cannot be compared; give labels of one type, "
+            "e.g. as strings: labels.astype(str)."
+        ) from error
+
+
+def _is_missing(label: Any) -> bool:
+    """Return True for None, for NaN, and for pandas' NA, which is neither equal to itself nor not."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
+
+
+_MOST_ROWS = 1 << 28
+"""More rows are not checked: their hashes would take more than 2 GB."""
+
+
+class DuplicateIds:
+    """Counts duplicates among ids that are added block by block.
+
+    Parameters
+    ----------
+    name : str
+        Of the id column, for the warning.
+    n_rows : int
+
+    Notes
+    -----
+    Cost: 8 bytes a row, and a sort. Ids whose hashes are equal count as equal: of 10^8 different ones that
+    happens once in some 4,000 runs. More than 268 million rows are not checked.
+    """
+
+    def __init__(self, name: str, n_rows: int) -> None:
+        self._name = name
+        self._hashes = np.empty(n_rows if n_rows <= _MOST_ROWS else 0, np.uint64)
+        self._n_rows = self._n_ids = 0
+
+    def add(self, ids: Any) -> None:
+        """Add the ids of the next rows, an Arrow array or chunked array."""
+        found = hashes_of(ids.drop_null())
+        if len(self._hashes):
+            self._hashes[self._n_ids : self._n_ids + len(found)] = found
+        self._n_ids += len(found)
+        self._n_rows += len(ids)
+
+    def warn(self, blocks: Callable[[], Iterable[Any]]) -> None:
+        """Warn if there are duplicates, or rows without an id.
+
+        Parameters
+        ----------
+        blocks : callable () -> iterable of ids
+            All ids once more, to find one that is there twice.
+        """
+        if self._n_ids < self._n_rows:
+            warnings.warn(
+                f"{self._n_rows - self._n_ids:,} of {self._n_rows:,} rows have no id in column "
+                f"{self._name!r}: a join of labels by id would miss them.",
+                UserWarning,
+                stacklevel=2,
+            )
+        ordered = np.sort(self._hashes[: self._n_ids])
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
+        if not len(twice):
+            return
+        shown = next(
+            (
+                ids[int(at[0])].as_py()
+                for ids in (block.drop_null() for block in blocks())
+                if len(at := np.flatnonzero(hashes_of(ids) == twice[0]))
+            ),
+            None,
+        )
+        warnings.warn(
+            f"{len(twice):,} of {self._n_rows:,} rows have an id in column {self._name!r} that an earlier "
+            f"row has too, e.g. {shown!r}: a join of labels by id would mix them up.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def hashes_of(ids: Any) -> np.ndarray:
+    """Return a hash of each id of an Arrow array or chunked array, uint64 (n,)."""
+    pa = import_pyarrow()
+    parts = [_hashes(pa, part) for part in getattr(ids, "chunks", [ids])]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+
+def _hashes(pa: Any, ids: Any) -> np.ndarray:
+    strings = ids.cast(pa.large_string())
+    if not len(strings):
+        return np.empty(0, np.uint64)
+    _, offsets, content = strings.buffers()
+    starts = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
+    text = np.frombuffer(content, np.uint8) if content is not None else np.empty(0, np.uint8)
+    return hash_strings(text, starts)

@@ -12,37 +12,19 @@ import numpy as np
 
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.partitions import cut_rows
-from daskcluster.data.row_files import FilesDataset, RowFile
+from daskcluster.data.row_files import FilesDataset, RowFile, replaced
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import (
-    REPLACED,
     TableFormat,
     choose_columns,
     dataset_of_tables,
     holds_nulls,
 )
-from daskcluster.errors import DatasetNotFoundError, InvalidDataError, MissingExtraError
-from daskcluster.extras import install_command
+from daskcluster.errors import DatasetNotFoundError, InvalidDataError
+from daskcluster.extras import import_extra
 from daskcluster.storage.change_guard import ChangeGuard
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import open_once
-
-
-def import_lance() -> Any:
-    """Return the library of Lance.
-
-    Raises
-    ------
-    MissingExtraError
-        It is not installed.
-    """
-    try:
-        import lance
-    except ImportError as error:
-        raise MissingExtraError(
-            f"Lance datasets need pylance. Remedy: {install_command('lance')}."
-        ) from error
-    return lance
 
 
 def is_lance(given: Any) -> bool:
@@ -82,7 +64,7 @@ class LanceFormat(TableFormat):
             found = _opened(place, int(number))
             # A dataset that was removed and written anew may have a version of the same number.
             if _digest(found) != digest:
-                raise InvalidDataError(REPLACED.format(place.url))
+                raise replaced(place)
             return found
 
         source = open_once((place, file.version), same)
@@ -104,7 +86,7 @@ def _digest(source: Any) -> str:
 
 
 def _opened(location: Location, version: int | None = None) -> Any:
-    lance = import_lance()
+    lance = import_extra("lance", "lance", "Lance datasets need pylance")
     try:
         return lance.dataset(location.url, version=version)
     except (ValueError, OSError) as error:  # what is not there is a ValueError

@@ -13,10 +13,16 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import PARTIAL, FeatureScaling
-from daskcluster.data.checks import check_dtype, check_shape, frame_rows, is_frame
+from daskcluster.data.checks import (
+    check_dtype,
+    check_shape,
+    frame_rows,
+    is_frame,
+    is_masked,
+    without_mask,
+)
 from daskcluster.data.csr import CsrLayout, canonical, check_structure
 from daskcluster.data.dataset import OnRead, RowDataset, check_rows
-from daskcluster.data.masked import is_masked, without_mask
 from daskcluster.data.partitions import cut_rows, group_by_bytes, read_spans
 from daskcluster.data.readahead import WINDOW_BYTES
 from daskcluster.data.recipes import HeldRecipe

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.checks import is_bfloat16
-from daskcluster.data.dataset import DerivedDataset, RowDataset
-from daskcluster.data.ids import joined_ids
+from daskcluster.data.dataset import DerivedDataset, RowDataset, joined_ids
 from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.recipes import DerivedRecipe
 from daskcluster.data.weighted import array_weights

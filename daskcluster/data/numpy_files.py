@@ -24,6 +24,7 @@ from daskcluster.data.row_files import (
     places_of,
     read_stream,
     refuse_other_layouts,
+    replaced,
     with_array_weights,
 )
 from daskcluster.data.spec import RowsSpec
@@ -110,10 +111,7 @@ class NumpyFormat:
 
     def _rows(self, content: bytes, place: Location, n_rows: int) -> np.ndarray:
         if len(content) != n_rows * self.row_bytes:
-            raise InvalidDataError(
-                f"The file {place.url!r} was replaced since the dataset was opened; open it again and "
-                "restart."
-            )
+            raise replaced(place)
         return np.frombuffer(content, self.dtype).reshape(n_rows, self.n_features)
 
 
@@ -140,6 +138,15 @@ def open_numpy(location: Location, files: Sequence[StoredFile], spec: RowsSpec) 
     refuse_other_layouts(places, [form for form, _ in heads])
     dataset = dataset_of(location, [file for _, file in heads], heads[0][0])
     return with_array_weights(dataset, spec, places, _whole) if heads[0][0].array else dataset
+
+
+def read_npy(place: Location) -> np.ndarray:
+    """Return the array of a .npy file, mapped into memory if it is on this host."""
+    with explained(place, ".npy"):
+        if place.is_local:
+            return np.asarray(np.load(place.url, mmap_mode="r"))
+        with open_file(place) as file:
+            return np.asarray(np.load(file))
 
 
 def _whole(place: Location, name: str) -> np.ndarray:

@@ -13,11 +13,16 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.data.anndata import stored_names
-from daskcluster.data.checks import check_dtype, check_shape, has_list_column, warn_of_ids_in_frame
+from daskcluster.data.checks import (
+    check_dtype,
+    check_shape,
+    has_list_column,
+    is_masked,
+    warn_of_ids_in_frame,
+)
 from daskcluster.data.dataset import RowDataset, RowWeights
-from daskcluster.data.grid_rows import Decoding, packed_rows
+from daskcluster.data.grid import Decoding, packed_rows
 from daskcluster.data.label_files import mask_of_source
-from daskcluster.data.masked import is_masked
 from daskcluster.data.memory import open_array_like, open_sparse
 from daskcluster.data.nodes import not_an_array, open_node, warn_of_missing_chunks
 from daskcluster.data.recipes import places_behind
@@ -155,9 +160,12 @@ def _open_weights(
             f"weights={weights!r} names no file or folder here, nor a column or array of the source (a "
             f"{type(source).__name__}); give the weights, or the URL of a Zarr array or .npy file."
         )
+    place = locate(weights, options)
     if str(weights).lower().endswith(".npy"):
-        return array_weights(np.load(locate(weights).url, mmap_mode="r"), n_rows)
-    return open_weights(locate(weights, options), "", n_rows)
+        from daskcluster.data.numpy_files import read_npy
+
+        return array_weights(read_npy(place), n_rows)
+    return open_weights(place, "", n_rows)
 
 
 def open_files(given: Location | Sequence[Location], spec: RowsSpec) -> RowDataset:

@@ -21,6 +21,7 @@ from daskcluster.data.row_files import (
     map_files,
     places_of,
     read_stream,
+    replaced,
 )
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import (
@@ -197,9 +198,7 @@ def checked_footer(place: Location, file: RowFile) -> Any:
     footer = read_footer(place, file.size, file.version)
     rows = tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
     if rows != file.blocks:
-        raise InvalidDataError(
-            f"The file {place.url!r} was replaced since the dataset was opened; open it again and restart."
-        )
+        raise replaced(place)
     return footer
 
 

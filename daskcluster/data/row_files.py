@@ -342,7 +342,7 @@ def read_part(
             "open the dataset again and restart."
         ) from error
     except Exception as error:  # readers and clouds' clients have error classes of their own
-        if is_passing(error):
+        if is_passing(error) and not place.is_local:
             raise explain(error, place, "file") from error
         rows = f"Rows {first} to {last - 1} of " if first < last else ""
         raise InvalidDataError(
@@ -425,6 +425,13 @@ def with_array_weights(
     values = np.concatenate([read(place, spec.weights) for place in places])
     weights = array_weights(values, dataset.n_rows)
     return dataset.with_facts(own_weights=weights, weights_column=spec.weights)
+
+
+def replaced(place: Location) -> InvalidDataError:
+    """Return the error for a file with other rows than when it was opened."""
+    return InvalidDataError(
+        f"The file {place.url!r} was replaced since the dataset was opened; open it again and restart."
+    )
 
 
 class NoRowsError(InvalidDataError):

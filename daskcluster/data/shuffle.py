@@ -22,8 +22,13 @@ import zarr
 
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.open import open_source
-from daskcluster.data.shuffle_passes import one_pass, shuffled_rows
-from daskcluster.data.shuffle_plan import ShufflePlan, plan_shuffle, scratch_folder
+from daskcluster.data.shuffle_passes import (
+    ShufflePlan,
+    one_pass,
+    plan_shuffle,
+    scratch_folder,
+    shuffled_rows,
+)
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.writer import ROW_KINDS, ROWS, WEIGHTS, RowsWriter, RowWriter
 from daskcluster.events import Callback

@@ -15,7 +15,7 @@ import numpy as np
 from daskcluster.data.checks import check_dtype, check_shape, frame_dtype, is_frame
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import ArrayDataset
-from daskcluster.data.row_files import RowFile, dataset_of, with_column_weights
+from daskcluster.data.row_files import RowFile, dataset_of, replaced, with_column_weights
 from daskcluster.data.spec import (
     RowsSpec,
     looks_like_id,
@@ -24,8 +24,8 @@ from daskcluster.data.spec import (
     warn_of_id_columns,
 )
 from daskcluster.data.weighted import array_weights
-from daskcluster.errors import InvalidDataError, InvalidParameterError, MissingExtraError
-from daskcluster.extras import install_command
+from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.extras import import_extra
 from daskcluster.storage.location import Location, locate
 
 
@@ -37,18 +37,8 @@ def import_pyarrow() -> Any:
     MissingExtraError
         It is not installed.
     """
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise MissingExtraError(
-            "Parquet, Arrow, csv and JSON files and Arrow tables need pyarrow. Remedy: "
-            f"{install_command('parquet')}."
-        ) from error
-    return pa
-
-
-REPLACED = "The file {!r} was replaced since the dataset was opened; open it again and restart."
-"""What is said of a file with other rows than when it was opened."""
+    need = "Parquet, Arrow, csv and JSON files and Arrow tables need pyarrow"
+    return import_extra("pyarrow", "parquet", need)
 
 
 @dataclass(frozen=True)
@@ -354,7 +344,7 @@ class TableFormat(ABC):
             rows[done : done + len(block)] = block
             done += len(block)
         if done != len(rows):
-            raise InvalidDataError(REPLACED.format(place.url))
+            raise replaced(place)
         return rows
 
     def read_ids(self, place: Location, file: Any, first: int, last: int) -> Any:

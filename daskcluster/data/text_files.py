@@ -25,6 +25,7 @@ from daskcluster.data.row_files import (
     places_of,
     read_part,
     read_stream,
+    replaced,
 )
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import (
@@ -144,10 +145,7 @@ class TextFormat(TableFormat):
                     content = read_range(place, *file.offsets[block : block + 2])
                 table = self.parsed(content, place, 0 if block else file.skipped, names, start)
                 if table.num_rows != n_rows:
-                    raise InvalidDataError(
-                        f"The file {place.url!r} was replaced since the dataset was opened; open it again "
-                        "and restart."
-                    )
+                    raise replaced(place)
                 yield start, table
             start += n_rows
             if start >= last:
@@ -195,14 +193,23 @@ def _is_compressed(file: Any) -> bool:
 
 
 def first_lines(
-    layout: TextFormat, places: Sequence[Location], files: Sequence[TextFile]
+    layout: TextFormat, places: Sequence[Location], files: Sequence[TextFile], without: str
 ) -> tuple[Location, Any]:
-    """Return the first file that has rows, and its first lines as a table."""
+    """Return the first file that has rows, and its first lines as a table.
+
+    Parameters
+    ----------
+    layout : TextFormat
+    places : sequence of Location
+    files : sequence of TextFile
+    without : str
+        What an error says of the first file if none has rows.
+    """
     for place, file in zip(places, files, strict=True):
         sample = read_part(layout.sample, place, file, 0, 0)
         if sample.num_rows:
             return place, sample
-    raise without_rows(places[0])
+    raise without_rows(places[0], without)
 
 
 def dataset_of_text(
@@ -383,7 +390,7 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
         TextFile(file.name, file.size, file.version, skipped=form.skipped)
         for file, form in zip(files, forms, strict=True)
     ]
-    place, sample = first_lines(layout, places, opened)
+    place, sample = first_lines(layout, places, opened, "has a header and no rows")
     pa = import_pyarrow()
     schema = sample.schema
     for i, name in enumerate(schema.names):
@@ -473,7 +480,7 @@ def _open_text(location: Location) -> Any:
         raise explain(error, location, "file") from error
 
 
-def without_rows(location: Location, what: str = "has a header and no rows") -> InvalidDataError:
+def without_rows(location: Location, what: str) -> InvalidDataError:
     """Return the error for a file without rows."""
     return InvalidDataError(
         f"Found array with 0 sample(s) while a minimum of 1 is required: {location.url!r} {what}."

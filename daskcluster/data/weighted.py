@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from daskcluster.annotations import unannotated
-from daskcluster.data.masked import is_masked
+from daskcluster.data.checks import is_masked
 from daskcluster.data.nodes import metadata_digest, open_array, open_node, read_chunk
 from daskcluster.data.partitions import READ_BYTES
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe, reopen

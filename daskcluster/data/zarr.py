@@ -321,7 +321,7 @@ class ZarrRecipe(StoredRecipe):
         The axes that hold features; empty for the last one of an array that is read as it is.
     positions : tuple of tuple of int
         Of each axis: (start, stop) along rows; all positions that are read along features.
-    decoding : daskcluster.data.grid_rows.Decoding, optional
+    decoding : daskcluster.data.grid.Decoding, optional
     """
 
     features: tuple[int, ...] = ()

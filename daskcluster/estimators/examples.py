@@ -17,7 +17,7 @@ from daskcluster.chunkwise.examples import (
     ExamineParams,
     Sample,
 )
-from daskcluster.data.ids import chosen_ids
+from daskcluster.data.dataset import chosen_ids
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement

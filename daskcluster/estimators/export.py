@@ -15,8 +15,8 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunkwise.feature_scaling import PARTIAL, FeatureScaling
-from daskcluster.errors import InvalidParameterError, MissingExtraError
-from daskcluster.extras import install_command
+from daskcluster.errors import InvalidParameterError
+from daskcluster.extras import import_extra
 
 SHARED = ("n_iter_", "n_features_in_", "feature_names_in_")
 """Attributes with the same name and meaning on both sides."""
@@ -117,12 +117,7 @@ def faiss_index(estimator: Any) -> Any:
             "the fit was made on scaled rows, and a Faiss index cannot scale rows; use to_sklearn(), "
             "which scales them."
         )
-    try:
-        import faiss
-    except ImportError as error:
-        raise MissingExtraError(
-            f"to_faiss needs Faiss; install it with: {install_command('faiss')}."
-        ) from error
+    faiss = import_extra("faiss", "faiss", "to_faiss needs Faiss")
     centres = np.ascontiguousarray(estimator.cluster_centers_, np.float32)
     kind = faiss.IndexFlatIP if estimator.metric == "cosine" else faiss.IndexFlatL2
     index = kind(centres.shape[1])

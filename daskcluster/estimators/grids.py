@@ -11,24 +11,28 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.checks import (
+    check_dtype,
+    check_shape,
+    has_masks,
+    is_masked,
+    without_mask,
+    without_masks,
+)
 from daskcluster.data.grid import (
+    PACKING,
     Axes,
+    Decoding,
     Grid,
+    dimension_names,
     feature_axes,
     grid_mapping,
-    variables_as_features,
-)
-from daskcluster.data.grid_rows import (
-    PACKING,
-    Decoding,
-    dimension_names,
     open_group,
     selected_positions,
     template_and_names,
+    variables_as_features,
 )
 from daskcluster.data.label_files import GridShape, import_rioxarray
-from daskcluster.data.masked import has_masks, is_masked, without_mask, without_masks
 from daskcluster.data.missing import ALL, SOME, presence, without_incomplete
 from daskcluster.data.nodes import metadata_digest, open_array, warn_of_missing_chunks
 from daskcluster.data.open import open_source

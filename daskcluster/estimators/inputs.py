@@ -13,12 +13,12 @@ from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.features import FeatureSpec, names_differ
 from daskcluster.data.grid import (
+    Decoding,
     feature_axes,
     names_along,
     variables_as_features,
     with_reference_system,
 )
-from daskcluster.data.grid_rows import Decoding
 from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
 from daskcluster.data.spec import RowsSpec

@@ -21,8 +21,8 @@ from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.label_files import GridShape, SourceRows
 from daskcluster.data.missing import ALL, presence, without_incomplete
-from daskcluster.data.sink import ArraySink
 from daskcluster.data.spec import RowsSpec
+from daskcluster.data.writer import ArraySink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import ONE_PASS

@@ -12,7 +12,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowFunction
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.data.checks import frame_rows
+from daskcluster.data.checks import frame_rows, without_mask
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.grid import (
     feature_axes,
@@ -31,10 +31,9 @@ from daskcluster.data.label_files import (
     write_grid,
     write_label_file,
 )
-from daskcluster.data.masked import without_mask
 from daskcluster.data.memory import is_sparse, scipy_rows
 from daskcluster.data.missing import ALL, SOME, presence
-from daskcluster.data.sink import ArraySink, ZarrSink
+from daskcluster.data.writer import ArraySink, ZarrSink
 from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.operations import output_blocks
@@ -311,7 +310,7 @@ def save_rows(
     function : RowFunction
     engine : Engine
     url, overwrite, storage_options
-        See `daskcluster.data.sink.ZarrSink.create`.
+        See `daskcluster.data.writer.ZarrSink.create`.
     callbacks : sequence of callables
         Hear the progress of the pass.
     resume : bool

@@ -19,8 +19,7 @@ from daskcluster.chunkwise.labelled import (
     Ranking,
     SmallestKeys,
 )
-from daskcluster.data.dataset import RowDataset
-from daskcluster.data.ids import chosen_rows
+from daskcluster.data.dataset import RowDataset, chosen_rows
 from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine, Placement

@@ -11,8 +11,7 @@ import numpy as np
 
 from daskcluster.chunk import row_dtype
 from daskcluster.data.csr import csr_of
-from daskcluster.data.dataset import refuse_replacing
-from daskcluster.data.ids import chosen_ids, chosen_rows
+from daskcluster.data.dataset import chosen_ids, chosen_rows, refuse_replacing
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
 from daskcluster.data.weighted import MARK
 from daskcluster.data.writer import ROW_KINDS, WEIGHTS, RowsShape, RowsWriter, write_values

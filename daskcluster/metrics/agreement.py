@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
-from daskcluster.data.label_arrays import BLOCK_ROWS, LabelArray, open_labels
+from daskcluster.data.label_files import BLOCK_ROWS, LabelArray, open_labels
 from daskcluster.elementary import exp, log
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.labelled import Numbers, RowLabels
-from daskcluster.data.label_arrays import BLOCK_ROWS, LabelArray, open_labels
+from daskcluster.data.label_files import BLOCK_ROWS, LabelArray, open_labels
 from daskcluster.data.nodes import metadata_digest, open_array
 from daskcluster.engine.engine import Placement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
@@ -85,7 +85,7 @@ def open_labelling(labels: Any, n_rows: int, kept: np.ndarray | None = None) -> 
     Parameters
     ----------
     labels : array-like of shape (n,), str or path
-        As `daskcluster.data.label_arrays.open_labels` takes them.
+        As `daskcluster.data.label_files.open_labels` takes them.
     n_rows : int
         Number of rows of the dataset.
     kept : ndarray of bool, optional

@@ -7,6 +7,7 @@ seconds. Errors that a retry would raise again are raised at once.
 
 from __future__ import annotations
 
+import gzip
 import random
 import time
 from collections.abc import Callable
@@ -110,7 +111,7 @@ def is_passing(error: BaseException) -> bool:
     >>> is_passing(TimeoutError()), is_passing(ConnectionResetError()), is_passing(ValueError())
     (True, True, False)
     """
-    if isinstance(error, _LASTING):
+    if isinstance(error, (*_LASTING, gzip.BadGzipFile)):
         return False
     # Errors of aiohttp, botocore and azure are not OSErrors, so go by the names of their classes.
     name = type(error).__name__

@@ -61,7 +61,7 @@ def test_weighted_rows_are_listed_by_info(
 def test_a_dry_run_prints_the_cost_and_writes_nothing(
     here: Path, run: Run, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daskcluster.data.shuffle_plan._SORT_BYTES", 10**6)  # too much for memory
+    monkeypatch.setattr("daskcluster.data.shuffle_passes._SORT_BYTES", 10**6)  # too much for memory
     arguments = ("shuffle", "rows.npy", "o.zarr", "--memory-limit", "400MB", "--scratch", ".")
     plan = record(*arguments, "--dry-run")
     assert os.listdir(here) == ["rows.npy"]

@@ -93,6 +93,23 @@ def test_what_stands_behind_a_stream_is_refused(tmp_path: Path) -> None:
         dc.open_dataset(tmp_path / "a.arrow", columns="emb")
 
 
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_files_one_behind_the_other_are_refused(compression: str | None, tmp_path: Path) -> None:
+    rows = table().append_column("kind", pa.array(["x", "y", "z"] * 300).dictionary_encode())
+    write(tmp_path / "a.arrow", rows, compression=compression)
+    assert dc.open_dataset(tmp_path / "a.arrow", columns="emb").n_rows == 900
+    content = (tmp_path / "a.arrow").read_bytes()
+    (tmp_path / "a.arrow").write_bytes(content + content)
+    with pytest.raises(InvalidDataError, match=r"has \d+ bytes that its footer does not know"):
+        dc.open_dataset(tmp_path / "a.arrow", columns="emb")
+
+
+def test_the_first_version_of_feather_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.feather").write_bytes(b"FEA1" + bytes(64))
+    with pytest.raises(InvalidDataError, match=r"version 1 of the Feather format"):
+        dc.open_dataset(tmp_path / "a.feather")
+
+
 def test_a_stream_that_is_cut_between_two_reads(tmp_path: Path) -> None:
     write(tmp_path / "a.arrow", table(), stream=True)
     dataset = dc.open_dataset(tmp_path / "a.arrow", columns="emb")

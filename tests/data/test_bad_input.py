@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 from daskcluster import open_dataset
-from daskcluster.data.label_arrays import open_labels
+from daskcluster.data.label_files import open_labels
 from daskcluster.data.sources import IN_PLACE
 from daskcluster.errors import (
     DaskClusterError,
@@ -124,8 +124,10 @@ def test_empty_folder_and_plain_file(tmp_path: Any) -> None:
         with pytest.raises(DatasetNotFoundError, match=r"is a file that is not read") as error:
             open_dataset(tmp_path / name)
         assert all(ending in str(error.value) for ending in IN_PLACE)
-        with pytest.raises(InvalidDataError, match=r"labels are read from a Zarr array, and"):
+        with pytest.raises(InvalidDataError, match=r"labels are read from a Zarr array or"):
             open_labels(tmp_path / name)
+    np.save(tmp_path / "labels.npy", np.array([2, 0, 1]))
+    assert open_labels(tmp_path / "labels.npy").read(1, 3).tolist() == [0, 1]
 
 
 def test_arrays_of_groups_within_groups_are_named(tmp_path: Any) -> None:

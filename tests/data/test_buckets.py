@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskcluster.data.shuffle_passes import Buckets
-from daskcluster.data.shuffle_plan import record_dtype
+from daskcluster.data.shuffle_passes import Buckets, record_dtype
 from daskcluster.data.writer import RowsShape
 from daskcluster.errors import (
     DiskSpaceError,

@@ -112,6 +112,19 @@ def test_faults_are_named(content: bytes, choice: Any, match: str, tmp_path: Pat
         dc.open_dataset(tmp_path / "x.jsonl", **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        ("x.jsonl", b"\n\n", r"0 sample\(s\).*x\.jsonl' has no rows"),
+        ("x.jsonl.gz", b"no gzip", r"x\.jsonl\.gz' cannot be read \(BadGzipFile.*write it again"),
+    ],
+)
+def test_files_without_lines(name: str, content: bytes, match: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidDataError, match=match):
+        dc.open_dataset(tmp_path / name)
+
+
 def test_lists_of_several_types_in_a_field_that_is_not_read(tmp_path: Path) -> None:
     objects = [{"a": 1, "b": 2, "v": [1, "x"]}, {"a": 3, "b": 4, "v": None}]
     found = dc.open_dataset(write(tmp_path / "x.jsonl", objects), columns=["a", "b"]).to_numpy()

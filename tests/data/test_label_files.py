@@ -216,6 +216,13 @@ def test_ids_that_are_there_twice_are_counted(kind: str, tmp_path: Path) -> None
     shown = "10" if kind == "int" else "'doc-10'"
     with pytest.warns(UserWarning, match=rf"3 of 500 rows have an id .*e.g. ({shown}|\S*498)"):
         model.predict(rows, output=str(tmp_path / "labels.parquet"))
+    nulls = [None if i % 100 == 0 else each for i, each in enumerate(ids)]
+    lacking = table.set_column(0, "key", pa.array(nulls, types[kind])).slice(21, 370)
+    with pytest.warns(UserWarning, match=r"^3 of 370 rows have no id in column 'key'") as heard:
+        model.predict(
+            dc.open_dataset(lacking, id_column="key"), output=str(tmp_path / "lacking.parquet")
+        )
+    assert len(heard) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         unique = dc.open_dataset(table.slice(21, 370), id_column="key")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.data.label_arrays import open_labels
+from daskcluster.data.label_files import open_labels
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 
 FILL = -9999

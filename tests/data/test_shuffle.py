@@ -12,7 +12,7 @@ import zarr
 
 from daskcluster import open_dataset
 from daskcluster.data.shuffle import prepare, shuffle, write_shuffled
-from daskcluster.data.shuffle_plan import ShufflePlan
+from daskcluster.data.shuffle_passes import ShufflePlan
 from daskcluster.randomness import Key
 from tests.data.permutation import SEED, order_of
 

@@ -41,7 +41,7 @@ def test_events_and_figures_are_those_of_the_plan(
         ("tight", ["shuffle (scatter)", "shuffle (write)"]),
     ):
         if limit:  # no room for the rows, room for small buckets
-            monkeypatch.setattr("daskcluster.data.shuffle_plan._SORT_BYTES", 10**6)
+            monkeypatch.setattr("daskcluster.data.shuffle_passes._SORT_BYTES", 10**6)
             limit = 400 * 2**20
         options: dict[str, Any] = {"memory_limit": limit, "overwrite": True}
         plan = prepare(array, tmp_path / "o.zarr", **options)[1]
@@ -116,7 +116,7 @@ def test_requests_that_are_refused_leave_nothing(
             with pytest.raises(kind, match=match):
                 function(**request)
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10))
-    monkeypatch.setattr("daskcluster.data.shuffle_plan._SORT_BYTES", 10**6)
+    monkeypatch.setattr("daskcluster.data.shuffle_passes._SORT_BYTES", 10**6)
     with pytest.raises(
         DiskSpaceError, match=r"needs 175\.. KiB of scratch.*10 B free.*scratch="
     ) as full:
@@ -195,7 +195,7 @@ def test_s3_to_s3(
         storage_options=s3,
     )  # fmt: skip
     # Through buckets, in the folder that is named, since a bucket has none next to it.
-    monkeypatch.setattr("daskcluster.data.shuffle_plan._SORT_BYTES", 10**6)
+    monkeypatch.setattr("daskcluster.data.shuffle_passes._SORT_BYTES", 10**6)
     done = shuffle(
         "s3://rows/shuffle/source.zarr", "s3://rows/shuffle/o.zarr", array="X", weights="weights",
         random_state=SEED, with_index="s3://rows/shuffle/i.zarr", chunk_rows=1000,

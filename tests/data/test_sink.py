@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 from daskcluster import open_dataset
-from daskcluster.data.sink import ZarrSink
+from daskcluster.data.writer import ZarrSink
 from daskcluster.errors import InvalidParameterError, OutputExistsError
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-from daskcluster.data.sink import ZarrSink
+from daskcluster.data.writer import ZarrSink
 from daskcluster.errors import OutputExistsError
 from tests.data.conftest import s3  # noqa: F401  (a fixture)
 

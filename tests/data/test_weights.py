@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from daskcluster import open_dataset
-from daskcluster.errors import InvalidParameterError, ReachError
+from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, ReachError
 from daskcluster.typing import Visibility
 
 ROWS = np.arange(6000, dtype=np.float32).reshape(3000, 2)
@@ -138,6 +138,18 @@ def test_weights_given_twice() -> None:
     dataset = open_dataset(ROWS, weights=WEIGHTS)
     with pytest.raises(InvalidParameterError, match=r"weights already and weights= was given too"):
         open_dataset(dataset, weights=WEIGHTS)
+
+
+def test_a_file_of_weights(tmp_path: Any, s3: dict[str, Any]) -> None:
+    import fsspec
+
+    np.save(tmp_path / "w.npy", WEIGHTS)
+    fsspec.filesystem("s3", **s3).put(str(tmp_path / "w.npy"), "rows/w.npy")
+    for url, options in ((str(tmp_path / "w.npy"), None), ("s3://rows/w.npy", s3)):
+        found = open_dataset(ROWS, weights=url, storage_options=options)
+        assert np.array_equal(np.asarray(found.weights), WEIGHTS)
+    with pytest.raises(DatasetNotFoundError, match=r"no file at '.*none.npy'"):
+        open_dataset(ROWS, weights=tmp_path / "none.npy")
 
 
 def test_a_number_is_the_weight_of_every_row() -> None:

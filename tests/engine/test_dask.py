@@ -15,7 +15,7 @@ import zarr
 from distributed import Client, LocalCluster
 
 from daskcluster import open_dataset
-from daskcluster.data.sink import ArraySink, ZarrSink
+from daskcluster.data.writer import ArraySink, ZarrSink
 from daskcluster.engine import transfer
 from daskcluster.engine.cache import PREFIX, cached_bytes
 from daskcluster.engine.compat import dumps

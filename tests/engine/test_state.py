@@ -11,7 +11,7 @@ import pytest
 from distributed import Client
 
 from daskcluster import open_dataset
-from daskcluster.data.sink import ArraySink
+from daskcluster.data.writer import ArraySink
 from daskcluster.engine.cache import cached_bytes
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.engine import Engine

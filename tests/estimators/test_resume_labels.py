@@ -12,8 +12,7 @@ import zarr
 
 import daskcluster as dc
 from daskcluster import jobs
-from daskcluster.data.sink import ZarrSink
-from daskcluster.data.writer import StagedArray
+from daskcluster.data.writer import StagedArray, ZarrSink
 from daskcluster.events import PassProgress
 from tests.laws.data import lognormal
 

@@ -15,7 +15,7 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 import daskcluster as dc
-from daskcluster.data.sink import ZarrSink
+from daskcluster.data.writer import ZarrSink
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError
 from daskcluster.events import IterationEnded
 from daskcluster.storage import change_guard

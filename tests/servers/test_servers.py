@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import daskcluster as dc
 from daskcluster.cli.main import main
 from daskcluster.data.convert import convert
-from daskcluster.data.sink import ZarrSink
+from daskcluster.data.writer import ZarrSink
 from daskcluster.engine.connect import local_cluster
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError
 from daskcluster.events import IterationEnded

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskcluster.data.sink import ZarrSink
+from daskcluster.data.writer import ZarrSink
 
 WRITER = """
 import os, sys
 import numpy as np
-from daskcluster.data.sink import ZarrSink
+from daskcluster.data.writer import ZarrSink
 sink = ZarrSink.create(sys.argv[1], n_rows=10, chunk_rows=4, mark=sys.argv[2])
 sink.write(0, np.arange(4))
 print("writing", flush=True)

@@ -10,8 +10,7 @@ import numpy as np
 
 from daskcluster.chunk import row_dtype
 from daskcluster.data.partitions import READ_BYTES
-from daskcluster.data.shuffle_passes import Buckets, one_pass
-from daskcluster.data.shuffle_plan import LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES
+from daskcluster.data.shuffle_passes import LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES, Buckets, one_pass
 from daskcluster.events import Callback
 from daskcluster.methods.duplicates.scratch import Scratch
 from daskcluster.typing import Dataset

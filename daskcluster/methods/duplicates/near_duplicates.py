@@ -17,9 +17,8 @@ from scipy.sparse.csgraph import connected_components
 
 from daskcluster.data.csr import csr_of
 from daskcluster.data.features import refuse_partial
-from daskcluster.data.label_arrays import open_labels
-from daskcluster.data.label_files import write_columns
-from daskcluster.data.shuffle_plan import check_scratch
+from daskcluster.data.label_files import open_labels, write_columns
+from daskcluster.data.shuffle_passes import check_scratch
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import check_limit

@@ -8,7 +8,7 @@ from typing import Any
 
 from daskcluster.chunk import compute_dtype, row_dtype
 from daskcluster.data.partitions import READ_BYTES
-from daskcluster.data.shuffle_plan import reading_bytes
+from daskcluster.data.shuffle_passes import reading_bytes
 from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.methods.duplicates.axes import MOST_ROWS
 from daskcluster.methods.duplicates.blocks import bucket_rows

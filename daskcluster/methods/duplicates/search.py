@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.data.shuffle_passes import one_pass
-from daskcluster.data.sink import ArraySink
+from daskcluster.data.writer import ArraySink
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import ONE_PASS

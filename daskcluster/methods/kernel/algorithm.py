@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from daskcluster.data.sink import ArraySink
+from daskcluster.data.writer import ArraySink
 from daskcluster.engine.engine import Placement
 from daskcluster.errors import ModelFormatError
 from daskcluster.estimators.stopping import Stopping, is_final

@@ -12,8 +12,8 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import normalized_rows
 from daskcluster.chunkwise.data_statistics import refuse_large
+from daskcluster.data.checks import is_masked, without_mask
 from daskcluster.data.features import columns_by_name
-from daskcluster.data.masked import is_masked, without_mask
 from daskcluster.data.open import open_chunk
 from daskcluster.data.spec import names_of
 from daskcluster.engine.local import LocalEngine

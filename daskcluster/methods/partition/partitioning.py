@@ -14,8 +14,8 @@ from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.data.csr import csr_of
 from daskcluster.data.features import refuse_partial
-from daskcluster.data.shuffle_plan import reading_bytes
-from daskcluster.data.sink import ArraySink
+from daskcluster.data.shuffle_passes import reading_bytes
+from daskcluster.data.writer import ArraySink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine, home_engine

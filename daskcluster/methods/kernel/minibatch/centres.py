@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from daskcluster.data.sink import ArraySink
+from daskcluster.data.writer import ArraySink
 from daskcluster.engine.engine import Placement
 from daskcluster.methods.kernel import kernels
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres, gram_sum_rows

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.data.ids import chosen_rows
+from daskcluster.data.dataset import chosen_rows
 from daskcluster.engine.engine import Placement
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, Points

@@ -18,8 +18,7 @@ import numpy as np
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.data.features import FeatureSpec
 from daskcluster.data.recipes import for_metric
-from daskcluster.data.sink import ZarrSink
-from daskcluster.data.writer import write_rows_at
+from daskcluster.data.writer import ZarrSink, write_rows_at
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
