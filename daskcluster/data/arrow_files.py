@@ -15,7 +15,6 @@ from daskcluster.data.dataset import RowDataset
 from daskcluster.data.row_files import (
     RowFile,
     explained,
-    first_with_rows,
     map_files,
     places_of,
     read_stream,
@@ -24,13 +23,9 @@ from daskcluster.data.row_files import (
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import (
     TableFormat,
-    check_schemas,
-    choose_columns,
-    dataset_of_tables,
-    holds_nulls,
+    TableValues,
     import_pyarrow,
-    only_increases,
-    warn_of_ids,
+    open_tables,
 )
 from daskcluster.errors import InvalidDataError
 from daskcluster.storage.files import StoredFile, open_file, read_range
@@ -181,8 +176,6 @@ def open_arrow_files(location: Location, files: Sequence[StoredFile], spec: Rows
     import_pyarrow()
     places = places_of(location, files)
     heads = map_files(lambda at: _head(places[at], files[at]), range(len(files)))
-    schemas = [schema for schema, _ in heads]
-    first = first_with_rows(location, [file for _, file in heads])
 
     def batches(*names: str) -> Iterator[Any]:
         for place in places:
@@ -190,17 +183,6 @@ def open_arrow_files(location: Location, files: Sequence[StoredFile], spec: Rows
                 every = range(0 if is_stream else reader.num_record_batches)
                 yield from reader if is_stream else map(reader.get_batch, every)
 
-    chosen = choose_columns(
-        schemas[first],
-        spec,
-        repr(places[first].url),
-        lambda name: (batch.column(name) for batch in batches(name)),
-        lambda names: any(holds_nulls(batch, names) for batch in batches(*names)),
-    )
-    check_schemas(chosen, schemas[first], schemas, [place.url for place in places], first)
-    warn_of_ids(
-        chosen,
-        spec,
-        lambda name: all(only_increases(batch.column(name)) for batch in batches(name)),
-    )
-    return dataset_of_tables(location, [file for _, file in heads], ArrowFormat(chosen))
+    schemas = [schema for schema, _ in heads]
+    opened = [file for _, file in heads]
+    return open_tables(location, opened, spec, schemas, TableValues(batches), ArrowFormat)

@@ -12,7 +12,7 @@ from typing import Any
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.row_files import places_of
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.tables import RowColumns, choose_columns, import_pyarrow, is_list
+from daskcluster.data.tables import RowColumns, TableValues, choose_columns, import_pyarrow, is_list
 from daskcluster.data.text_files import (
     TextFile,
     TextFormat,
@@ -140,13 +140,7 @@ def open_json_lines(location: Location, files: Sequence[StoredFile], spec: RowsS
     layout = JsonFormat(RowColumns((), (), "<f8"))
     place, sample = first_lines(layout, places, opened, "has no rows")
     schema = sample.schema
-    chosen = choose_columns(
-        schema,
-        spec,
-        repr(place.url),
-        lambda name: sample.column(name).chunks,
-        lambda names: False,
-    )
+    chosen = choose_columns(schema, spec, repr(place.url), TableValues(lambda *names: [sample]))
     types = {
         name: pa.list_(pa.float64()) if is_list(schema.field(name).type) else pa.float64()
         for name in chosen.read
@@ -163,4 +157,4 @@ def open_json_lines(location: Location, files: Sequence[StoredFile], spec: RowsS
         schema=pa.schema(list(types.items())),
         known=frozenset(() if spec.features or spec.expected else schema.names),
     )
-    return dataset_of_text(location, places, opened, layout, spec, sample)
+    return dataset_of_text(location, places, opened, layout)

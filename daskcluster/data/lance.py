@@ -16,9 +16,9 @@ from daskcluster.data.row_files import FilesDataset, RowFile, replaced
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import (
     TableFormat,
+    TableValues,
     choose_columns,
     dataset_of_tables,
-    holds_nulls,
 )
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError
 from daskcluster.extras import import_extra
@@ -119,13 +119,7 @@ def open_lance(given: Any, spec: RowsSpec) -> RowDataset:
     def batches(*names: str) -> Iterator[Any]:
         yield from source.to_batches(columns=list(names))
 
-    chosen = choose_columns(
-        source.schema,
-        spec,
-        what,
-        lambda name: (batch.column(name) for batch in batches(name)),
-        lambda names: any(holds_nulls(batch, names) for batch in batches(*names)),
-    )
+    chosen = choose_columns(source.schema, spec, what, TableValues(batches))
     lengths = tuple(fragment.count_rows() for fragment in source.get_fragments())
     file = RowFile("", 0, f"{source.version} {_digest(source)}", lengths)
     return dataset_of_tables(location, [file], LanceFormat(chosen))

@@ -17,7 +17,6 @@ from daskcluster.data.partitions import MOST_BYTES, READ_BYTES
 from daskcluster.data.row_files import (
     RowFile,
     explained,
-    first_with_rows,
     map_files,
     places_of,
     read_stream,
@@ -25,12 +24,11 @@ from daskcluster.data.row_files import (
 )
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import (
+    RowColumns,
     TableFormat,
-    check_schemas,
-    choose_columns,
-    dataset_of_tables,
+    TableValues,
     import_pyarrow,
-    warn_of_ids,
+    open_tables,
 )
 from daskcluster.errors import InvalidDataError
 from daskcluster.storage.files import StoredFile, open_file, read_range
@@ -247,21 +245,38 @@ def leaves_of(footer: Any, names: Sequence[str]) -> list[int]:
     ]
 
 
-def may_hold_nulls(footers: Sequence[Any], names: Sequence[str]) -> bool:
-    """Return True unless the footers of all files rule out nulls in some columns, and within their lists.
+@dataclass(frozen=True)
+class _FooterValues(TableValues):
+    """Answers from the footers of all files."""
 
-    Footers rule nulls out by counting none, or where no value is optional.
-    """
-    for footer in footers:
-        for number in leaves_of(footer, names):
-            leaf = footer.schema.column(number)
-            if leaf.max_definition_level == leaf.max_repetition_level:
-                continue
-            for group in range(footer.num_row_groups):
-                counts = footer.row_group(group).column(number).statistics
-                if counts is None or not counts.has_null_count or counts.null_count:
-                    return True
-    return False
+    footers: Sequence[Any]
+
+    def hold_nulls(self, names: Sequence[str]) -> bool:
+        """Return True unless the footers rule out nulls, by counting none or as no value is optional."""
+        for footer in self.footers:
+            for number in leaves_of(footer, names):
+                leaf = footer.schema.column(number)
+                if leaf.max_definition_level == leaf.max_repetition_level:
+                    continue
+                for group in range(footer.num_row_groups):
+                    counts = footer.row_group(group).column(number).statistics
+                    if counts is None or not counts.has_null_count or counts.null_count:
+                        return True
+        return False
+
+    def only_increase(self, name: str) -> bool:
+        """Return True if statistics say that a column counts rows: each integer of a range, in order."""
+        spans = [
+            footer.row_group(group).column(number).statistics
+            for footer in self.footers
+            for number in leaves_of(footer, (name,))
+            for group in range(footer.num_row_groups)
+        ]
+        n_rows = sum(footer.num_rows for footer in self.footers)
+        if n_rows < 2 or not all(type(getattr(each, "min", 0.0)) is int for each in spans):
+            return False
+        ordered = all(a.max < b.min for a, b in pairwise(spans))
+        return bool(spans and ordered and spans[-1].max - spans[0].min + 1 == n_rows)
 
 
 _BATCH_BYTES = 1 << 20
@@ -359,60 +374,27 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
         )
         for file, footer in zip(files, footers, strict=True)
     ]
-    first = first_with_rows(location, opened)
-    schemas = [footer.schema.to_arrow_schema() for footer in footers]
-    schema, what = schemas[first], repr(places[first].url)
-    is_null = import_pyarrow().types.is_null
-    for number, field in enumerate(schema):
-        if is_null(field.type):  # another file may have values
-            others = [each.field(field.name) for each in schemas if field.name in each.names]
-            found = next((other for other in others if not is_null(other.type)), field)
-            schema = schema.set(number, found)
-    in_path = _asked_of_paths(spec, schema, [file.name for file in files])
-    for name, kind in in_path:
-        schema = schema.append(import_pyarrow().field(name, import_pyarrow().type_for_alias(kind)))
+    asked = {*(spec.features or ()), *spec.drop, spec.id_column, spec.weights}
+    in_path = [field for field in path_schema([file.name for file in files]) if field.name in asked]
 
-    def parts(name: str) -> Iterator[Any]:
+    def tables(name: str) -> Iterator[Any]:
         for place in places:
             source: Any = place.url if place.is_local else open_file(place)
             parquet = import_pyarrow().parquet.ParquetFile(source, pre_buffer=False)
-            for batch in parquet.iter_batches(64, columns=[name], use_threads=False):
-                yield batch.column(name)
+            yield from parquet.iter_batches(64, columns=[name], use_threads=False)
 
-    chosen = choose_columns(schema, spec, what, parts, lambda names: may_hold_nulls(footers, names))
-    check_schemas(chosen, schema, schemas, [place.url for place in places], first, in_path)
-    warn_of_ids(chosen, spec, lambda name: _only_increases(footers, name))
-    return dataset_of_tables(location, opened, ParquetFormat(chosen, in_path))
+    def form(columns: RowColumns) -> ParquetFormat:
+        stored = set(columns.read) | {columns.id_column}
+        return ParquetFormat(
+            columns,
+            tuple((field.name, str(field.type)) for field in in_path if field.name in stored),
+        )
 
-
-def _asked_of_paths(
-    spec: RowsSpec, schema: Any, names: Sequence[str]
-) -> tuple[tuple[str, str], ...]:
-    """Return the columns that were asked for and that folders of the files make, with their types."""
-    asked = {*(spec.features or ()), *spec.drop, spec.id_column, spec.weights}
-    found = path_schema(names)
-    return tuple(
-        (field.name, str(field.type))
-        for field in found
-        if field.name in asked and field.name not in schema.names
-    )
+    schemas = [footer.schema.to_arrow_schema() for footer in footers]
+    values = _FooterValues(tables, footers)
+    return open_tables(location, opened, spec, schemas, values, form, in_path)
 
 
 def _footer(place: Location, file: StoredFile) -> Any:
     with explained(place, "Parquet"):
         return read_footer(place, file.size, file.version)
-
-
-def _only_increases(footers: Sequence[Any], name: str) -> bool:
-    """Return True if statistics say that a column counts rows: each integer of a range, in order."""
-    spans = [
-        footer.row_group(group).column(number).statistics
-        for footer in footers
-        for number in leaves_of(footer, (name,))
-        for group in range(footer.num_row_groups)
-    ]
-    n_rows = sum(footer.num_rows for footer in footers)
-    if n_rows < 2 or not spans or not all(type(getattr(each, "min", 0.0)) is int for each in spans):
-        return False
-    ordered = all(a.max < b.min for a, b in pairwise(spans))
-    return bool(ordered and spans[-1].max - spans[0].min + 1 == n_rows)

@@ -224,7 +224,7 @@ class FilesDataset(StoredDataset):
         return super().change_guard()
 
 
-def places_of(location: Location, files: Sequence[StoredFile]) -> list[Location]:
+def places_of(location: Location, files: Sequence[Any]) -> list[Location]:
     """Return where files are whose names are relative to a location."""
     return [location.child(file.name) if file.name else location for file in files]
 

@@ -15,7 +15,14 @@ import numpy as np
 from daskcluster.data.checks import check_dtype, check_shape, frame_dtype, is_frame
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import ArrayDataset
-from daskcluster.data.row_files import RowFile, dataset_of, replaced, with_column_weights
+from daskcluster.data.row_files import (
+    RowFile,
+    dataset_of,
+    first_with_rows,
+    places_of,
+    replaced,
+    with_column_weights,
+)
 from daskcluster.data.spec import (
     RowsSpec,
     looks_like_id,
@@ -80,10 +87,9 @@ def choose_columns(
     schema: Any,
     spec: RowsSpec,
     what: str,
-    parts: Callable[[str], Iterable[Any]],
-    hold_nulls: Callable[[Sequence[str]], bool],
+    values: TableValues,
 ) -> RowColumns:
-    """Choose the columns of rows, ids and weights in a schema.
+    """Choose the columns of rows, ids and weights in a schema; warn of features that look like ids.
 
     Parameters
     ----------
@@ -93,12 +99,9 @@ def choose_columns(
         data frame that was written.
     what : str
         What errors call the table.
-    parts : callable (name) -> iterable of pyarrow.Array
-        The values of a column. Called for lists whose length the schema does not tell; the first list
-        that is not null tells it.
-    hold_nulls : callable (names) -> bool
-        Whether columns may hold nulls. Called for columns of one dtype that has no NaN, which becomes
-        floating then.
+    values : TableValues
+        Asked for the lengths of lists that the schema does not tell, for nulls in columns of a dtype that
+        has no NaN, which becomes floating then, and whether integers count rows.
 
     Raises
     ------
@@ -131,10 +134,50 @@ def choose_columns(
     kinds = _number_dtypes(names, types, what)
     dtype = kinds[0] if len(set(kinds)) == 1 else frame_dtype(kinds)
     check_dtype(dtype, what=what)
-    if dtype.kind in "biu" and hold_nulls(names):
+    if dtype.kind in "biu" and values.hold_nulls(names):
         dtype = frame_dtype(kinds)
-    widths = tuple(_width(name, types[name], what, parts) for name in names)
+    widths = tuple(_width(name, types[name], what, values) for name in names)
+    if not (spec.features or spec.expected or any(widths) or len(names) < 2):
+        warn_of_id_columns(
+            [name for name in names if looks_like_id(name) or values.only_increase(name)]
+        )
     return RowColumns(tuple(names), widths, dtype.str, spec.id_column, weights)
+
+
+@dataclass(frozen=True)
+class TableValues:
+    """The values of a table, for what its schema does not tell.
+
+    Attributes
+    ----------
+    tables : callable (*names) -> iterable of pyarrow.Table or RecordBatch
+        Reads columns from the start.
+    """
+
+    tables: Callable[..., Iterable[Any]]
+
+    def length_of_lists(self, name: str) -> int:
+        """Return the length of the first list that is not null; 0 without one."""
+        arrays = (
+            array
+            for table in self.tables(name)
+            for array in getattr(table.column(name), "chunks", [table.column(name)])
+        )
+        return len(next((value for array in arrays for value in array.drop_null()), ()))
+
+    def hold_nulls(self, names: Sequence[str]) -> bool:
+        """Return True if columns may hold a null, a null list, or a null within a list."""
+        return any(
+            array.null_count or (is_list(array.type) and _values(array).null_count)
+            for table in self.tables(*names)
+            for name in names
+            for array in map(_storage, getattr(table.column(name), "chunks", [table.column(name)]))
+        )
+
+    def only_increase(self, name: str) -> bool:
+        """Return True for integers of which each is larger than the one before, as row numbers are."""
+        columns = (table.column(name) for table in self.tables(name))
+        return all(map(_only_increases, columns))
 
 
 def _default_features(
@@ -171,12 +214,12 @@ def _number_dtypes(
     return [dtype for dtype in dtypes.values() if dtype is not None]
 
 
-def _width(name: str, kind: Any, what: str, parts: Callable[[str], Iterable[Any]]) -> int:
+def _width(name: str, kind: Any, what: str, values: TableValues) -> int:
     if not is_list(kind):
         return 0
     if import_pyarrow().types.is_fixed_size_list(kind):
         return int(kind.list_size)
-    width = len(next((value for part in parts(name) for value in part.drop_null()), ()))
+    width = values.length_of_lists(name)
     if not width:
         raise InvalidDataError(
             f"The first list in column {name!r} of {what} is empty, or all are null, so the number of "
@@ -212,32 +255,6 @@ def _number_dtype(kind: Any) -> np.dtype[Any] | None:
     if not (is_type.is_integer(kind) or is_type.is_floating(kind) or is_type.is_boolean(kind)):
         return None
     return np.dtype(kind.to_pandas_dtype())
-
-
-def warn_of_ids(columns: RowColumns, spec: RowsSpec, increasing: Callable[[str], bool]) -> None:
-    """Warn of a feature that looks like an id: by its name, or since its integers only increase.
-
-    Parameters
-    ----------
-    columns : RowColumns
-    spec : RowsSpec
-        A choice of features is respected.
-    increasing : callable (name) -> bool
-        Whether a column holds integers that are unique and increasing.
-    """
-    if spec.features or spec.expected or any(columns.widths) or len(columns.names) < 2:
-        return
-    found = [name for name in columns.names if looks_like_id(name) or increasing(name)]
-    warn_of_id_columns(found)
-
-
-def holds_nulls(table: Any, names: Sequence[str]) -> bool:
-    """Return True if columns hold a null, a null list, or a null within a list."""
-    return any(
-        array.null_count or (is_list(array.type) and _values(array).null_count)
-        for name in names
-        for array in map(_storage, getattr(table.column(name), "chunks", [table.column(name)]))
-    )
 
 
 def rows_of_table(table: Any, columns: RowColumns, what: str, start: int = 0) -> np.ndarray:
@@ -364,17 +381,17 @@ class TableFormat(ABC):
         )
 
 
-def check_schemas(
+def _check_schemas(
     chosen: RowColumns,
     schema: Any,
     schemas: Sequence[Any],
     urls: Sequence[str],
     first: int,
-    in_path: Sequence[tuple[str, str]] = (),
+    in_path: set[str],
 ) -> None:
     """Refuse files whose columns differ from those of the first one."""
     names = dict.fromkeys((*chosen.read, *([chosen.id_column] if chosen.id_column else [])))
-    stored = names.keys() - dict(in_path)
+    stored = names.keys() - in_path
     expected = {name: storage_type(schema.field(name).type) for name in names if name in stored}
     is_null = import_pyarrow().types.is_null
     for found, url in zip(schemas, urls, strict=True):
@@ -387,6 +404,47 @@ def check_schemas(
                     f"{url!r} {has} {name!r}, where {urls[first]!r} has {kind}; files of one dataset "
                     "need the same columns: write it again, or leave it out."
                 )
+
+
+def open_tables(
+    location: Location,
+    files: Sequence[RowFile],
+    spec: RowsSpec,
+    schemas: Sequence[Any],
+    values: TableValues,
+    form: Callable[[RowColumns], Any],
+    in_path: Any = (),
+) -> RowDataset:
+    """Open files of tables whose heads were read; all must have the same columns.
+
+    Parameters
+    ----------
+    location : Location
+    files : sequence of RowFile
+    spec : RowsSpec
+    schemas : sequence of pyarrow.Schema
+        Of each file.
+    values : TableValues
+    form : callable (RowColumns) -> TableFormat
+    in_path : iterable of pyarrow.Field
+        Columns that the paths of files make.
+    """
+    first, urls = (
+        first_with_rows(location, files),
+        [place.url for place in places_of(location, files)],
+    )
+    schema, is_null = schemas[first], import_pyarrow().types.is_null
+    for number, field in enumerate(schema):
+        if is_null(field.type):  # another file may have values
+            others = [each.field(field.name) for each in schemas if field.name in each.names]
+            found = next((other for other in others if not is_null(other.type)), field)
+            schema = schema.set(number, found)
+    in_path = [field for field in in_path if field.name not in schema.names]
+    for field in in_path:
+        schema = schema.append(field)
+    chosen = choose_columns(schema, spec, repr(urls[first]), values)
+    _check_schemas(chosen, schema, schemas, urls, first, {field.name for field in in_path})
+    return dataset_of_tables(location, files, form(chosen))
 
 
 def dataset_of_tables(location: Location, files: Sequence[RowFile], form: Any) -> RowDataset:
@@ -490,14 +548,7 @@ def open_arrow(given: Any, spec: RowsSpec) -> RowDataset:
     table = _table_of_frame(given, faults) if is_frame(given) else arrow_table(given)
     what = f"the {type(given).__name__}"
     check_shape((table.num_rows, max(1, table.num_columns)), flatten=False, what=what[4:])
-    chosen = choose_columns(
-        table.schema,
-        spec,
-        what,
-        lambda name: [table.column(name)],
-        lambda names: holds_nulls(table, names),
-    )
-    warn_of_ids(chosen, spec, lambda name: only_increases(table.column(name)))
+    chosen = choose_columns(table.schema, spec, what, TableValues(lambda *names: [table]))
     for name in (*chosen.read, chosen.id_column):
         if name in faults:
             dtype = given.dtypes.iloc[list(map(str, given.columns)).index(name)]
@@ -522,8 +573,7 @@ def open_arrow(given: Any, spec: RowsSpec) -> RowDataset:
     return ArrayDataset(np.ascontiguousarray(rows)).with_facts(**facts)
 
 
-def only_increases(column: Any) -> bool:
-    """Return True for integers of which each is larger than the one before, as row numbers are."""
+def _only_increases(column: Any) -> bool:
     if not import_pyarrow().types.is_integer(column.type) or len(column) < 2 or column.null_count:
         return False
     values = column.to_numpy()

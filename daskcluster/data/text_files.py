@@ -31,11 +31,10 @@ from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import (
     RowColumns,
     TableFormat,
+    TableValues,
     choose_columns,
     dataset_of_tables,
     import_pyarrow,
-    only_increases,
-    warn_of_ids,
 )
 from daskcluster.errors import InvalidDataError
 from daskcluster.storage.files import StoredFile, open_compressed, read_range
@@ -217,11 +216,8 @@ def dataset_of_text(
     places: Sequence[Location],
     files: Sequence[TextFile],
     layout: Any,
-    spec: RowsSpec,
-    sample: Any,
 ) -> RowDataset:
     """Return the rows of files, which are counted."""
-    warn_of_ids(layout.columns, spec, lambda name: only_increases(sample.column(name)))
     counted = map_files(
         lambda at: read_part(layout.counted, places[at], files[at], 0, 0), range(len(files))
     )
@@ -396,7 +392,7 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
     for i, name in enumerate(schema.names):
         if pa.types.is_string(schema.field(i).type) and _holds_numbers(sample.column(i)):
             schema = schema.set(i, pa.field(name, pa.float64()))
-    chosen = choose_columns(schema, spec, repr(place.url), lambda name: (), lambda names: False)
+    chosen = choose_columns(schema, spec, repr(place.url), TableValues(lambda *names: [sample]))
     for name in chosen.read:
         if pa.types.is_string(sample.schema.field(name).type):
             _numbers_of(sample.column(name), name, place, 0)
@@ -405,7 +401,7 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
         for name, kind in zip(form.columns, schema.types, strict=True)
     )
     layout = replace(layout, columns=replace(chosen, dtype="<f8"), types=types)
-    return dataset_of_text(location, places, opened, layout, spec, sample)
+    return dataset_of_text(location, places, opened, layout)
 
 
 def _holds_numbers(column: Any) -> bool:
