@@ -44,59 +44,6 @@ from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows
 from daskcluster.typing import Recipe, Visibility
 
 
-class DaskBlocks:
-    """The row blocks of a dask array (n, d), blocks without rows left out.
-
-    Parameters
-    ----------
-    array : dask.array.Array
-        One chunk along the columns.
-    sizes : tuple of int
-        Rows of each block, zeros included.
-
-    Attributes
-    ----------
-    edges : ndarray of int64
-        Rows at which blocks begin, and n.
-    on_cluster : bool
-        Blocks are persisted, and computed by the workers that hold them.
-    """
-
-    def __init__(self, array: Any, sizes: tuple[int, ...]) -> None:
-        edges = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        keep = np.append(np.diff(edges) > 0, True)
-        self.array = array
-        self.edges: np.ndarray = edges[keep].astype(np.int64)
-        self._block_of = np.flatnonzero(keep[:-1])
-        self._scheduler = scheduler_for(array)
-        self.on_cluster = self._scheduler != {"scheduler": "threads"}
-
-    @without_annotations
-    def compute(self, start: int, stop: int) -> tuple[list[Any], int]:
-        """Return the blocks with the rows `start` to `stop`, and the row that the first begins with.
-
-        Raises
-        ------
-        InvalidDataError
-            A block has another shape than the metadata says.
-        """
-        first = int(np.searchsorted(self.edges, start, side="right")) - 1
-        last = int(np.searchsorted(self.edges, stop, side="left"))
-        wanted = [self.array.blocks[int(i)] for i in self._block_of[first:last]]
-        blocks = list(dask.compute(*wanted, **self._scheduler))
-        for i, block in enumerate(blocks, first):
-            self._check(block, i)
-        return blocks, int(self.edges[first])
-
-    def _check(self, block: Any, i: int) -> None:
-        expected = (int(self.edges[i + 1] - self.edges[i]), self.array.shape[1])
-        if block.shape != expected:
-            raise InvalidDataError(
-                f"Block {i} of the dask array has shape={block.shape} where its metadata says "
-                f"{expected}; correct its chunks, e.g. with array.compute_chunk_sizes()."
-            )
-
-
 def scheduler_for(collection: Any) -> dict[str, Any]:
     """Return dask's threads, unless blocks are already on a cluster (persisted): then its client's."""
     if "distributed" not in sys.modules:
@@ -163,13 +110,17 @@ class DaskDataset(RowDataset):
         self, held: tuple[Any, tuple[np.ndarray, ...] | None], recipe: HeldRecipe | None = None
     ) -> None:
         array, counts = held
-        self._blocks, csr = DaskBlocks(array, array.chunks[0]), None
+        edges, csr = np.cumsum((0, *array.chunks[0]), dtype=np.int64), None
+        keep = np.append(np.diff(edges) > 0, True)
+        self._block_of = np.flatnonzero(keep[:-1])
+        self._scheduler = scheduler_for(array)
         if counts is not None:
             indptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
             csr = CsrLayout(indptr, array.dtype.itemsize + INDEX_DTYPE.itemsize)
-        super().__init__(array.shape[1], array.dtype, self._blocks.edges, csr)
+        super().__init__(array.shape[1], array.dtype, edges[keep], csr)
         self.array = array
-        self.on_cluster = self._blocks.on_cluster
+        # Blocks are persisted, and computed by the workers that hold them.
+        self.on_cluster = self._scheduler != {"scheduler": "threads"}
         self.frame: Any = None
         what = f"dask array of shape {(self.n_rows, self.n_features)}"
         self._recipe = recipe or HeldRecipe.of(held, what, DaskDataset)
@@ -185,8 +136,19 @@ class DaskDataset(RowDataset):
     def own_recipe(self) -> Recipe:
         return self._recipe
 
+    @without_annotations
     def fetch(self, start: int, stop: int) -> Rows:
-        blocks, origin = self._blocks.compute(start, stop)
+        first = int(np.searchsorted(self._edges, start, side="right")) - 1
+        last = int(np.searchsorted(self._edges, stop, side="left"))
+        wanted = [self.array.blocks[int(i)] for i in self._block_of[first:last]]
+        blocks, origin = dask.compute(*wanted, **self._scheduler), int(self._edges[first])
+        for i, block in enumerate(blocks, first):
+            expected = (int(self._edges[i + 1] - self._edges[i]), self.n_features)
+            if block.shape != expected:
+                raise InvalidDataError(
+                    f"Block {i} of the dask array has shape={block.shape} where its metadata says "
+                    f"{expected}; correct its chunks, e.g. with array.compute_chunk_sizes()."
+                )
         if self.csr is not None:
             found = join_rows([_as_sparse_rows(block, origin) for block in blocks])
             return found[start - origin : stop - origin].astype(self.dtype)

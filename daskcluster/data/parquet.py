@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -70,26 +69,9 @@ class _Window(io.RawIOBase):
         return self._content[first:last]
 
 
-_footers: OrderedDict[tuple[str, str], Any] = OrderedDict()
-_lock = threading.Lock()
-
-
+@lru_cache(_MOST_FOOTERS)
 def read_footer(place: Location, size: int, version: str) -> Any:
     """Return the metadata of a Parquet file (read once in a process)."""
-    key = place.url, version
-    with _lock:
-        if key in _footers:
-            _footers.move_to_end(key)
-            return _footers[key]
-    found = _read_footer(place, size)
-    with _lock:
-        _footers[key] = found
-        while len(_footers) > _MOST_FOOTERS:
-            _footers.popitem(last=False)
-    return found
-
-
-def _read_footer(place: Location, size: int) -> Any:
     import pyarrow.parquet as pq
 
     if place.is_local:

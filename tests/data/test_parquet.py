@@ -294,11 +294,11 @@ def test_a_file_that_changes_or_vanishes_in_a_fit(tmp_path: Path) -> None:
     write_parts(folder, ROWS + 1, 2)
     with pytest.raises(InvalidDataError, match=r"part-0.parquet' was written anew while"):
         guard.check()
-    vars(parquet)["_footers"].clear()
+    parquet.read_footer.cache_clear()
     with pytest.raises(InvalidDataError, match=r"was replaced since the dataset was opened"):
         dataset.to_numpy()
     os.unlink(folder / "part-1.parquet")
-    vars(parquet)["_footers"].clear()
+    parquet.read_footer.cache_clear()
     with pytest.raises(DatasetNotFoundError, match=r"part-1.parquet' has disappeared"):
         dataset.take(np.array([400]))
 
