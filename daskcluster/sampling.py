@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from daskcluster.chunkwise.data_statistics import MOMENTS, MomentParams
-from daskcluster.chunkwise.draws import DRAWS, RANKS, Candidates, DrawParams
+from daskcluster.chunkwise.seeding import DRAWS, RANKS, Candidates, DrawParams
 from daskcluster.elementary import log1p
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError

@@ -23,12 +23,10 @@ from daskcluster.kernels import (
     distance,
     sampling,
     sparse,
-    sparse_distance,
-    sparse_search,
     tile,
 )
 from daskcluster.kernels.accumulate import accumulate, move_relabelled, sum_on_grid
-from daskcluster.kernels.sparse_search import SparsePanels, squared_norms
+from daskcluster.kernels.sparse import SparsePanels, squared_norms
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.kernels.tile import Panels
 from daskcluster.sparse_rows import Rows, SparseRows
@@ -120,7 +118,7 @@ class PreparedCentres:
         """The centres packed for CSR rows."""
         with self._lock:
             if self._sparse_panels is None:
-                self._sparse_panels = sparse_search.pack_sparse(self.array)
+                self._sparse_panels = sparse.pack_sparse(self.array)
             return self._sparse_panels
 
     @property
@@ -134,7 +132,7 @@ class PreparedCentres:
     def nearest(self, rows: Rows, labels: np.ndarray) -> None:
         """Label every row with its nearest centre; OUT: labels (n,), int32."""
         if isinstance(rows, SparseRows):
-            sparse_search.nearest_sparse(*csr(rows), self.sparse_panels, labels)
+            sparse.nearest_sparse(*csr(rows), self.sparse_panels, labels)
             return
         search = self._search_for(rows)
         if search is None:
@@ -185,7 +183,7 @@ class PreparedCentres:
         """Label every row with its nearest and its second nearest centre, see `tile.nearest_two`."""
         if isinstance(rows, SparseRows):
             panels = self.sparse_panels
-            sparse_search.nearest_two_sparse(*csr(rows), panels, labels, second, scores)
+            sparse.nearest_two_sparse(*csr(rows), panels, labels, second, scores)
             return
         search = self._search_for(rows)
         if search is None:
@@ -241,16 +239,14 @@ class PreparedCentres:
     def sqdist_to_assigned(self, rows: Rows, labels: np.ndarray, out: np.ndarray) -> None:
         """Compute the squared distance of every row to its centre; OUT: out (n,), float64."""
         if isinstance(rows, SparseRows):
-            sparse_distance.sqdist_to_assigned_sparse(
-                *csr(rows), self.array, self.norms, labels, out
-            )
+            sparse.sqdist_to_assigned_sparse(*csr(rows), self.array, self.norms, labels, out)
         else:
             distance.sqdist_to_assigned(rows, self.array, labels, out)
 
     def sqdist_all(self, rows: Rows, out: np.ndarray) -> None:
         """Compute the squared distances of every row to all centres; OUT: out (n, k), float64."""
         if isinstance(rows, SparseRows):
-            sparse_distance.sqdist_all_sparse(*csr(rows), self.sparse_panels, out)
+            sparse.sqdist_all_sparse(*csr(rows), self.sparse_panels, out)
         else:
             distance.sqdist_all(rows, self.array, out)
 
@@ -271,7 +267,7 @@ class PreparedCentres:
         bad, is_nan = raise_max_abs(rows, max_abs)
         if bad < 0:
             spread, norm = np.empty(rows.shape[0]), float(self.norms[0])
-            sparse_distance.measure_sparse(*csr(rows), centre, norm, shift, sums, spread)
+            sparse.measure_sparse(*csr(rows), centre, norm, shift, sums, spread)
             masses[0] = sum_on_grid(spread, grids[0])
             if weights is not None:
                 masses[1] = sum_on_grid(spread * weights, grids[1])
@@ -301,7 +297,7 @@ class PreparedCentres:
         centre = self.array[number]
         if isinstance(rows, SparseRows):
             norm = float(self.norms[number])
-            sparse_distance.lower_sparse(*csr(rows), centre, norm, mind2)
+            sparse.lower_sparse(*csr(rows), centre, norm, mind2)
         else:
             sampling.lower(rows, centre, mind2)
 
@@ -317,7 +313,7 @@ class PreparedCentres:
         """Add the potential after adding each centre as a candidate, see `sampling.potentials`."""
         if isinstance(rows, SparseRows):
             panels = self.sparse_panels
-            sparse_distance.potentials_sparse(*csr(rows), panels, mind2, weights, grid, high, low)
+            sparse.potentials_sparse(*csr(rows), panels, mind2, weights, grid, high, low)
         else:
             sampling.potentials(rows, self.array, mind2, weights, grid, high, low)
 

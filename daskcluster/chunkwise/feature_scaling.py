@@ -13,7 +13,7 @@ from daskcluster.chunk import BLOCK_BYTES, Chunk, compute_dtype
 from daskcluster.chunkwise.exact_sum import Grids, Scale
 from daskcluster.chunkwise.statistics import KMeansStatistics, Reduction
 from daskcluster.errors import InvalidParameterError
-from daskcluster.kernels.partial import nearest_present
+from daskcluster.kernels.distance import nearest_present
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.sparse_rows import Rows, SparseRows
 

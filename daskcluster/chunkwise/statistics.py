@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.kernels.arrays import aligned_zeros
+from daskcluster.kernels.jit import aligned_zeros
 from daskcluster.sparse_rows import Rows, join_rows
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.jit import kernel, read_only, weights_or_none
 from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.row_block import aligned, first_row, pack_rows
 from daskcluster.kernels.row_ops import add_on_grid, add_on_grids, move_on_grid, move_on_grids

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 
 from daskcluster.kernels import emit
-from daskcluster.kernels.features import TILE_FEATURES, cpu_features
+from daskcluster.kernels.jit import TILE_FEATURES, cpu_features
 
 QUAD = 4
 """8-bit integers of a 32-bit one."""

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from daskcluster.kernels.features import GRANTED, TILE_FEATURES
+from daskcluster.kernels.jit import GRANTED, TILE_FEATURES
 
 I8 = ir.IntType(8)
 I16 = ir.IntType(16)

@@ -1,13 +1,18 @@
-"""Intrinsics on single rows: additions on a grid, and squared distances in the canonical order.
+"""Intrinsics on rows: additions on a grid, and squared distances in the canonical order.
 
 Lanes hold features. Rows and centres are converted to float64 first, so differences and squares of float32
 values have negligible errors. There are eight lanes on any CPU: LLVM splits them over narrower registers,
 which does not change rounding.
+
+Rows processed together share the loads for a feature, their sums are added in registers before they are
+written to memory, and their lanes are folded together. No bit changes: on the grids, the order of additions
+is free, and the distance of each row has the order of `squared_distance`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 from llvmlite import ir
@@ -308,5 +313,255 @@ def rough_squared_distance(
         total = builder.fadd(emit.fold_lanes(builder, total), rest)
         found = builder.extract_element(total, ir.Constant(emit.I32, 0))
         return found if emit.bits(kind) == 64 else builder.fpext(found, emit.F64)
+
+    return signature, codegen
+
+
+_GROUP = 4
+"""Rows at a time. Their two times eight lanes fill the registers of AVX2, and half of those of AVX-512."""
+
+PREFETCH_DISTANCE = 1024
+"""Prefetch distance in values; the CPU's own prefetchers cannot follow several rows at once."""
+
+Extra = Callable[[Any, list[Any], list[Any]], None]
+"""Called with a feature, the rows' stored values from there on, and the same values as float64."""
+
+
+@emit.vector_intrinsic
+def measure_rows(
+    typingctx: Any, count: Any, rows: Any, at: Any, point: Any, d: Any, out: Any, out_at: Any
+) -> Any:
+    """``out[out_at + r] = |x_r - p|^2`` for `count` (1 or 4) rows of d features from ``rows[at]`` on."""
+    if not emit.literals(count):
+        return None
+    n = count.literal_value
+    signature = types.void(count, rows, types.intp, point, types.intp, out, types.intp)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kinds = emit.element(rows), emit.element(point)
+        x, p = _pointers(context, builder, (rows, point), (args[1], args[3]), (args[2], None))
+        found = _distances(builder, kinds, x, p, args[4], n, None)
+        emit.store(builder, found, emit.pointer(context, builder, out, args[5], args[6]), 8)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@emit.vector_intrinsic
+def measure_and_add_rows(
+    typingctx: Any,
+    count: Any,
+    rows: Any,
+    at: Any,
+    point: Any,
+    d: Any,
+    out: Any,
+    out_at: Any,
+    shift: Any,
+    sums: Any,
+    largest: Any,
+) -> Any:
+    """Like `measure_rows`, but also sum the rows on a grid and update `largest` with their bit patterns.
+
+    `largest` has d values of the dtype of the rows. Without sign bits, the patterns order like the numbers,
+    with NaN and infinity above all others.
+    """
+    if not emit.literals(count):
+        return None
+    n = count.literal_value
+    signature = types.void(
+        count, rows, types.intp, point, types.intp, out, types.intp, shift, sums, largest
+    )
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kinds = emit.element(rows), emit.element(point)
+        arrays, values = (rows, point, shift, sums, largest), (args[1], args[3], *args[7:])
+        starts = (args[2], None, None, None, None)
+        x, p, grid, total, most = _pointers(context, builder, arrays, values, starts)
+
+        def extra(t: Any, raw: list[Any], wide: list[Any]) -> None:
+            _add_up(builder, builder.gep(grid, [t]), builder.gep(total, [t]), wide)
+            _raise(builder, builder.gep(most, [t]), raw)
+
+        found = _distances(builder, kinds, x, p, args[4], n, extra)
+        emit.store(builder, found, emit.pointer(context, builder, out, args[5], args[6]), 8)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _pointers(
+    context: Any, builder: Any, arrays: Sequence[Any], values: Sequence[Any], starts: Sequence[Any]
+) -> list[Any]:
+    zero = ir.Constant(emit.I64, 0)
+    return [
+        emit.pointer(context, builder, array, value, zero if start is None else start)
+        for array, value, start in zip(arrays, values, starts, strict=True)
+    ]
+
+
+def _wide(builder: Any, values: Any) -> Any:
+    """Return a vector as float64."""
+    if emit.bits(values.type.element) == 64:
+        return values
+    return builder.fpext(values, ir.VectorType(emit.F64, values.type.count))
+
+
+def _distances(
+    builder: Any, kinds: tuple[Any, Any], x: Any, p: Any, d: Any, n: int, extra: Extra | None
+) -> Any:
+    """Emit the loop over n rows; return their squared distances to the point, a vector of n."""
+    kind, point_kind = kinds
+    align = emit.bits(kind) // 8
+    rows = [builder.gep(x, [builder.mul(d, ir.Constant(emit.I64, r))]) for r in range(n)]
+
+    def eight(t: Any, sums: list[Any]) -> list[Any]:
+        raw = [emit.load(builder, builder.gep(row, [t]), kind, _LANES, align) for row in rows]
+        there = builder.gep(p, [t])
+        point = _wide(
+            builder, emit.load(builder, there, point_kind, _LANES, emit.bits(point_kind) // 8)
+        )
+        wide = [_wide(builder, values) for values in raw]
+        grown = [_square(builder, *pair, point) for pair in zip(sums, wide, strict=True)]
+        if extra is not None:
+            extra(t, raw, wide)
+        return grown
+
+    def two(t: Any, sums: list[Any]) -> list[Any]:
+        prefetched = builder.add(t, ir.Constant(emit.I64, _LANES))
+        return [*eight(t, sums[:n]), *eight(prefetched, sums[n:])]
+
+    def one(t: Any, rest: list[Any]) -> list[Any]:
+        t = builder.add(whole, t)
+        raw = _column(builder, rows, t, kind)
+        value = builder.load(builder.gep(p, [t]))
+        point = _wide(builder, emit.splat(builder, value, n))
+        wide = _wide(builder, raw)
+        if extra is not None:
+            lanes = [_lane(builder, vector, r) for vector in (raw, wide) for r in range(n)]
+            extra(t, lanes[:n], lanes[n:])
+        return [_square(builder, rest[0], wide, point)]
+
+    pairs = builder.and_(d, ir.Constant(emit.I64, -2 * _LANES))
+    whole = builder.and_(d, ir.Constant(emit.I64, -_LANES))
+    zero = ir.Constant(ir.VectorType(emit.F64, _LANES), [0.0] * _LANES)
+    sums = emit.loop(builder, pairs, 2 * _LANES, [zero] * (2 * n), two)
+    even = emit.loop(
+        builder,
+        builder.sub(whole, pairs),
+        _LANES,
+        sums[:n],
+        lambda t, sums: eight(builder.add(pairs, t), sums),
+    )
+    both = [builder.fadd(*pair) for pair in zip(even, sums[n:], strict=True)]
+    none = ir.Constant(ir.VectorType(emit.F64, n), [0.0] * n)
+    (rest,) = emit.loop(builder, builder.sub(d, whole), 1, [none], one)
+    return builder.fadd(_fold(builder, both), rest)
+
+
+def _square(builder: Any, total: Any, values: Any, point: Any) -> Any:
+    gap = builder.fsub(values, point)
+    return emit.fma(builder, gap, gap, total)
+
+
+def _column(builder: Any, rows: list[Any], t: Any, kind: Any) -> Any:
+    """Return one feature of every row as a vector."""
+    column = ir.Constant(ir.VectorType(kind, len(rows)), ir.Undefined)
+    for r, row in enumerate(rows):
+        value = builder.load(builder.gep(row, [t]))
+        column = builder.insert_element(column, value, ir.Constant(emit.I32, r))
+    return column
+
+
+def _lane(builder: Any, vector: Any, r: int) -> Any:
+    """Return one lane, as a vector of one."""
+    return emit.shuffle(builder, vector, vector, [r])
+
+
+def _fold(builder: Any, vectors: list[Any]) -> Any:
+    """Add the lanes of each vector as `emit.fold_lanes` does; return the sums as one vector."""
+    if len(vectors) == 1:
+        return emit.fold_lanes(builder, vectors[0])
+    # One addition folds halves of several vectors; lane r of the result belongs to vector r.
+    lanes = _LANES
+    parts = vectors
+    while lanes > 1:
+        half = lanes // 2
+        joined = []
+        for i in range(0, len(parts), 2) if len(parts) > 1 else (0,):
+            pair = parts[i], parts[min(i + 1, len(parts) - 1)]
+            size = pair[0].type.count * (2 if len(parts) > 1 else 1)
+            low = [s + u for s in range(0, size, lanes) for u in range(half)]
+            first = emit.shuffle(builder, *pair, low)
+            second = emit.shuffle(builder, *pair, [u + half for u in low])
+            joined.append(builder.fadd(first, second))
+        parts, lanes = joined, half
+    return parts[0]
+
+
+def _add_up(builder: Any, grid: Any, total: Any, values: list[Any]) -> None:
+    """Round values to the grid and add all of them to the total."""
+    lanes = values[0].type.count
+    shift = emit.load(builder, grid, emit.F64, lanes, 8)
+    rounded = [emit_rounded(builder, value, shift) for value in values]
+    found = reduce(builder.fadd, rounded)
+    so_far = emit.load(builder, total, emit.F64, lanes, 8)
+    emit.store(builder, builder.fadd(so_far, found), total, 8)
+
+
+def _raise(builder: Any, place: Any, values: list[Any]) -> None:
+    """Update the value at an address with the largest pattern of all values."""
+    kind, lanes = values[0].type.element, values[0].type.count
+    size = emit.bits(kind)
+    pattern = ir.VectorType(ir.IntType(size), lanes)
+    mask = ir.Constant(pattern, [(1 << (size - 1)) - 1] * lanes)
+
+    def larger(a: Any, b: Any) -> Any:
+        return builder.select(builder.icmp_signed(">", a, b), a, b)
+
+    patterns = [builder.and_(builder.bitcast(value, pattern), mask) for value in values]
+    so_far = builder.bitcast(emit.load(builder, place, kind, lanes, size // 8), pattern)
+    most = reduce(larger, patterns, so_far)
+    emit.store(builder, builder.bitcast(most, values[0].type), place, size // 8)
+
+
+@emit.vector_intrinsic
+def add_masses(typingctx: Any, masses: Any, grid: Any, sums: Any, at: Any) -> Any:
+    """Add eight masses on two grids to ``sums[at:]``: eight high, eight low."""
+    signature = types.void(masses, grid, sums, types.intp)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        (mass,) = _pointers(context, builder, (masses,), (args[0],), (None,))
+        total = emit.pointer(context, builder, sums, args[2], args[3])
+        value = emit.load(builder, mass, emit.F64, _LANES, 8)
+        shifts = (emit.splat(builder, builder.extract_value(args[1], i), _LANES) for i in range(2))
+        for part, rounded in enumerate(emit_split(builder, value, *shifts)):
+            place = emit.step(builder, total, part * _LANES)
+            so_far = emit.load(builder, place, emit.F64, _LANES, 8)
+            emit.store(builder, builder.fadd(so_far, rounded), place, 8)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@emit.vector_intrinsic
+def any_below(
+    typingctx: Any, ranks: Any, at: Any, weights: Any, sqdist: Any, offset: Any, slope: Any
+) -> Any:
+    """Return True if ``ranks[at + u] < weights[u] * (offset + slope * sqdist[u])`` for any of eight u."""
+    signature = types.boolean(ranks, types.intp, weights, sqdist, types.float64, types.float64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        rank = emit.pointer(context, builder, ranks, args[0], args[1])
+        drawn = emit.load(builder, rank, ir.IntType(16), _LANES, 2)
+        drawn = builder.uitofp(drawn, ir.VectorType(emit.F64, _LANES))
+        arrays = _pointers(context, builder, (weights, sqdist), (args[2], args[3]), (None, None))
+        weight, distance = (emit.load(builder, a, emit.F64, _LANES, 8) for a in arrays)
+        first, by = (emit.splat(builder, value, _LANES) for value in (args[4], args[5]))
+        rate = builder.fmul(weight, builder.fadd(first, builder.fmul(by, distance)))
+        below = builder.fcmp_ordered("<", drawn, rate)
+        return builder.icmp_unsigned(
+            "!=", builder.bitcast(below, ir.IntType(_LANES)), ir.Constant(ir.IntType(_LANES), 0)
+        )
 
     return signature, codegen

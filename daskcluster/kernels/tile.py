@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.kernels.accumulate import accumulate, fused_kernel, move_relabelled
-from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.jit import tile_name
+from daskcluster.kernels.jit import read_only, tile_name
 from daskcluster.kernels.panels import (
     PORTABLE,
     Panels,

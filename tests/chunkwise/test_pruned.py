@@ -20,7 +20,7 @@ from daskcluster.chunkwise.pruned import (
 )
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.dot_product import MADD, MADD_SHORT, NO_DOT, best_dot
-from daskcluster.kernels.quantized_centres import quantize_centres
+from daskcluster.kernels.quantized import quantize_centres
 
 N, D, K = 900, 160, 640
 SHIFT = np.full(D, 1.5 * 2.0**30)

@@ -15,17 +15,15 @@ from daskcluster.kernels.accumulate import accumulate, accumulate_weighted
 from daskcluster.kernels.data_statistics import data_statistics
 from daskcluster.kernels.distance import sqdist_to_one
 from daskcluster.kernels.sampling import lower, potentials
-from daskcluster.kernels.sparse_distance import (
+from daskcluster.kernels.sparse import (
     lower_sparse,
     measure_sparse,
-    potentials_sparse,
-    sqdist_all_sparse,
-    sqdist_to_assigned_sparse,
-)
-from daskcluster.kernels.sparse_search import (
     nearest_sparse,
     nearest_two_sparse,
     pack_sparse,
+    potentials_sparse,
+    sqdist_all_sparse,
+    sqdist_to_assigned_sparse,
     squared_norms,
 )
 from daskcluster.kernels.sum_grid import SumGrid
@@ -254,7 +252,7 @@ import hashlib
 import numpy as np
 from scipy import sparse
 from daskcluster.kernels.jit import tile_name
-from daskcluster.kernels.sparse_search import nearest_two_sparse, pack_sparse
+from daskcluster.kernels.sparse import nearest_two_sparse, pack_sparse
 rng = np.random.default_rng(0)
 rows = sparse.random(400, 90, 0.2, format="csr", rng=rng, dtype=np.float32)
 rows.sort_indices()

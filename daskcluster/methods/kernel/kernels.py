@@ -16,9 +16,8 @@ from llvmlite import ir
 from numba import types
 
 from daskcluster.kernels import emit
-from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.exponential import exponential_of_number, exponentials
-from daskcluster.kernels.jit import kernel, tile_name
+from daskcluster.kernels.jit import kernel, read_only, tile_name
 from daskcluster.kernels.panels import fill_panels, vector_width
 from daskcluster.kernels.register_tile import TileShape, broadcast, run_along
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows

@@ -10,7 +10,7 @@ import daskcluster as dc
 from daskcluster import events, open_dataset
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.kernels.sparse_search import nearest_sparse, pack_sparse
+from daskcluster.kernels.sparse import nearest_sparse, pack_sparse
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams
 from daskcluster.methods.kmeans.chunkwise.hamerly import SPARSE_HAMERLY
 from daskcluster.methods.kmeans.chunkwise.kind import Drift, Gaps

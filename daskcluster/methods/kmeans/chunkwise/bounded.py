@@ -27,12 +27,18 @@ from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Grids, Scale
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.chunkwise.statistics import KMeansStatistics, StatefulReduction
-from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.distance import sqdist_to_one
+from daskcluster.kernels.jit import read_only
 from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.tile import Panels, nearest
-from daskcluster.methods.kmeans.kernels.bounds import OWN, Centres, Listed, Moved, State
-from daskcluster.methods.kmeans.kernels.sparse_bounds import SparseListed
+from daskcluster.methods.kmeans.kernels.bounds import (
+    OWN,
+    Centres,
+    Listed,
+    Moved,
+    SparseListed,
+    State,
+)
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
 
 _INDEX_BYTES = 4

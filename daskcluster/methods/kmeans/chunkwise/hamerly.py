@@ -11,8 +11,8 @@ import numpy as np
 from daskcluster.chunkwise.centres import PreparedCentres, csr
 from daskcluster.chunkwise.exact_sum import Grids
 from daskcluster.chunkwise.statistics import StatefulReduction
-from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.sparse_search import nearest_two_sparse
+from daskcluster.kernels.jit import read_only
+from daskcluster.kernels.sparse import nearest_two_sparse
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
     BoundedParams,
@@ -27,14 +27,12 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
 )
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Drift, Gaps, Shape
 from daskcluster.methods.kmeans.kernels.bounds import (
+    SparseCentres,
     filter_rows,
     reassign_kernel,
     renew,
-    tighten,
-)
-from daskcluster.methods.kmeans.kernels.sparse_bounds import (
-    SparseCentres,
     renew_sparse,
+    tighten,
     tighten_sparse,
 )
 

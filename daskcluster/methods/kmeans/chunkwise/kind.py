@@ -15,7 +15,7 @@ from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.kernels.distance import sqdist_to_assigned
 from daskcluster.kernels.tile import nearest_two, pack
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams
-from daskcluster.methods.kmeans.kernels.gaps import HalfDistances
+from daskcluster.methods.kmeans.kernels.elkan import HalfDistances
 
 _SAFE = 1e-9
 """More than the rounding of any sum here, relatively."""

@@ -12,13 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.bound_costs import every_so_many
-from daskcluster.chunkwise.projection import ORDERED_AXES, close_together, principal_axes
+from daskcluster.chunkwise.bound_costs import (
+    ORDERED_AXES,
+    close_together,
+    every_so_many,
+    principal_axes,
+)
 from daskcluster.chunkwise.pruned import GroupSearch, one_blas_thread
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.kernels.candidates import UNDECIDED
 from daskcluster.kernels.panels import PORTABLE, Tile
-from daskcluster.kernels.projected_centres import project_points
+from daskcluster.kernels.quantized import project_points
 from daskcluster.kernels.tile import group_size, pack, pack_groups
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,

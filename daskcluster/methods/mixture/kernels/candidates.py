@@ -1,4 +1,10 @@
-"""Extra candidates of a row, which its group does not share: pairs and their distances."""
+"""Candidates of rows, and squared distances to them: those that a group shares, and pairs.
+
+Rows of a group share their candidates, but each group has other ones, and packing them into panels would
+cost more than it saves. So centres are read in place, with one broadcast per feature. Differences are
+computed directly and need no common offset: the relative error of a distance is at most (d + 2) rounding
+errors wherever the rows lie. Extra candidates of a row, which its group does not share, are pairs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,8 @@ from llvmlite import ir
 from numba import types
 
 from daskcluster.kernels import emit
-from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.jit import kernel, tile_name
+from daskcluster.kernels.panels import vector_width
 
 SLOT_BITS = 32
 """A pair is one word: its cluster in this many lower bits, the place of its cost in the upper bits."""
@@ -140,7 +147,7 @@ class Costs(NamedTuple):
 
     `means` and `inverse` are flat (k * d,), in the rows' dtype. Kernels built with ``scaled=0`` do not use
     `inverse`. In those built with ``scaled=WHITENED``, the product is that with a matrix: `inverse` has
-    packed inverse Cholesky factors in float64 (see `daskcluster.methods.mixture.kernels.matrices`), one
+    packed inverse Cholesky factors in float64 (see `daskcluster.methods.mixture.kernels.mahalanobis`), one
     per cluster. With ``scaled=WHITENED_ONCE``, all clusters share one factor, and distances are those of
     whitened rows: `white` has the d features of an origin, and then the whitened differences of all means
     from it, in float64. `scale` and `add` have shape (k,) and the rows' dtype.
@@ -219,3 +226,104 @@ def list_all(taken, here, g, first, sources, marks, number, extra, pairs):  # ty
             slot += block * fresh
         extra[r] = n_pairs - before
     return n_pairs
+
+
+BLOCK = 16
+"""Rows per block. Small, because groups are small where there are many clusters."""
+
+
+class ListedTile(NamedTuple):
+    """`height` listed clusters by `vectors` vectors of `width` rows."""
+
+    height: int
+    vectors: int
+    width: int
+
+
+def listed_tile_for(dtype: np.dtype[Any]) -> ListedTile:
+    """Return the tile for this CPU: eight FMA chains, or more if a block has more vectors."""
+    width = vector_width(dtype, tile_name())
+    vectors = BLOCK // width
+    return ListedTile(max(2, 8 // vectors), vectors, width)
+
+
+@emit.vector_intrinsic
+def listed_distances(
+    typingctx: Any,
+    block: Any,
+    centres: Any,
+    inverse: Any,
+    listed: Any,
+    first: Any,
+    count: Any,
+    d: Any,
+    out: Any,
+    height: Any,
+    vectors: Any,
+    width: Any,
+    scaled: Any,
+) -> Any:
+    """Store squared distances of a packed block to listed clusters, `height` at a time.
+
+    ``out[j * block + r] = sum_t ((x_r[t] - c[t]) * s[t])^2`` for j < count, rounded up to whole
+    tiles, where c and s are the rows ``listed[first + j]`` of `centres` and `inverse`; with `scaled` = 0
+    all s are one. Each sum is one FMA chain in feature order, so the result does not depend on the CPU.
+    """
+    if not emit.literals(height, vectors, width, scaled):
+        return None
+    tall, many, wide, has_scale = (
+        value.literal_value for value in (height, vectors, width, scaled)
+    )
+    signature = types.void(
+        block, centres, inverse, listed, types.intp, types.intp, types.intp, out,
+        height, vectors, width, scaled,
+    )  # fmt: skip
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
+        align = emit.bits(kind) // 8
+        packed = emit.pointer(context, builder, block, args[0], nothing)
+        numbers = emit.pointer(context, builder, listed, args[3], args[4])
+        means = emit.pointer(context, builder, centres, args[1], nothing)
+        scales = emit.pointer(context, builder, inverse, args[2], nothing)
+        target = emit.pointer(context, builder, out, args[7], nothing)
+
+        def repeated(base: Any, start: Any, t: Any) -> Any:
+            place = builder.gep(builder.gep(base, [start]), [t])
+            return emit.splat(builder, builder.load(place, align=align), wide)
+
+        def tile(first: Any, _: list[Any]) -> list[Any]:
+            mine, starts = builder.gep(numbers, [first]), []
+            for r in range(tall):
+                number = builder.sext(builder.load(emit.step(builder, mine, r)), emit.I64)
+                starts.append(builder.mul(number, args[6]))
+
+            def advance(t: Any, sums: list[Any]) -> list[Any]:
+                x = builder.gep(packed, [builder.mul(t, ir.Constant(emit.I64, many * wide))])
+                rows = [
+                    emit.load(builder, emit.step(builder, x, v * wide), kind, wide, wide * align)
+                    for v in range(many)
+                ]
+                grown = []
+                for r, start in enumerate(starts):
+                    centre = repeated(means, start, t)
+                    scale = repeated(scales, start, t) if has_scale else None
+                    for v, row in enumerate(rows):
+                        gap = builder.fsub(row, centre)
+                        if scale is not None:
+                            gap = builder.fmul(gap, scale)
+                        grown.append(emit.fma(builder, gap, gap, sums[r * many + v]))
+                return grown
+
+            zero = ir.Constant(ir.VectorType(kind, wide), [0.0] * wide)
+            sums = emit.loop(builder, args[6], 1, [zero] * (tall * many), advance)
+            run = builder.mul(first, ir.Constant(emit.I64, many * wide))
+            place = builder.gep(target, [run])
+            for at, total in enumerate(sums):
+                emit.store(builder, total, emit.step(builder, place, at * wide), wide * align)
+            return []
+
+        emit.loop(builder, args[5], tall, [], tile)
+        return context.get_dummy_value()
+
+    return signature, codegen

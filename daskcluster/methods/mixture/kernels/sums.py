@@ -11,8 +11,8 @@ from numba import types
 from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.sum_grid import SumGrid, emit_split, emit_split_product, pointers, split
+from daskcluster.methods.mixture.kernels.candidates import BLOCK
 from daskcluster.methods.mixture.kernels.mahalanobis import add_products
-from daskcluster.methods.mixture.kernels.tile import BLOCK
 
 _LANES = 8
 _WIDE = 4 * _LANES
