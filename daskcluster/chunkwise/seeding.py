@@ -90,23 +90,17 @@ class Candidates:
         return indices[order], ranks[order], sqdist[order], weights[order], rows[order]
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    params: DrawParams
-    point: PreparedCentres
-    grid: SumGrid
+class _PreparedDraws:
+    def __init__(self, params: DrawParams) -> None:
+        point = np.ascontiguousarray(params.point)[None, :]
+        self.params, self.point = params, PreparedCentres(point)
+        self.grid = params.scale.distances(point)
+
+    def zero(self) -> Candidates:
+        return Candidates()
 
 
-def _prepare(params: DrawParams) -> _Prepared:
-    point = np.ascontiguousarray(params.point)[None, :]
-    return _Prepared(params, PreparedCentres(point), params.scale.distances(point))
-
-
-def _zero(prepared: _Prepared) -> Candidates:
-    return Candidates()
-
-
-def _draw_chunk(chunk: Chunk, prepared: _Prepared, into: Candidates) -> None:
+def _draw_chunk(chunk: Chunk, prepared: _PreparedDraws, into: Candidates) -> None:
     params = prepared.params
     limits = RANKS * params.horizon * params.offset, RANKS * params.horizon * params.slope
     ranks = row_ranks(params.key, chunk.start, chunk.stop)
@@ -140,10 +134,9 @@ def row_ranks(key: Key, start: int, stop: int) -> np.ndarray:
 
 DRAWS = Reduction(
     name="draws",
-    prepare=_prepare,
-    zero=_zero,
+    prepare=_PreparedDraws,
+    zero=_PreparedDraws.zero,
     chunk=_draw_chunk,
-    combine=Candidates.combine,
 )
 """`DrawParams` -> `Candidates`."""
 
@@ -191,21 +184,13 @@ class Potentials:
         return np.concatenate(starts), np.concatenate(masses)
 
 
-@dataclass(frozen=True)
 class _PreparedStep:
-    params: PotentialParams
-    centres: PreparedCentres
-    candidates: PreparedCentres
+    def __init__(self, params: PotentialParams) -> None:
+        self.params, self.centres = params, PreparedCentres(params.centres)
+        self.candidates = PreparedCentres(params.candidates)
 
-
-def _prepare_step(params: PotentialParams) -> _PreparedStep:
-    return _PreparedStep(
-        params, PreparedCentres(params.centres), PreparedCentres(params.candidates)
-    )
-
-
-def _zero_potentials(prepared: _PreparedStep) -> Potentials:
-    return Potentials()
+    def zero(self) -> Potentials:
+        return Potentials()
 
 
 def _far(n_rows: int, prepared: _PreparedStep) -> np.ndarray:
@@ -237,12 +222,11 @@ def _potential_chunk(
 POTENTIALS = StatefulReduction(
     name="k-means++",
     row_bytes=8,
-    prepare=_prepare_step,
-    zero=_zero_potentials,
+    prepare=_PreparedStep,
+    zero=_PreparedStep.zero,
     fresh=_far,
     rebuild=_rebuild_nearest,
     chunk=_potential_chunk,
-    combine=Potentials.combine,
 )
 """`PotentialParams` -> `Potentials`; the state is each row's squared distance to its nearest centre."""
 
@@ -360,35 +344,17 @@ class RoundStatistics:
         return float(self.ratios[-1]) if len(self.ratios) >= self.most > 0 else np.inf
 
 
-@dataclass(frozen=True)
 class _PreparedRound:
-    params: RoundParams
-    candidates: PreparedCentres
-    new: PreparedCentres
-    earlier: tuple[tuple[int, PreparedCentres], ...]
+    def __init__(self, params: RoundParams) -> None:
+        candidates, k = dense_rows(params.candidates), params.n_clusters
+        self.params, self.candidates = params, PreparedCentres(candidates)
+        self.new = PreparedCentres(candidates[params.known :], k)
+        self.earlier = [(a, PreparedCentres(candidates[a:b], k)) for a, b in params.rounds]
 
-
-def _prepare_round(params: RoundParams) -> _PreparedRound:
-    candidates, k = dense_rows(params.candidates), params.n_clusters
-    return _PreparedRound(
-        params,
-        PreparedCentres(candidates),
-        PreparedCentres(candidates[params.known :], k),
-        tuple((first, PreparedCentres(candidates[first:last], k)) for first, last in params.rounds),
-    )
-
-
-def _zero_round(prepared: _PreparedRound) -> RoundStatistics:
-    params = prepared.params
-    m, d = params.candidates.shape
-    return RoundStatistics(
-        params.most,
-        ExactScalar(),
-        np.zeros(m),
-        np.empty(0),
-        np.empty(0, np.int64),
-        np.empty((0, d), params.candidates.dtype),
-    )
+    def zero(self) -> RoundStatistics:
+        (m, d), dtype = self.params.candidates.shape, self.params.candidates.dtype
+        none = np.empty(0), np.empty(0, np.int64), np.empty((0, d), dtype)
+        return RoundStatistics(self.params.most, ExactScalar(), np.zeros(m), *none)
 
 
 def _no_candidate(n_rows: int, prepared: _PreparedRound) -> np.ndarray:
@@ -457,12 +423,11 @@ def _sample(block: Chunk, masses: np.ndarray, params: RoundParams, into: RoundSt
 ROUND = StatefulReduction(
     name="k-means||",
     row_bytes=4,
-    prepare=_prepare_round,
-    zero=_zero_round,
+    prepare=_PreparedRound,
+    zero=_PreparedRound.zero,
     fresh=_no_candidate,
     rebuild=_rebuild_candidates,
     chunk=_round_chunk,
-    combine=RoundStatistics.combine,
 )
 """`RoundParams` -> `RoundStatistics`; the state is the index of each row's nearest candidate."""
 
@@ -473,9 +438,8 @@ def _first_round_chunk(chunk: Chunk, prepared: _PreparedRound, into: RoundStatis
 
 FIRST_ROUND = Reduction(
     name="k-means||",
-    prepare=_prepare_round,
-    zero=_zero_round,
+    prepare=_PreparedRound,
+    zero=_PreparedRound.zero,
     chunk=_first_round_chunk,
-    combine=RoundStatistics.combine,
 )
 """`ROUND` for the first candidate. Without state, its pass can also gather data statistics."""

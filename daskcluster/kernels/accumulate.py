@@ -211,17 +211,22 @@ def move(
     _move(read_only(X), which, old, new, shift, sums, counts)
 
 
-def move_relabelled(
+def sum_relabelled(
     X: np.ndarray,
     label: Callable[[np.ndarray, np.ndarray], None],
     labels: np.ndarray,
     shift: np.ndarray,
     sums: np.ndarray,
     counts: np.ndarray,
+    *,
+    moving: bool,
 ) -> None:
-    """Label rows anew with ``label(X, labels)``, and `move` those whose label changes; IN/OUT: labels."""
-    old = labels.copy()
+    """Label rows with ``label(X, labels)``, and `accumulate` them; or `move` those whose label changes."""
+    old = labels.copy() if moving else labels
     label(X, labels)
+    if not moving:
+        accumulate(X, labels, shift, sums, counts)
+        return
     which = np.flatnonzero(labels != old)
     move(X, which, old[which], labels[which], shift, sums, counts)
 

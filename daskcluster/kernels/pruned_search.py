@@ -43,106 +43,69 @@ WINNERS = 8
 """Panels of a row that are looked through first: the best of those numbered 0, 8, ..., of 1, 9, ..."""
 
 
-@emit.vector_intrinsic
-def best_panels(
-    typingctx: Any,
-    maxima: Any,
-    at: Any,
-    first: Any,
-    n_panels: Any,
-    every: Any,
-    winner: Any,
-    winner_at: Any,
-    vectors: Any,
-    width: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="vectors width")
+def best_panels(builder, maxima, at, first, n_panels, every, winner, winner_at, vectors, width):  # type: ignore[no-untyped-def]
     """Find the panel with the largest bound of each row among panels first, first + every, ...
 
     ``maxima[at + p * block + r]`` is that of panel p and row r. Ties go to the first panel. OUT: winner,
     in the type of bounds: from `winner_at` on panels, -1 for none, and ``every * block`` further their
     bounds.
     """
-    if not emit.literals(vectors, width):
-        return None
-    lanes, rows = width.literal_value, vectors.literal_value * width.literal_value
-    signature = types.void(
-        maxima, types.intp, types.intp, types.intp, types.intp, winner, types.intp, vectors, width
-    )
+    lanes, rows = width, vectors * width
+    kind = maxima.type.pointee
+    align = emit.bits(kind) // 8
+    source, target = builder.gep(maxima, [at]), builder.gep(winner, [winner_at])
+    bounds = builder.gep(target, [builder.mul(every, ir.Constant(emit.I64, rows))])
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind = emit.element(maxima)
-        align = emit.bits(kind) // 8
-        source = emit.pointer(context, builder, maxima, args[0], args[1])
-        target = emit.pointer(context, builder, winner, args[5], args[6])
-        bounds = builder.gep(target, [builder.mul(args[4], ir.Constant(emit.I64, rows))])
-
-        def panel(i: Any, kept: list[Any]) -> list[Any]:
-            p = builder.add(args[2], builder.mul(i, args[4]))
-            place = builder.gep(source, [builder.mul(p, ir.Constant(emit.I64, rows))])
-            number = emit.splat(builder, builder.trunc(p, kind), lanes)
-            found = []
-            for v in range(rows // lanes):
-                value = emit.load(
-                    builder, emit.step(builder, place, v * lanes), kind, lanes, lanes * align
-                )
-                best, at = kept[2 * v], kept[2 * v + 1]
-                wins = emit.compare(builder, ">", value, best)
-                found += [
-                    builder.select(wins, value, best), builder.select(wins, number, at)
-                ]  # fmt: skip
-            return found
-
-        none = [
-            ir.Constant(ir.VectorType(kind, lanes), [emit.least(kind)] * lanes),
-            ir.Constant(ir.VectorType(kind, lanes), [-1] * lanes),
-        ]
-        span = builder.sub(builder.add(args[3], args[4]), builder.add(args[2], emit.I64(1)))
-        kept = emit.loop(builder, builder.sdiv(span, args[4]), 1, none * (rows // lanes), panel)
+    def panel(i: Any, kept: list[Any]) -> list[Any]:
+        p = builder.add(first, builder.mul(i, every))
+        place = builder.gep(source, [builder.mul(p, ir.Constant(emit.I64, rows))])
+        number = emit.splat(builder, builder.trunc(p, kind), lanes)
+        found = []
         for v in range(rows // lanes):
-            for value, place in ((kept[2 * v + 1], target), (kept[2 * v], bounds)):
-                emit.store(builder, value, emit.step(builder, place, v * lanes), align)
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
-@emit.vector_intrinsic
-def rows_reaching(
-    typingctx: Any, maxima: Any, at: Any, limits: Any, vectors: Any, width: Any
-) -> Any:
-    """Return the rows of a block whose bound in a panel reaches their limit, as the bits of an integer."""
-    if not emit.literals(vectors, width):
-        return None
-    lanes, rows = width.literal_value, vectors.literal_value * width.literal_value
-    signature = types.int64(maxima, types.intp, limits, vectors, width)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind, nothing = emit.element(maxima), ir.Constant(emit.I64, 0)
-        align = emit.bits(kind) // 8
-        source = emit.pointer(context, builder, maxima, args[0], args[1])
-        wanted = emit.pointer(context, builder, limits, args[2], nothing)
-        mask: Any = ir.Constant(emit.I64, 0)
-        for first in range(0, rows, lanes):
-            value, limit = (
-                emit.load(builder, emit.step(builder, place, first), kind, lanes, align)
-                for place in (source, wanted)
+            value = emit.load(
+                builder, emit.step(builder, place, v * lanes), kind, lanes, lanes * align
             )
-            reached = emit.compare(builder, ">=", value, limit)
-            part = builder.zext(builder.bitcast(reached, ir.IntType(lanes)), emit.I64)
-            mask = builder.or_(mask, builder.shl(part, ir.Constant(emit.I64, first)))
-        return mask
+            best, at = kept[2 * v], kept[2 * v + 1]
+            wins = emit.compare(builder, ">", value, best)
+            found += [
+                builder.select(wins, value, best), builder.select(wins, number, at)
+            ]  # fmt: skip
+        return found
 
-    return signature, codegen
+    none = [
+        ir.Constant(ir.VectorType(kind, lanes), [emit.least(kind)] * lanes),
+        ir.Constant(ir.VectorType(kind, lanes), [-1] * lanes),
+    ]
+    span = builder.sub(builder.add(n_panels, every), builder.add(first, emit.I64(1)))
+    kept = emit.loop(builder, builder.sdiv(span, every), 1, none * (rows // lanes), panel)
+    for v in range(rows // lanes):
+        for value, place in ((kept[2 * v + 1], target), (kept[2 * v], bounds)):
+            emit.store(builder, value, emit.step(builder, place, v * lanes), align)
 
 
-@emit.vector_intrinsic
-def lowest_bit(typingctx: Any, mask: Any) -> Any:
+@emit.vector_intrinsic(literals="vectors width", returns=types.int64)
+def rows_reaching(builder, maxima, at, limits, vectors, width):  # type: ignore[no-untyped-def]
+    """Return the rows of a block whose bound in a panel reaches their limit, as the bits of an integer."""
+    lanes, rows = width, vectors * width
+    kind, source = maxima.type.pointee, builder.gep(maxima, [at])
+    align = emit.bits(kind) // 8
+    mask: Any = ir.Constant(emit.I64, 0)
+    for first in range(0, rows, lanes):
+        value, limit = (
+            emit.load(builder, emit.step(builder, place, first), kind, lanes, align)
+            for place in (source, limits)
+        )
+        reached = emit.compare(builder, ">=", value, limit)
+        part = builder.zext(builder.bitcast(reached, ir.IntType(lanes)), emit.I64)
+        mask = builder.or_(mask, builder.shl(part, ir.Constant(emit.I64, first)))
+    return mask
+
+
+@emit.vector_intrinsic(returns=types.int64)
+def lowest_bit(builder, mask):  # type: ignore[no-untyped-def]
     """Return the position of the lowest bit of a nonzero integer."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.int64), codegen
+    return builder.cttz(mask, ir.Constant(ir.IntType(1), 1))
 
 
 @kernel

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
 from daskcluster.kernels import emit
 from daskcluster.kernels.candidates import SECOND_ORDER, Errors, errors_of, margins_of
@@ -659,94 +658,61 @@ def quantize_block(coordinates, mean, rests, words, at, described, errors, level
                     words[at + q * block + r] = np.int32(levels.zero) * np.int32(0x0101)
 
 
-@emit.tile_intrinsic
-def quantize_tile(
-    typingctx: Any,
-    block: Any,
-    mean: Any,
-    n_words: Any,
-    numbers: Any,
-    zero: Any,
-    heads: Any,
-    at: Any,
-    sums: Any,
-    vectors: Any,
-    width: Any,
-) -> Any:
+@emit.tile_intrinsic(literals="vectors width", int32="zero")
+def quantize_tile(builder, block, mean, n_words, numbers, zero, heads, at, sums, vectors, width):  # type: ignore[no-untyped-def]
     """Quantize a block of rows: ``level = rint((x - mean) / step)``, clipped, plus `zero`.
 
     `numbers` are the step, its inverse, and the least and the largest level before `zero` is added. OUT:
     heads: a level in each byte; sums: the squared length of each row about the mean, and of what quantizing
     takes from it.
     """
-    if not emit.literals(vectors, width):
-        return None
-    lanes, rows = width.literal_value, vectors.literal_value * width.literal_value
-    signature = types.void(
-        block, mean, types.intp, numbers, types.int32, heads, types.intp, sums, vectors, width
+    lanes, rows = width, vectors * width
+    kind = block.type.pointee
+    align, size = emit.bits(kind) // 8, emit.bits(heads.type.pointee) // 8
+    stored = ir.VectorType(heads.type.pointee, lanes)
+    integers, floats = ir.VectorType(emit.I32, lanes), ir.VectorType(kind, lanes)
+    target = builder.gep(heads, [at])
+    step, inverse, least, most = (
+        emit.splat(builder, builder.load(emit.step(builder, numbers, i), align=align), lanes)
+        for i in range(4)
     )
+    base = emit.splat(builder, zero, lanes)
+    name = f"v{lanes}f{emit.bits(kind)}"
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
-        align, size = emit.bits(kind) // 8, emit.bits(emit.element(heads)) // 8
-        stored = ir.VectorType(emit.element(heads), lanes)
-        integers, floats = ir.VectorType(emit.I32, lanes), ir.VectorType(kind, lanes)
-        source = emit.pointer(context, builder, block, args[0], nothing)
-        means = emit.pointer(context, builder, mean, args[1], nothing)
-        given = emit.pointer(context, builder, numbers, args[3], nothing)
-        target = emit.pointer(context, builder, heads, args[5], args[6])
-        totals = emit.pointer(context, builder, sums, args[7], nothing)
-        step, inverse, least, most = (
-            emit.splat(builder, builder.load(emit.step(builder, given, i), align=align), lanes)
-            for i in range(4)
-        )
-        base = emit.splat(builder, args[4], lanes)
-        name = f"v{lanes}f{emit.bits(kind)}"
+    def feature(place: Any, centre: Any, total: Any, lost: Any) -> tuple[Any, Any, Any]:
+        about = builder.fsub(emit.load(builder, place, kind, lanes, lanes * align), centre)
+        level = emit.call(builder, f"llvm.rint.{name}", floats, [builder.fmul(about, inverse)])
+        level = builder.select(builder.fcmp_ordered(">", level, least), level, least)  # NaN: least
+        level = builder.select(builder.fcmp_ordered("<", level, most), level, most)
+        gap = builder.fsub(about, builder.fmul(level, step))
+        whole = builder.add(builder.fptosi(level, integers), base)
+        whole = builder.and_(whole, ir.Constant(integers, [255] * lanes))
+        return whole, emit.fma(builder, about, about, total), emit.fma(builder, gap, gap, lost)
 
-        def feature(place: Any, centre: Any, total: Any, lost: Any) -> tuple[Any, Any, Any]:
-            about = builder.fsub(emit.load(builder, place, kind, lanes, lanes * align), centre)
-            level = emit.call(builder, f"llvm.rint.{name}", floats, [builder.fmul(about, inverse)])
-            level = builder.select(
-                builder.fcmp_ordered(">", level, least), level, least
-            )  # NaN: least
-            level = builder.select(builder.fcmp_ordered("<", level, most), level, most)
-            gap = builder.fsub(about, builder.fmul(level, step))
-            whole = builder.add(builder.fptosi(level, integers), base)
-            whole = builder.and_(whole, ir.Constant(integers, [255] * lanes))
-            return whole, emit.fma(builder, about, about, total), emit.fma(builder, gap, gap, lost)
-
-        def several(q: Any, kept: list[Any]) -> list[Any]:
-            t = builder.mul(q, ir.Constant(emit.I64, size))
-            centres = [
-                emit.splat(
-                    builder,
-                    builder.load(builder.gep(means, [builder.add(t, number)]), align=align),
-                    lanes,
-                )
-                for number in (ir.Constant(emit.I64, i) for i in range(size))
-            ]
-            here = builder.gep(source, [builder.mul(t, ir.Constant(emit.I64, rows))])
-            there = builder.gep(target, [builder.mul(q, ir.Constant(emit.I64, rows))])
-            for v in range(rows // lanes):
-                word = ir.Constant(integers, [0] * lanes)
-                for i, centre in enumerate(centres):
-                    place = emit.step(builder, here, i * rows + v * lanes)
-                    whole, kept[2 * v], kept[2 * v + 1] = feature(
-                        place, centre, kept[2 * v], kept[2 * v + 1]
-                    )
-                    word = builder.or_(
-                        word, builder.shl(whole, ir.Constant(integers, [8 * i] * lanes))
-                    )
-                word = builder.trunc(word, stored) if size < 4 else word
-                emit.store(builder, word, emit.step(builder, there, v * lanes), size * lanes)
-            return kept
-
-        start = [emit.zeros(kind, lanes)] * (2 * rows // lanes)
-        found = emit.loop(builder, args[2], 1, start, lambda q, kept: several(q, list(kept)))
+    def several(q: Any, kept: list[Any]) -> list[Any]:
+        t = builder.mul(q, ir.Constant(emit.I64, size))
+        means = builder.gep(mean, [t])
+        centres = [
+            emit.splat(builder, builder.load(emit.step(builder, means, i), align=align), lanes)
+            for i in range(size)
+        ]
+        here = builder.gep(block, [builder.mul(t, ir.Constant(emit.I64, rows))])
+        there = builder.gep(target, [builder.mul(q, ir.Constant(emit.I64, rows))])
         for v in range(rows // lanes):
-            for part in range(2):
-                place = emit.step(builder, totals, part * rows + v * lanes)
-                emit.store(builder, found[2 * v + part], place, lanes * align)
-        return context.get_dummy_value()
+            word = ir.Constant(integers, [0] * lanes)
+            for i, centre in enumerate(centres):
+                place = emit.step(builder, here, i * rows + v * lanes)
+                whole, kept[2 * v], kept[2 * v + 1] = feature(
+                    place, centre, kept[2 * v], kept[2 * v + 1]
+                )
+                word = builder.or_(word, builder.shl(whole, ir.Constant(integers, [8 * i] * lanes)))
+            word = builder.trunc(word, stored) if size < 4 else word
+            emit.store(builder, word, emit.step(builder, there, v * lanes), size * lanes)
+        return kept
 
-    return signature, codegen
+    start = [emit.zeros(kind, lanes)] * (2 * rows // lanes)
+    found = emit.loop(builder, n_words, 1, start, lambda q, kept: several(q, list(kept)))
+    for v in range(rows // lanes):
+        for part in range(2):
+            place = emit.step(builder, sums, part * rows + v * lanes)
+            emit.store(builder, found[2 * v + part], place, lanes * align)

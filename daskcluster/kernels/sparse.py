@@ -1,6 +1,6 @@
 """CSR rows: checks, data statistics, exact sums, nearest centres and distances.
 
-Everywhere: `data` (m,), `indices` (m,) int32, `indptr` (n + 1,) int64; row i has the values
+In `CsrRows`: `data` (m,), `indices` (m,) int32, `indptr` (n + 1,) int64; row i has the values
 ``indptr[i] - indptr[0]`` to ``indptr[i + 1] - indptr[0]``. Values that are not stored are zero, and do not
 change a sum on a grid. The canonical score is one chain of FMAs, in column order.
 
@@ -16,16 +16,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
 from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel, read_only, tile_name, weights_or_none
 from daskcluster.kernels.panels import fill_panels, vector_width
 from daskcluster.kernels.sum_grid import SumGrid, rounded, split
+
+
+class CsrRows(NamedTuple):
+    """The arrays of CSR rows, read only."""
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
 
 
 @kernel
@@ -118,9 +125,7 @@ def _first_fault(indices, indptr, d):  # type: ignore[no-untyped-def]
 
 
 def add_sparse(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     labels: np.ndarray,
     shift: np.ndarray,
     sums: np.ndarray,
@@ -130,7 +135,7 @@ def add_sparse(
 
     Parameters
     ----------
-    data, indices, indptr : ndarrays
+    rows : CsrRows
         CSR rows, float32 or float64.
     labels : ndarray of shape (n,), int32
         In ``[0, k)``: not checked.
@@ -150,13 +155,11 @@ def add_sparse(
     >>> sums.tolist(), counts
     ([[1.0, 0.0], [2.0, 4.0]], array([2, 1]))
     """
-    _add(read_only(data), read_only(indices), read_only(indptr), labels, shift, sums, counts)
+    _add(*rows, labels, shift, sums, counts)
 
 
 def add_sparse_weighted(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     labels: np.ndarray,
     weights: np.ndarray | None,
     grid: SumGrid,
@@ -167,7 +170,7 @@ def add_sparse_weighted(
 
     Parameters
     ----------
-    data, indices, indptr, labels
+    rows, labels
         As in `add_sparse`.
     weights : ndarray of shape (n,), float64, or None
     grid : SumGrid of ndarrays of shape (d,), float64
@@ -175,14 +178,11 @@ def add_sparse_weighted(
     sums, residuals : ndarray of shape (k, d), float64
         IN/OUT. High and low part of the sums. The weights themselves are not summed here.
     """
-    rows = (read_only(data), read_only(indices), read_only(indptr))
     _add_weighted(*rows, labels, weights_or_none(weights), *grid, sums, residuals)
 
 
 def move_sparse(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     which: np.ndarray,
     old: np.ndarray,
     new: np.ndarray,
@@ -194,7 +194,7 @@ def move_sparse(
 
     Parameters
     ----------
-    data, indices, indptr, shift, sums, counts
+    rows, shift, sums, counts
         As in `add_sparse`.
     which, old, new
         As in `daskcluster.kernels.accumulate.move`.
@@ -209,14 +209,11 @@ def move_sparse(
     >>> sums.ravel(), counts
     (array([1., 3.]), array([1, 1]))
     """
-    rows = (read_only(data), read_only(indices), read_only(indptr))
     _move(*rows, which, old, new, shift, sums, counts)
 
 
 def move_sparse_weighted(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     which: np.ndarray,
     old: np.ndarray,
     new: np.ndarray,
@@ -229,7 +226,6 @@ def move_sparse_weighted(
 
     `weights` are those of the moved rows, shape (m,); they are not summed here.
     """
-    rows = (read_only(data), read_only(indices), read_only(indptr))
     _move_weighted(*rows, which, old, new, weights_or_none(weights), *grid, sums, residuals)
 
 
@@ -331,24 +327,24 @@ def _best_of_lanes(builder: Any, kept: list[_Entry]) -> list[_Entry]:
     return [(builder.extract_element(a, zero), builder.extract_element(b, zero)) for a, b in kept]
 
 
-@emit.vector_intrinsic
-def score_entries(
-    typingctx: Any,
-    data: Any,
-    indices: Any,
-    first: Any,
-    stop: Any,
-    panel: Any,
-    panel_at: Any,
-    number: Any,
-    best: Any,
-    index: Any,
-    at: Any,
-    vectors: Any,
-    width: Any,
-    keep: Any,
-    entries: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="vectors width keep", int32="number")
+def score_entries(  # type: ignore[no-untyped-def]
+    builder,
+    data,
+    indices,
+    first,
+    stop,
+    panel,
+    panel_at,
+    number,
+    best,
+    index,
+    at,
+    vectors,
+    width,
+    keep,
+    entries,
+):
     """Score centres, numbered from `number`, for the row of entries `first` to `stop`.
 
     The panel from `panel_at` on holds the first terms of ``vectors * width`` centres, then their
@@ -356,66 +352,46 @@ def score_entries(
     among lower centres, best first, are updated. `entries` is the number of entries of all rows: the kernel
     prefetches the centres' features for the next ones.
     """
-    if not emit.literals(vectors, width, keep):
-        return None
-    lanes, count = width.literal_value, vectors.literal_value
-    signature = types.void(
-        data, indices, types.intp, types.intp, panel, types.intp, types.int32, best, index,
-        types.intp, vectors, width, keep, types.intp,
-    )  # fmt: skip
+    lanes, count, kind = width, vectors, data.type.pointee
+    align = emit.bits(kind) // 8
+    values, columns = builder.gep(data, [first]), builder.gep(indices, [first])
+    start = builder.gep(panel, [panel_at])
+    coordinates = emit.step(builder, start, count * lanes)
+    stride = ir.Constant(emit.I64, count * lanes)
+    left = builder.sub(entries, builder.add(first, ir.Constant(emit.I64, 1)))
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind = emit.element(data)
-        align = emit.bits(kind) // 8
-        values = emit.pointer(context, builder, data, args[0], args[2])
-        columns = emit.pointer(context, builder, indices, args[1], args[2])
-        start = emit.pointer(context, builder, panel, args[4], args[5])
-        coordinates = emit.step(builder, start, count * lanes)
-        stride = ir.Constant(emit.I64, count * lanes)
-        left = builder.sub(args[13], builder.add(args[2], ir.Constant(emit.I64, 1)))
+    def vectors_at(place: Any) -> list[Any]:
+        places = [emit.step(builder, place, v * lanes) for v in range(count)]
+        return [emit.load(builder, place, kind, lanes, align) for place in places]
 
-        def vectors_at(place: Any) -> list[Any]:
-            places = [emit.step(builder, place, v * lanes) for v in range(count)]
-            return [emit.load(builder, place, kind, lanes, align) for place in places]
+    def column(s: Any) -> Any:
+        number = builder.sext(builder.load(builder.gep(columns, [s])), emit.I64)
+        return builder.gep(coordinates, [builder.mul(number, stride)])
 
-        def column(s: Any) -> Any:
-            number = builder.sext(builder.load(builder.gep(columns, [s])), emit.I64)
-            return builder.gep(coordinates, [builder.mul(number, stride)])
+    def fetch(s: Any) -> None:
+        # Columns are far apart, so no CPU predicts the next one; the next entries name it.
+        prefetch = builder.add(s, ir.Constant(emit.I64, _PREFETCH_DISTANCE))
+        prefetch = builder.select(builder.icmp_signed("<", prefetch, left), prefetch, left)
+        place = column(prefetch)
+        for line in range(0, count * lanes * align, _LINE):
+            emit.prefetch(builder, emit.step(builder, place, line // align))
 
-        def fetch(s: Any) -> None:
-            # Columns are far apart, so no CPU predicts the next one; the next entries name it.
-            prefetch = builder.add(s, ir.Constant(emit.I64, _PREFETCH_DISTANCE))
-            prefetch = builder.select(builder.icmp_signed("<", prefetch, left), prefetch, left)
-            place = column(prefetch)
-            for line in range(0, count * lanes * align, _LINE):
-                emit.prefetch(builder, emit.step(builder, place, line // align))
+    def entry(s: Any, sums: list[Any]) -> list[Any]:
+        fetch(s)
+        value = emit.splat(builder, builder.load(builder.gep(values, [s])), lanes)
+        pairs = zip(vectors_at(column(s)), sums, strict=True)
+        return [emit.fma(builder, value, centre, total) for centre, total in pairs]
 
-        def entry(s: Any, sums: list[Any]) -> list[Any]:
-            fetch(s)
-            value = emit.splat(builder, builder.load(builder.gep(values, [s])), lanes)
-            centres = vectors_at(column(s))
-            return [
-                emit.fma(builder, value, centre, total)
-                for centre, total in zip(centres, sums, strict=True)
-            ]
-
-        scores = emit.loop(builder, builder.sub(args[3], args[2]), 1, vectors_at(start), entry)
-        base = emit.splat(builder, args[6], lanes)
-        wide = scores[0].type
-        nothing = ir.Constant(wide, [float("-inf")] * lanes), ir.Constant(base.type, [-1] * lanes)
-        kept: list[_Entry] = [nothing] * keep.literal_value
-        for v, score in enumerate(scores):
-            lane_numbers = ir.Constant(base.type, list(range(v * lanes, (v + 1) * lanes)))
-            _insert(builder, kept, (score, builder.add(base, lane_numbers)), in_order=True)
-        _update(
-            builder,
-            emit.pointer(context, builder, best, args[7], args[9]),
-            emit.pointer(context, builder, index, args[8], args[9]),
-            _best_of_lanes(builder, kept),
-        )
-        return context.get_dummy_value()
-
-    return signature, codegen
+    scores = emit.loop(builder, builder.sub(stop, first), 1, vectors_at(start), entry)
+    base = emit.splat(builder, number, lanes)
+    wide = scores[0].type
+    nothing = ir.Constant(wide, [float("-inf")] * lanes), ir.Constant(base.type, [-1] * lanes)
+    kept: list[_Entry] = [nothing] * keep
+    for v, score in enumerate(scores):
+        lane_numbers = ir.Constant(base.type, list(range(v * lanes, (v + 1) * lanes)))
+        _insert(builder, kept, (score, builder.add(base, lane_numbers)), in_order=True)
+    found = _best_of_lanes(builder, kept)
+    _update(builder, builder.gep(best, [at]), builder.gep(index, [at]), found)
 
 
 def _update(builder: Any, best: Any, index: Any, found: list[_Entry]) -> None:
@@ -565,9 +541,7 @@ _NO_LABELS, _ALL = np.empty(0, np.int32), np.empty(0, np.int64)
 
 
 def nearest_sparse(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     panels: SparsePanels,
     labels: np.ndarray,
     listed: np.ndarray | None = None,
@@ -599,15 +573,12 @@ def nearest_sparse(
     """
     search = sparse_search_kernel(panels.vectors, panels.width, 1)
     scores = np.empty((0, 2), panels.dtype)
-    rows = (read_only(data), read_only(indices), read_only(indptr))
     listed = _ALL if listed is None else listed
     search(*rows, listed, read_only(panels.data), labels, _NO_LABELS, scores)
 
 
 def nearest_two_sparse(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     panels: SparsePanels,
     labels: np.ndarray,
     second: np.ndarray,
@@ -618,7 +589,7 @@ def nearest_two_sparse(
 
     Parameters
     ----------
-    data, indices, indptr, panels, labels, listed
+    rows, panels, labels, listed
         As in `nearest_sparse`.
     second : ndarray of shape (n,), int32
         OUT. The runner-up, lowest index on ties; -1 where there is none (k = 1).
@@ -627,7 +598,6 @@ def nearest_two_sparse(
     """
     search = sparse_search_kernel(panels.vectors, panels.width, 2)
     out = np.empty((0, 2), panels.dtype) if scores is None else scores
-    rows = (read_only(data), read_only(indices), read_only(indptr))
     listed = _ALL if listed is None else listed
     search(*rows, listed, read_only(panels.data), labels, second, out)
 
@@ -712,9 +682,7 @@ def _sum_masses(distances, mind2, weights, shift, low_shift, high, low):  # type
 
 
 def sqdist_to_assigned_sparse(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     centres: np.ndarray,
     norms: np.ndarray,
     labels: np.ndarray,
@@ -724,7 +692,7 @@ def sqdist_to_assigned_sparse(
 
     Parameters
     ----------
-    data, indices, indptr : ndarrays
+    rows : CsrRows
         CSR rows, see `daskcluster.kernels.sparse`.
     centres : ndarray of shape (k, d), C-contiguous, float32 or float64
     norms : ndarray of shape (k,), float64
@@ -745,14 +713,11 @@ def sqdist_to_assigned_sparse(
     >>> out
     array([ 0., 25.])
     """
-    rows = (read_only(data), read_only(indices), read_only(indptr))
     _to_assigned(*rows, read_only(centres), norms, labels, out)
 
 
 def sqdist_all_sparse(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     panels: SparsePanels,
     out: np.ndarray,
 ) -> None:
@@ -760,20 +725,17 @@ def sqdist_all_sparse(
 
     Parameters
     ----------
-    data, indices, indptr : ndarrays
+    rows : CsrRows
         CSR rows.
     panels : SparsePanels
     out : ndarray of shape (n, k), float64
         OUT.
     """
-    rows = (read_only(data), read_only(indices), read_only(indptr))
     _every(*rows, read_only(panels.data), panels.height, panels.norms, out)
 
 
 def measure_sparse(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     origin: np.ndarray,
     norm: float,
     shift: np.ndarray,
@@ -784,7 +746,7 @@ def measure_sparse(
 
     Parameters
     ----------
-    data, indices, indptr : ndarrays
+    rows : CsrRows
         CSR rows.
     origin : ndarray of shape (d,)
     norm : float
@@ -795,27 +757,21 @@ def measure_sparse(
     spread : ndarray of shape (n,), float64
         OUT.
     """
-    rows = (read_only(data), read_only(indices), read_only(indptr))
     _look(*rows, read_only(origin), norm, read_only(shift), sums, spread)
 
 
 def lower_sparse(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     centre: np.ndarray,
     norm: float,
     mind2: np.ndarray,
 ) -> None:
     """Set squared minimum distances (n,), IN/OUT, to those to a new centre where it is nearer."""
-    rows = (read_only(data), read_only(indices), read_only(indptr))
     _lower(*rows, read_only(centre), norm, mind2)
 
 
 def potentials_sparse(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     panels: SparsePanels,
     mind2: np.ndarray,
     weights: np.ndarray | None,
@@ -827,7 +783,7 @@ def potentials_sparse(
 
     Parameters
     ----------
-    data, indices, indptr : ndarrays
+    rows : CsrRows
         CSR rows.
     panels : SparsePanels
         The packed candidates, which should be few.
@@ -835,6 +791,6 @@ def potentials_sparse(
         As in `daskcluster.kernels.sampling.potentials`.
     """
     distances = np.empty((len(mind2), panels.k))
-    sqdist_all_sparse(data, indices, indptr, panels, distances)
+    sqdist_all_sparse(rows, panels, distances)
     masses = read_only(distances), read_only(mind2), weights_or_none(weights)
     _sum_masses(*masses, *grid, out_high, out_low)

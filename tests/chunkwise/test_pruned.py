@@ -82,7 +82,7 @@ def test_labels_sums_and_moves_are_the_same(form: str, kind: type) -> None:
     assert np.array_equal(weights, counts)
     noise = 0.1 * np.random.default_rng(1).standard_normal(centres.shape)
     moved = PreparedCentres((centres + noise).astype(kind))
-    moved.nearest_and_move(rows, found, SHIFT, mine, weights)
+    moved.nearest_and_sum(rows, found, SHIFT, mine, weights, moving=True)
     after = by_all(rows, moved.array)
     assert moved._search is not None
     for one, other in zip((found, mine, weights), after, strict=True):

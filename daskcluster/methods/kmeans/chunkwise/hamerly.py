@@ -25,7 +25,7 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
     prepare,
     score_margin,
 )
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Drift, Gaps, Shape
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, CostModel, Drift, Gaps
 from daskcluster.methods.kmeans.kernels.bounds import (
     SparseCentres,
     filter_rows,
@@ -98,7 +98,7 @@ HAMERLY = BoundKind(
     "hamerly",
     lambda n_clusters, dtype: 12,
     _step,
-    Shape.one_bound,
+    CostModel.one_bound,
     suits=lambda n_features, n_clusters, dtype: True,
 )
 
@@ -146,7 +146,7 @@ def _reassign_sparse(
     centres = prepared.centres
     scores = np.empty((n_kept, 2), centres.array.dtype)
     panels, rows = centres.sparse_panels, some.at[failing]
-    nearest_two_sparse(*csr(some.rows), panels, labels, second, scores, rows)
+    nearest_two_sparse(csr(some.rows), panels, labels, second, scores, rows)
     n_moved = renew_sparse(*common, failing, distances, labels, scores, moved)
     into.n_distances += n + n_kept * len(centres)
     return moved.which[:n_moved], moved.old[:n_moved]
@@ -159,5 +159,7 @@ def _sparse_step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[State
     return _SPARSE_PASS.reduction("assign within bounds", 12, _fresh, _prepare_sparse), params
 
 
-SPARSE_HAMERLY = BoundKind("hamerly", lambda n_clusters, dtype: 12, _sparse_step, Shape.one_bound)
+SPARSE_HAMERLY = BoundKind(
+    "hamerly", lambda n_clusters, dtype: 12, _sparse_step, CostModel.one_bound
+)
 """The kind that ``"auto"`` and ``"hamerly"`` take for sparse rows."""

@@ -280,7 +280,6 @@ def truncated_pass(truncation: int) -> StatefulReduction:
         fresh=_fresh,
         rebuild=_rebuild,
         chunk=_step_chunk,
-        combine=MixtureStatistics.combine,
     )
 
 
@@ -313,7 +312,6 @@ EXACT_EM = Reduction(
     prepare=_Prepared,
     zero=_Prepared.zero,
     chunk=_exact_chunk,
-    combine=MixtureStatistics.combine,
 )
 """`MixtureParams` -> `MixtureStatistics`, with posteriors of all clusters."""
 
@@ -446,6 +444,5 @@ LIKELIHOOD = Reduction(
     prepare=_PreparedLikelihood,
     zero=_no_likelihood,
     chunk=_likelihood_chunk,
-    combine=Likelihood.combine,
 )
 """`LikelihoodParams` -> `Likelihood`, under the whole mixture."""

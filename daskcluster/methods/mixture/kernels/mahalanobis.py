@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
 from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel
@@ -25,102 +24,75 @@ from daskcluster.kernels.sum_grid import split
 from daskcluster.methods.mixture.kernels.candidates import BLOCK, SLOT_BITS
 
 
-@emit.vector_intrinsic
-def listed_mahalanobis(
-    typingctx: Any,
-    block: Any,
-    centres: Any,
-    factors: Any,
-    listed: Any,
-    first: Any,
-    count: Any,
-    d: Any,
-    gaps: Any,
-    out: Any,
-    vectors: Any,
-    width: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="vectors width")
+def listed_mahalanobis(  # type: ignore[no-untyped-def]
+    builder, block, centres, factors, listed, first, count, d, gaps, out, vectors, width
+):
     """Store squared Mahalanobis distances of a packed block to listed clusters.
 
     ``out[j * block + r] = |W (x_r - c)|^2`` for j < count, where c is the row ``listed[first + j]`` of
     `centres`, and W the factor of that number in `factors`. `gaps` is float64 scratch of d blocks. Each
     sum is one FMA chain in feature order, so the result does not depend on the CPU.
     """
-    if not emit.literals(vectors, width):
-        return None
-    many, wide = vectors.literal_value, width.literal_value
-    signature = types.void(
-        block, centres, factors, listed, types.intp, types.intp, types.intp, gaps, out, vectors, width,
-    )  # fmt: skip
+    many, wide = vectors, width
+    kind, numbers = block.type.pointee, builder.gep(listed, [first])
+    size, full = emit.bits(kind) // 8, ir.VectorType(emit.F64, wide)
+    run, one = ir.Constant(emit.I64, many * wide), ir.Constant(emit.I64, 1)
+    stride = builder.lshr(builder.mul(d, builder.add(d, one)), one)
+    zeros = [emit.zeros(emit.F64, wide)] * many
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
-        size, d, full = emit.bits(kind) // 8, args[6], ir.VectorType(emit.F64, wide)
-        run, one = ir.Constant(emit.I64, many * wide), ir.Constant(emit.I64, 1)
-        stride = builder.lshr(builder.mul(d, builder.add(d, one)), one)
-        packed = emit.pointer(context, builder, block, args[0], nothing)
-        means = emit.pointer(context, builder, centres, args[1], nothing)
-        whole = emit.pointer(context, builder, factors, args[2], nothing)
-        numbers = emit.pointer(context, builder, listed, args[3], args[4])
-        gap_at = emit.pointer(context, builder, gaps, args[7], nothing)
-        target = emit.pointer(context, builder, out, args[8], nothing)
-        zeros = [emit.zeros(emit.F64, wide)] * many
+    def widened(value: Any) -> Any:
+        return value if kind == emit.F64 else builder.fpext(value, full)
 
-        def widened(value: Any) -> Any:
-            return value if kind == emit.F64 else builder.fpext(value, full)
+    def vectors_at(base: Any, start: Any, kind: Any, align: int) -> list[Any]:
+        place = builder.gep(base, [start])
+        return [
+            emit.load(builder, emit.step(builder, place, v * wide), kind, wide, align)
+            for v in range(many)
+        ]
 
-        def vectors_at(base: Any, start: Any, kind: Any, align: int) -> list[Any]:
-            place = builder.gep(base, [start])
-            return [
-                emit.load(builder, emit.step(builder, place, v * wide), kind, wide, align)
-                for v in range(many)
-            ]
+    def cluster(j: Any, _: list[Any]) -> list[Any]:
+        c = builder.sext(builder.load(builder.gep(numbers, [j])), emit.I64)
+        mean = builder.gep(centres, [builder.mul(c, d)])
+        factor = builder.gep(factors, [builder.mul(c, stride)])
 
-        def cluster(j: Any, _: list[Any]) -> list[Any]:
-            c = builder.sext(builder.load(builder.gep(numbers, [j])), emit.I64)
-            mean = builder.gep(means, [builder.mul(c, d)])
-            factor = builder.gep(whole, [builder.mul(c, stride)])
-
-            def difference(t: Any, _: list[Any]) -> list[Any]:
-                centre = builder.load(builder.gep(mean, [t]), align=size)
-                centre, start = widened(emit.splat(builder, centre, wide)), builder.mul(t, run)
-                for v, row in enumerate(vectors_at(packed, start, kind, size)):
-                    place = emit.step(builder, builder.gep(gap_at, [start]), v * wide)
-                    emit.store(builder, builder.fsub(widened(row), centre), place, 8)
-                return []
-
-            def feature(t: Any, totals: list[Any]) -> list[Any]:
-                def term(s: Any, held: list[Any]) -> list[Any]:
-                    weight = builder.load(builder.gep(factor, [held[0]]), align=8)
-                    weight = emit.splat(builder, weight, wide)
-                    gap = vectors_at(gap_at, builder.mul(s, run), emit.F64, 8)
-                    grown = [
-                        emit.fma(builder, weight, g, part)
-                        for g, part in zip(gap, held[1:], strict=True)
-                    ]
-                    # From element (t, s) to (t, s + 1).
-                    further = builder.sub(builder.sub(d, s), one)
-                    return [builder.add(held[0], further), *grown]
-
-                _, *parts = emit.loop(builder, builder.add(t, one), 1, [t, *zeros], term)
-                return [
-                    emit.fma(builder, part, part, total)
-                    for part, total in zip(parts, totals, strict=True)
-                ]
-
-            emit.loop(builder, d, 1, [], difference)
-            totals = emit.loop(builder, d, 1, zeros, feature)
-            place = builder.gep(target, [builder.mul(j, run)])
-            for v, total in enumerate(totals):
-                if kind != emit.F64:
-                    total = builder.fptrunc(total, ir.VectorType(kind, wide))
-                emit.store(builder, total, emit.step(builder, place, v * wide), size)
+        def difference(t: Any, _: list[Any]) -> list[Any]:
+            centre = builder.load(builder.gep(mean, [t]), align=size)
+            centre, start = widened(emit.splat(builder, centre, wide)), builder.mul(t, run)
+            for v, row in enumerate(vectors_at(block, start, kind, size)):
+                place = emit.step(builder, builder.gep(gaps, [start]), v * wide)
+                emit.store(builder, builder.fsub(widened(row), centre), place, 8)
             return []
 
-        emit.loop(builder, args[5], 1, [], cluster)
-        return context.get_dummy_value()
+        def feature(t: Any, totals: list[Any]) -> list[Any]:
+            def term(s: Any, held: list[Any]) -> list[Any]:
+                weight = builder.load(builder.gep(factor, [held[0]]), align=8)
+                weight = emit.splat(builder, weight, wide)
+                gap = vectors_at(gaps, builder.mul(s, run), emit.F64, 8)
+                grown = [
+                    emit.fma(builder, weight, g, part)
+                    for g, part in zip(gap, held[1:], strict=True)
+                ]
+                # From element (t, s) to (t, s + 1).
+                further = builder.sub(builder.sub(d, s), one)
+                return [builder.add(held[0], further), *grown]
 
-    return signature, codegen
+            _, *parts = emit.loop(builder, builder.add(t, one), 1, [t, *zeros], term)
+            return [
+                emit.fma(builder, part, part, total)
+                for part, total in zip(parts, totals, strict=True)
+            ]
+
+        emit.loop(builder, d, 1, [], difference)
+        totals = emit.loop(builder, d, 1, zeros, feature)
+        place = builder.gep(out, [builder.mul(j, run)])
+        for v, total in enumerate(totals):
+            if kind != emit.F64:
+                total = builder.fptrunc(total, ir.VectorType(kind, wide))
+            emit.store(builder, total, emit.step(builder, place, v * wide), size)
+        return []
+
+    emit.loop(builder, count, 1, [], cluster)
 
 
 def _build_pairs(block: int) -> Any:
