@@ -133,7 +133,7 @@ class Chunk:
             yield self
             return
         if self.normalize:
-            from daskcluster.kernels.unit_length import scaled_to_unit_length
+            from daskcluster.kernels.data_statistics import scaled_to_unit_length
         step = max(1, BLOCK_BYTES // max(1, dtype.itemsize * self.rows.shape[1]))
         for first in range(0, self.n_rows, step):
             piece = self.slice(first, first + step)

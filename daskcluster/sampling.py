@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daskcluster.chunkwise.data_statistics import MOMENTS, MomentParams
-from daskcluster.chunkwise.draws import DRAWS, RANKS, Candidates, DrawParams
+from daskcluster.chunkwise.labelled import MEAN, OneCluster, SumsParams
+from daskcluster.chunkwise.seeding import DRAWS, RANKS, Candidates, DrawParams
 from daskcluster.elementary import log1p
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError
@@ -66,7 +66,7 @@ def measure(rows: ScaledPlacement) -> Moments:
             data_statistics.spread.value,
         )
     else:
-        found = rows.reduce(MOMENTS, MomentParams)
+        found = rows.reduce(MEAN, lambda scale: SumsParams(OneCluster(), 1, scale))
         data_statistics = rows.known()
         weight, sums = float(data_statistics.weight.value), found.totals[0]
         spread = float(data_statistics.weighted_spread.value)

@@ -15,7 +15,6 @@ from daskcluster.chunkwise.exact_sum import Grids, Scale
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics, Reduction
 from daskcluster.kernels.accumulate import accumulate_values
-from daskcluster.kernels.sum_grid import SumGrid
 
 
 @dataclass(frozen=True)
@@ -48,18 +47,11 @@ class AssignParams:
     search: FixedSearch | None = None
 
 
-@dataclass(frozen=True)
 class _Prepared:
-    params: AssignParams
-    centres: PreparedCentres
-    grids: Grids
-    distances: SumGrid
-
-
-def _prepare(params: AssignParams) -> _Prepared:
-    distances = params.scale.distances(params.centres)
-    centres = PreparedCentres(params.centres, search=params.search)
-    return _Prepared(params, centres, Grids.of(params.scale), distances)
+    def __init__(self, params: AssignParams) -> None:
+        self.params = params
+        self.centres = PreparedCentres(params.centres, search=params.search)
+        self.grids, self.distances = Grids.of(params.scale), params.scale.distances(params.centres)
 
 
 def _room(block: Chunk, params: AssignParams) -> np.ndarray:
@@ -86,45 +78,31 @@ def _zero_statistics(prepared: _Prepared) -> KMeansStatistics:
 
 
 def _assign_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> None:
-    prepared.centres.expect(chunk.n_rows)
-    if prepared.params.changes:
-        _move_chunk(chunk, prepared, into)
-        return
-    if into.sums_low is None:
-        for block in chunk.blocks():
-            labels = _room(block, prepared.params)
-            if prepared.params.labelled:
-                prepared.grids.add(block.rows, labels, block.weights, into)
-                continue
-            shift = prepared.grids.sums.high
-            prepared.centres.nearest_and_sum(block.rows, labels, shift, into.sums, into.counts)
-        return
-    for block in chunk.cache_blocks():
-        prepared.grids.add(block.rows, _label(block, prepared), block.weights, into)
-
-
-def _move_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> None:
-    if into.sums_low is None:
-        for block in chunk.blocks():
-            labels = _room(block, prepared.params)
-            shift = prepared.grids.sums.high
-            prepared.centres.nearest_and_move(block.rows, labels, shift, into.sums, into.counts)
-        return
-    for block in chunk.cache_blocks():
-        labels = _room(block, prepared.params)
-        old = labels.copy()
-        prepared.centres.nearest(block.rows, labels)
-        which = np.flatnonzero(labels != old)
-        weights = None if block.weights is None else block.weights[which]
-        prepared.grids.move(block.rows, which, weights, old[which], labels[which], into)
+    params, centres, grids = prepared.params, prepared.centres, prepared.grids
+    centres.expect(chunk.n_rows)
+    for block in chunk.blocks() if into.sums_low is None else chunk.cache_blocks():
+        labels = _room(block, params)
+        if params.labelled and not params.changes:
+            grids.add(block.rows, labels, block.weights, into)
+        elif into.sums_low is None:
+            sums = grids.sums.high, into.sums, into.counts
+            centres.nearest_and_sum(block.rows, labels, *sums, moving=params.changes)
+        elif not params.changes:
+            centres.nearest(block.rows, labels)
+            grids.add(block.rows, labels, block.weights, into)
+        else:
+            old = labels.copy()
+            centres.nearest(block.rows, labels)
+            which = np.flatnonzero(labels != old)
+            weights = None if block.weights is None else block.weights[which]
+            grids.move(block.rows, which, weights, old[which], labels[which], into)
 
 
 ASSIGN = Reduction(
     name="assign",
-    prepare=_prepare,
+    prepare=_Prepared,
     zero=_zero_statistics,
     chunk=_assign_chunk,
-    combine=KMeansStatistics.combine,
 )
 """`AssignParams` -> `KMeansStatistics` of the nearest centres, or their changes."""
 
@@ -198,10 +176,9 @@ def score_block(
 
 SCORE = Reduction(
     name="score",
-    prepare=_prepare,
+    prepare=_Prepared,
     zero=_zero_score,
     chunk=_score_chunk,
-    combine=ScoreStatistics.combine,
 )
 """`AssignParams` -> `ScoreStatistics`."""
 
@@ -238,10 +215,9 @@ def _farthest_chunk(chunk: Chunk, prepared: _Prepared, into: FarthestRows) -> No
 
 FARTHEST = Reduction(
     name="farthest rows",
-    prepare=_prepare,
+    prepare=_Prepared,
     zero=_zero_farthest,
     chunk=_farthest_chunk,
-    combine=FarthestRows.combine,
 )
 """`AssignParams` -> the `most` `FarthestRows` from their nearest centres."""
 
@@ -408,18 +384,18 @@ def _all_distances(block: Chunk, centres: PreparedCentres) -> np.ndarray:
     return distances
 
 
-def _prepare_costs(sets: tuple[AssignParams, ...]) -> list[Any]:
-    return [SCORE.prepare(params) for params in sets]
+def _prepare_costs(sets: tuple[AssignParams, ...]) -> list[_Prepared]:
+    return [_Prepared(params) for params in sets]
 
 
-def _zero(prepared: list[Any]) -> list[ScoreStatistics]:
-    return [SCORE.zero(each) for each in prepared]
+def _zero(prepared: list[_Prepared]) -> list[ScoreStatistics]:
+    return [_zero_score(each) for each in prepared]
 
 
-def _costs_chunk(chunk: Chunk, prepared: list[Any], into: list[ScoreStatistics]) -> None:
+def _costs_chunk(chunk: Chunk, prepared: list[_Prepared], into: list[ScoreStatistics]) -> None:
     for piece in chunk.pieces():  # so that the rows stay in the CPU cache for all sets
         for each, statistics in zip(prepared, into, strict=True):
-            SCORE.chunk(piece, each, statistics)
+            _score_chunk(piece, each, statistics)
 
 
 def _combine(first: list[ScoreStatistics], second: list[ScoreStatistics]) -> list[ScoreStatistics]:

@@ -23,20 +23,19 @@ from daskcluster.kernels import (
     distance,
     sampling,
     sparse,
-    sparse_distance,
-    sparse_search,
     tile,
 )
-from daskcluster.kernels.accumulate import accumulate, move_relabelled, sum_on_grid
-from daskcluster.kernels.sparse_search import SparsePanels, squared_norms
+from daskcluster.kernels.accumulate import sum_on_grid, sum_relabelled
+from daskcluster.kernels.jit import read_only
+from daskcluster.kernels.sparse import CsrRows, SparsePanels, squared_norms
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.kernels.tile import Panels
 from daskcluster.sparse_rows import Rows, SparseRows
 
 
-def csr(rows: SparseRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def csr(rows: SparseRows) -> CsrRows:
     """Return the arrays that CSR kernels take as rows."""
-    return rows.data, rows.indices, rows.indptr
+    return CsrRows(*map(read_only, (rows.data, rows.indices, rows.indptr)))
 
 
 def find_bad(rows: Rows) -> tuple[int, bool]:
@@ -120,7 +119,7 @@ class PreparedCentres:
         """The centres packed for CSR rows."""
         with self._lock:
             if self._sparse_panels is None:
-                self._sparse_panels = sparse_search.pack_sparse(self.array)
+                self._sparse_panels = sparse.pack_sparse(self.array)
             return self._sparse_panels
 
     @property
@@ -134,7 +133,7 @@ class PreparedCentres:
     def nearest(self, rows: Rows, labels: np.ndarray) -> None:
         """Label every row with its nearest centre; OUT: labels (n,), int32."""
         if isinstance(rows, SparseRows):
-            sparse_search.nearest_sparse(*csr(rows), self.sparse_panels, labels)
+            sparse.nearest_sparse(csr(rows), self.sparse_panels, labels)
             return
         search = self._search_for(rows)
         if search is None:
@@ -185,7 +184,7 @@ class PreparedCentres:
         """Label every row with its nearest and its second nearest centre, see `tile.nearest_two`."""
         if isinstance(rows, SparseRows):
             panels = self.sparse_panels
-            sparse_search.nearest_two_sparse(*csr(rows), panels, labels, second, scores)
+            sparse.nearest_two_sparse(csr(rows), panels, labels, second, scores)
             return
         search = self._search_for(rows)
         if search is None:
@@ -207,50 +206,35 @@ class PreparedCentres:
         shift: np.ndarray,
         sums: np.ndarray,
         counts: np.ndarray,
+        *,
+        moving: bool = False,
     ) -> None:
-        """Label rows, and add them to the sums of their clusters on one grid."""
+        """Label rows, and add them to the sums of their clusters, see `tile.nearest_and_sum`."""
         if isinstance(rows, SparseRows):
+            old = labels.copy() if moving else labels
             self.nearest(rows, labels)
-            sparse.add_sparse(*csr(rows), labels, shift, sums, counts)
+            if moving:
+                which = np.flatnonzero(labels != old)
+                changed = which, old[which], labels[which]
+                sparse.move_sparse(csr(rows), *changed, shift, sums, counts)
+            else:
+                sparse.add_sparse(csr(rows), labels, shift, sums, counts)
         elif self._search_for(rows) is not None:
-            self.nearest(rows, labels)
-            accumulate(rows, labels, shift, sums, counts)
+            sum_relabelled(rows, self.nearest, labels, shift, sums, counts, moving=moving)
         else:
-            tile.nearest_and_sum(rows, self.panels, labels, shift, sums, counts)
-
-    def nearest_and_move(
-        self,
-        rows: Rows,
-        labels: np.ndarray,
-        shift: np.ndarray,
-        sums: np.ndarray,
-        counts: np.ndarray,
-    ) -> None:
-        """Update labels of rows, and move rows whose label changes, see `tile.nearest_and_move`."""
-        if isinstance(rows, SparseRows):
-            old = labels.copy()
-            self.nearest(rows, labels)
-            which = np.flatnonzero(labels != old)
-            changed = which, old[which], labels[which]
-            sparse.move_sparse(*csr(rows), *changed, shift, sums, counts)
-        elif self._search_for(rows) is None:
-            tile.nearest_and_move(rows, self.panels, labels, shift, sums, counts)
-        else:
-            move_relabelled(rows, self.nearest, labels, shift, sums, counts)
+            tile.nearest_and_sum(rows, self.panels, labels, shift, sums, counts, moving=moving)
 
     def sqdist_to_assigned(self, rows: Rows, labels: np.ndarray, out: np.ndarray) -> None:
         """Compute the squared distance of every row to its centre; OUT: out (n,), float64."""
         if isinstance(rows, SparseRows):
-            sparse_distance.sqdist_to_assigned_sparse(
-                *csr(rows), self.array, self.norms, labels, out
-            )
+            sparse.sqdist_to_assigned_sparse(csr(rows), self.array, self.norms, labels, out)
         else:
             distance.sqdist_to_assigned(rows, self.array, labels, out)
 
     def sqdist_all(self, rows: Rows, out: np.ndarray) -> None:
         """Compute the squared distances of every row to all centres; OUT: out (n, k), float64."""
         if isinstance(rows, SparseRows):
-            sparse_distance.sqdist_all_sparse(*csr(rows), self.sparse_panels, out)
+            sparse.sqdist_all_sparse(csr(rows), self.sparse_panels, out)
         else:
             distance.sqdist_all(rows, self.array, out)
 
@@ -271,7 +255,7 @@ class PreparedCentres:
         bad, is_nan = raise_max_abs(rows, max_abs)
         if bad < 0:
             spread, norm = np.empty(rows.shape[0]), float(self.norms[0])
-            sparse_distance.measure_sparse(*csr(rows), centre, norm, shift, sums, spread)
+            sparse.measure_sparse(csr(rows), centre, norm, shift, sums, spread)
             masses[0] = sum_on_grid(spread, grids[0])
             if weights is not None:
                 masses[1] = sum_on_grid(spread * weights, grids[1])
@@ -301,7 +285,7 @@ class PreparedCentres:
         centre = self.array[number]
         if isinstance(rows, SparseRows):
             norm = float(self.norms[number])
-            sparse_distance.lower_sparse(*csr(rows), centre, norm, mind2)
+            sparse.lower_sparse(csr(rows), centre, norm, mind2)
         else:
             sampling.lower(rows, centre, mind2)
 
@@ -317,7 +301,7 @@ class PreparedCentres:
         """Add the potential after adding each centre as a candidate, see `sampling.potentials`."""
         if isinstance(rows, SparseRows):
             panels = self.sparse_panels
-            sparse_distance.potentials_sparse(*csr(rows), panels, mind2, weights, grid, high, low)
+            sparse.potentials_sparse(csr(rows), panels, mind2, weights, grid, high, low)
         else:
             sampling.potentials(rows, self.array, mind2, weights, grid, high, low)
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres, raise_max_abs
-from daskcluster.chunkwise.exact_sum import Grids, Scale
-from daskcluster.chunkwise.statistics import DataStatistics, KMeansStatistics, Reduction
+from daskcluster.chunkwise.exact_sum import Scale
+from daskcluster.chunkwise.statistics import DataStatistics, Reduction
 from daskcluster.errors import InvalidDataError
-from daskcluster.kernels.sum_grid import SumGrid, grid_shift
+from daskcluster.kernels.sum_grid import grid_shift
 from daskcluster.sparse_rows import Rows
 
 RANGES = {
@@ -38,22 +38,12 @@ class DataStatisticsParams:
     scale: Scale
 
 
-@dataclass(frozen=True)
 class _Prepared:
-    params: DataStatisticsParams
-    origin: PreparedCentres
-    shift: np.ndarray
-    grids: tuple[SumGrid, SumGrid, SumGrid]
-
-
-def _prepare(params: DataStatisticsParams) -> _Prepared:
-    scale = params.scale
-    return _Prepared(
-        params,
-        PreparedCentres(params.origin[None, :]),
-        grid_shift(scale.max_abs, scale.n_rows),
-        (*scale.spreads, scale.weights),
-    )
+    def __init__(self, params: DataStatisticsParams) -> None:
+        scale = params.scale
+        self.params, self.origin = params, PreparedCentres(params.origin[None, :])
+        self.shift = grid_shift(scale.max_abs, scale.n_rows)
+        self.grids = (*scale.spreads, scale.weights)
 
 
 def _zero(prepared: _Prepared) -> DataStatistics:
@@ -147,47 +137,8 @@ def _wider(dtype: np.dtype[Any]) -> str:
 
 DATA_STATISTICS = Reduction(
     name="survey",
-    prepare=_prepare,
+    prepare=_Prepared,
     zero=_zero,
     chunk=_chunk_statistics,
-    combine=DataStatistics.combine,
 )
 """`DataStatisticsParams` -> `DataStatistics`."""
-
-
-@dataclass(frozen=True)
-class MomentParams:
-    """The scale of the sums."""
-
-    scale: Scale
-
-
-@dataclass(frozen=True)
-class _PreparedMoments:
-    params: MomentParams
-    grids: Grids
-
-
-def _prepare_moments(params: MomentParams) -> _PreparedMoments:
-    return _PreparedMoments(params, Grids.of(params.scale))
-
-
-def _zero_moments(prepared: _PreparedMoments) -> KMeansStatistics:
-    scale = prepared.params.scale
-    return KMeansStatistics.zero(1, len(scale.max_abs), weighted=scale.weighted, two_grids=True)
-
-
-def _moments_chunk(chunk: Chunk, prepared: _PreparedMoments, into: KMeansStatistics) -> None:
-    for block in chunk.cache_blocks():
-        labels = np.zeros(block.n_rows, np.int32)
-        prepared.grids.add(block.rows, labels, block.weights, into)
-
-
-MOMENTS = Reduction(
-    name="mean",
-    prepare=_prepare_moments,
-    zero=_zero_moments,
-    chunk=_moments_chunk,
-    combine=KMeansStatistics.combine,
-)
-"""`MomentParams` -> `KMeansStatistics` of one cluster that has all rows."""

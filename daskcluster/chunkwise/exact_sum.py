@@ -262,9 +262,9 @@ class Grids:
         sums, low, counts, low_counts = into.sums, into.sums_low, into.counts, into.counts_low
         if isinstance(rows, SparseRows):
             if low is None:
-                sparse.add_sparse(*csr(rows), labels, self.sums.high, sums, counts)
+                sparse.add_sparse(csr(rows), labels, self.sums.high, sums, counts)
                 return
-            sparse.add_sparse_weighted(*csr(rows), labels, weights, self.sums, sums, low)
+            sparse.add_sparse_weighted(csr(rows), labels, weights, self.sums, sums, low)
             if weights is None or low_counts is None:
                 counts += np.bincount(labels, minlength=len(counts))
             else:
@@ -289,9 +289,9 @@ class Grids:
         sums, low, counts = into.sums, into.sums_low, into.counts
         if isinstance(rows, SparseRows):
             if low is None:
-                sparse.move_sparse(*csr(rows), which, old, new, self.sums.high, sums, counts)
+                sparse.move_sparse(csr(rows), which, old, new, self.sums.high, sums, counts)
                 return
-            moved = *csr(rows), which, old, new, weights
+            moved = csr(rows), which, old, new, weights
             sparse.move_sparse_weighted(*moved, self.sums, sums, low)
             move_weights(old, new, weights, self.weights, counts, into.counts_low)
         elif low is None:

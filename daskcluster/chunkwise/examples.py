@@ -299,6 +299,5 @@ EXAMINE = Reduction(
     prepare=_prepare,
     zero=_zero,
     chunk=_examine_chunk,
-    combine=Examined.combine,
 )
 """`ExamineParams` -> `Examined`."""

@@ -13,7 +13,7 @@ from daskcluster.chunk import BLOCK_BYTES, Chunk, compute_dtype
 from daskcluster.chunkwise.exact_sum import Grids, Scale
 from daskcluster.chunkwise.statistics import KMeansStatistics, Reduction
 from daskcluster.errors import InvalidParameterError
-from daskcluster.kernels.partial import nearest_present
+from daskcluster.kernels.distance import nearest_present
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.sparse_rows import Rows, SparseRows
 
@@ -241,27 +241,20 @@ class FeatureStatistics:
         return FeatureScaling(kind, shift if centred else np.zeros_like(shift), width)
 
 
-@dataclass(frozen=True)
 class _Prepared:
-    origin: np.ndarray
-    scale: Scale
-    grids: Grids
-    square_grids: Grids
+    def __init__(self, params: FeatureParams) -> None:
+        scale, self.origin = params.scale, params.origin
+        squares = scale.squares_by_feature(params.origin[None, :])
+        self.scale, self.grids = scale, Grids.of(scale)
+        self.square_grids = Grids(SumGrid.of_total(squares, scale.n_rows), scale.weights)
 
-
-def _prepare(params: FeatureParams) -> _Prepared:
-    scale = params.scale
-    squares = SumGrid.of_total(scale.squares_by_feature(params.origin[None, :]), scale.n_rows)
-    return _Prepared(params.origin, scale, Grids.of(scale), Grids(squares, scale.weights))
-
-
-def _zero(prepared: _Prepared) -> FeatureStatistics:
-    d, weighted = len(prepared.origin), prepared.scale.weighted
-    sums, squares = (
-        KMeansStatistics.zero(1, d, weighted=weighted, two_grids=True) for _ in range(2)
-    )
-    extremes = np.full(d, np.inf), np.full(d, -np.inf)
-    return FeatureStatistics(sums, squares, *extremes, np.zeros(d, np.int64))
+    def zero(self) -> FeatureStatistics:
+        d, weighted = len(self.origin), self.scale.weighted
+        sums, squares = (
+            KMeansStatistics.zero(1, d, weighted=weighted, two_grids=True) for _ in range(2)
+        )
+        extremes = np.full(d, np.inf), np.full(d, -np.inf)
+        return FeatureStatistics(sums, squares, *extremes, np.zeros(d, np.int64))
 
 
 def _features_chunk(chunk: Chunk, prepared: _Prepared, into: FeatureStatistics) -> None:
@@ -296,10 +289,9 @@ def _look(rows: Rows, into: FeatureStatistics) -> None:
 
 FEATURES = Reduction(
     name="features",
-    prepare=_prepare,
-    zero=_zero,
+    prepare=_Prepared,
+    zero=_Prepared.zero,
     chunk=_features_chunk,
-    combine=FeatureStatistics.combine,
 )
 """`FeatureParams` -> `FeatureStatistics`."""
 

@@ -9,7 +9,7 @@ depend on neither chunks nor workers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,7 +25,6 @@ from daskcluster.chunkwise.statistics import (
     StatefulReduction,
 )
 from daskcluster.kernels.accumulate import accumulate_values, sum_on_grid
-from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, join_rows
 
@@ -75,22 +74,15 @@ class SumsParams:
     scale: Scale
 
 
-@dataclass(frozen=True)
 class _PreparedSums:
-    params: SumsParams
-    find: Numbers
-    grids: Grids
+    def __init__(self, params: SumsParams) -> None:
+        self.params = params
+        self.find, self.grids = params.labels.ready(), Grids.of(params.scale)
 
-
-def _prepare_sums(params: SumsParams) -> _PreparedSums:
-    return _PreparedSums(params, params.labels.ready(), Grids.of(params.scale))
-
-
-def _zero_sums(prepared: _PreparedSums) -> KMeansStatistics:
-    params = prepared.params
-    scale = params.scale
-    d = len(scale.max_abs)
-    return KMeansStatistics.zero(params.n_clusters, d, weighted=scale.weighted, two_grids=True)
+    def zero(self) -> KMeansStatistics:
+        scale = self.params.scale
+        k, d = self.params.n_clusters, len(scale.max_abs)
+        return KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=True)
 
 
 def _sums_chunk(chunk: Chunk, prepared: _PreparedSums, into: KMeansStatistics) -> None:
@@ -102,12 +94,14 @@ def _sums_chunk(chunk: Chunk, prepared: _PreparedSums, into: KMeansStatistics) -
 
 LABELLED_SUMS = Reduction(
     name="sums of clusters",
-    prepare=_prepare_sums,
-    zero=_zero_sums,
+    prepare=_PreparedSums,
+    zero=_PreparedSums.zero,
     chunk=_sums_chunk,
-    combine=KMeansStatistics.combine,
 )
 """`SumsParams` -> `KMeansStatistics` of the labelled clusters."""
+
+MEAN = replace(LABELLED_SUMS, name="mean")
+"""The same for the mean of all rows, with `OneCluster`."""
 
 
 # -- distances of rows to the means of clusters ---------------------------------------------------------
@@ -158,31 +152,17 @@ class Spreads:
         return self
 
 
-@dataclass(frozen=True)
 class _PreparedSpread:
-    params: SpreadParams
-    find: Numbers
-    means: PreparedCentres
-    ranked: PreparedCentres
-    grids: tuple[SumGrid, SumGrid, SumGrid]
-    """Of lengths, of squares and of silhouettes."""
+    def __init__(self, params: SpreadParams) -> None:
+        scale, means = params.scale, params.means
+        self.params, self.find = params, params.labels.ready()
+        self.means = PreparedCentres(means)
+        self.ranked = PreparedCentres(means.astype(np.float64 if scale.wide else np.float32))
+        self.grids = scale.lengths(means), scale.distances(means), scale.weights
 
-
-def _prepare_spread(params: SpreadParams) -> _PreparedSpread:
-    scale = params.scale
-    dtype = np.float64 if scale.wide else np.float32
-    return _PreparedSpread(
-        params,
-        params.labels.ready(),
-        PreparedCentres(params.means),
-        PreparedCentres(params.means.astype(dtype)),
-        (scale.lengths(params.means), scale.distances(params.means), scale.weights),
-    )
-
-
-def _zero_spread(prepared: _PreparedSpread) -> Spreads:
-    k = len(prepared.params.means)
-    return Spreads(np.zeros((2, k)), np.zeros((2, k)))
+    def zero(self) -> Spreads:
+        k = len(self.params.means)
+        return Spreads(np.zeros((2, k)), np.zeros((2, k)))
 
 
 def _spread_chunk(chunk: Chunk, prepared: _PreparedSpread, into: Spreads) -> None:
@@ -224,10 +204,9 @@ def _simplified(
 
 SPREADS = Reduction(
     name="distances to means",
-    prepare=_prepare_spread,
-    zero=_zero_spread,
+    prepare=_PreparedSpread,
+    zero=_PreparedSpread.zero,
     chunk=_spread_chunk,
-    combine=Spreads.combine,
 )
 """`SpreadParams` -> `Spreads`."""
 
@@ -285,7 +264,6 @@ PICK = Reduction(
     prepare=_prepare_pick,
     zero=_zero_pick,
     chunk=_pick_chunk,
-    combine=PickedRows.combine,
 )
 """`PickParams` -> `PickedRows`."""
 
@@ -412,24 +390,17 @@ class Choice:
         return self
 
 
-@dataclass(frozen=True)
 class _Prepared:
-    params: ChoiceParams
-    find: Numbers
-    centres: PreparedCentres | None
+    def __init__(self, params: ChoiceParams) -> None:
+        centres = params.ranking.centres
+        self.params, self.find = params, params.labels.ready()
+        self.centres = None if centres is None else PreparedCentres(centres)
 
-
-def _prepare(params: ChoiceParams) -> _Prepared:
-    centres = params.ranking.centres
-    prepared = None if centres is None else PreparedCentres(centres)
-    return _Prepared(params, params.labels.ready(), prepared)
-
-
-def _zero(prepared: _Prepared) -> Choice:
-    most, below = prepared.params.most, prepared.params.below
-    limits = np.full(len(most), np.inf) if below is None else below
-    chosen = SmallestKeys(most, np.where(most > 0, limits, -np.inf))
-    return Choice(np.zeros(len(most), np.int64), chosen)
+    def zero(self) -> Choice:
+        most, below = self.params.most, self.params.below
+        limits = np.full(len(most), np.inf) if below is None else below
+        chosen = SmallestKeys(most, np.where(most > 0, limits, -np.inf))
+        return Choice(np.zeros(len(most), np.int64), chosen)
 
 
 def _labels(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
@@ -448,7 +419,8 @@ def _add(into: Choice, labels: np.ndarray, keys: np.ndarray | None, start: int) 
         into.chosen.add(labels[rows], keys[rows], start + rows)
 
 
-def _choose(chunk: Chunk, prepared: _Prepared, into: Choice, labels: np.ndarray) -> None:
+def _choose_chunk(chunk: Chunk, prepared: _Prepared, into: Choice) -> None:
+    labels = _labels(chunk, prepared)
     _add(into, labels, _keys(chunk, prepared, labels), chunk.start)
 
 
@@ -470,16 +442,11 @@ def _keys(chunk: Chunk, prepared: _Prepared, labels: np.ndarray) -> np.ndarray |
     return sqdist if ranking.how == "nearest" else -sqdist
 
 
-def _choose_chunk(chunk: Chunk, prepared: _Prepared, into: Choice) -> None:
-    _choose(chunk, prepared, into, _labels(chunk, prepared))
-
-
 CHOOSE = Reduction(
     name="choose rows",
-    prepare=_prepare,
-    zero=_zero,
+    prepare=_Prepared,
+    zero=_Prepared.zero,
     chunk=_choose_chunk,
-    combine=Choice.combine,
 )
 """`ChoiceParams` -> `Choice`."""
 
@@ -523,7 +490,7 @@ def _label(chunk: Chunk, prepared: _Prepared, state: LabelState) -> None:
 
 
 def _choose_again(chunk: Chunk, prepared: _Prepared, into: Choice, state: LabelState) -> None:
-    _choose(chunk, prepared, into, state.labels)
+    _add(into, state.labels, _keys(chunk, prepared, state.labels), chunk.start)
 
 
 def _choose_unread(prepared: _Prepared, into: Choice, state: LabelState) -> np.ndarray | None:
@@ -540,12 +507,11 @@ def _choose_unread(prepared: _Prepared, into: Choice, state: LabelState) -> np.n
 CHOOSE_AGAIN = StatefulReduction(
     name="choose rows",
     row_bytes=4,
-    prepare=_prepare,
-    zero=_zero,
+    prepare=_Prepared,
+    zero=_Prepared.zero,
     fresh=_unlabelled,
     rebuild=_label,
     chunk=_choose_again,
-    combine=Choice.combine,
     filter_rows=_choose_unread,
 )
 """`CHOOSE`, with labels as state: later calls label no row, and read none to choose at random."""

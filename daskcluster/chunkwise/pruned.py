@@ -20,37 +20,37 @@ from daskcluster.chunkwise.bound_costs import (
     MOST_LEFT,
     Left,
     Sample,
+    close_together,
     every_so_many,
     expected_loss,
+    most_axes,
     panels_with,
+    plan_projection,
     sample_bytes,
     sample_of,
     search_cost,
 )
-from daskcluster.chunkwise.projection import close_together, most_axes, plan_projection
 from daskcluster.kernels import tile
 from daskcluster.kernels.candidates import UNDECIDED, errors_of
 from daskcluster.kernels.dot_product import MADD, MADD_SHORT, best_dot
 from daskcluster.kernels.panels import Panels, common_offset
-from daskcluster.kernels.projected_centres import (
-    Projection,
-    project_points,
-    shifted_blocks,
-    squared_lengths,
-)
 from daskcluster.kernels.pruned_search import (
     PrunedCentres,
     bound_groups_pruned,
     nearest_pruned,
     nearest_two_pruned,
 )
-from daskcluster.kernels.quantized_centres import (
+from daskcluster.kernels.quantized import (
+    MOST_SHORT,
+    Projection,
     RowRange,
     first_terms,
+    project_points,
     quantize_centres,
     range_of_rows,
+    shifted_blocks,
+    squared_lengths,
 )
-from daskcluster.kernels.short_sums import MOST_SHORT
 
 _LEAST_CENTRES, _LEAST_SCORES = 128, 1 << 14
 """With fewer centres, or products for a row, the search of all centres is over before any bound pays."""

@@ -1,4 +1,13 @@
-"""Chunkwise steps of seeding: D^2 potentials for k-means++, oversampling rounds for k-means||."""
+"""Chunkwise steps of seeding: D^2 potentials, oversampling rounds of k-means||, and draws in one pass.
+
+A sample with replacement is drawn in one pass with one random number per row. Row i is drawn at rate
+r_i = w_i (a + b |x_i - p|^2). Give every row a Poisson process of that rate. The first m arrivals of all
+rows together are m independent draws in proportion to the rates, and except with negligible probability
+they occur before a time T known in advance. A row is drawn if its first arrival -log(1 - u) / r is before
+T, where u is the row's random number. Since -log(1 - u) >= u, no row with u >= r T is drawn. So a pass
+checks only the first 16 bits of u, the rank of the row. This leaves about m rows (and one in 65,536 of
+all), whatever the chunks and workers. The driver computes the other bits and all logarithms afterwards.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +17,129 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import ExactScalar, Reduction, StatefulReduction
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.sampling import cumulative_pick
 from daskcluster.kernels.sum_grid import SumGrid, round_to_grid
 from daskcluster.randomness import Key
-from daskcluster.sparse_rows import Rows, dense_rows, join_rows
+from daskcluster.sparse_rows import Rows, dense_rows, join_rows, take_rows
+
+RANKS = 1 << 16
+"""Number of ranks: u is in [rank, rank + 1) / RANKS."""
+_RANKS_PER_WORD = 4
+
+
+@dataclass(frozen=True)
+class DrawParams:
+    """The rates of the rows, and the time limit T.
+
+    Attributes
+    ----------
+    point : ndarray of shape (d,)
+        p, in the compute dtype.
+    offset, slope : float
+        a and b.
+    horizon : float
+        T.
+    key : Key
+        Stream of the rows' random numbers.
+    scale : Scale
+    """
+
+    point: np.ndarray
+    offset: float
+    slope: float
+    horizon: float
+    key: Key
+    scale: Scale
+
+
+@dataclass
+class Candidates:
+    """Rows that may be drawn, and the exact sum of w |x - p|^2 over all rows.
+
+    Attributes
+    ----------
+    spread : ExactScalar
+    parts : list of (indices, ranks, sqdist, weights, rows)
+        Unordered parts; `joined` sorts them by row.
+    """
+
+    spread: ExactScalar = field(default_factory=ExactScalar)
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Rows]] = field(
+        default_factory=list
+    )
+
+    def combine(self, other: Candidates) -> Candidates:
+        self.spread.combine(other.spread)
+        self.parts.extend(other.parts)
+        return self
+
+    def joined(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Rows]:
+        """Return indices (c,) ascending, ranks, sqdist, weights, and the rows (c, d) as stored."""
+        parts = sorted(self.parts, key=lambda part: int(part[0][0]))
+        indices, ranks, sqdist, weights = (
+            np.concatenate([part[field] for part in parts]) for field in range(4)
+        )
+        rows = join_rows([part[4] for part in parts])
+        if (np.diff(indices) > 0).all():
+            return indices, ranks, sqdist, weights, rows
+        # Merged parts may interleave, so sort single rows.
+        order = np.argsort(indices, kind="stable")
+        return indices[order], ranks[order], sqdist[order], weights[order], rows[order]
+
+
+class _PreparedDraws:
+    def __init__(self, params: DrawParams) -> None:
+        point = np.ascontiguousarray(params.point)[None, :]
+        self.params, self.point = params, PreparedCentres(point)
+        self.grid = params.scale.distances(point)
+
+    def zero(self) -> Candidates:
+        return Candidates()
+
+
+def _draw_chunk(chunk: Chunk, prepared: _PreparedDraws, into: Candidates) -> None:
+    params = prepared.params
+    limits = RANKS * params.horizon * params.offset, RANKS * params.horizon * params.slope
+    ranks = row_ranks(params.key, chunk.start, chunk.stop)
+    for block in chunk.blocks():
+        first = block.start - chunk.start
+        own = ranks[first : first + block.n_rows]
+        found, sqdist, high, low = prepared.point.filter_candidates(
+            block.rows, block.weights, own, limits, prepared.grid
+        )
+        into.spread.add(high, low)
+        if len(found):
+            weights = np.ones(len(found)) if block.weights is None else block.weights[found]
+            # Keep rows as stored, neither converted nor scaled.
+            rows = take_rows(chunk.rows, first + found)
+            into.parts.append((block.start + found, own[found], sqdist, weights, rows))
+
+
+def row_ranks(key: Key, start: int, stop: int) -> np.ndarray:
+    """Return the ranks of rows `start` to `stop`, uint16; each word of the generator gives four.
+
+    Examples
+    --------
+    >>> key = Key(seed=0, stage="example")
+    >>> bool((row_ranks(key, 0, 50)[13:37] == row_ranks(key, 13, 37)).all())
+    True
+    """
+    first, last = start // _RANKS_PER_WORD, -(-stop // _RANKS_PER_WORD)
+    ranks = key.words(first, last).astype("<u8", copy=False).view("<u2")
+    return ranks[start - first * _RANKS_PER_WORD :][: stop - start].astype(np.uint16, copy=False)
+
+
+DRAWS = Reduction(
+    name="draws",
+    prepare=_PreparedDraws,
+    zero=_PreparedDraws.zero,
+    chunk=_draw_chunk,
+)
+"""`DrawParams` -> `Candidates`."""
+
 
 # -- k-means++ ----------------------------------------------------------------------------------------
 
@@ -58,21 +184,13 @@ class Potentials:
         return np.concatenate(starts), np.concatenate(masses)
 
 
-@dataclass(frozen=True)
 class _PreparedStep:
-    params: PotentialParams
-    centres: PreparedCentres
-    candidates: PreparedCentres
+    def __init__(self, params: PotentialParams) -> None:
+        self.params, self.centres = params, PreparedCentres(params.centres)
+        self.candidates = PreparedCentres(params.candidates)
 
-
-def _prepare_step(params: PotentialParams) -> _PreparedStep:
-    return _PreparedStep(
-        params, PreparedCentres(params.centres), PreparedCentres(params.candidates)
-    )
-
-
-def _zero_potentials(prepared: _PreparedStep) -> Potentials:
-    return Potentials()
+    def zero(self) -> Potentials:
+        return Potentials()
 
 
 def _far(n_rows: int, prepared: _PreparedStep) -> np.ndarray:
@@ -104,12 +222,11 @@ def _potential_chunk(
 POTENTIALS = StatefulReduction(
     name="k-means++",
     row_bytes=8,
-    prepare=_prepare_step,
-    zero=_zero_potentials,
+    prepare=_PreparedStep,
+    zero=_PreparedStep.zero,
     fresh=_far,
     rebuild=_rebuild_nearest,
     chunk=_potential_chunk,
-    combine=Potentials.combine,
 )
 """`PotentialParams` -> `Potentials`; the state is each row's squared distance to its nearest centre."""
 
@@ -227,35 +344,17 @@ class RoundStatistics:
         return float(self.ratios[-1]) if len(self.ratios) >= self.most > 0 else np.inf
 
 
-@dataclass(frozen=True)
 class _PreparedRound:
-    params: RoundParams
-    candidates: PreparedCentres
-    new: PreparedCentres
-    earlier: tuple[tuple[int, PreparedCentres], ...]
+    def __init__(self, params: RoundParams) -> None:
+        candidates, k = dense_rows(params.candidates), params.n_clusters
+        self.params, self.candidates = params, PreparedCentres(candidates)
+        self.new = PreparedCentres(candidates[params.known :], k)
+        self.earlier = [(a, PreparedCentres(candidates[a:b], k)) for a, b in params.rounds]
 
-
-def _prepare_round(params: RoundParams) -> _PreparedRound:
-    candidates, k = dense_rows(params.candidates), params.n_clusters
-    return _PreparedRound(
-        params,
-        PreparedCentres(candidates),
-        PreparedCentres(candidates[params.known :], k),
-        tuple((first, PreparedCentres(candidates[first:last], k)) for first, last in params.rounds),
-    )
-
-
-def _zero_round(prepared: _PreparedRound) -> RoundStatistics:
-    params = prepared.params
-    m, d = params.candidates.shape
-    return RoundStatistics(
-        params.most,
-        ExactScalar(),
-        np.zeros(m),
-        np.empty(0),
-        np.empty(0, np.int64),
-        np.empty((0, d), params.candidates.dtype),
-    )
+    def zero(self) -> RoundStatistics:
+        (m, d), dtype = self.params.candidates.shape, self.params.candidates.dtype
+        none = np.empty(0), np.empty(0, np.int64), np.empty((0, d), dtype)
+        return RoundStatistics(self.params.most, ExactScalar(), np.zeros(m), *none)
 
 
 def _no_candidate(n_rows: int, prepared: _PreparedRound) -> np.ndarray:
@@ -324,12 +423,11 @@ def _sample(block: Chunk, masses: np.ndarray, params: RoundParams, into: RoundSt
 ROUND = StatefulReduction(
     name="k-means||",
     row_bytes=4,
-    prepare=_prepare_round,
-    zero=_zero_round,
+    prepare=_PreparedRound,
+    zero=_PreparedRound.zero,
     fresh=_no_candidate,
     rebuild=_rebuild_candidates,
     chunk=_round_chunk,
-    combine=RoundStatistics.combine,
 )
 """`RoundParams` -> `RoundStatistics`; the state is the index of each row's nearest candidate."""
 
@@ -340,9 +438,8 @@ def _first_round_chunk(chunk: Chunk, prepared: _PreparedRound, into: RoundStatis
 
 FIRST_ROUND = Reduction(
     name="k-means||",
-    prepare=_prepare_round,
-    zero=_zero_round,
+    prepare=_PreparedRound,
+    zero=_PreparedRound.zero,
     chunk=_first_round_chunk,
-    combine=RoundStatistics.combine,
 )
 """`ROUND` for the first candidate. Without state, its pass can also gather data statistics."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.kernels.arrays import aligned_zeros
+from daskcluster.kernels.jit import aligned_zeros
 from daskcluster.sparse_rows import Rows, join_rows
 
 
@@ -235,6 +235,10 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _combined(first: Any, second: Any) -> Any:
+    return first.combine(second)
+
+
 def _all_rows(prepared: Any, statistics: Any, state: Any) -> None:
     return None
 
@@ -267,13 +271,13 @@ class Reduction:
     chunk : callable (chunk, prepared, statistics) -> None
         Adds the chunk to the statistics in place.
     combine : callable (statistics, statistics) -> statistics
-        May change and return its first argument.
+        May change and return its first argument. Default: the method `combine` of statistics.
     """
 
     name: str
     zero: Callable[[Any], Any]
     chunk: Callable[[Chunk, Any, Any], None]
-    combine: Callable[[Any, Any], Any]
+    combine: Callable[[Any, Any], Any] = _combined
     prepare: Callable[[Any], Any] = _same
 
 
@@ -315,6 +319,6 @@ class StatefulReduction:
     fresh: Callable[[int, Any], Any]
     rebuild: Callable[[Chunk, Any, Any], None]
     chunk: Callable[[Chunk, Any, Any, Any], None]
-    combine: Callable[[Any, Any], Any]
+    combine: Callable[[Any, Any], Any] = _combined
     prepare: Callable[[Any], Any] = _same
     filter_rows: Callable[[Any, Any, Any], np.ndarray | None] = _all_rows

@@ -26,15 +26,24 @@ from daskcluster.engine.connect import TIMEOUT, Client, KilledWorker, check_vers
 from daskcluster.engine.engine import AHEAD, Engine, Placement
 from daskcluster.engine.fit_log import FitLog
 from daskcluster.engine.memory import BASELINE_BYTES, RESIDENT_SHARE, Footprint, MemoryPlan, project
-from daskcluster.engine.operations import FoldState, Operation
-from daskcluster.engine.pass_run import POLL_SECONDS, PassRun
+from daskcluster.engine.operations import FoldState, Operation, Payload
+from daskcluster.engine.pass_run import (
+    POLL_SECONDS,
+    DistributedRows,
+    PassRun,
+    bring_near,
+    held_size,
+    on_this_host,
+)
 from daskcluster.engine.registry import Demand, WorkerInfo, WorkerLimit, WorkerRegistry
-from daskcluster.engine.transfer import DistributedRows, bring_near, held_size, on_this_host
-from daskcluster.engine.worker import Payload
 from daskcluster.errors import EngineError, WrongTypeError
 from daskcluster.events import Callback, WorkersPrepare, publish
 from daskcluster.host import process_token
 from daskcluster.typing import Dataset, Range, Reachable, Sink, Visibility
+
+if TYPE_CHECKING:
+    from distributed import Future
+    from distributed.security import Security
 
 
 class DaskPlacement(Placement):
@@ -42,7 +51,6 @@ class DaskPlacement(Placement):
 
     def __init__(
         self,
-        client: Client,
         registry: WorkerRegistry,
         demand: Demand,
         dataset: Dataset,
@@ -54,14 +62,14 @@ class DaskPlacement(Placement):
         cleanup: ExitStack,
     ) -> None:
         super().__init__(dataset, callbacks, source)
-        self._client = client
+        self._client = registry.client
         self._registry = registry
         self._travels = travels
         self._cleanup = cleanup
-        self._rows = DistributedRows(client, registry, source, source.partitions, travels=travels)
+        self._rows = DistributedRows(registry, source, source.partitions, travels=travels)
         stays = footprint.keeps_rows and not (travels or source.in_memory)
         self._cache = ResidentCache(
-            client,
+            registry.client,
             [stop - start for start, stop in self._rows.spans],
             [held_size(source, span) for span in self._rows.spans] if stays else [],
             footprint.row_bytes,
@@ -124,14 +132,11 @@ class DaskPlacement(Placement):
         with ExitStack() as cleanup:
             rows = self._rows
             if spans is not None and list(spans) != list(self.work_items):
-                rows = DistributedRows(
-                    self._client, self._registry, self._source, spans, travels=self._travels
-                )
+                rows = DistributedRows(self._registry, self._source, spans, travels=self._travels)
                 cleanup.callback(rows.close)
             cleanup.enter_context(self._registry.watched())
             workers = self._settle(rows)
             run = PassRun(
-                self._client,
                 self._registry,
                 rows,
                 self._cache if rows is self._rows else None,
@@ -178,10 +183,6 @@ class DaskPlacement(Placement):
         }
 
 
-if TYPE_CHECKING:
-    from distributed import Future
-    from distributed.security import Security
-
 T = TypeVar("T")
 
 _MOST_SENDS = 3
@@ -204,8 +205,8 @@ class DaskEngine(Engine):
     timeout : float
         Seconds to wait for the scheduler, and for a first worker if there is none.
     security : distributed.security.Security, optional
-        Certificates for an address; see `daskcluster.engine.tls.client_security`. Default: those of Dask's
-        configuration. Ignored for a connected client, which has its own.
+        Certificates for an address; see `daskcluster.engine.tls.client_security`. Default: those of
+        Dask's configuration. Ignored for a connected client, which has its own.
 
     Attributes
     ----------
@@ -337,7 +338,6 @@ class DaskEngine(Engine):
             cleanup.close()
             raise
         return DaskPlacement(
-            self.client,
             registry,
             demand,
             dataset,

@@ -27,8 +27,7 @@ from daskcluster.annotations import unannotated
 from daskcluster.chunk import compute_dtype
 from daskcluster.engine.assignment import LEAST_MEASURED_SECONDS
 from daskcluster.engine.compat import resolved, running_workers, threads_of
-from daskcluster.engine.operations import count_rows
-from daskcluster.engine.worker import make_ready
+from daskcluster.engine.operations import count_rows, make_ready
 from daskcluster.errors import (
     DaskClusterError,
     EngineError,
@@ -38,6 +37,9 @@ from daskcluster.errors import (
 )
 from daskcluster.host import host_memory, machine_name, process_token
 from daskcluster.typing import Dataset, Range, Recipe
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 NO_LIMITS: Mapping[str, Any] = {"workers": [], "resources": {}, "allow_other_workers": False}
 """Annotations that say which workers may be used, without saying it; all others are ignored."""
@@ -176,9 +178,6 @@ def described(workers: Mapping[str, Mapping[str, Any]]) -> str:
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
-if TYPE_CHECKING:
-    from distributed import Client, Future
-
 RESOURCE = "daskcluster-demand"
 """A resource that no worker has: tasks that require it wait, and the scheduler counts them."""
 THREAD_SECONDS = 0.25
@@ -258,9 +257,6 @@ def _tasks_per_thread() -> int:
 def _nothing(number: int) -> None:
     """Stand for work to come; never run unless a worker offers the resource."""
 
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 _log = logging.getLogger("distributed.worker.daskcluster")
 
@@ -382,7 +378,7 @@ class WorkerRegistry:
         demand: Demand | None = None,
         limit: WorkerLimit | None = None,
     ) -> None:
-        self._client = client
+        self.client = client
         self._limit = limit
         self._demand = Demand(client) if demand is None else demand
         self._timeout = timeout
@@ -504,26 +500,26 @@ class WorkerRegistry:
         # Pending requests fail a moment before the client notices that the connection is closed.
         grace = _NOTICE_SECONDS if isinstance(error, OSError | CancelledError) else 0.0
         deadline = time.monotonic() + grace
-        while self._client.status == "running" and time.monotonic() < deadline:
+        while self.client.status == "running" and time.monotonic() < deadline:
             time.sleep(_STEP_SECONDS)
-        return bool(self._client.status != "running")
+        return bool(self.client.status != "running")
 
     def _running(self) -> dict[str, Mapping[str, Any]]:
         """Return the scheduler's information on every worker that accepts tasks."""
         deadline = time.monotonic() + self._timeout
-        while self._client.status != "running":
-            if self._client.status == "closed" or time.monotonic() > deadline:
+        while self.client.status != "running":
+            if self.client.status == "closed" or time.monotonic() > deadline:
                 raise SchedulerUnreachableError(
                     f"the scheduler {self._address} no longer answers (the client is "
-                    f"{self._client.status}); restart it and repeat the call."
+                    f"{self.client.status}); restart it and repeat the call."
                 )
             time.sleep(_STEP_SECONDS)
-        return running_workers(self._client)
+        return running_workers(self.client)
 
     def _inspect(self, addresses: list[str]) -> None:
         if not addresses:
             return
-        found = self._client.run(
+        found = self.client.run(
             report_worker, self._recipe, process_token(), workers=addresses, on_error="return"
         )
         for address, result in found.items():

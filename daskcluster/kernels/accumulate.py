@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.jit import kernel, read_only, weights_or_none
 from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.row_block import aligned, first_row, pack_rows
 from daskcluster.kernels.row_ops import add_on_grid, add_on_grids, move_on_grid, move_on_grids
@@ -212,17 +211,22 @@ def move(
     _move(read_only(X), which, old, new, shift, sums, counts)
 
 
-def move_relabelled(
+def sum_relabelled(
     X: np.ndarray,
     label: Callable[[np.ndarray, np.ndarray], None],
     labels: np.ndarray,
     shift: np.ndarray,
     sums: np.ndarray,
     counts: np.ndarray,
+    *,
+    moving: bool,
 ) -> None:
-    """Label rows anew with ``label(X, labels)``, and `move` those whose label changes; IN/OUT: labels."""
-    old = labels.copy()
+    """Label rows with ``label(X, labels)``, and `accumulate` them; or `move` those whose label changes."""
+    old = labels.copy() if moving else labels
     label(X, labels)
+    if not moving:
+        accumulate(X, labels, shift, sums, counts)
+        return
     which = np.flatnonzero(labels != old)
     move(X, which, old[which], labels[which], shift, sums, counts)
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from daskcluster.kernels.dot_product import product_of_lines
 from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.portable import fma
 from daskcluster.kernels.row_ops import rough_squared_distance
+from daskcluster.kernels.search import fma
 
 UNDECIDED = -1
 """Label of a row that needs the search of all centres."""

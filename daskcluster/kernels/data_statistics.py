@@ -1,4 +1,4 @@
-"""Data statistics of dense rows: extremes, NaN and infinity, sums and spread.
+"""Data statistics of dense rows: extremes, NaN and infinity, sums and spread; and rows of length one.
 
 The largest |x| of a feature is found from bit patterns: with the sign bit cleared, they order like the
 numbers, with infinity and NaN above all others. So one integer maximum per value both finds the extreme and
@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.row_groups import PREFETCH_DISTANCE, add_masses, measure_and_add_rows
-from daskcluster.kernels.row_ops import fetch_row
+from daskcluster.kernels.jit import kernel, read_only, weights_or_none
+from daskcluster.kernels.row_ops import (
+    PREFETCH_DISTANCE,
+    add_masses,
+    fetch_row,
+    measure_and_add_rows,
+)
 from daskcluster.kernels.sum_grid import SumGrid
 
 _STRETCH = 512
@@ -172,3 +175,70 @@ def data_statistics(X: np.ndarray, max_abs: np.ndarray) -> tuple[int, bool]:
         return int(row), bool(is_nan)
     np.maximum(max_abs, most.view(X.dtype), out=max_abs)
     return -1, False
+
+
+@kernel
+def _length(x, squares):  # type: ignore[no-untyped-def]
+    # Halves are added to each other: the order is one and the same for any vector registers.
+    left = len(x)
+    for t in range(left):
+        value = np.float64(x[t])
+        squares[t] = value * value
+    while left > 1:
+        half = (left + 1) // 2
+        for t in range(left - half):
+            squares[t] += squares[half + t]
+        left = half
+    return np.sqrt(squares[0])
+
+
+@kernel
+def _scale_rows(rows, scaled, lengths):  # type: ignore[no-untyped-def]
+    n, d = rows.shape
+    squares, wide = np.empty(d), np.empty(d)
+    for i in range(n):
+        row, out = rows[i], scaled[i]
+        length = lengths[i]
+        if length == 0.0:
+            length = _length(row, squares)
+            if length == 0.0:
+                length = 1.0
+            lengths[i] = length
+        if np.isinf(length):  # squares overflow, but a direction needs no length
+            largest = np.float64(np.abs(row).max())
+            for t in range(d):
+                wide[t] = np.float64(row[t]) / largest
+            length = _length(wide, squares)
+            for t in range(d):
+                out[t] = wide[t] / length
+        else:
+            for t in range(d):
+                out[t] = np.float64(row[t]) / length
+
+
+def scaled_to_unit_length(rows: np.ndarray, lengths: np.ndarray | None = None) -> np.ndarray:
+    """Return rows scaled to Euclidean length one; a row of zeros stays as it is.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d), float32 or float64, C-contiguous
+    lengths : ndarray of shape (n,), float64, optional
+        The length of each row where it is known, and 0 where it is not, which is then found and written.
+        Several threads may share it.
+
+    Notes
+    -----
+    Each row is computed for itself and in float64: where blocks are cut does not matter. A row that is
+    not finite becomes NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scaled_to_unit_length(np.array([[3.0, 4.0], [0.0, 0.0], [0.0, 1e200]]))
+    array([[0.6, 0.8],
+           [0. , 0. ],
+           [0. , 1. ]])
+    """
+    scaled = np.empty_like(rows)
+    _scale_rows(read_only(rows), scaled, np.zeros(len(rows)) if lengths is None else lengths)
+    return scaled

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 
 from daskcluster.kernels import emit
-from daskcluster.kernels.features import TILE_FEATURES, cpu_features
+from daskcluster.kernels.jit import TILE_FEATURES, cpu_features
 
 QUAD = 4
 """8-bit integers of a 32-bit one."""
@@ -96,35 +96,22 @@ def _in_parts(
     return emit.concatenate(builder, parts)
 
 
-@emit.vector_intrinsic
-def product_of_lines(
-    typingctx: Any, rows: Any, at: Any, centres: Any, centre_at: Any, size: Any, dot: Any
-) -> Any:
+@emit.vector_intrinsic(literals="dot", returns=types.int32)
+def product_of_lines(builder, rows, at, centres, centre_at, size, dot):  # type: ignore[no-untyped-def]
     """Return the product of `size` integers from ``rows[at]`` and ``centres[centre_at]`` on.
 
     `size` is a multiple of `LINE`. These sums have 32 bits, also with `MADD_SHORT`.
     """
-    if not emit.literals(dot):
-        return None
-    instruction = MADD if dot.literal_value == MADD_SHORT else dot.literal_value
-    signature = types.int32(rows, types.intp, centres, types.intp, types.intp, dot)
+    instruction = MADD if dot == MADD_SHORT else dot
+    places = builder.gep(rows, [at]), builder.gep(centres, [centre_at])
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        row = emit.pointer(context, builder, rows, args[0], args[1])
-        centre = emit.pointer(context, builder, centres, args[2], args[3])
+    def line(t: Any, sums: list[Any]) -> list[Any]:
+        x, c = (emit.load(builder, builder.gep(p, [t]), emit.I32, LINE, 4) for p in places)
+        return [add_products(builder, x, c, sums[0], instruction)]
 
-        def line(t: Any, sums: list[Any]) -> list[Any]:
-            x, c = (
-                emit.load(builder, builder.gep(place, [t]), emit.I32, LINE, 4)
-                for place in (row, centre)
-            )
-            return [add_products(builder, x, c, sums[0], instruction)]
-
-        (total,) = emit.loop(builder, args[4], LINE, [emit.zeros(emit.I32, LINE)], line)
-        name = f"llvm.vector.reduce.add.v{LINE}i32"
-        return emit.call(builder, name, emit.I32, [total])
-
-    return signature, codegen
+    (total,) = emit.loop(builder, size, LINE, [emit.zeros(emit.I32, LINE)], line)
+    name = f"llvm.vector.reduce.add.v{LINE}i32"
+    return emit.call(builder, name, emit.I32, [total])
 
 
 def _madd(builder: Any, row: Any, centre: Any, total: Any) -> Any:

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from inspect import signature
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from daskcluster.kernels.features import GRANTED, TILE_FEATURES
+from daskcluster.kernels.jit import GRANTED, TILE_FEATURES
 
 I8 = ir.IntType(8)
 I16 = ir.IntType(16)
 I32 = ir.IntType(32)
 I64 = ir.IntType(64)
 F64 = ir.DoubleType()
-
-_ELEMENTS = {
-    types.float32: ir.FloatType(), types.float64: F64, types.int32: I32, types.int16: I16
-}  # fmt: skip
 
 
 class _Outlined(ir.Function):
@@ -41,54 +38,105 @@ class _Outlined(ir.Function):
             buf[-1] = f"{buf[-1].rstrip()} {wanted}\n"
 
 
-def vector_intrinsic(typing: Callable[..., Any], *, apart: bool = False) -> Any:
-    """Make an intrinsic that is first typed with literal arguments.
-
-    Use its arrays only with `pointer`. With `apart`, or if `GRANTED` names features, its code is a separate
-    function.
-    """
-
-    @wraps(typing)
-    def typed(*asked: Any) -> Any:
-        found = typing(*asked)
-        if found is None or not (apart or GRANTED):
-            return found
-        signature, codegen = found
-        return signature, partial(_call_outlined, codegen)
-
-    return intrinsic(prefer_literal=True)(typed)
-
-
-def tile_intrinsic(typing: Callable[..., Any]) -> Any:
-    """Make a vector intrinsic as a separate function; inlined, a tile's sums would be spilled."""
-    return vector_intrinsic(typing, apart=True)
-
-
-def _call_outlined(
-    codegen: Callable[..., Any], context: Any, builder: Any, sig: Any, args: Any
+def vector_intrinsic(
+    *, literals: str = "", int32: str = "", returns: Any = types.void, apart: bool = False
 ) -> Any:
-    """Emit the code of `codegen` as a separate function, and a call of it."""
-    # Pass only the data pointers of arrays: passing whole array structures takes longer than a small tile.
-    passed = [
-        _data(context, builder, kind, value) if isinstance(kind, types.Array) else value
-        for kind, value in zip(sig.args, args, strict=True)
-    ]
+    """Make an intrinsic of a function that emits its code: ``body(builder, ...)`` returns the result.
+
+    The function gets pointers for arrays, alone or in tuples, Python's integers for literals, and values
+    for all other numbers: integers have 64 bits. With `apart`, or if `GRANTED` names features, its code is
+    a separate function.
+
+    Parameters
+    ----------
+    literals : str
+        Names of parameters that callers give as literal integers; with ``?``, or as values.
+    int32 : str
+        Names of parameters that have 32 bits.
+    returns : numba type
+    apart : bool
+    """
+    wanted, short = literals.split(), int32.split()
+
+    def decorate(body: Callable[..., Any]) -> Any:
+        names = list(signature(body).parameters)[1:]
+
+        @wraps(body)
+        def typed(context: Any, *asked: Any) -> Any:
+            kinds = dict(zip(names, asked, strict=True))
+            known = {}
+            for name, kind in kinds.items():
+                if isinstance(kind, types.IntegerLiteral) and {name, f"{name}?"} & {*wanted}:
+                    known[name] = kind.literal_value
+                elif name in wanted:
+                    return None  # numba asks again with literals
+                elif isinstance(kind, types.Integer):
+                    kinds[name] = types.int32 if name in short else types.intp
+                elif isinstance(kind, types.Float | types.Boolean):
+                    kinds[name] = types.float64 if isinstance(kind, types.Float) else types.boolean
+            codegen = partial(_emit, body, names, known, apart or bool(GRANTED))
+            return returns(*kinds.values()), codegen
+
+        return intrinsic(prefer_literal=True)(typed)
+
+    return decorate
+
+
+tile_intrinsic = partial(vector_intrinsic, apart=True)
+"""Make a vector intrinsic as a separate function; inlined, a tile's sums would be spilled."""
+
+
+def _emit(
+    body: Callable[..., Any],
+    names: Sequence[str],
+    known: dict[str, int],
+    apart: bool,
+    context: Any,
+    builder: Any,
+    sig: Any,
+    args: Any,
+) -> Any:
+    """Emit the code of an intrinsic in place, or as a separate function and a call of it."""
+    values = {
+        name: _unpacked(context, builder, kind, value)
+        for name, kind, value in zip(names, sig.args, args, strict=True)
+        if name not in known
+    }
     nothing = sig.return_type == types.void
+    if not apart:
+        found = body(builder, **known, **values)
+        return context.get_dummy_value() if nothing else found
+    # Tuples are passed part by part.
+    parts = {
+        name: value if isinstance(value, tuple) else (value,) for name, value in values.items()
+    }
+    passed = [part for several in parts.values() for part in several]
     result = ir.VoidType() if nothing else context.get_value_type(sig.return_type)
-    kind = ir.FunctionType(result, [value.type for value in passed])
+    kind = ir.FunctionType(result, [part.type for part in passed])
     function = _Outlined(builder.module, kind, builder.module.get_unique_name("apart"))
     function.linkage = "internal"
     function.attributes.add("noinline")
-    inside = ir.IRBuilder(function.append_basic_block())
-    found = codegen(context, inside, sig, function.args)
+    inside, given = ir.IRBuilder(function.append_basic_block()), iter(function.args)
+    for name, several in parts.items():
+        own = tuple(next(given) for _ in several)
+        values[name] = own if isinstance(values[name], tuple) else own[0]
+    found = body(inside, **known, **values)
     inside.ret_void() if nothing else inside.ret(found)
     called = builder.call(function, passed)
     return context.get_dummy_value() if nothing else called
 
 
-def element(array: Any) -> Any:
-    """LLVM type of the elements of a numba array type."""
-    return _ELEMENTS[array.dtype]
+def _unpacked(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """Return the data pointer of an array, without the rest of its structure, or a tuple of parts."""
+    # Passing whole array structures to a function takes longer than a small tile.
+    if isinstance(kind, types.Array):
+        return context.make_array(kind)(context, builder, value).data
+    if isinstance(kind, types.BaseTuple):
+        return tuple(
+            _unpacked(context, builder, part, builder.extract_value(value, at))
+            for at, part in enumerate(kind)
+        )
+    return value
 
 
 def bits(kind: Any) -> int:
@@ -101,19 +149,6 @@ def bits(kind: Any) -> int:
 def least(kind: Any) -> Any:
     """Return a number of an LLVM element type that no other is below."""
     return -(1 << bits(kind) - 1) if isinstance(kind, ir.IntType) else float("-inf")
-
-
-def pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
-    """Address of element `offset` of a contiguous array."""
-    return builder.gep(_data(context, builder, array_type, array), [offset])
-
-
-def _data(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
-    if isinstance(
-        array.type, ir.PointerType
-    ):  # passed to a function of its own, see `_call_outlined`
-        return array
-    return context.make_array(array_type)(context, builder, array).data
 
 
 def step(builder: Any, pointer: Any, offset: Any) -> Any:
@@ -256,8 +291,3 @@ def loop(
     builder.branch(head)
     builder.position_at_end(after)
     return values
-
-
-def literals(*values: Any) -> bool:
-    """True if all are literal integers; numba asks again with literals if not."""
-    return all(isinstance(value, types.IntegerLiteral) for value in values)

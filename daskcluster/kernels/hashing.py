@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.jit import kernel, read_only
 
 _START, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 _MIX, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)

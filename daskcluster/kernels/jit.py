@@ -1,8 +1,9 @@
-"""Compilation of kernels with numba, and the cache of compiled kernels."""
+"""Compilation of kernels with numba, their cache, and the arrays that they take."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 import re
@@ -16,6 +17,8 @@ from typing import Any
 
 import llvmlite
 import numba
+import numpy as np
+from llvmlite import binding
 from numba import njit
 from numba.core import event
 from numba.core.caching import (
@@ -27,9 +30,55 @@ from numba.core.caching import (
 
 from daskcluster.errors import InvalidParameterError
 from daskcluster.kernels.compiling import announce
-from daskcluster.kernels.features import GRANTED, WANTED, cpu_features
 
 _CONFIG: Any = numba.config
+
+WANTED = {"avx512": ("avx512f", "avx512vl", "avx512dq"), "avx2": ("avx2", "fma")}
+"""Features that the x86 tiles need, the widest tile first."""
+
+_USED = {"avx512": ("avx512bw", "avx512vnni"), "avx2": ("avxvnni",)}
+"""Further features that they use where the CPU has them; see `daskcluster.kernels.dot_product`."""
+
+_PLAIN = {"generic", "x86-64", "x86-64-v2"}
+
+
+def _of_host() -> frozenset[str]:
+    return frozenset(name for name, there in binding.get_host_cpu_features().items() if there)
+
+
+def cpu_features() -> frozenset[str]:
+    """Return the names of the CPU features that code is compiled for.
+
+    NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are honoured: with either set, only the features named there
+    count, since nothing else is known of that CPU; see `GRANTED` for the generic CPU.
+    """
+    if _CONFIG.CPU_FEATURES is not None:
+        parts = str(_CONFIG.CPU_FEATURES).split(",")
+        return frozenset(part[1:] for part in parts if part.startswith("+"))
+    return frozenset() if _CONFIG.CPU_NAME is not None else _of_host()
+
+
+def _widest(features: Iterable[str]) -> str:
+    """Return the features of the widest usable x86 tile, in LLVM's notation."""
+    there = set(features)
+    for tile, wanted in WANTED.items():
+        if there.issuperset(wanted):
+            used = (name for name in _USED[tile] if name in there)
+            return ",".join(f"+{name}" for name in (*wanted, *used))
+    return ""
+
+
+def _granted() -> str:
+    plain = _CONFIG.CPU_NAME in _PLAIN and not _CONFIG.CPU_FEATURES
+    return _widest(_of_host()) if plain else ""
+
+
+GRANTED = _granted()
+"""Features of this CPU that intrinsics use although everything else is compiled for a generic x86. With
+NUMBA_CPU_NAME=generic, different machines can share a cache folder, and each runs its best tile."""
+
+TILE_FEATURES = GRANTED or _widest(cpu_features())
+"""Features that tiles are compiled for, on x86."""
 
 
 _PACKAGE = Path(__file__).parents[1]
@@ -135,8 +184,6 @@ def stamped() -> Iterator[None]:
             _CONFIG.CACHE_LOCATOR_CLASSES = before
 
 
-__all__ = ["compilations", "cpu_features", "kernel", "tile_name"]
-
 OVERRIDE = "DASKCLUSTER_TILE"
 """Environment variable that forces a tile: avx512, avx2, neon or portable."""
 
@@ -226,3 +273,37 @@ def tile_name() -> str:
     if "neon" in features or platform.machine().lower() in {"arm64", "aarch64"}:
         return "neon"
     return "portable"
+
+
+_LINE = 64
+
+NO_WEIGHTS = np.empty(0)
+"""Stands for "all weights are one"."""
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a read-only view.
+
+    Read-only arrays (memory maps, blocks from Dask) are another type for numba. If all inputs are passed as
+    read-only, a kernel is compiled once, not twice.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def weights_or_none(weights: np.ndarray | None) -> np.ndarray:
+    """Return weights for a kernel that takes an empty array as "all ones"."""
+    return read_only(NO_WEIGHTS if weights is None else weights)
+
+
+def aligned_zeros(*shape: int) -> np.ndarray:
+    """Return float64 zeros that start at a cache line.
+
+    For sums that are updated vector by vector. At an unaligned address, every vector straddles two cache
+    lines, which makes `daskcluster.kernels.accumulate.accumulate` a fifth slower.
+    """
+    size = math.prod(shape)
+    room = np.zeros(size + _LINE // 8)
+    skip = -room.ctypes.data % _LINE // 8
+    return room[skip : skip + size].reshape(shape)

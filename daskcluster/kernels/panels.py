@@ -182,19 +182,8 @@ def panels_of(features: np.ndarray, first: np.ndarray, height: int, never: float
     return np.ascontiguousarray(panels).reshape(n_panels, -1)
 
 
-@emit.vector_intrinsic
-def place_in_panel(
-    typingctx: Any,
-    block: Any,
-    block_at: Any,
-    panel: Any,
-    panel_at: Any,
-    features: Any,
-    best: Any,
-    at: Any,
-    height: Any,
-    rows: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="height", returns=types.int32)
+def place_in_panel(builder, block, block_at, panel, panel_at, features, best, at, height, rows):  # type: ignore[no-untyped-def]
     """Return the first of the `height` centres of a panel that scores ``best[at]``: 0, 1, ...
 
     `block_at` is the position of the row's first feature in a block of `rows` rows. The scores are
@@ -202,103 +191,64 @@ def place_in_panel(
     panel, one score equals it: NaN never wins, and -inf never beats the initial value. If none is equal,
     return the last centre, since callers index with the result.
     """
-    if not emit.literals(height):
-        return None
-    centres = height.literal_value
-    signature = types.int32(
-        block, types.intp, panel, types.intp, types.intp, best, types.intp, height, types.intp
-    )
+    kind, lanes = block.type.pointee, 1 << (height - 1).bit_length()
+    row, start = builder.gep(block, [block_at]), builder.gep(panel, [panel_at])
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind = emit.element(block)
-        lanes = 1 << (centres - 1).bit_length()
-        row = emit.pointer(context, builder, block, args[0], args[1])
-        start = emit.pointer(context, builder, panel, args[2], args[3])
-        most = emit.pointer(context, builder, best, args[5], args[6])
+    def line(t: Any) -> Any:
+        place = builder.gep(start, [builder.mul(t, ir.Constant(emit.I64, height))])
+        return emit.load_first(builder, place, kind, lanes, height)
 
-        def line(t: Any) -> Any:
-            place = builder.gep(start, [builder.mul(t, ir.Constant(emit.I64, centres))])
-            return emit.load_first(builder, place, kind, lanes, centres)
+    def grow(t: Any, total: list[Any]) -> list[Any]:
+        x = builder.load(builder.gep(row, [builder.mul(t, rows)]))
+        coordinates = line(builder.add(t, ir.Constant(emit.I64, 1)))
+        return [emit.fma(builder, emit.splat(builder, x, lanes), coordinates, total[0])]
 
-        def grow(t: Any, total: list[Any]) -> list[Any]:
-            x = builder.load(builder.gep(row, [builder.mul(t, args[8])]))
-            coordinates = line(builder.add(t, ir.Constant(emit.I64, 1)))
-            return [emit.fma(builder, emit.splat(builder, x, lanes), coordinates, total[0])]
-
-        (scores,) = emit.loop(builder, args[4], 1, [line(ir.Constant(emit.I64, 0))], grow)
-        wanted = emit.splat(builder, builder.load(most), lanes)
-        return emit.first_lane(builder, builder.fcmp_ordered("==", scores, wanted), centres - 1)
-
-    return signature, codegen
+    (scores,) = emit.loop(builder, features, 1, [line(ir.Constant(emit.I64, 0))], grow)
+    wanted = emit.splat(builder, builder.load(builder.gep(best, [at])), lanes)
+    return emit.first_lane(builder, builder.fcmp_ordered("==", scores, wanted), height - 1)
 
 
 _CHAINS = 4
 """Number of independent sums of `scores_in_panel`, which hide the latency of products."""
 
 
-@emit.vector_intrinsic
-def scores_in_panel(
-    typingctx: Any,
-    block: Any,
-    block_at: Any,
-    panel: Any,
-    panel_at: Any,
-    features: Any,
-    out: Any,
-    height: Any,
-    rows: Any,
-    limit: Any,
-    dot: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="height dot", int32="limit", returns=types.int64)
+def scores_in_panel(  # type: ignore[no-untyped-def]
+    builder, block, block_at, panel, panel_at, features, out, height, rows, limit, dot
+):
     """Store the integer scores of one row and the `height` centres of a panel.
 
     Return which of them reach the limit, as the bits of an integer. OUT: out: its size is the next power of
     two, or fills 128 bits. `block_at` and `rows` as for `place_in_panel`, `dot` as for
     `daskcluster.kernels.register_tile.panel_maxima_tile`.
     """
-    if not emit.literals(height, dot):
-        return None
-    centres = height.literal_value
-    signature = types.int64(
-        block, types.intp, panel, types.intp, types.intp, out, height, types.intp, types.int32, dot
-    )
+    kind = block.type.pointee
+    lanes = max(1 << (height - 1).bit_length(), 128 // emit.bits(kind))
+    row, start = builder.gep(block, [block_at]), builder.gep(panel, [panel_at])
+    first = emit.load_first(builder, start, kind, lanes, height)
+    zero = emit.zeros(kind, lanes)
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
-        lanes = max(1 << (centres - 1).bit_length(), 128 // emit.bits(kind))
-        row = emit.pointer(context, builder, block, args[0], args[1])
-        start = emit.pointer(context, builder, panel, args[2], args[3])
-        first = emit.load_first(builder, start, kind, lanes, centres)
-        zero = emit.zeros(kind, lanes)
+    def grow(t: Any, total: Any) -> Any:
+        x = builder.load(builder.gep(row, [builder.mul(t, rows)]))
+        x = emit.splat(builder, x, lanes)
+        at = builder.mul(builder.add(t, ir.Constant(emit.I64, 1)), ir.Constant(emit.I64, height))
+        line = emit.load_first(builder, builder.gep(start, [at]), kind, lanes, height)
+        return dot_product.add_products(builder, x, line, total, dot)
 
-        def grow(t: Any, total: Any) -> Any:
-            x = builder.load(builder.gep(row, [builder.mul(t, args[7])]))
-            x = emit.splat(builder, x, lanes)
-            at = builder.mul(
-                builder.add(t, ir.Constant(emit.I64, 1)), ir.Constant(emit.I64, centres)
-            )
-            line = emit.load_first(builder, builder.gep(start, [at]), kind, lanes, centres)
-            return dot_product.add_products(builder, x, line, total, dot.literal_value)
+    def several(t: Any, sums: list[Any]) -> list[Any]:
+        steps = [builder.add(t, ir.Constant(emit.I64, i)) for i in range(_CHAINS)]
+        return [grow(step, total) for step, total in zip(steps, sums, strict=True)]
 
-        def several(t: Any, sums: list[Any]) -> list[Any]:
-            steps = [builder.add(t, ir.Constant(emit.I64, i)) for i in range(_CHAINS)]
-            return [grow(step, total) for step, total in zip(steps, sums, strict=True)]
-
-        whole = builder.and_(args[4], ir.Constant(emit.I64, -_CHAINS))
-        total, *others = emit.loop(
-            builder, whole, _CHAINS, [first] + [zero] * (_CHAINS - 1), several
-        )
-        (total,) = emit.loop(
-            builder, builder.sub(args[4], whole), 1, [total],
-            lambda t, sums: [grow(builder.add(whole, t), sums[0])],
-        )  # fmt: skip
-        for other in others:
-            total = builder.add(total, other)
-        target = emit.pointer(context, builder, out, args[5], nothing)
-        emit.store(builder, total, target, emit.bits(kind) // 8)
-        limit = args[8] if kind == emit.I32 else builder.trunc(args[8], kind)
-        reached = emit.compare(builder, ">=", total, emit.splat(builder, limit, lanes))
-        mask = builder.zext(builder.bitcast(reached, ir.IntType(lanes)), emit.I64)
-        return builder.and_(mask, ir.Constant(emit.I64, (1 << centres) - 1))
-
-    return signature, codegen
+    whole = builder.and_(features, ir.Constant(emit.I64, -_CHAINS))
+    total, *others = emit.loop(builder, whole, _CHAINS, [first] + [zero] * (_CHAINS - 1), several)
+    (total,) = emit.loop(
+        builder, builder.sub(features, whole), 1, [total],
+        lambda t, sums: [grow(builder.add(whole, t), sums[0])],
+    )  # fmt: skip
+    for other in others:
+        total = builder.add(total, other)
+    emit.store(builder, total, out, emit.bits(kind) // 8)
+    limit = limit if kind == emit.I32 else builder.trunc(limit, kind)
+    reached = emit.compare(builder, ">=", total, emit.splat(builder, limit, lanes))
+    mask = builder.zext(builder.bitcast(reached, ir.IntType(lanes)), emit.I64)
+    return builder.and_(mask, ir.Constant(emit.I64, (1 << height) - 1))

@@ -6,18 +6,22 @@ rule out most centres.
 
 The tile computes the first bounds and keeps the largest one of each panel. The winner is measured, then
 every other centre whose bounds reach that score, less a margin for all rounding. Where several centres are
-too close to tell, the canonical chain decides (`daskcluster.kernels.tile`).
+too close to tell, the canonical chain decides (`daskcluster.kernels.tile`). The bounds that rule centres
+out also say how far groups of centres are, at least.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
 
-from daskcluster.kernels.arrays import read_only
+from daskcluster.kernels import emit
 from daskcluster.kernels.candidates import (
     MOST_CLOSE,
     UNDECIDED,
@@ -27,23 +31,165 @@ from daskcluster.kernels.candidates import (
     label_two,
     measure,
 )
-from daskcluster.kernels.group_bounds import bound_groups, group_maxima
-from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.panel_maxima import (
-    WINNERS,
-    find_winners,
-    lowest_bit,
-    rows_reaching,
-    take_winners,
-)
+from daskcluster.kernels.jit import kernel, read_only
 from daskcluster.kernels.panels import Tile, scores_in_panel
-from daskcluster.kernels.projected_centres import project_block
-from daskcluster.kernels.quantized_centres import QuantizedCentres
-from daskcluster.kernels.quantized_rows import quantize_block
+from daskcluster.kernels.quantized import QuantizedCentres, project_block, quantize_block
 from daskcluster.kernels.register_tile import panel_maxima_tile
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
 from daskcluster.kernels.row_ops import fetch_row
 from daskcluster.kernels.search import tile_shape
+
+WINNERS = 8
+"""Panels of a row that are looked through first: the best of those numbered 0, 8, ..., of 1, 9, ..."""
+
+
+@emit.vector_intrinsic(literals="vectors width")
+def best_panels(builder, maxima, at, first, n_panels, every, winner, winner_at, vectors, width):  # type: ignore[no-untyped-def]
+    """Find the panel with the largest bound of each row among panels first, first + every, ...
+
+    ``maxima[at + p * block + r]`` is that of panel p and row r. Ties go to the first panel. OUT: winner,
+    in the type of bounds: from `winner_at` on panels, -1 for none, and ``every * block`` further their
+    bounds.
+    """
+    lanes, rows = width, vectors * width
+    kind = maxima.type.pointee
+    align = emit.bits(kind) // 8
+    source, target = builder.gep(maxima, [at]), builder.gep(winner, [winner_at])
+    bounds = builder.gep(target, [builder.mul(every, ir.Constant(emit.I64, rows))])
+
+    def panel(i: Any, kept: list[Any]) -> list[Any]:
+        p = builder.add(first, builder.mul(i, every))
+        place = builder.gep(source, [builder.mul(p, ir.Constant(emit.I64, rows))])
+        number = emit.splat(builder, builder.trunc(p, kind), lanes)
+        found = []
+        for v in range(rows // lanes):
+            value = emit.load(
+                builder, emit.step(builder, place, v * lanes), kind, lanes, lanes * align
+            )
+            best, at = kept[2 * v], kept[2 * v + 1]
+            wins = emit.compare(builder, ">", value, best)
+            found += [
+                builder.select(wins, value, best), builder.select(wins, number, at)
+            ]  # fmt: skip
+        return found
+
+    none = [
+        ir.Constant(ir.VectorType(kind, lanes), [emit.least(kind)] * lanes),
+        ir.Constant(ir.VectorType(kind, lanes), [-1] * lanes),
+    ]
+    span = builder.sub(builder.add(n_panels, every), builder.add(first, emit.I64(1)))
+    kept = emit.loop(builder, builder.sdiv(span, every), 1, none * (rows // lanes), panel)
+    for v in range(rows // lanes):
+        for value, place in ((kept[2 * v + 1], target), (kept[2 * v], bounds)):
+            emit.store(builder, value, emit.step(builder, place, v * lanes), align)
+
+
+@emit.vector_intrinsic(literals="vectors width", returns=types.int64)
+def rows_reaching(builder, maxima, at, limits, vectors, width):  # type: ignore[no-untyped-def]
+    """Return the rows of a block whose bound in a panel reaches their limit, as the bits of an integer."""
+    lanes, rows = width, vectors * width
+    kind, source = maxima.type.pointee, builder.gep(maxima, [at])
+    align = emit.bits(kind) // 8
+    mask: Any = ir.Constant(emit.I64, 0)
+    for first in range(0, rows, lanes):
+        value, limit = (
+            emit.load(builder, emit.step(builder, place, first), kind, lanes, align)
+            for place in (source, limits)
+        )
+        reached = emit.compare(builder, ">=", value, limit)
+        part = builder.zext(builder.bitcast(reached, ir.IntType(lanes)), emit.I64)
+        mask = builder.or_(mask, builder.shl(part, ir.Constant(emit.I64, first)))
+    return mask
+
+
+@emit.vector_intrinsic(returns=types.int64)
+def lowest_bit(builder, mask):  # type: ignore[no-untyped-def]
+    """Return the position of the lowest bit of a nonzero integer."""
+    return builder.cttz(mask, ir.Constant(ir.IntType(1), 1))
+
+
+@kernel
+def find_winners(maxima, at, n_panels, winner, vectors, width):  # type: ignore[no-untyped-def]
+    """Find `WINNERS` panels of each row, the best one first; OUT: winner (2 * WINNERS * block,).
+
+    It has the panels, then their bounds.
+    """
+    block = vectors * width
+    size = WINNERS * block
+    for g in range(WINNERS):
+        best_panels(maxima, at, g, n_panels, WINNERS, winner, g * block, vectors, width)
+    for g in range(1, WINNERS):
+        for r in range(block):  # no branch, so that vectors do this
+            place = g * block + r
+            p, bound, best, most = winner[place], winner[size + place], winner[r], winner[size + r]
+            wins = bound > most
+            winner[r], winner[place] = p if wins else best, best if wins else p
+            winner[size + r], winner[size + place] = (
+                bound if wins else most, most if wins else bound
+            )  # fmt: skip
+
+
+@kernel
+def take_winners(maxima, at, winner, first, limits, vectors, width):  # type: ignore[no-untyped-def]
+    """Return the rows whose winner, listed from `first` on, reaches their limit, as the bits of an integer.
+
+    Their maxima become too low to be found again.
+    """
+    block = vectors * width
+    found = rows_reaching(winner, WINNERS * block + first, limits, vectors, width)
+    mask, least = found, np.iinfo(maxima.dtype).min
+    while mask != 0:
+        r = lowest_bit(mask)
+        mask &= mask - 1
+        maxima[at + winner[first + r] * block + r] = least
+    return found
+
+
+_ROUNDED = 1.0 - 2.0**-22
+"""Covers the rounding to float32."""
+
+
+@kernel
+def group_maxima(maxima, at, n_panels, per_group, block, tops):  # type: ignore[no-untyped-def]
+    """OUT: tops (g * block,): the largest bound in each group of panels, of each row of a block."""
+    for g in range(tops.shape[0] // block):
+        for r in range(block):
+            tops[g * block + r] = maxima[at + g * per_group * block + r]
+        for p in range(g * per_group + 1, min((g + 1) * per_group, n_panels)):
+            for r in range(block):
+                tops[g * block + r] = max(tops[g * block + r], maxima[at + p * block + r])
+
+
+@kernel
+def bound_groups(place, begin, count, labels, bounded, place_of, per_group, tops, lower, shape):  # type: ignore[no-untyped-def]
+    """Bound the distances from the rows of a block to all centres of a group but their own.
+
+    `place` is that of `daskcluster.kernels.pruned_search`, `tops` are the largest bounds of each group, and
+    `shape` is (height, n_panels, block, `Errors.top`, dot). OUT: lower, from row `begin` on.
+    """
+    (words, at, bounds, features, found), (height, n_panels, block, top, dot) = place, shape
+    for r in range(count):
+        a = labels[begin + r]
+        if a < 0:
+            continue
+        own = place_of[a]
+        home, most = own // (per_group * height), -np.int64(top)
+        for p in range(home * per_group, min((home + 1) * per_group, n_panels)):
+            scores_in_panel(
+                words, at + r, bounds, p * height * (features + 1), features, found, height, block,
+                np.int32(top), dot,
+            )  # fmt: skip
+            for lane in range(height):
+                if p * height + lane != own:
+                    most = max(most, np.int64(found[lane]))
+        tops[home * block + r] = most
+        # A score of s is a squared distance of |x'|^2 - 2 s.
+        base, unit = bounded.lengths[r] - 2.0 * bounded.margins[r], 2.0 / bounded.scale
+        bounds_of = lower[begin + r]
+        for g in range(bounds_of.shape[0]):
+            squared = max(base - unit * tops[g * block + r], 0.0)
+            bounds_of[g] = np.float32(math.sqrt(squared) * _ROUNDED)
+
 
 _SCRATCH_BYTES = 512 << 10
 """Bytes of the maxima of the blocks that are scored at once, of which the second-level cache has room."""

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from llvmlite import ir
-from numba import types
 
 from daskcluster.kernels import dot_product, emit
 
@@ -104,26 +103,26 @@ def broadcast(builder: Any, place: Any, lanes: int, align: int) -> Any:
     return emit.splat(builder, builder.load(place, align=align), lanes)
 
 
-@emit.tile_intrinsic
-def score_tile(
-    typingctx: Any,
-    block: Any,
-    block_at: Any,
-    panel: Any,
-    panel_at: Any,
-    features: Any,
-    first: Any,
-    best: Any,
-    index: Any,
-    at: Any,
-    height: Any,
-    vectors: Any,
-    width: Any,
-    keep: Any,
-    prefetched: Any,
-    prefetch_at: Any,
-    prefetch_step: Any,
-) -> Any:
+@emit.tile_intrinsic(literals="height vectors width keep prefetch_step?", int32="first")
+def score_tile(  # type: ignore[no-untyped-def]
+    builder,
+    block,
+    block_at,
+    panel,
+    panel_at,
+    features,
+    first,
+    best,
+    index,
+    at,
+    height,
+    vectors,
+    width,
+    keep,
+    prefetched,
+    prefetch_at,
+    prefetch_step,
+):
     """Score `height` centres, numbered from `first`, against a block of rows; update the winners.
 
     `best` and `index` hold, from element `at` on, the score and number of each row's best centre and, with
@@ -133,99 +132,79 @@ def score_tile(
     At feature t, the tile prefetches ``prefetched[prefetch_at + t * prefetch_step]``, which are rows to
     pack next. A literal `prefetch_step` of 0 prefetches nothing.
     """
-    if not emit.literals(height, vectors, width, keep):
-        return None
-    tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
-    signature = types.void(
-        block, types.intp, panel, types.intp, types.intp, types.int32, best, index, types.intp,
-        height, vectors, width, keep, prefetched, types.intp, prefetch_step,
-    )  # fmt: skip
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        prefetch = None
-        if not emit.literals(prefetch_step):
-            start = emit.pointer(context, builder, sig.args[13], args[13], args[14])
-
-            def prefetch(t: Any) -> None:
-                emit.prefetch(builder, builder.gep(start, [builder.mul(t, args[15])]))
-
-        _score(context, builder, sig, args, tile, keep.literal_value, prefetch)
-        return context.get_dummy_value()
-
-    return signature, codegen
+    prefetch = None
+    if not isinstance(prefetch_step, int):
+        prefetch = _regular_prefetch(builder, prefetched, prefetch_at, prefetch_step)
+    tile = TileShape(height, vectors, width)
+    rows, start = builder.gep(block, [block_at]), builder.gep(panel, [panel_at])
+    winners = builder.gep(best, [at]), builder.gep(index, [at])
+    _score(builder, rows, start, features, first, winners, tile, keep, prefetch)
 
 
-@emit.tile_intrinsic
-def score_tile_prefetching(
-    typingctx: Any,
-    block: Any,
-    block_at: Any,
-    panel: Any,
-    panel_at: Any,
-    features: Any,
-    first: Any,
-    best: Any,
-    index: Any,
-    at: Any,
-    height: Any,
-    vectors: Any,
-    width: Any,
-    keep: Any,
-    prefetched: Any,
-    places: Any,
-    places_at: Any,
-) -> Any:
+def _regular_prefetch(builder: Any, prefetched: Any, at: Any, step: Any) -> Callable[[Any], None]:
+    """Return a function that emits the prefetch of ``prefetched[at + t * step]``."""
+    start = builder.gep(prefetched, [at])
+    return lambda t: emit.prefetch(builder, builder.gep(start, [builder.mul(t, step)]))
+
+
+@emit.tile_intrinsic(literals="height vectors width keep", int32="first")
+def score_tile_prefetching(  # type: ignore[no-untyped-def]
+    builder,
+    block,
+    block_at,
+    panel,
+    panel_at,
+    features,
+    first,
+    best,
+    index,
+    at,
+    height,
+    vectors,
+    width,
+    keep,
+    prefetched,
+    places,
+    places_at,
+):
     """Like `score_tile`, but prefetch ``prefetched[places[places_at + t]]`` at feature t."""
-    if not emit.literals(height, vectors, width, keep):
-        return None
-    tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
-    signature = types.void(
-        block, types.intp, panel, types.intp, types.intp, types.int32, best, index, types.intp,
-        height, vectors, width, keep, prefetched, places, types.intp,
-    )  # fmt: skip
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        prefetch = _listed_prefetch(context, builder, sig.args[13:], args[13:])
-        _score(context, builder, sig, args, tile, keep.literal_value, prefetch)
-        return context.get_dummy_value()
-
-    return signature, codegen
+    prefetch = _listed_prefetch(builder, prefetched, places, places_at)
+    tile = TileShape(height, vectors, width)
+    rows, start = builder.gep(block, [block_at]), builder.gep(panel, [panel_at])
+    winners = builder.gep(best, [at]), builder.gep(index, [at])
+    _score(builder, rows, start, features, first, winners, tile, keep, prefetch)
 
 
-def _listed_prefetch(context: Any, builder: Any, kinds: Any, args: Any) -> Callable[[Any], None]:
-    """Return a function that emits the prefetch of ``prefetched[places[places_at + t]]``."""
-    start = emit.pointer(context, builder, kinds[0], args[0], ir.Constant(emit.I64, 0))
-    listed = emit.pointer(context, builder, kinds[1], args[1], args[2])
+def _listed_prefetch(builder: Any, prefetched: Any, places: Any, at: Any) -> Callable[[Any], None]:
+    """Return a function that emits the prefetch of ``prefetched[places[at + t]]``."""
+    listed = builder.gep(places, [at])
 
     def prefetch(t: Any) -> None:
-        place = builder.gep(start, [builder.load(builder.gep(listed, [t]))])
+        place = builder.gep(prefetched, [builder.load(builder.gep(listed, [t]))])
         emit.prefetch(builder, place, level=2)
 
     return prefetch
 
 
 def _score(
-    context: Any,
     builder: Any,
-    sig: Any,
-    args: Any,
+    rows: Any,
+    start: Any,
+    features: Any,
+    number: Any,
+    winners: tuple[Any, Any],
     tile: TileShape,
     keep: int,
     prefetch: Callable[[Any], None] | None,
 ) -> None:
-    """Emit the body of `score_tile`; `args` are its first nine arguments."""
-    rows = emit.pointer(context, builder, sig.args[0], args[0], args[1])
-    start = emit.pointer(context, builder, sig.args[2], args[2], args[3])
-    align = emit.bits(emit.element(sig.args[0])) // 8
-    scores = _scores(builder, start, rows, args[4], tile, align, prefetch)
-    base = emit.splat(builder, args[5], tile.width)
+    """Emit the body of `score_tile`; centres are numbered from `number`."""
+    scores = _scores(builder, start, rows, features, tile, prefetch)
+    base = emit.splat(builder, number, tile.width)
     offsets = [ir.Constant(base.type, [r] * tile.width) for r in range(tile.height)]
     numbers = [builder.add(base, offset) for offset in offsets]
-    values = emit.pointer(context, builder, sig.args[6], args[6], args[8])
-    labels = emit.pointer(context, builder, sig.args[7], args[7], args[8])
     for v in range(tile.vectors):
         steps = range(v * tile.width, tile.rows * max(keep, 1), tile.rows)
-        places = [tuple(emit.step(builder, p, at) for p in (values, labels)) for at in steps]
+        places = [tuple(emit.step(builder, p, at) for p in winners) for at in steps]
         column = [(scores[r][v], numbers[r]) for r in range(tile.height)]
         if not keep:
             column = [_best_of_panel(builder, column, tile)]
@@ -238,12 +217,11 @@ def _scores(
     rows: Any,
     features: Any,
     tile: TileShape,
-    align: int,
     prefetch: Callable[[Any], None] | None,
     dot: int = dot_product.NO_DOT,
 ) -> list[list[Any]]:
     """Emit the scores of the centres of the panel at `start`: by centre, then by vector of rows."""
-    term, step = partial(emit.fma, builder), 1
+    term, step, align = partial(emit.fma, builder), 1, emit.bits(start.type.pointee) // 8
     if dot == dot_product.MADD_PAIRS:
         term, step = partial(dot_product.add_products_of_two, builder), 2
     elif dot != dot_product.NO_DOT:
@@ -258,108 +236,78 @@ def _scores(
     )  # fmt: skip
 
 
-def store_sums(
-    builder: Any, values: list[list[Any]], target: Any, tile: TileShape, align: int
-) -> None:
+def store_sums(builder: Any, values: list[list[Any]], target: Any, tile: TileShape) -> None:
     """Emit ``target[r * rows + v * width:] = values[r][v]``."""
+    align = emit.bits(target.type.pointee) // 8
     for r in range(tile.height):
         for v in range(tile.vectors):
             place = emit.step(builder, target, r * tile.rows + v * tile.width)
             emit.store(builder, values[r][v], place, tile.width * align)
 
 
-@emit.tile_intrinsic
-def all_scores_tile(
-    typingctx: Any,
-    block: Any,
-    panel: Any,
-    panel_at: Any,
-    features: Any,
-    out: Any,
-    out_at: Any,
-    height: Any,
-    vectors: Any,
-    width: Any,
-    prefetched: Any,
-    places: Any,
-    places_at: Any,
-) -> Any:
+@emit.tile_intrinsic(literals="height vectors width")
+def all_scores_tile(  # type: ignore[no-untyped-def]
+    builder,
+    block,
+    panel,
+    panel_at,
+    features,
+    out,
+    out_at,
+    height,
+    vectors,
+    width,
+    prefetched,
+    places,
+    places_at,
+):
     """Store the scores of `height` centres and a block of rows: ``out[out_at + j * block + r]``.
 
     They are bit-identical to those of `score_tile`. Prefetches like `score_tile_prefetching`.
     """
-    if not emit.literals(height, vectors, width):
-        return None
-    tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
-    signature = types.void(
-        block, panel, types.intp, types.intp, out, types.intp, height, vectors, width,
-        prefetched, places, types.intp,
-    )  # fmt: skip
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        nothing = ir.Constant(emit.I64, 0)
-        rows = emit.pointer(context, builder, block, args[0], nothing)
-        start = emit.pointer(context, builder, panel, args[1], args[2])
-        target = emit.pointer(context, builder, out, args[4], args[5])
-        prefetch = _listed_prefetch(context, builder, sig.args[9:], args[9:])
-        align = emit.bits(emit.element(block)) // 8
-        scores = _scores(builder, start, rows, args[3], tile, align, prefetch)
-        store_sums(builder, scores, target, tile, align)
-        return context.get_dummy_value()
-
-    return signature, codegen
+    tile, start = TileShape(height, vectors, width), builder.gep(panel, [panel_at])
+    prefetch = _listed_prefetch(builder, prefetched, places, places_at)
+    scores = _scores(builder, start, block, features, tile, prefetch)
+    store_sums(builder, scores, builder.gep(out, [out_at]), tile)
 
 
-@emit.tile_intrinsic
-def panel_maxima_tile(
-    typingctx: Any,
-    block: Any,
-    block_at: Any,
-    panels: Any,
-    panels_at: Any,
-    features: Any,
-    out: Any,
-    out_at: Any,
-    n_panels: Any,
-    height: Any,
-    vectors: Any,
-    width: Any,
-    dot: Any,
-) -> Any:
+@emit.tile_intrinsic(literals="height vectors width dot")
+def panel_maxima_tile(  # type: ignore[no-untyped-def]
+    builder,
+    block,
+    block_at,
+    panels,
+    panels_at,
+    features,
+    out,
+    out_at,
+    n_panels,
+    height,
+    vectors,
+    width,
+    dot,
+):
     """Store the largest integer score of each row of a block in panels: ``out[out_at + p * block + r]``.
 
     Each feature is two or four 8-bit integers, which instruction `dot` of
     `daskcluster.kernels.dot_product` multiplies. There is an even number of features for `MADD_PAIRS`.
     """
-    if not emit.literals(height, vectors, width, dot):
-        return None
-    tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
-    signature = types.void(
-        block, types.intp, panels, types.intp, types.intp, out, types.intp, types.intp,
-        height, vectors, width, dot,
-    )  # fmt: skip
+    tile = TileShape(height, vectors, width)
+    rows, first = builder.gep(block, [block_at]), builder.gep(panels, [panels_at])
+    target = builder.gep(out, [out_at])
+    size = builder.mul(builder.add(features, emit.I64(1)), emit.I64(tile.height))
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        rows = emit.pointer(context, builder, block, args[0], args[1])
-        first = emit.pointer(context, builder, panels, args[2], args[3])
-        target = emit.pointer(context, builder, out, args[5], args[6])
-        align = emit.bits(emit.element(block)) // 8
-        size = builder.mul(builder.add(args[4], emit.I64(1)), emit.I64(tile.height))
+    # A call for each panel would take a thirtieth of the time of 16 features.
+    def one(p: Any, _: list[Any]) -> list[Any]:
+        start = builder.gep(first, [builder.mul(p, size)])
+        scores = _scores(builder, start, rows, features, tile, None, dot)
+        columns = [[(row[v], None) for row in scores] for v in range(tile.vectors)]
+        most = [_best_of_panel(builder, column, tile)[0] for column in columns]
+        place = builder.gep(target, [builder.mul(p, emit.I64(tile.rows))])
+        store_sums(builder, [most], place, tile._replace(height=1))
+        return []
 
-        # A call for each panel would take a thirtieth of the time of 16 features.
-        def one(p: Any, _: list[Any]) -> list[Any]:
-            start = builder.gep(first, [builder.mul(p, size)])
-            scores = _scores(builder, start, rows, args[4], tile, align, None, dot.literal_value)
-            columns = [[(row[v], None) for row in scores] for v in range(tile.vectors)]
-            most = [_best_of_panel(builder, column, tile)[0] for column in columns]
-            place = builder.gep(target, [builder.mul(p, emit.I64(tile.rows))])
-            store_sums(builder, [most], place, tile._replace(height=1), align)
-            return []
-
-        emit.loop(builder, args[7], 1, [], one)
-        return context.get_dummy_value()
-
-    return signature, codegen
+    emit.loop(builder, n_panels, 1, [], one)
 
 
 def _best_of_panel(builder: Any, column: list[tuple[Any, Any]], tile: TileShape) -> tuple[Any, Any]:
@@ -397,3 +345,37 @@ def _update_winners(
     for (value, label), (value_place, label_place) in zip(kept, places, strict=True):
         emit.store(builder, value, value_place, wide)
         emit.store(builder, label, label_place, lanes * 4)
+
+
+@emit.tile_intrinsic(literals="height vectors width")
+def difference_tile(  # type: ignore[no-untyped-def]
+    builder,
+    block,
+    panel,
+    panel_at,
+    features,
+    out,
+    out_at,
+    height,
+    vectors,
+    width,
+    prefetched,
+    prefetch_at,
+    prefetch_step,
+):
+    """Store the squared distances of a block of rows to `height` centres, in the rows' dtype.
+
+    They are computed by direct differences, so the relative error is at most (d + 2) units of rounding:
+    ``out[out_at + j * block + r] = |x_r - c_j|^2``. It prefetches as `score_tile` does.
+    """
+    tile, start = TileShape(height, vectors, width), builder.gep(panel, [panel_at])
+    prefetch = _regular_prefetch(builder, prefetched, prefetch_at, prefetch_step)
+
+    def square(row: Any, centre: Any, total: Any) -> Any:
+        gap = builder.fsub(row, centre)
+        return emit.fma(builder, gap, gap, total)
+
+    zeros = [emit.zeros(block.type.pointee, width)] * height
+    centres = emit.step(builder, start, height)
+    sums = run_along(builder, centres, block, features, tile, zeros, square, prefetch)
+    store_sums(builder, sums, builder.gep(out, [out_at]), tile)

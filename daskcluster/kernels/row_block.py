@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
 from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel
@@ -60,80 +59,26 @@ def _transpose_lanes(builder: Any, rows: list[Any]) -> list[Any]:
     return [zip_pairs(a, b, first, 2) for a, b in (low, high) for first in (0, 2)]
 
 
-@emit.vector_intrinsic
-def pack_block(
-    typingctx: Any,
-    rows: Any,
-    first: Any,
-    d: Any,
-    offset: Any,
-    out: Any,
-    out_at: Any,
-    vectors: Any,
-    width: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="vectors width")
+def pack_block(builder, rows, first, d, offset, out, out_at, vectors, width):  # type: ignore[no-untyped-def]
     """Store a block of rows, minus the offset, transposed.
 
     ``out[out_at + t * block + r] = rows[(first + r) * d + t] - offset[t]`` for t < d and
     r < block = ``vectors * width``. The flat array must contain all these rows, and d must be at least a
     lane's elements.
     """
-    if not emit.literals(vectors, width):
-        return None
-    lanes, block = width.literal_value, vectors.literal_value * width.literal_value
-    signature = types.void(rows, types.intp, types.intp, offset, out, types.intp, vectors, width)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        zero = ir.Constant(emit.I64, 0)
-        corner = emit.pointer(context, builder, rows, args[0], builder.mul(args[1], args[2]))
-        offsets = emit.pointer(context, builder, offset, args[3], zero)
-        target = emit.pointer(context, builder, out, args[4], args[5])
-        starts = [builder.mul(args[2], ir.Constant(emit.I64, row)) for row in range(block)]
-        _store_transposed(
-            builder, corner, starts, args[2], offsets, target, emit.element(rows), lanes
-        )
-        return context.get_dummy_value()
-
-    return signature, codegen
+    corner, target = builder.gep(rows, [builder.mul(first, d)]), builder.gep(out, [out_at])
+    starts = [builder.mul(d, ir.Constant(emit.I64, row)) for row in range(vectors * width)]
+    _store_transposed(builder, corner, starts, d, offset, target, width)
 
 
-@emit.vector_intrinsic
-def pack_listed(
-    typingctx: Any,
-    rows: Any,
-    listed: Any,
-    first: Any,
-    d: Any,
-    offset: Any,
-    out: Any,
-    out_at: Any,
-    vectors: Any,
-    width: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="vectors width")
+def pack_listed(builder, rows, listed, first, d, offset, out, out_at, vectors, width):  # type: ignore[no-untyped-def]
     """Like `pack_block`, for the rows whose numbers are listed from ``listed[first]`` on."""
-    if not emit.literals(vectors, width):
-        return None
-    lanes, block = width.literal_value, vectors.literal_value * width.literal_value
-    signature = types.void(
-        rows, listed, types.intp, types.intp, offset, out, types.intp, vectors, width
-    )
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        zero = ir.Constant(emit.I64, 0)
-        corner = emit.pointer(context, builder, rows, args[0], zero)
-        numbers = emit.pointer(context, builder, listed, args[1], args[2])
-        offsets = emit.pointer(context, builder, offset, args[4], zero)
-        target = emit.pointer(context, builder, out, args[5], args[6])
-        starts = [
-            builder.mul(args[3], builder.load(emit.step(builder, numbers, row)))
-            for row in range(block)
-        ]
-        _store_transposed(
-            builder, corner, starts, args[3], offsets, target, emit.element(rows), lanes
-        )
-        return context.get_dummy_value()
-
-    return signature, codegen
+    numbers, target = builder.gep(listed, [first]), builder.gep(out, [out_at])
+    places = [emit.step(builder, numbers, row) for row in range(vectors * width)]
+    starts = [builder.mul(d, builder.load(place)) for place in places]
+    _store_transposed(builder, rows, starts, d, offset, target, width)
 
 
 def _store_transposed(
@@ -143,11 +88,11 @@ def _store_transposed(
     d: Any,
     offsets: Any,
     target: Any,
-    kind: Any,
     lanes: int,
 ) -> None:
     """Emit the loop of `pack_block` over features, for rows that start at ``corner[starts]``."""
-    size, align, block = _LANE_BITS // emit.bits(kind), emit.bits(kind) // 8, len(starts)
+    kind, block = corner.type.pointee, len(starts)
+    size, align = _LANE_BITS // emit.bits(kind), emit.bits(kind) // 8
     last = builder.sub(d, ir.Constant(emit.I64, size))
 
     def columns(first: int, source: Any, shift: Any) -> list[Any]:

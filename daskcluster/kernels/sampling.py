@@ -13,13 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.difference_tile import difference_tile
-from daskcluster.kernels.jit import kernel, tile_name
+from daskcluster.kernels.jit import kernel, read_only, tile_name, weights_or_none
 from daskcluster.kernels.panels import fill_panels, vector_width
+from daskcluster.kernels.register_tile import difference_tile
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
-from daskcluster.kernels.row_groups import PREFETCH_DISTANCE, add_masses, any_below, measure_rows
-from daskcluster.kernels.row_ops import fetch_row, squared_distance
+from daskcluster.kernels.row_ops import (
+    PREFETCH_DISTANCE,
+    add_masses,
+    any_below,
+    fetch_row,
+    measure_rows,
+    squared_distance,
+)
 from daskcluster.kernels.sum_grid import SumGrid, rounded, split
 
 _HEIGHT, _VECTORS = 4, 2

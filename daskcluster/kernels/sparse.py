@@ -1,17 +1,38 @@
-"""CSR rows: checks, data statistics and exact sums that visit only the stored values.
+"""CSR rows: checks, data statistics, exact sums, nearest centres and distances.
 
-Everywhere: `data` (m,), `indices` (m,) int32, `indptr` (n + 1,) int64; row i has the values
+In `CsrRows`: `data` (m,), `indices` (m,) int32, `indptr` (n + 1,) int64; row i has the values
 ``indptr[i] - indptr[0]`` to ``indptr[i + 1] - indptr[0]``. Values that are not stored are zero, and do not
-change a sum on a grid.
+change a sum on a grid. The canonical score is one chain of FMAs, in column order.
+
+With S the stored columns of a row, |x - c|^2 is the sum over S of (x - c)^2, plus the part of |c|^2 outside
+of S, which is |c|^2 minus its part in S. Both parts are summed in feature order, in float64. Since no term
+can lower such a sum, rounded or not, the difference is never negative, and it is exactly zero if the row
+stores all non-zeros of the centre; so a row is at distance zero from itself. The error is below 2 (m + 2) u
+|c|^2 for m non-zeros of the centre and u = 2^-53. This is not the small relative error of direct
+differences, but it avoids the cancellation of |x|^2 - 2 x.c + |c|^2.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
 
-from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.jit import kernel
+import numpy as np
+from llvmlite import ir
+
+from daskcluster.kernels import emit
+from daskcluster.kernels.jit import kernel, read_only, tile_name, weights_or_none
+from daskcluster.kernels.panels import fill_panels, vector_width
 from daskcluster.kernels.sum_grid import SumGrid, rounded, split
+
+
+class CsrRows(NamedTuple):
+    """The arrays of CSR rows, read only."""
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
 
 
 @kernel
@@ -104,9 +125,7 @@ def _first_fault(indices, indptr, d):  # type: ignore[no-untyped-def]
 
 
 def add_sparse(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     labels: np.ndarray,
     shift: np.ndarray,
     sums: np.ndarray,
@@ -116,7 +135,7 @@ def add_sparse(
 
     Parameters
     ----------
-    data, indices, indptr : ndarrays
+    rows : CsrRows
         CSR rows, float32 or float64.
     labels : ndarray of shape (n,), int32
         In ``[0, k)``: not checked.
@@ -136,13 +155,11 @@ def add_sparse(
     >>> sums.tolist(), counts
     ([[1.0, 0.0], [2.0, 4.0]], array([2, 1]))
     """
-    _add(read_only(data), read_only(indices), read_only(indptr), labels, shift, sums, counts)
+    _add(*rows, labels, shift, sums, counts)
 
 
 def add_sparse_weighted(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     labels: np.ndarray,
     weights: np.ndarray | None,
     grid: SumGrid,
@@ -153,7 +170,7 @@ def add_sparse_weighted(
 
     Parameters
     ----------
-    data, indices, indptr, labels
+    rows, labels
         As in `add_sparse`.
     weights : ndarray of shape (n,), float64, or None
     grid : SumGrid of ndarrays of shape (d,), float64
@@ -161,14 +178,11 @@ def add_sparse_weighted(
     sums, residuals : ndarray of shape (k, d), float64
         IN/OUT. High and low part of the sums. The weights themselves are not summed here.
     """
-    rows = (read_only(data), read_only(indices), read_only(indptr))
     _add_weighted(*rows, labels, weights_or_none(weights), *grid, sums, residuals)
 
 
 def move_sparse(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     which: np.ndarray,
     old: np.ndarray,
     new: np.ndarray,
@@ -180,7 +194,7 @@ def move_sparse(
 
     Parameters
     ----------
-    data, indices, indptr, shift, sums, counts
+    rows, shift, sums, counts
         As in `add_sparse`.
     which, old, new
         As in `daskcluster.kernels.accumulate.move`.
@@ -195,14 +209,11 @@ def move_sparse(
     >>> sums.ravel(), counts
     (array([1., 3.]), array([1, 1]))
     """
-    rows = (read_only(data), read_only(indices), read_only(indptr))
     _move(*rows, which, old, new, shift, sums, counts)
 
 
 def move_sparse_weighted(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
+    rows: CsrRows,
     which: np.ndarray,
     old: np.ndarray,
     new: np.ndarray,
@@ -215,7 +226,6 @@ def move_sparse_weighted(
 
     `weights` are those of the moved rows, shape (m,); they are not summed here.
     """
-    rows = (read_only(data), read_only(indices), read_only(indptr))
     _move_weighted(*rows, which, old, new, weights_or_none(weights), *grid, sums, residuals)
 
 
@@ -266,3 +276,521 @@ def first_fault(indices: np.ndarray, indptr: np.ndarray, d: int) -> tuple[int, i
     """
     row, column, disordered = _first_fault(read_only(indices), read_only(indptr), d)
     return int(row), int(column), int(disordered)
+
+
+_PREFETCH_DISTANCE = 16
+"""Prefetch distance in entries; the best one measured."""
+_LINE = 64
+
+_Entry = tuple[Any, Any]
+"""Scores and numbers of centres, as vectors or as scalars."""
+
+
+def _insert(builder: Any, kept: list[_Entry], entry: _Entry, *, in_order: bool) -> None:
+    """Insert an entry into `kept`, best first; among equal scores, the lowest number is better.
+
+    With `in_order`, the number is larger than all numbers in `kept`. NaN is never inserted.
+    """
+    wins = None
+    for rank, old in enumerate(kept):
+        better = builder.fcmp_ordered(">", entry[0], old[0])
+        if not in_order:
+            tie = builder.fcmp_ordered("==", entry[0], old[0])
+            lower = builder.icmp_signed("<", entry[1], old[1])
+            better = builder.or_(better, builder.and_(tie, lower))
+        # A displaced entry stays ahead of the next in rank.
+        wins = better if wins is None else builder.or_(wins, better)
+        pairs = list(zip(entry, old, strict=True))
+        score, number = (builder.select(wins, new, was) for new, was in pairs)
+        kept[rank] = (score, number)
+        score, number = (builder.select(wins, was, new) for new, was in pairs)
+        entry = (score, number)
+
+
+def _best_of_lanes(builder: Any, kept: list[_Entry]) -> list[_Entry]:
+    """Merge the lanes of winners, halves onto halves, into scalars."""
+    while (lanes := kept[0][0].type.count) > 1:
+        low, high = (
+            [
+                tuple(
+                    emit.shuffle(builder, part, part, range(first, first + lanes // 2))
+                    for part in e
+                )
+                for e in kept
+            ]
+            for first in (0, lanes // 2)
+        )
+        for score, number in high:
+            _insert(builder, low, (score, number), in_order=False)
+        kept = [(score, number) for score, number in low]
+    zero = ir.Constant(emit.I32, 0)
+    return [(builder.extract_element(a, zero), builder.extract_element(b, zero)) for a, b in kept]
+
+
+@emit.vector_intrinsic(literals="vectors width keep", int32="number")
+def score_entries(  # type: ignore[no-untyped-def]
+    builder,
+    data,
+    indices,
+    first,
+    stop,
+    panel,
+    panel_at,
+    number,
+    best,
+    index,
+    at,
+    vectors,
+    width,
+    keep,
+    entries,
+):
+    """Score centres, numbered from `number`, for the row of entries `first` to `stop`.
+
+    The panel from `panel_at` on holds the first terms of ``vectors * width`` centres, then their
+    coordinates, feature by feature. ``best[at:at + keep]`` and ``index[at:at + keep]``, the row's winners
+    among lower centres, best first, are updated. `entries` is the number of entries of all rows: the kernel
+    prefetches the centres' features for the next ones.
+    """
+    lanes, count, kind = width, vectors, data.type.pointee
+    align = emit.bits(kind) // 8
+    values, columns = builder.gep(data, [first]), builder.gep(indices, [first])
+    start = builder.gep(panel, [panel_at])
+    coordinates = emit.step(builder, start, count * lanes)
+    stride = ir.Constant(emit.I64, count * lanes)
+    left = builder.sub(entries, builder.add(first, ir.Constant(emit.I64, 1)))
+
+    def vectors_at(place: Any) -> list[Any]:
+        places = [emit.step(builder, place, v * lanes) for v in range(count)]
+        return [emit.load(builder, place, kind, lanes, align) for place in places]
+
+    def column(s: Any) -> Any:
+        number = builder.sext(builder.load(builder.gep(columns, [s])), emit.I64)
+        return builder.gep(coordinates, [builder.mul(number, stride)])
+
+    def fetch(s: Any) -> None:
+        # Columns are far apart, so no CPU predicts the next one; the next entries name it.
+        prefetch = builder.add(s, ir.Constant(emit.I64, _PREFETCH_DISTANCE))
+        prefetch = builder.select(builder.icmp_signed("<", prefetch, left), prefetch, left)
+        place = column(prefetch)
+        for line in range(0, count * lanes * align, _LINE):
+            emit.prefetch(builder, emit.step(builder, place, line // align))
+
+    def entry(s: Any, sums: list[Any]) -> list[Any]:
+        fetch(s)
+        value = emit.splat(builder, builder.load(builder.gep(values, [s])), lanes)
+        pairs = zip(vectors_at(column(s)), sums, strict=True)
+        return [emit.fma(builder, value, centre, total) for centre, total in pairs]
+
+    scores = emit.loop(builder, builder.sub(stop, first), 1, vectors_at(start), entry)
+    base = emit.splat(builder, number, lanes)
+    wide = scores[0].type
+    nothing = ir.Constant(wide, [float("-inf")] * lanes), ir.Constant(base.type, [-1] * lanes)
+    kept: list[_Entry] = [nothing] * keep
+    for v, score in enumerate(scores):
+        lane_numbers = ir.Constant(base.type, list(range(v * lanes, (v + 1) * lanes)))
+        _insert(builder, kept, (score, builder.add(base, lane_numbers)), in_order=True)
+    found = _best_of_lanes(builder, kept)
+    _update(builder, builder.gep(best, [at]), builder.gep(index, [at]), found)
+
+
+def _update(builder: Any, best: Any, index: Any, found: list[_Entry]) -> None:
+    """Insert the found entries into the sorted winners in memory."""
+    places = [
+        (emit.step(builder, best, r), emit.step(builder, index, r)) for r in range(len(found))
+    ]
+    kept: list[_Entry] = [(builder.load(score), builder.load(number)) for score, number in places]
+    for entry in found:
+        _insert(builder, kept, entry, in_order=True)
+    for (score, number), (score_place, number_place) in zip(kept, places, strict=True):
+        builder.store(score, score_place)
+        builder.store(number, number_place)
+
+
+_VECTORS = (8, 6, 4, 3, 2, 1)
+"""Possible numbers of vectors per panel; eight sums hide the latency of an FMA, and fit any CPU."""
+_PANEL_COST = 2.0
+"""Cost of reading a row once more, in vectors."""
+_ROWS = 256
+"""Rows scored against one panel at a time, while their common features are in the cache."""
+
+
+@dataclass(frozen=True)
+class SparsePanels:
+    """Centres packed for CSR rows, in this process.
+
+    Attributes
+    ----------
+    data : ndarray of shape (n_panels, (d + 1) * height)
+        A panel is the `height` terms -|c|^2 / 2, then `height` coordinates for each feature. Lanes
+        beyond k have the first term -inf, which never wins.
+    norms : ndarray of shape (k,), float64
+        |c|^2, added up in feature order.
+    k, d : int
+    vectors, width : int
+        A panel's height is their product.
+    """
+
+    data: np.ndarray
+    norms: np.ndarray
+    k: int
+    d: int
+    vectors: int
+    width: int
+
+    @property
+    def height(self) -> int:
+        return self.vectors * self.width
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.data.dtype
+
+
+def pack_sparse(centres: np.ndarray, room: np.ndarray | None = None) -> SparsePanels:
+    """Pack centres for the kernels of CSR rows.
+
+    Parameters
+    ----------
+    centres : ndarray of shape (k, d), float32 or float64
+    room : ndarray, optional
+        OUT. Memory to reuse: ``data`` of earlier panels with the same number of centres.
+
+    Returns
+    -------
+    SparsePanels
+        With about k (d + 1) elements, k rounded up to whole vectors.
+    """
+    centres = np.ascontiguousarray(centres)
+    k, d = centres.shape
+    width = vector_width(centres.dtype, tile_name())
+    needed = -(-k // width)
+    vectors = min(_VECTORS, key=lambda v: -(-needed // v) * (v + _PANEL_COST))
+    height = vectors * width
+    data = _at_line(-(-k // height), (d + 1) * height, centres.dtype) if room is None else room
+    norms = fill_panels(centres, np.zeros(d, centres.dtype), data, height)
+    return SparsePanels(data, norms, k, d, vectors, width)
+
+
+def _at_line(rows: int, columns: int, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return uninitialised memory aligned to a cache line, so that no vector straddles two lines."""
+    room = np.empty(rows * columns + _LINE // dtype.itemsize, dtype)
+    skip = -room.ctypes.data % _LINE // dtype.itemsize
+    return room[skip : skip + rows * columns].reshape(rows, columns)
+
+
+def squared_norms(centres: np.ndarray) -> np.ndarray:
+    """Return |c|^2 of every centre, float64, summed in feature order."""
+    out = np.empty(len(centres))
+    _square(read_only(np.ascontiguousarray(centres)), out)
+    return out
+
+
+@kernel
+def _square(centres, out):  # type: ignore[no-untyped-def]
+    for j in range(centres.shape[0]):
+        total = 0.0
+        for t in range(centres.shape[1]):
+            c = np.float64(centres[j, t])
+            total += c * c
+        out[j] = total
+
+
+@cache
+def sparse_search_kernel(vectors: int, width: int, keep: int) -> Any:
+    """Build the search of CSR rows that keeps the `keep` best.
+
+    The kernel is ``search(data, indices, indptr, listed, panels, labels, second, scores)``, for all rows if
+    none is listed. OUT: labels (n,), and with keep = 2 second (n,) and, unless empty, scores (n, 2).
+    """
+    return _build(vectors, width, keep)
+
+
+def _build(vectors: int, width: int, keep: int) -> Any:
+    height = vectors * width
+
+    def search(data, indices, indptr, listed, panels, labels, second, scores):  # type: ignore[no-untyped-def]
+        n, origin = labels.shape[0], indptr[0]
+        flat, stride = panels.reshape(panels.size), panels.shape[1]
+        best = np.empty(_ROWS * keep, panels.dtype)
+        index = np.empty(_ROWS * keep, np.int32)
+        for start in range(0, n, _ROWS):
+            stop = min(start + _ROWS, n)
+            best[:] = -np.inf
+            index[:] = -1
+            for p in range(panels.shape[0]):
+                for r in range(start, stop):
+                    i = listed[r] if listed.shape[0] else r
+                    score_entries(
+                        data, indices, indptr[i] - origin, indptr[i + 1] - origin,
+                        flat, p * stride, np.int32(p * height), best, index, (r - start) * keep,
+                        vectors, width, keep, data.shape[0],
+                    )  # fmt: skip
+            for i in range(start, stop):
+                at = (i - start) * keep
+                labels[i] = max(index[at], 0)  # NaN rows have no winner: centre 0
+                if keep == 2:
+                    second[i] = index[at + 1]
+                    if scores.shape[0]:
+                        scores[i, 0], scores[i, 1] = best[at], best[at + 1]
+
+    return kernel(search)
+
+
+_NO_LABELS, _ALL = np.empty(0, np.int32), np.empty(0, np.int64)
+
+
+def nearest_sparse(
+    rows: CsrRows,
+    panels: SparsePanels,
+    labels: np.ndarray,
+    listed: np.ndarray | None = None,
+) -> None:
+    """Label every row, or every listed row, with its nearest centre.
+
+    Parameters
+    ----------
+    data : ndarray of shape (m,), dtype of the panels
+        Stored values, row after row.
+    indices : ndarray of shape (m,), int32
+        Their columns, strictly ascending within a row and below d: not checked.
+    indptr : ndarray of shape (n + 1,), int64
+        Row i has the values ``indptr[i] - indptr[0]`` to ``indptr[i + 1] - indptr[0]``.
+    panels : SparsePanels
+    labels : ndarray of shape (n,), int32
+        OUT. The same as `daskcluster.kernels.tile.nearest` for the dense rows with an offset of zero.
+    listed : ndarray of shape (n,), int64, optional
+        Indices of the rows to label: not checked.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> panels, labels = pack_sparse(np.array([[0.0, 0.0], [3.0, 1.0]])), np.empty(3, np.int32)
+    >>> indices, indptr = np.array([0, 0, 1], np.int32), np.array([0, 1, 3, 3])
+    >>> nearest_sparse(np.array([1.0, 2.0, 1.0]), indices, indptr, panels, labels)
+    >>> labels
+    array([0, 1, 0], dtype=int32)
+    """
+    search = sparse_search_kernel(panels.vectors, panels.width, 1)
+    scores = np.empty((0, 2), panels.dtype)
+    listed = _ALL if listed is None else listed
+    search(*rows, listed, read_only(panels.data), labels, _NO_LABELS, scores)
+
+
+def nearest_two_sparse(
+    rows: CsrRows,
+    panels: SparsePanels,
+    labels: np.ndarray,
+    second: np.ndarray,
+    scores: np.ndarray | None = None,
+    listed: np.ndarray | None = None,
+) -> None:
+    """Label every row, or every listed row, with its nearest and its second nearest centre.
+
+    Parameters
+    ----------
+    rows, panels, labels, listed
+        As in `nearest_sparse`.
+    second : ndarray of shape (n,), int32
+        OUT. The runner-up, lowest index on ties; -1 where there is none (k = 1).
+    scores : ndarray of shape (n, 2), dtype of the panels, optional
+        OUT. The scores x.c - |c|^2 / 2 of both, -inf for no runner-up.
+    """
+    search = sparse_search_kernel(panels.vectors, panels.width, 2)
+    out = np.empty((0, 2), panels.dtype) if scores is None else scores
+    listed = _ALL if listed is None else listed
+    search(*rows, listed, read_only(panels.data), labels, second, out)
+
+
+@kernel
+def row_distance(data, indices, first, stop, centre, norm):  # type: ignore[no-untyped-def]
+    """Return the squared distance of a row's entries `first` to `stop` to a centre; norm is |c|^2."""
+    near, inside = 0.0, 0.0
+    for s in range(first, stop):
+        c = np.float64(centre[indices[s]])
+        gap = np.float64(data[s]) - c
+        near += gap * gap
+        inside += c * c
+    return near + (norm - inside)
+
+
+@kernel
+def _to_assigned(data, indices, indptr, centres, norms, labels, out):  # type: ignore[no-untyped-def]
+    for i in range(out.shape[0]):
+        j, first, stop = labels[i], indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
+        out[i] = row_distance(data, indices, first, stop, centres[j], norms[j])
+
+
+@kernel
+def _look(data, indices, indptr, origin, norm, shift, sums, spread):  # type: ignore[no-untyped-def]
+    for i in range(spread.shape[0]):
+        first, stop = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
+        spread[i] = row_distance(data, indices, first, stop, origin, norm)
+        for s in range(first, stop):
+            t = indices[s]
+            sums[t] += rounded(np.float64(data[s]), shift[t])
+
+
+@kernel
+def _lower(data, indices, indptr, centre, norm, mind2):  # type: ignore[no-untyped-def]
+    for i in range(mind2.shape[0]):
+        first, stop = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
+        mind2[i] = min(mind2[i], row_distance(data, indices, first, stop, centre, norm))
+
+
+@kernel
+def _distances(data, indices, first, stop, flat, panel_at, norms, near, inside):  # type: ignore[no-untyped-def]
+    # The sums of `row_distance`, for the centres of a panel in the lanes. OUT: near.
+    height = near.shape[0]
+    near[:] = 0.0
+    inside[:] = 0.0
+    for s in range(first, stop):
+        x = np.float64(data[s])
+        at = panel_at + (np.int64(indices[s]) + 1) * height
+        centres = flat[at : at + height]
+        for lane in range(height):
+            c = np.float64(centres[lane])
+            gap = x - c
+            near[lane] += gap * gap
+            inside[lane] += c * c
+    for lane in range(norms.shape[0]):
+        near[lane] += norms[lane] - inside[lane]
+
+
+@kernel
+def _every(data, indices, indptr, panels, height, norms, out):  # type: ignore[no-untyped-def]
+    flat, stride, k = panels.reshape(panels.size), panels.shape[1], norms.shape[0]
+    near, inside = np.empty(height), np.empty(height)
+    for i in range(out.shape[0]):
+        first, stop = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
+        for p in range(panels.shape[0]):
+            low, high = p * height, min((p + 1) * height, k)
+            part = norms[low:high]
+            _distances(data, indices, first, stop, flat, p * stride, part, near, inside)
+            for j in range(low, high):
+                out[i, j] = near[j - low]
+
+
+@kernel
+def _sum_masses(distances, mind2, weights, shift, low_shift, high, low):  # type: ignore[no-untyped-def]
+    for i in range(mind2.shape[0]):
+        w = weights[i] if weights.size else 1.0
+        for j in range(high.shape[0]):
+            part, rest = split(w * min(mind2[i], distances[i, j]), shift, low_shift)
+            high[j] += part
+            low[j] += rest
+
+
+def sqdist_to_assigned_sparse(
+    rows: CsrRows,
+    centres: np.ndarray,
+    norms: np.ndarray,
+    labels: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Compute the squared distance of every row to the centre that it is assigned to.
+
+    Parameters
+    ----------
+    rows : CsrRows
+        CSR rows, see `daskcluster.kernels.sparse`.
+    centres : ndarray of shape (k, d), C-contiguous, float32 or float64
+    norms : ndarray of shape (k,), float64
+        From `daskcluster.kernels.sparse.squared_norms`.
+    labels : ndarray of shape (n,), int32
+        In ``[0, k)``: not checked.
+    out : ndarray of shape (n,), float64
+        OUT.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster.kernels.sparse import squared_norms
+    >>> centres, out = np.array([[3.0, 4.0], [1.0, 0.0]]), np.empty(2)
+    >>> rows = np.array([1.0]), np.array([0], np.int32), np.array([0, 1, 1])
+    >>> labels = np.array([1, 0], np.int32)
+    >>> sqdist_to_assigned_sparse(*rows, centres, squared_norms(centres), labels, out)
+    >>> out
+    array([ 0., 25.])
+    """
+    _to_assigned(*rows, read_only(centres), norms, labels, out)
+
+
+def sqdist_all_sparse(
+    rows: CsrRows,
+    panels: SparsePanels,
+    out: np.ndarray,
+) -> None:
+    """Compute the squared distances of every row to all centres; same bits as `sqdist_to_assigned_sparse`.
+
+    Parameters
+    ----------
+    rows : CsrRows
+        CSR rows.
+    panels : SparsePanels
+    out : ndarray of shape (n, k), float64
+        OUT.
+    """
+    _every(*rows, read_only(panels.data), panels.height, panels.norms, out)
+
+
+def measure_sparse(
+    rows: CsrRows,
+    origin: np.ndarray,
+    norm: float,
+    shift: np.ndarray,
+    sums: np.ndarray,
+    spread: np.ndarray,
+) -> None:
+    """Compute squared distances to `origin`, and sum all rows on a grid, in one sweep.
+
+    Parameters
+    ----------
+    rows : CsrRows
+        CSR rows.
+    origin : ndarray of shape (d,)
+    norm : float
+        |origin|^2, from `daskcluster.kernels.sparse.squared_norms`.
+    shift : ndarray of shape (d,), float64
+    sums : ndarray of shape (d,), float64
+        IN/OUT.
+    spread : ndarray of shape (n,), float64
+        OUT.
+    """
+    _look(*rows, read_only(origin), norm, read_only(shift), sums, spread)
+
+
+def lower_sparse(
+    rows: CsrRows,
+    centre: np.ndarray,
+    norm: float,
+    mind2: np.ndarray,
+) -> None:
+    """Set squared minimum distances (n,), IN/OUT, to those to a new centre where it is nearer."""
+    _lower(*rows, read_only(centre), norm, mind2)
+
+
+def potentials_sparse(
+    rows: CsrRows,
+    panels: SparsePanels,
+    mind2: np.ndarray,
+    weights: np.ndarray | None,
+    grid: SumGrid,
+    out_high: np.ndarray,
+    out_low: np.ndarray,
+) -> None:
+    """Add the potential after adding each candidate: the sum of w * min(mind2, d^2).
+
+    Parameters
+    ----------
+    rows : CsrRows
+        CSR rows.
+    panels : SparsePanels
+        The packed candidates, which should be few.
+    mind2, weights, grid, out_high, out_low
+        As in `daskcluster.kernels.sampling.potentials`.
+    """
+    distances = np.empty((len(mind2), panels.k))
+    sqdist_all_sparse(rows, panels, distances)
+    masses = read_only(distances), read_only(mind2), weights_or_none(weights)
+    _sum_masses(*masses, *grid, out_high, out_low)

@@ -17,7 +17,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
 
 from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel
@@ -129,13 +128,3 @@ def emit_split_product(
         return part, None
     rest = emit.fma(builder, value, factor, builder.fneg(part))
     return part, emit_rounded(builder, rest, low)
-
-
-def pointers(context: Any, builder: Any, grid_type: Any, grid: Any) -> tuple[Any, Any]:
-    """Return the addresses of the shifts of both grids, which are arrays."""
-    zero = ir.Constant(emit.I64, 0)
-    high, low = (
-        emit.pointer(context, builder, kind, builder.extract_value(grid, at), zero)
-        for at, kind in enumerate(grid_type)
-    )
-    return high, low

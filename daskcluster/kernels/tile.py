@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.accumulate import accumulate, fused_kernel, move_relabelled
-from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.jit import tile_name
+from daskcluster.kernels.accumulate import fused_kernel, sum_relabelled
+from daskcluster.kernels.jit import read_only, tile_name
 from daskcluster.kernels.panels import (
     PORTABLE,
     Panels,
@@ -32,7 +31,6 @@ __all__ = [
     "Tile",
     "common_offset",
     "nearest",
-    "nearest_and_move",
     "nearest_and_sum",
     "nearest_two",
     "pack",
@@ -204,22 +202,28 @@ def nearest_and_sum(
     shift: np.ndarray,
     sums: np.ndarray,
     counts: np.ndarray,
+    *,
+    moving: bool = False,
 ) -> None:
     """Label rows and add them to the sums of their clusters, in one sweep.
 
-    The same as `nearest` followed by `daskcluster.kernels.accumulate.accumulate`, to the bit.
+    The same as `nearest` followed by `daskcluster.kernels.accumulate.accumulate`, to the bit; or with
+    `moving` by `daskcluster.kernels.accumulate.move`, so that the sums for the old labels become those for
+    the new ones.
 
     Parameters
     ----------
     X : ndarray of shape (n, d), C-contiguous, dtype of the panels
     panels : Panels
     labels : ndarray of shape (n,), int32
-        OUT.
+        OUT. With `moving`, IN/OUT, in ``[0, k)``: not checked.
     shift : ndarray of shape (d,), float64
     sums : ndarray of shape (k, d), float64, C-contiguous
         IN/OUT.
     counts : ndarray of shape (k,), int64
         IN/OUT.
+    moving : bool
+        Move rows whose label changes from one cluster's sums to the other's, instead of adding all rows.
 
     Examples
     --------
@@ -229,51 +233,19 @@ def nearest_and_sum(
     >>> nearest_and_sum(rows, panels, labels, np.array([1.5 * 2.0**20]), sums, counts)
     >>> labels, sums.ravel(), counts
     (array([0, 1, 1], dtype=int32), array([0., 8.]), array([1, 2]))
-    """
-    if panels.tile == PORTABLE or _blocking(panels)[0] > 1:
-        nearest(X, panels, labels)
-        accumulate(X, labels, shift, sums, counts)
-        return
-    fused = fused_kernel(panels.tile, lanes_of(panels.dtype), two_stage=_is_two_stage(panels))
-    fused(read_only(X), panels.data, panels.offset, labels, shift, sums, counts, False)
-
-
-def nearest_and_move(
-    X: np.ndarray,
-    panels: Panels,
-    labels: np.ndarray,
-    shift: np.ndarray,
-    sums: np.ndarray,
-    counts: np.ndarray,
-) -> None:
-    """Update labels, and move rows whose label changes from one cluster's sums to the other's.
-
-    The same as `nearest` followed by `daskcluster.kernels.accumulate.move`, to the bit; so the sums for the
-    old labels become those that `nearest_and_sum` computes from zero.
-
-    Parameters
-    ----------
-    X, panels, shift, sums, counts
-        As for `nearest_and_sum`.
-    labels : ndarray of shape (n,), int32
-        IN/OUT. In ``[0, k)``: not checked.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> labels, sums, counts = np.zeros(2, np.int32), np.array([[3.0], [0.0]]), np.array([2, 0])
-    >>> rows, panels = np.array([[0.0], [3.0]]), pack(np.array([[0.0], [3.0]]))
-    >>> nearest_and_move(rows, panels, labels, np.array([1.5 * 2.0**20]), sums, counts)
+    >>> labels[:] = 0
+    >>> sums, counts = np.array([[8.0], [0.0]]), np.array([3, 0])
+    >>> nearest_and_sum(rows, panels, labels, np.array([1.5 * 2.0**20]), sums, counts, moving=True)
     >>> labels, sums.ravel(), counts
-    (array([0, 1], dtype=int32), array([0., 3.]), array([1, 1]))
+    (array([0, 1, 1], dtype=int32), array([0., 8.]), array([1, 2]))
     """
     if panels.tile == PORTABLE or _blocking(panels)[0] > 1:
-        move_relabelled(
-            X, lambda X, labels: nearest(X, panels, labels), labels, shift, sums, counts
+        sum_relabelled(
+            X, lambda X, out: nearest(X, panels, out), labels, shift, sums, counts, moving=moving
         )
         return
     fused = fused_kernel(panels.tile, lanes_of(panels.dtype), two_stage=_is_two_stage(panels))
-    fused(read_only(X), panels.data, panels.offset, labels, shift, sums, counts, True)
+    fused(read_only(X), panels.data, panels.offset, labels, shift, sums, counts, moving)
 
 
 def nearest_two(

@@ -14,16 +14,14 @@ import numpy as np
 
 from daskcluster.kernels import (
     accumulate,
+    data_statistics,
     distance,
     panels,
     sampling,
     sparse,
-    sparse_distance,
-    sparse_search,
     tile,
 )
-from daskcluster.kernels import data_statistics as data_statistics
-from daskcluster.kernels import distance as inertia
+from daskcluster.kernels.jit import read_only
 from daskcluster.kernels.sum_grid import SumGrid
 
 _GRID = SumGrid(0.0, 0.0)
@@ -63,7 +61,7 @@ def _any_rows(centres: np.ndarray) -> Calls:
     k = len(centres)
     ones, labels, out = np.ones(4), np.zeros(4, np.int32), (np.zeros(k), np.zeros(k))
     return [
-        lambda: inertia.inertia_terms(np.zeros((k, 2)), None, out[0], centres, np.zeros(2)),
+        lambda: distance.inertia_terms(np.zeros((k, 2)), None, out[0], centres, np.zeros(2)),
         lambda: accumulate.sum_on_grid(ones, _GRID),
         lambda: accumulate.accumulate_values(ones, labels, _GRID, *out),
         lambda: sampling.cumulative_pick(ones, None, 0.0, 0.0),
@@ -112,22 +110,22 @@ def _tiles(centres: np.ndarray) -> Calls:
 def _sparse_rows(centres: np.ndarray) -> Calls:
     k, dtype = len(centres), centres.dtype
     data, indices = np.zeros(4, dtype), np.zeros(4, np.int32)
-    rows = data, indices, np.arange(5, dtype=np.int64)
+    rows = sparse.CsrRows(*map(read_only, (data, indices, np.arange(5, dtype=np.int64))))
     labels, shift, out = np.zeros(4, np.int32), np.zeros(2), np.zeros(4)
     sums, counts, totals = np.zeros((k, 2)), np.zeros(k, np.int64), (np.zeros(k), np.zeros(k))
     grid, which = SumGrid(shift, shift), np.arange(4)
-    packed, norms = sparse_search.pack_sparse(centres), sparse_search.squared_norms(centres)
+    packed, norms = sparse.pack_sparse(centres), sparse.squared_norms(centres)
     about = centres[0], float(norms[0])
     return [
         lambda: sparse.first_fault(indices, rows[2], 2),
         lambda: sparse.raise_max_abs(data, indices, np.zeros(2)),
-        lambda: sparse_search.nearest_sparse(*rows, packed, labels),
-        lambda: sparse.add_sparse(*rows, labels, shift, sums, counts),
-        lambda: sparse.move_sparse(*rows, which, labels, labels, shift, sums, counts),
-        lambda: sparse.add_sparse_weighted(*rows, labels, None, grid, sums, sums.copy()),
-        lambda: sparse_distance.sqdist_to_assigned_sparse(*rows, centres, norms, labels, out),
-        lambda: sparse_distance.measure_sparse(*rows, *about, shift, np.zeros(2), out),
-        lambda: sparse_distance.lower_sparse(*rows, *about, out),
-        lambda: sparse_distance.potentials_sparse(*rows, packed, out, None, _GRID, *totals),
+        lambda: sparse.nearest_sparse(rows, packed, labels),
+        lambda: sparse.add_sparse(rows, labels, shift, sums, counts),
+        lambda: sparse.move_sparse(rows, which, labels, labels, shift, sums, counts),
+        lambda: sparse.add_sparse_weighted(rows, labels, None, grid, sums, sums.copy()),
+        lambda: sparse.sqdist_to_assigned_sparse(rows, centres, norms, labels, out),
+        lambda: sparse.measure_sparse(rows, *about, shift, np.zeros(2), out),
+        lambda: sparse.lower_sparse(rows, *about, out),
+        lambda: sparse.potentials_sparse(rows, packed, out, None, _GRID, *totals),
         lambda: distance.sqdist_to_assigned(centres, centres, np.zeros(k, np.int32), totals[0]),
     ]

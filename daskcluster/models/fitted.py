@@ -16,8 +16,7 @@ from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.data.features import FeatureSpec
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.events import StopReason
-from daskcluster.kernels.projected_centres import Projection
-from daskcluster.kernels.quantized_centres import RowRange
+from daskcluster.kernels.quantized import Projection, RowRange
 from daskcluster.storage.document import (
     plain,
     read_count,
@@ -32,7 +31,7 @@ from daskcluster.storage.document import (
 AXES = "axes"
 """Name of the array of axes in a document."""
 _NEARLY = 1e-2
-"""The most that axes may lack to be orthonormal, see `daskcluster.kernels.projected_centres.Slack`."""
+"""The most that axes may lack to be orthonormal, see `daskcluster.kernels.quantized.Slack`."""
 
 
 def body_of_search(search: FixedSearch) -> dict[str, Any]:

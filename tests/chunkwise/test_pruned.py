@@ -20,7 +20,7 @@ from daskcluster.chunkwise.pruned import (
 )
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.dot_product import MADD, MADD_SHORT, NO_DOT, best_dot
-from daskcluster.kernels.quantized_centres import quantize_centres
+from daskcluster.kernels.quantized import quantize_centres
 
 N, D, K = 900, 160, 640
 SHIFT = np.full(D, 1.5 * 2.0**30)
@@ -82,7 +82,7 @@ def test_labels_sums_and_moves_are_the_same(form: str, kind: type) -> None:
     assert np.array_equal(weights, counts)
     noise = 0.1 * np.random.default_rng(1).standard_normal(centres.shape)
     moved = PreparedCentres((centres + noise).astype(kind))
-    moved.nearest_and_move(rows, found, SHIFT, mine, weights)
+    moved.nearest_and_sum(rows, found, SHIFT, mine, weights, moving=True)
     after = by_all(rows, moved.array)
     assert moved._search is not None
     for one, other in zip((found, mine, weights), after, strict=True):

@@ -251,10 +251,10 @@ def test_all_that_a_pass_sends_stays_with_the_workers_that_match(
     cluster: Cluster, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scattered parameters, rows of this process, and totals that are combined on workers."""
-    monkeypatch.setattr("daskcluster.engine.transfer.INLINE_BYTES", 10)
-    monkeypatch.setattr("daskcluster.engine.transfer.TREE_BYTES", 100)
-    monkeypatch.setattr("daskcluster.engine.transfer.FAN_IN", 2)
-    monkeypatch.setattr("daskcluster.engine.transfer.is_visible_to", lambda *_: False)
+    monkeypatch.setattr("daskcluster.engine.pass_run.INLINE_BYTES", 10)
+    monkeypatch.setattr("daskcluster.engine.pass_run.TREE_BYTES", 100)
+    monkeypatch.setattr("daskcluster.engine.pass_run.FAN_IN", 2)
+    monkeypatch.setattr("daskcluster.engine.pass_run.is_visible_to", lambda *_: False)
     held: set[str] = set()
 
     def look(event: Event) -> None:

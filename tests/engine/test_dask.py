@@ -16,14 +16,13 @@ from distributed import Client, LocalCluster
 
 from daskcluster import open_dataset
 from daskcluster.data.writer import ArraySink, ZarrSink
-from daskcluster.engine import transfer
+from daskcluster.engine import pass_run
 from daskcluster.engine.cache import PREFIX, cached_bytes
 from daskcluster.engine.compat import dumps
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import BASELINE_BYTES, Footprint
-from daskcluster.engine.operations import Fold
-from daskcluster.engine.worker import Payload
+from daskcluster.engine.operations import Fold, Payload
 from daskcluster.errors import (
     DatasetNotFoundError,
     EngineError,
@@ -147,16 +146,17 @@ def test_parameters_of_many_tasks_are_broadcast(
     engine: DaskEngine, dataset: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[int] = []
+    scatter = pass_run.scattered
 
-    def scattered(client: Any, registry: Any, data: Any, **options: Any) -> Any:
+    def scattered(registry: Any, data: Any, **options: Any) -> Any:
         sent.append(len(data))
-        return transfer.scattered(client, registry, data, **options)
+        return scatter(registry, data, **options)
 
-    monkeypatch.setattr("daskcluster.engine.pass_run.scattered", scattered)
+    monkeypatch.setattr(pass_run, "scattered", scattered)
     with engine.place(dataset) as placed:
         expected = placed.reduce(r.SUM, {"factor": 3})
         assert not sent
-        monkeypatch.setattr("daskcluster.engine.transfer.INLINE_TOTAL_BYTES", 100)
+        monkeypatch.setattr("daskcluster.engine.pass_run.INLINE_TOTAL_BYTES", 100)
         assert np.array_equal(placed.reduce(r.SUM, {"factor": 3}), expected)
     assert len(sent) == 1
 
@@ -164,8 +164,8 @@ def test_parameters_of_many_tasks_are_broadcast(
 def test_large_totals_are_combined_worker_to_worker(
     engine: DaskEngine, dataset: Any, integers: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daskcluster.engine.transfer.TREE_BYTES", 10_000)
-    monkeypatch.setattr("daskcluster.engine.transfer.FAN_IN", 2)
+    monkeypatch.setattr("daskcluster.engine.pass_run.TREE_BYTES", 10_000)
+    monkeypatch.setattr("daskcluster.engine.pass_run.FAN_IN", 2)
     events: list[Event] = []
     with engine.place(dataset, callbacks=[events.append]) as placed:
         got = placed.reduce(r.WIDE, {"width": 1000})
@@ -375,7 +375,7 @@ def test_a_worker_that_cannot_read_is_named(engine: DaskEngine) -> None:
 def test_large_rows_of_this_process_go_through_a_scratch_folder(
     engine: DaskEngine, integers: np.ndarray, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("daskcluster.engine.transfer.SEND_BYTES", 1000)
+    monkeypatch.setattr("daskcluster.engine.pass_run.SEND_BYTES", 1000)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with engine.place(open_dataset(integers)) as placed:
         assert len(list(tmp_path.iterdir())) == 1
@@ -387,8 +387,8 @@ def test_large_rows_of_this_process_go_through_a_scratch_folder(
 def test_large_rows_of_this_process_are_refused_for_other_hosts(
     engine: DaskEngine, integers: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daskcluster.engine.transfer.SEND_BYTES", 1000)
-    monkeypatch.setattr("daskcluster.engine.transfer.machine_name", lambda: "elsewhere")
+    monkeypatch.setattr("daskcluster.engine.pass_run.SEND_BYTES", 1000)
+    monkeypatch.setattr("daskcluster.engine.pass_run.machine_name", lambda: "elsewhere")
     with pytest.raises(ReachError, match=r"24.4 MiB of rows .* write the rows to Zarr"):
         engine.place(open_dataset(integers))
 

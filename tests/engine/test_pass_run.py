@@ -12,9 +12,8 @@ import pytest
 from distributed import KilledWorker
 
 from daskcluster.engine.assignment import Slot, Task, TaskQueue
-from daskcluster.engine.pass_run import PassRun
-from daskcluster.engine.transfer import LostError
-from daskcluster.engine.worker import TaskResult
+from daskcluster.engine.operations import TaskResult
+from daskcluster.engine.pass_run import LostError, PassRun
 from daskcluster.errors import EngineError
 
 A, B = Slot("a", 0), Slot("b", 0)
@@ -38,10 +37,8 @@ class FakeCluster(PassRun):
     """Answers every task by `answer(task)`: (status, result or exception)."""
 
     def __init__(self, answer: Callable[[Task], tuple[str, Any]]) -> None:
-        nobody: Any = SimpleNamespace(spans=SPANS, name="rows", operation=None)
-        super().__init__(
-            nobody, nobody, nobody, None, nobody, n_threads={}, on_rows=lambda rows: None
-        )
+        nobody: Any = SimpleNamespace(spans=SPANS, name="rows", operation=None, client=None)
+        super().__init__(nobody, nobody, None, nobody, n_threads={}, on_rows=lambda rows: None)
         self.answer = answer
         self.sent: list[Task] = []
         self.settled: list[int] = []

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from daskcluster.engine import worker
+from daskcluster.engine import operations as worker
+from daskcluster.engine.operations import Payload
+from daskcluster.engine.pass_run import is_visible_to
 from daskcluster.engine.registry import WorkerInfo
-from daskcluster.engine.transfer import is_visible_to
-from daskcluster.engine.worker import Payload
 from daskcluster.host import machine_name, process_token
 from daskcluster.typing import Visibility
 

@@ -8,7 +8,6 @@ import sys
 TASKS = """
 daskcluster.methods.streaming.tree.pieces
 daskcluster.engine.operations
-daskcluster.engine.worker
 daskcluster.methods.backward_euler.starts
 daskcluster.methods.hierarchical.cells
 daskcluster.seeding.methods

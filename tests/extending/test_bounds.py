@@ -24,7 +24,7 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
     fresh_state,
     prepare,
 )
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Drift, Gaps, Shape
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, CostModel, Counts, Drift, Gaps
 from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN
 from daskcluster.methods.kmeans.parameters import EXACT
 
@@ -67,7 +67,7 @@ def step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulReduc
     return found.reduction("assign within halves", 12 + params.recent_bytes, fresh, prepare), params
 
 
-def cost(shape: Shape, counts: Counts) -> float:
+def cost(shape: CostModel, counts: Counts) -> float:
     return shape.one_bound(counts)
 
 

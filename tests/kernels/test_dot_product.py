@@ -18,8 +18,8 @@ from daskcluster.kernels.dot_product import (
     best_dot,
     product_of_lines,
 )
-from daskcluster.kernels.panel_maxima import best_panels, lowest_bit, rows_reaching
 from daskcluster.kernels.panels import scores_in_panel
+from daskcluster.kernels.pruned_search import best_panels, lowest_bit, rows_reaching
 from daskcluster.kernels.register_tile import panel_maxima_tile
 
 BEST = best_dot("avx2")

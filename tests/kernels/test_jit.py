@@ -15,8 +15,8 @@ import pytest
 
 import daskcluster
 from daskcluster.errors import InvalidParameterError
-from daskcluster.kernels import features as features_module
 from daskcluster.kernels import jit
+from daskcluster.kernels import jit as features_module
 from daskcluster.kernels.compiling import watched
 
 PROGRAM = """

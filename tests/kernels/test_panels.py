@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskcluster.kernels import sparse_search
+from daskcluster.kernels import sparse
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.panels import Panels, choose_tile, common_offset, fill_panels
 from daskcluster.kernels.tile import group_size, pack, pack_groups
@@ -81,12 +81,12 @@ def test_every_number_of_centres_in_groups(
 def test_every_number_of_centres_for_csr_rows_and_of_points(
     name: str, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (sparse_search, gram_tile):
+    for module in (sparse, gram_tile):
         monkeypatch.setattr(module, "tile_name", lambda: name)
     zero = np.zeros(_FEATURES, kind)
     for k in range(1, 301):
         centres = centres_of(k, kind)
-        for panels in (sparse_search.pack_sparse(centres), gram.pack_points(centres)):
+        for panels in (sparse.pack_sparse(centres), gram.pack_points(centres)):
             order = np.full(len(panels.data) * panels.height, -1)
             order[:k] = np.arange(k)
             assert np.array_equal(panels.data, expected(centres, order, panels.height, zero))

@@ -13,13 +13,19 @@ from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.candidates import UNDECIDED
 from daskcluster.kernels.dot_product import LEVELS, MADD, MADD_SHORT, VNNI, best_dot
 from daskcluster.kernels.panels import choose_tile, common_offset
-from daskcluster.kernels.projected_centres import Projection, project_points, squared_lengths
 from daskcluster.kernels.pruned_search import (
     PrunedCentres,
     nearest_pruned,
     nearest_two_pruned,
 )
-from daskcluster.kernels.quantized_centres import QuantizedCentres, first_terms, quantize_centres
+from daskcluster.kernels.quantized import (
+    Projection,
+    QuantizedCentres,
+    first_terms,
+    project_points,
+    quantize_centres,
+    squared_lengths,
+)
 
 NAMES = ("avx512", "avx2", "neon")
 KINDS = (np.float32, np.float64)

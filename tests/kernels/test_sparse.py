@@ -14,18 +14,18 @@ from daskcluster.kernels import sparse as kernels
 from daskcluster.kernels.accumulate import accumulate, accumulate_weighted
 from daskcluster.kernels.data_statistics import data_statistics
 from daskcluster.kernels.distance import sqdist_to_one
+from daskcluster.kernels.jit import read_only
 from daskcluster.kernels.sampling import lower, potentials
-from daskcluster.kernels.sparse_distance import (
+from daskcluster.kernels.sparse import (
+    CsrRows,
     lower_sparse,
     measure_sparse,
-    potentials_sparse,
-    sqdist_all_sparse,
-    sqdist_to_assigned_sparse,
-)
-from daskcluster.kernels.sparse_search import (
     nearest_sparse,
     nearest_two_sparse,
     pack_sparse,
+    potentials_sparse,
+    sqdist_all_sparse,
+    sqdist_to_assigned_sparse,
     squared_norms,
 )
 from daskcluster.kernels.sum_grid import SumGrid
@@ -41,7 +41,8 @@ def csr(rows, *, first=0):
     matrix.sort_indices()
     indptr = matrix.indptr.astype(np.int64)
     cut = indptr[first]
-    return matrix.data[cut:], matrix.indices[cut:].astype(np.int32), indptr[first:]
+    arrays = matrix.data[cut:], matrix.indices[cut:].astype(np.int32), indptr[first:]
+    return CsrRows(*map(read_only, arrays))
 
 
 def mixture(n, d, k, kind, *, density=0.2):
@@ -72,12 +73,12 @@ def test_scores_are_the_reference_chain(kind, n, d, k):
     labels, runner = np.full((2, n), -7, np.int32)
     both = np.empty((n, 2), kind)
     panels = pack_sparse(centres)
-    nearest_two_sparse(*csr(rows), panels, labels, runner, both)
+    nearest_two_sparse(csr(rows), panels, labels, runner, both)
     assert np.array_equal(labels, best)
     assert np.array_equal(runner, second)
     assert np.array_equal(both[:, 0], table[np.arange(n), best])
     assert np.array_equal(both[:, 1], table[np.arange(n), second] if k > 1 else np.full(n, -np.inf))
-    nearest_sparse(*csr(rows), panels, runner)
+    nearest_sparse(csr(rows), panels, runner)
     assert np.array_equal(runner, best)
 
 
@@ -87,7 +88,7 @@ def test_dense_panels_without_offset_give_the_same_bits(kind):
         rows, centres = mixture(700, 40, k, kind)
         labels, second, dense, dense_second = np.full((4, 700), -7, np.int32)
         both, dense_both = np.empty((2, 700, 2), kind)
-        nearest_two_sparse(*csr(rows), pack_sparse(centres), labels, second, both)
+        nearest_two_sparse(csr(rows), pack_sparse(centres), labels, second, both)
         nearest_two(rows, pack(centres, np.zeros(40)), dense, dense_second, dense_both)
         assert np.array_equal(labels, dense), k
         assert np.array_equal(second, dense_second), k
@@ -100,7 +101,7 @@ def test_ties_go_to_the_lowest():
         centres = np.array(places, np.float32)[:, None]
         best, second = two_best(scores(rows, centres, np.zeros(1, np.float32)))
         labels, runner = np.full((2, 40), -7, np.int32)
-        nearest_two_sparse(*csr(rows), pack_sparse(centres), labels, runner)
+        nearest_two_sparse(csr(rows), pack_sparse(centres), labels, runner)
         assert np.array_equal(labels, best), places
         assert np.array_equal(runner, second), places
 
@@ -108,10 +109,10 @@ def test_ties_go_to_the_lowest():
 def test_any_slice_of_rows():
     rows, centres = mixture(600, 12, 20, np.float32)
     whole = np.empty(600, np.int32)
-    nearest_sparse(*csr(rows), pack_sparse(centres), whole)
+    nearest_sparse(csr(rows), pack_sparse(centres), whole)
     for first in (0, 1, 255, 256, 599, 600):
         part = np.empty(600 - first, np.int32)
-        nearest_sparse(*csr(rows, first=first), pack_sparse(centres), part)
+        nearest_sparse(csr(rows, first=first), pack_sparse(centres), part)
         assert np.array_equal(part, whole[first:])
 
 
@@ -119,10 +120,10 @@ def test_labels_stay_in_range_for_bad_rows():
     rows, centres = mixture(64, 4, 5, np.float32)
     rows[3, 1], rows[10, 0], rows[11, :], rows[12, 2] = np.nan, np.inf, -np.inf, 3e38
     labels = np.empty(64, np.int32)
-    nearest_sparse(*csr(rows), pack_sparse(centres), labels)
+    nearest_sparse(csr(rows), pack_sparse(centres), labels)
     assert labels.min() >= 0
     assert labels.max() < 5
-    nearest_sparse(*csr(rows), pack_sparse(np.full((5, 4), 3e38, np.float32)), labels)
+    nearest_sparse(csr(rows), pack_sparse(np.full((5, 4), 3e38, np.float32)), labels)
     assert (labels < 5).all()
 
 
@@ -132,14 +133,14 @@ def test_distances(kind):
     truth = ((rows[:, None].astype(float) - centres) ** 2).sum(axis=2)
     panels, norms = pack_sparse(centres), squared_norms(centres)
     every, assigned = np.empty((300, 21)), np.empty(300)
-    sqdist_all_sparse(*csr(rows), panels, every)
+    sqdist_all_sparse(csr(rows), panels, every)
     np.testing.assert_allclose(every, truth, rtol=1e-13)
     labels = np.random.default_rng(0).integers(0, 21, 300).astype(np.int32)
-    sqdist_to_assigned_sparse(*csr(rows), centres, norms, labels, assigned)
+    sqdist_to_assigned_sparse(csr(rows), centres, norms, labels, assigned)
     assert np.array_equal(assigned, every[np.arange(300), labels])
     mind2 = np.full(300, np.inf)
     for number in (3, 7):
-        lower_sparse(*csr(rows), centres[number], float(norms[number]), mind2)
+        lower_sparse(csr(rows), centres[number], float(norms[number]), mind2)
     assert np.array_equal(mind2, np.minimum(every[:, 3], every[:, 7]))
     assert np.array_equal(panels.norms, norms)
 
@@ -149,7 +150,7 @@ def test_a_row_is_at_distance_zero_of_itself(kind):
     rows, _ = mixture(200, 300, 1, kind, density=0.4)
     out = np.empty(200)
     labels = np.arange(200, dtype=np.int32)
-    sqdist_to_assigned_sparse(*csr(rows), rows, squared_norms(rows), labels, out)
+    sqdist_to_assigned_sparse(csr(rows), rows, squared_norms(rows), labels, out)
     assert (out == 0.0).all()
 
 
@@ -161,7 +162,7 @@ def test_distances_are_never_negative_and_lose_few_digits():
         row[rng.choice(20_000, 5, replace=False)] = 0.0
     out = np.empty(50)
     labels = np.zeros(50, np.int32)
-    sqdist_to_assigned_sparse(*csr(rows), centre, squared_norms(centre), labels, out)
+    sqdist_to_assigned_sparse(csr(rows), centre, squared_norms(centre), labels, out)
     truth = ((rows - centre) ** 2).sum(axis=1)
     assert (out >= 0.0).all()
     bound = 2 * 20_002 * 2.0**-53 * (centre**2).sum()
@@ -180,7 +181,7 @@ def test_sums_have_the_bits_of_dense_sums(kind, weighted):
     low = shift * 2.0**-40
     one, other = np.zeros((2, 7, 30)), np.zeros((2, 7, 30))
     counts, low_counts = (np.zeros(7), np.zeros(7)) if weighted else (np.zeros(7, np.int64), None)
-    kernels.add_sparse_weighted(*csr(rows), labels, weights, SumGrid(shift, low), *one)
+    kernels.add_sparse_weighted(csr(rows), labels, weights, SumGrid(shift, low), *one)
     of_weights = SumGrid(2.0**40, 2.0**20), counts, low_counts
     accumulate_weighted(rows, labels, weights, SumGrid(shift, low), *other, *of_weights)
     assert one.tobytes() == other.tobytes()
@@ -188,7 +189,7 @@ def test_sums_have_the_bits_of_dense_sums(kind, weighted):
     if not weighted:
         single, dense = np.zeros((2, 7, 30))
         numbers, dense_numbers = np.zeros((2, 7), np.int64)
-        kernels.add_sparse(*csr(rows), labels, shift, single, numbers)
+        kernels.add_sparse(csr(rows), labels, shift, single, numbers)
         accumulate(rows, labels, shift, dense, dense_numbers)
         assert single.tobytes() == dense.tobytes() == one[0].tobytes()
         assert np.array_equal(numbers, dense_numbers)
@@ -206,7 +207,7 @@ def test_data_statistics_equal_the_dense_one(kind):
     sums, dense_sums = np.zeros((2, 25))
     spread, dense_spread = np.empty((2, 400))
     norm = float(squared_norms(origin[None])[0])
-    measure_sparse(*csr(rows), origin, norm, shift, sums, spread)
+    measure_sparse(csr(rows), origin, norm, shift, sums, spread)
     accumulate(rows, np.zeros(400, np.int32), shift, dense_sums[None], np.zeros(1, np.int64))
     sqdist_to_one(rows, origin, dense_spread)
     assert np.array_equal(sums, dense_sums)
@@ -228,12 +229,12 @@ def test_potentials_follow_the_dense_ones(kind, weighted):
     weights = np.random.default_rng(2).lognormal(size=300) if weighted else None
     mind2, dense_mind2 = np.full((2, 300), np.inf)
     norms = squared_norms(candidates)
-    lower_sparse(*csr(rows), candidates[0], float(norms[0]), mind2)
+    lower_sparse(csr(rows), candidates[0], float(norms[0]), mind2)
     lower(rows, candidates[0], dense_mind2)
     np.testing.assert_allclose(mind2, dense_mind2, rtol=1e-13)
     found, dense = np.zeros((2, 2, 6))
     grid = SumGrid(1.5 * 2.0**40, 1.5 * 2.0**8)
-    potentials_sparse(*csr(rows), pack_sparse(candidates), mind2, weights, grid, *found)
+    potentials_sparse(csr(rows), pack_sparse(candidates), mind2, weights, grid, *found)
     potentials(rows, candidates, mind2, weights, grid, *dense)
     np.testing.assert_allclose(found.sum(axis=0), dense.sum(axis=0), rtol=1e-12)
     assert (found[0] == np.rint(found[0] * 2.0**12) / 2.0**12).all()  # on the grid
@@ -254,15 +255,15 @@ import hashlib
 import numpy as np
 from scipy import sparse
 from daskcluster.kernels.jit import tile_name
-from daskcluster.kernels.sparse_search import nearest_two_sparse, pack_sparse
+from daskcluster.kernels.sparse import CsrRows, nearest_two_sparse, pack_sparse
 rng = np.random.default_rng(0)
 rows = sparse.random(400, 90, 0.2, format="csr", rng=rng, dtype=np.float32)
 rows.sort_indices()
-arrays = rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64)
+arrays = CsrRows(rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64))
 centres = rng.standard_normal((57, 90)).astype(np.float32)
 labels, second = np.empty((2, 400), np.int32)
 scores = np.empty((400, 2), np.float32)
-nearest_two_sparse(*arrays, pack_sparse(centres), labels, second, scores)
+nearest_two_sparse(arrays, pack_sparse(centres), labels, second, scores)
 digest = hashlib.sha256(labels.tobytes() + second.tobytes() + scores.tobytes())
 print(tile_name(), digest.hexdigest())
 """

@@ -13,7 +13,6 @@ from daskcluster.kernels.panels import PORTABLE, Tile, choose_tile, common_offse
 from daskcluster.kernels.search import search_kernel
 from daskcluster.kernels.tile import (
     nearest,
-    nearest_and_move,
     nearest_and_sum,
     nearest_two,
     pack,
@@ -176,7 +175,7 @@ def test_rows_that_move_make_the_same_sums(kind: type, n: int, d: int, k: int) -
     for name in NAMES:
         panels = pack(centres, tile=choose_tile(13, rows.dtype, name))
         labels, moved, moved_counts = before.copy(), sums[0].copy(), counts[0].copy()
-        nearest_and_move(rows, panels, labels, shift, moved, moved_counts)
+        nearest_and_sum(rows, panels, labels, shift, moved, moved_counts, moving=True)
         assert np.array_equal(labels, label(rows, centres))
         assert np.array_equal(moved, sums[1])
         assert np.array_equal(moved_counts, counts[1])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daskcluster.chunk import Chunk
-from daskcluster.kernels.unit_length import scaled_to_unit_length
+from daskcluster.kernels.data_statistics import scaled_to_unit_length
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

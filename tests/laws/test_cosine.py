@@ -11,7 +11,7 @@ import zarr
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster.engine import transfer
+from daskcluster.engine import pass_run as transfer
 
 N = 6000
 

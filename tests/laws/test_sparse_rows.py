@@ -44,7 +44,7 @@ def test_engines(tmp_path, client, name, init):
 
 
 def test_rows_too_large_to_send_go_through_a_scratch_folder(client, monkeypatch):
-    from daskcluster.engine import transfer as reach
+    from daskcluster.engine import pass_run as reach
 
     dense, rows, w = sparse_case("weighted float32", n=N)
     expected = fit(rows, "k-means++", dense, w, engine="local")

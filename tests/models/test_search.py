@@ -15,7 +15,7 @@ from daskcluster.chunkwise import pruned
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.errors import ModelFormatError
 from daskcluster.kernels.dot_product import NO_DOT, best_dot
-from daskcluster.kernels.quantized_centres import RowRange
+from daskcluster.kernels.quantized import RowRange
 from daskcluster.kernels.tile import nearest, pack, working_tile
 from daskcluster.models.fitted import body_of_search, search_of
 from daskcluster.models.persist import load_document, save_model

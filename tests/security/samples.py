@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.pruned import FixedSearch
-from daskcluster.kernels.quantized_centres import RowRange
+from daskcluster.kernels.quantized import RowRange
 from daskcluster.methods.hierarchical.model import HierarchicalModel
 from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.model import KernelKMeansModel

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.draws import Candidates
+from daskcluster.chunkwise.seeding import Candidates
 from daskcluster.chunkwise.statistics import DataStatistics, ExactScalar, KMeansStatistics
 from daskcluster.engine.engine import Segment
 from daskcluster.engine.scaled import ScaledPlacement

@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
 from daskcluster.kernels import emit
-from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.exponential import exponential_of_number, exponentials
-from daskcluster.kernels.jit import kernel, tile_name
+from daskcluster.kernels.jit import kernel, read_only, tile_name
 from daskcluster.kernels.panels import fill_panels, vector_width
 from daskcluster.kernels.register_tile import TileShape, broadcast, run_along
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
@@ -66,82 +64,67 @@ def _powers(builder: Any, bases: list[Any], degree: Any) -> list[Any]:
     return emit.loop(builder, times, 1, bases, multiply)
 
 
-@emit.vector_intrinsic
-def add_gram(
-    typingctx: Any,
-    block: Any,
-    block_at: Any,
-    panel: Any,
-    panel_at: Any,
-    features: Any,
-    factors: Any,
-    places: Any,
-    first: Any,
-    sums: Any,
-    sums_at: Any,
-    scale: Any,
-    shift: Any,
-    degree: Any,
-    term: Any,
-    height: Any,
-    vectors: Any,
-    width: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="term height vectors width")
+def add_gram(  # type: ignore[no-untyped-def]
+    builder,
+    block,
+    block_at,
+    panel,
+    panel_at,
+    features,
+    factors,
+    places,
+    first,
+    sums,
+    sums_at,
+    scale,
+    shift,
+    degree,
+    term,
+    height,
+    vectors,
+    width,
+):
     """Add Gram values of a block of rows and `height` points to the float64 sums of the points' groups.
 
     ``sums[sums_at + places[first + j] + r] += factors[first + j] * K(x_r, y_j)``, where K is
     ``exp(scale * total)``, or for products ``(scale * total + shift) ** degree``, and `total` is the sum of
     the terms of kind `term` over features. Coordinates start at ``panel[panel_at]``, `height` per feature.
     """
-    if not emit.literals(term, height, vectors, width):
-        return None
-    tile = TileShape(height.literal_value, vectors.literal_value, width.literal_value)
-    kind_of_term = term.literal_value
-    signature = types.void(
-        block, types.intp, panel, types.intp, types.intp, factors, places, types.intp,
-        sums, types.intp, types.float64, types.float64, types.intp, term, height, vectors, width,
+    tile = TileShape(height, vectors, width)
+    kind, zero = block.type.pointee, emit.zeros(block.type.pointee, tile.width)
+    rows, start = builder.gep(block, [block_at]), builder.gep(panel, [panel_at])
+    totals = run_along(
+        builder, start, rows, features, tile, [zero] * tile.height,
+        partial(_TERMS[term], builder),
     )  # fmt: skip
+    factor, place = builder.gep(factors, [first]), builder.gep(places, [first])
+    target = builder.gep(sums, [sums_at])
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind = emit.element(block)
-        rows = emit.pointer(context, builder, block, args[0], args[1])
-        start = emit.pointer(context, builder, panel, args[2], args[3])
-        zero = ir.Constant(ir.VectorType(kind, tile.width), [0.0] * tile.width)
-        totals = run_along(
-            builder, start, rows, args[4], tile, [zero] * tile.height,
-            partial(_TERMS[kind_of_term], builder),
-        )  # fmt: skip
-        factor = emit.pointer(context, builder, factors, args[5], args[7])
-        place = emit.pointer(context, builder, places, args[6], args[7])
-        target = emit.pointer(context, builder, sums, args[8], args[9])
+    def narrow(value: Any) -> Any:
+        value = value if kind == emit.F64 else builder.fptrunc(value, kind)
+        return emit.splat(builder, value, tile.width)
 
-        def narrow(value: Any) -> Any:
-            value = value if kind == emit.F64 else builder.fptrunc(value, kind)
-            return emit.splat(builder, value, tile.width)
+    scales, shifts = narrow(scale), narrow(shift)
 
-        scales, shifts = narrow(args[10]), narrow(args[11])
+    def evaluate(some: list[Any]) -> list[Any]:
+        if term != PRODUCT:
+            return exponentials(builder, [builder.fmul(scales, total) for total in some])
+        bases = [emit.fma(builder, scales, total, shifts) for total in some]
+        return _powers(builder, bases, degree)
 
-        def evaluate(some: list[Any]) -> list[Any]:
-            if kind_of_term != PRODUCT:
-                return exponentials(builder, [builder.fmul(scales, total) for total in some])
-            bases = [emit.fma(builder, scales, total, shifts) for total in some]
-            return _powers(builder, bases, args[12])
-
-        wide = ir.VectorType(emit.F64, tile.width)
-        pairs = [(j, v) for j in range(tile.height) for v in range(tile.vectors)]
-        for first_pair in range(0, len(pairs), _TOGETHER):
-            some = pairs[first_pair : first_pair + _TOGETHER]
-            values = evaluate([totals[j][v] for j, v in some])
-            for (j, v), value in zip(some, values, strict=True):
-                weight = broadcast(builder, emit.step(builder, factor, j), tile.width, 8)
-                group = builder.gep(target, [builder.load(emit.step(builder, place, j))])
-                value = value if kind == emit.F64 else builder.fpext(value, wide)
-                at = emit.step(builder, group, v * tile.width)
-                before = emit.load(builder, at, emit.F64, tile.width, 64)
-                emit.store(builder, emit.fma(builder, weight, value, before), at, 64)
-        return context.get_dummy_value()
-
-    return signature, codegen
+    wide = ir.VectorType(emit.F64, tile.width)
+    pairs = [(j, v) for j in range(tile.height) for v in range(tile.vectors)]
+    for first_pair in range(0, len(pairs), _TOGETHER):
+        some = pairs[first_pair : first_pair + _TOGETHER]
+        values = evaluate([totals[j][v] for j, v in some])
+        for (j, v), value in zip(some, values, strict=True):
+            weight = broadcast(builder, emit.step(builder, factor, j), tile.width, 8)
+            group = builder.gep(target, [builder.load(emit.step(builder, place, j))])
+            value = value if kind == emit.F64 else builder.fpext(value, wide)
+            at = emit.step(builder, group, v * tile.width)
+            before = emit.load(builder, at, emit.F64, tile.width, 64)
+            emit.store(builder, emit.fma(builder, weight, value, before), at, 64)
 
 
 _PACKED_BYTES = 512 << 10

@@ -38,10 +38,10 @@ from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY, SPARSE_HAMERLY
 from daskcluster.methods.kmeans.chunkwise.kind import (
     REPAID,
     BoundKind,
+    CostModel,
     Counts,
     Gaps,
-    Shape,
-    SparseShape,
+    SparseCostModel,
     tile_slowness,
 )
 from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
@@ -118,8 +118,8 @@ class AutoAssignment:
             return self._full(centres)
         self._pass += 1
         first = self._rows.data_statistics is None
-        every = self._every(shape)
-        probing = self._probing(every)
+        every = self._probe_interval(shape)
+        probing = self._are_probes_due(every)
         if probing and self._pass & (self._pass - 1) == 0:
             self._search(centres)
             shape = replace(shape, pruned=self._pruned, bounds_groups=self._bounds_groups)
@@ -128,7 +128,7 @@ class AutoAssignment:
             costs = self._probed(centres, shape)
             self._in_a_row += 1
             # Probes have measured enough after passes in which their new bounds aged.
-            aged = self._in_a_row > (1 if self._pass <= _OPENING else self._aged())
+            aged = self._in_a_row > (1 if self._pass <= _OPENING else self._settling_passes())
             if aged and not first:
                 self._choose(costs, shape)
         else:
@@ -138,7 +138,7 @@ class AutoAssignment:
             self._gaps.note(self._pruned * found.n_distances)
             return found
         self._full.resume()
-        return self._watched(self._bounded(centres), shape)
+        return self._check_fallback(self._bounded(centres), shape)
 
     def carry(self) -> _Carried:
         """Return the probes and the bounds in use."""
@@ -160,7 +160,7 @@ class AutoAssignment:
         if carried.probes is not None:
             self._probes = [probe for probe in carried.probes if probe.kind in self._allowed]
             for probe in self._probes:
-                probe.go_on(self._rows)
+                probe.resume(self._rows)
         if carried.kind in self._allowed:
             bounded = self._use(carried.kind)
             if carried.bounds is not None:
@@ -171,24 +171,24 @@ class AutoAssignment:
         if self._bounded is not None:
             self._bounded.close()
 
-    def _probing(self, every: int) -> bool:
+    def _are_probes_due(self, every: int) -> bool:
         """True if probes run in this pass."""
         if self._bounded is not None and not self._idle:
             every = max(_EVERY, 1 << (self._pass // _SELDOM).bit_length())
-        return self._pass <= _OPENING or self._pass % every <= self._aged()
+        return self._pass <= _OPENING or self._pass % every <= self._settling_passes()
 
-    def _every(self, shape: Shape) -> int:
+    def _probe_interval(self, shape: CostModel) -> int:
         """Return of how many passes probes run in a few; in more if passes and new bounds are cheap."""
         if not (self._bounds_groups and any(kind.searches for kind in self._allowed)):
             return _EVERY
         taken = self._rows.placement.dataset.n_rows * shape.plain()
         return max(1, min(_EVERY, int(_WORTH_PROBES * _PREPARED * shape.k * shape.d / taken)))
 
-    def _aged(self) -> int:
+    def _settling_passes(self) -> int:
         # New bounds hold better than old ones, by different amounts for different kinds.
         return len(self._probes or ())
 
-    def _choose(self, costs: dict[BoundKind, float], shape: Shape) -> None:
+    def _choose(self, costs: dict[BoundKind, float], shape: CostModel) -> None:
         current = None if self._bounded is None or self._idle else self._bounded.bounds
         now = shape.plain() if current is None else min(shape.plain(), costs[current])
         best, n = min(costs, key=costs.__getitem__), self._rows.placement.dataset.n_rows
@@ -216,7 +216,7 @@ class AutoAssignment:
             self._bounded.resume()
         return self._bounded
 
-    def _watched(self, found: Assigned, shape: Shape) -> Assigned:
+    def _check_fallback(self, found: Assigned, shape: CostModel) -> Assigned:
         """Return to computing all distances if that would have been cheaper; the bounds stay, and age."""
         assert self._bounded is not None
         n = self._rows.placement.dataset.n_rows
@@ -230,11 +230,11 @@ class AutoAssignment:
             self._idle = kind.cost(shape, counts) > _LOST * shape.plain()
         return found
 
-    def _probed(self, centres: np.ndarray, shape: Shape) -> dict[BoundKind, float]:
+    def _probed(self, centres: np.ndarray, shape: CostModel) -> dict[BoundKind, float]:
         if self._probes is None:
             self._probes = [
                 _Probe(self._rows, kind, self._sampled(), self._gaps)
-                for kind in self._hopeful(shape)
+                for kind in self._candidate_kinds(shape)
             ]
         return {probe.kind: probe.kind.cost(shape, probe(centres)) for probe in self._probes}
 
@@ -246,12 +246,12 @@ class AutoAssignment:
         return self._runs
 
     def _search(self, centres: np.ndarray) -> None:
-        """Find the search of all centres, and note its cost; see `Shape`."""
+        """Find the search of all centres, and note its cost; see `CostModel`."""
         found = search_for(centres, self._rows, lambda: join_rows(self._sampled()))
         self._full.search, self._pruned = found, 1.0 if found is None else found.share
         self._bounds_groups = found is not None and found.bounds_groups
 
-    def _hopeful(self, shape: Shape) -> list[BoundKind]:
+    def _candidate_kinds(self, shape: CostModel) -> list[BoundKind]:
         """Return the kinds that may win."""
         alone = [
             kind
@@ -260,7 +260,7 @@ class AutoAssignment:
         ]
         return alone or [kind for kind in self._allowed if kind.may_win(shape)]
 
-    def _shape(self, centres: np.ndarray) -> Shape:
+    def _shape(self, centres: np.ndarray) -> CostModel:
         k, d = centres.shape
         slowness = tile_slowness(centres.dtype, tile_name())
         group = group_size(k, centres.dtype)
@@ -269,9 +269,9 @@ class AutoAssignment:
             entries = csr.n_entries / max(1, csr.n_rows)
             item = centres.itemsize + INDEX_DTYPE.itemsize
             row_bytes = int(entries * item) + 8
-            return SparseShape(d, k, row_bytes, group, self._reads, slowness, entries=entries)
+            return SparseCostModel(d, k, row_bytes, group, self._reads, slowness, entries=entries)
         search = self._pruned, self._bounds_groups
-        return Shape(d, k, d * centres.itemsize, group, self._reads, slowness, *search)
+        return CostModel(d, k, d * centres.itemsize, group, self._reads, slowness, *search)
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ class _Probe:
         self._states: list[Any] = []
         self._n_read = 0
 
-    def go_on(self, rows: ScaledPlacement) -> None:
+    def resume(self, rows: ScaledPlacement) -> None:
         """Continue as a probe of other rows, which include the sampled ones."""
         self._assign.rows = rows
 

@@ -17,9 +17,9 @@ import numpy as np
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.centres import PreparedCentres, csr
 from daskcluster.chunkwise.pruned import may_pay
-from daskcluster.kernels import sparse_search, tile
+from daskcluster.kernels import tile
 from daskcluster.kernels.accumulate import group_by_label
-from daskcluster.kernels.sparse_search import SparsePanels
+from daskcluster.kernels.sparse import SparsePanels, nearest_sparse, pack_sparse
 from daskcluster.kernels.tile import Panels
 from daskcluster.methods.minibatch.kernels import batch as minibatch
 from daskcluster.methods.minibatch.kernels import stepping
@@ -176,7 +176,7 @@ class MiniBatchStepper:
         k = len(self.state.centres)
         self._starts = np.empty(k + 1, np.int64)
         self._costs, self._shifts = np.empty(k), np.empty(k)
-        self._packed: sparse_search.SparsePanels | None = None
+        self._packed: SparsePanels | None = None
 
     @contextmanager
     def threads(self) -> Iterator[MiniBatchStepper]:
@@ -241,12 +241,12 @@ class MiniBatchStepper:
         grouped, rule = (self._order, self._starts), RULES[self.rate]
         if isinstance(rows, SparseRows):
             room = None if self._packed is None else self._packed.data
-            sparse, packed = csr(rows), sparse_search.pack_sparse(state.centres, room)
+            sparse, packed = csr(rows), pack_sparse(state.centres, room)
             self._packed = packed
 
             def label_sparse(first: int, last: int) -> None:
                 part = self.labels[first:last]
-                sparse_search.nearest_sparse(*sparse, packed, part, listed[first:last])
+                nearest_sparse(sparse, packed, part, listed[first:last])
 
             def move_sparse(first: int, last: int) -> None:
                 minibatch.move_centres_sparse(
@@ -318,7 +318,7 @@ class DriftingCentres:
         k, d = start.shape
         rounded = np.array(start, start.dtype if dtype is None else dtype, order="C")
         self._panels: Panels | SparsePanels = (
-            sparse_search.pack_sparse(rounded) if sparse else stepping.pack_for_steps(rounded)
+            pack_sparse(rounded) if sparse else stepping.pack_for_steps(rounded)
         )
         offset = (
             self._panels.offset if isinstance(self._panels, Panels) else np.zeros(d, rounded.dtype)
@@ -396,7 +396,7 @@ def label_batch(batch: Batch, panels: Panels | SparsePanels) -> np.ndarray:
         minibatch.nearest_listed(batch.rows, batch.listed, panels, labels)
     else:
         assert isinstance(batch.rows, SparseRows)
-        sparse_search.nearest_sparse(*csr(batch.rows), panels, labels, batch.listed)
+        nearest_sparse(csr(batch.rows), panels, labels, batch.listed)
     return labels
 
 

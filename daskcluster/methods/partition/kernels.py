@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.jit import kernel, read_only
 
 _PENALTY = 1.0
 """Weight of the part of the residual that is parallel to that of the first partition (lambda)."""

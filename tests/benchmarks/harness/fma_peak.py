@@ -24,7 +24,7 @@ _BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "portable": 16}
 
 @intrinsic(prefer_literal=True)
 def _spin(typingctx: Any, rounds: Any, seed: Any, lanes: Any, chains: Any) -> Any:
-    if not emit.literals(lanes, chains):
+    if not all(isinstance(kind, types.IntegerLiteral) for kind in (lanes, chains)):
         return None
     signature = seed(types.intp, seed, lanes, chains)
 

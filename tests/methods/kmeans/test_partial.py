@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskcluster as dc
 from daskcluster.errors import InvalidParameterError
-from daskcluster.kernels.partial import nearest_present
+from daskcluster.kernels.distance import nearest_present
 
 K, D = 4, 6
 RNG = np.random.default_rng(11)

@@ -10,7 +10,7 @@ import daskcluster as dc
 from daskcluster import events, open_dataset
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.kernels.sparse_search import nearest_sparse, pack_sparse
+from daskcluster.kernels.sparse import CsrRows, nearest_sparse, pack_sparse
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams
 from daskcluster.methods.kmeans.chunkwise.hamerly import SPARSE_HAMERLY
 from daskcluster.methods.kmeans.chunkwise.kind import Drift, Gaps
@@ -81,7 +81,7 @@ def test_bounds_hold(dtype):
         reduction.chunk(Chunk(rows), prepared, changes, state)
         touched.append(changes.n_touched)
         labels = np.empty(2000, np.int32)
-        nearest_sparse(rows.data, rows.indices, rows.indptr, pack_sparse(centres), labels)
+        nearest_sparse(CsrRows(rows.data, rows.indices, rows.indptr), pack_sparse(centres), labels)
         assert np.array_equal(state.labels, labels)
         gaps = np.sqrt(((wide[:, None] - centres.astype(float)) ** 2).sum(axis=2))
         own = gaps[np.arange(2000), labels].copy()

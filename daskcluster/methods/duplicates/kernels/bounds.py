@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.dot_product import (
     LEVELS,
     LINE,
@@ -22,9 +21,9 @@ from daskcluster.kernels.dot_product import (
     best_dot,
     product_of_lines,
 )
-from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.panel_maxima import lowest_bit, rows_reaching
+from daskcluster.kernels.jit import kernel, read_only
 from daskcluster.kernels.panels import Tile, scores_in_panel, vector_width
+from daskcluster.kernels.pruned_search import lowest_bit, rows_reaching
 from daskcluster.kernels.register_tile import panel_maxima_tile
 from daskcluster.kernels.row_block import aligned
 from daskcluster.kernels.tile import working_tile

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.jit import kernel, read_only
 from daskcluster.kernels.row_ops import squared_distance
 
 

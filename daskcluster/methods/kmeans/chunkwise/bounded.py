@@ -6,11 +6,11 @@ centre, and those that still fail go through the tile together. The statistics t
 totals updated by changes have the bits of totals computed from scratch.
 
 Out of core a storage chunk is read for a single failing row, and with rows in random order almost every
-chunk holds one. So a work item keeps a compact copy of some of its rows, within a budget (`RecentRows`).
-A pass visits these before it is decided what is read; the results are the same, since no row depends on
-another. They are chosen whenever a chunk has been read, as those of its rows whose bounds have the least
-left then: rows near the border of two clusters. To keep rows *because* they have failed saves next to
-nothing, since bounds are tight again after a visit, and next time others fail.
+chunk holds one. So a work item keeps a compact copy of some of its rows, within a budget: its
+`NearBoundaryCache`. A pass visits these before it is decided what is read; the results are the same, since
+no row depends on another. They are chosen whenever a chunk has been read, as those of its rows whose bounds
+have the least left then: rows near the border of two clusters. To keep rows *because* they have failed
+saves next to nothing, since bounds are tight again after a visit, and next time others fail.
 """
 
 from __future__ import annotations
@@ -23,23 +23,29 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import BLOCK_BYTES, Chunk, compute_dtype
-from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.centres import PreparedCentres, csr
 from daskcluster.chunkwise.exact_sum import Grids, Scale
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.chunkwise.statistics import KMeansStatistics, StatefulReduction
-from daskcluster.kernels.arrays import read_only
 from daskcluster.kernels.distance import sqdist_to_one
+from daskcluster.kernels.jit import read_only
 from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.tile import Panels, nearest
-from daskcluster.methods.kmeans.kernels.bounds import OWN, Centres, Listed, Moved, State
-from daskcluster.methods.kmeans.kernels.sparse_bounds import SparseListed
+from daskcluster.methods.kmeans.kernels.bounds import (
+    OWN,
+    Centres,
+    Listed,
+    Moved,
+    SparseListed,
+    State,
+)
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
 
 _INDEX_BYTES = 4
 _WEIGHT_BYTES = 8
 
 
-class RecentRows:
+class NearBoundaryCache:
     """Copies of some rows of a unit, and of their weights.
 
     Memory is allocated with the first rows, since their dtype is known only then; work items whose rows
@@ -60,7 +66,7 @@ class RecentRows:
     Examples
     --------
     >>> import numpy as np
-    >>> recent = RecentRows(n_rows=4, row_bytes=6)
+    >>> recent = NearBoundaryCache(n_rows=4, row_bytes=6)
     >>> chunk = Chunk(np.array([[1.0], [2.0], [3.0], [4.0]], np.float32))
     >>> recent.room(chunk, 0)
     3
@@ -187,9 +193,7 @@ class Gathered:
     @property
     def listed_sparse(self) -> SparseListed:
         """CSR rows, as kernels take them."""
-        rows = self.rows
-        data, indices, indptr = map(read_only, (rows.data, rows.indices, rows.indptr))
-        return SparseListed(data, indices, indptr, self.at, self.which)
+        return SparseListed(*csr(self.rows), self.at, self.which)
 
     def moved(self) -> Moved:
         """Return room for all of them to move."""
@@ -298,7 +302,7 @@ class BoundState:
     labels : ndarray of shape (n,), int32
     upper : ndarray of shape (n,), float32
     lower : ndarray of shape (n,), or of shape (n, g), float32
-    recent : RecentRows or None
+    recent : NearBoundaryCache or None
         Of the whole unit.
     first : int
         Start of the run in its work item.
@@ -307,7 +311,7 @@ class BoundState:
     labels: np.ndarray
     upper: np.ndarray
     lower: np.ndarray
-    recent: RecentRows | None = None
+    recent: NearBoundaryCache | None = None
     first: int = 0
 
     @property
@@ -339,7 +343,7 @@ class BoundState:
             self.labels[part].copy(), self.upper[part].copy(), self.lower[part].copy()
         )
 
-    def filtered(self, turn: object) -> RecentRows | None:
+    def filtered(self, turn: object) -> NearBoundaryCache | None:
         """Return the cached rows if their failing rows were already assigned in this turn."""
         return self.recent if self.recent is not None and self.recent.turn is turn else None
 
@@ -347,11 +351,11 @@ class BoundState:
 def fresh_state(n_rows: int, params: BoundedParams, *bounds: int) -> BoundState:
     """Return state in which every bound fails, with one lower bound per row, or with that many."""
     spent = params.recent_bytes
-    return unproven(n_rows, bounds, RecentRows(n_rows, spent) if spent else None)
+    return unproven(n_rows, bounds, NearBoundaryCache(n_rows, spent) if spent else None)
 
 
 def unproven(
-    n_rows: int, bounds: tuple[int, ...] = (), recent: RecentRows | None = None
+    n_rows: int, bounds: tuple[int, ...] = (), recent: NearBoundaryCache | None = None
 ) -> BoundState:
     """Return the state of new rows; `bounds` is the shape of the lower bounds of a row."""
     return BoundState(
@@ -528,7 +532,6 @@ class BoundedPass:
             rebuild=label_before,
             filter_rows=self.filter_rows,
             chunk=self.chunk,
-            combine=Changes.combine,
             prepare=prepare,
         )
 
@@ -621,7 +624,7 @@ def _widened(margin: np.ndarray, gap: float) -> np.ndarray:
     return np.array([slope + 2.0 * gap, constant + gap * (slope + gap)])
 
 
-def _unkept(failing: np.ndarray, recent: RecentRows, state: BoundState) -> np.ndarray:
+def _unkept(failing: np.ndarray, recent: NearBoundaryCache, state: BoundState) -> np.ndarray:
     """Return the failing rows of a run that are not cached."""
     mask = np.zeros(state.n_rows, bool)
     mask[failing] = True
@@ -692,33 +695,13 @@ def copying(kept: StatefulReduction) -> StatefulReduction:
     """
     return replace(
         kept,
-        zero=_nothing,
-        fresh=_lost,
-        rebuild=_leave,
+        zero=lambda params: None,
+        fresh=lambda n_rows, params: unproven(n_rows, params.out.lower.shape[1:]),
+        rebuild=lambda chunk, params, state: None,
         chunk=_copy,
-        combine=_neither,
-        prepare=_same,
+        combine=lambda first, second: None,
+        prepare=lambda params: params,
     )
-
-
-def _same(params: CopyParams) -> CopyParams:
-    return params
-
-
-def _nothing(params: CopyParams) -> None:
-    return None
-
-
-def _neither(first: None, second: None) -> None:
-    return None
-
-
-def _lost(n_rows: int, params: CopyParams) -> BoundState:
-    return unproven(n_rows, params.out.lower.shape[1:])
-
-
-def _leave(chunk: Chunk, params: CopyParams, state: Any) -> None:
-    return None
 
 
 def _copy(chunk: Chunk, params: CopyParams, into: None, state: BoundState) -> None:

@@ -23,7 +23,7 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
     fresh_state,
     prepare,
 )
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Drift, Gaps, Shape
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, CostModel, Counts, Drift, Gaps
 from daskcluster.methods.kmeans.kernels.bounds import OWN
 from daskcluster.methods.kmeans.kernels.elkan import probe_kernel, rough_error
 from daskcluster.methods.kmeans.kernels.groups import filter_groups
@@ -92,7 +92,7 @@ def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulRedu
     return reduction, ElkanParams(params, gaps.between(params.centres))
 
 
-def _cost(shape: Shape, counts: Counts) -> float:
+def _cost(shape: CostModel, counts: Counts) -> float:
     filtered = _FILTERED + shape.k * _FILTERED_CENTRE
     touched = _TOUCHED + shape.k * _TOUCHED_CENTRE + shape.row_bytes * _FETCH
     measured = counts.distances * shape.d * _MEASURED

@@ -11,8 +11,8 @@ import numpy as np
 from daskcluster.chunkwise.centres import PreparedCentres, csr
 from daskcluster.chunkwise.exact_sum import Grids
 from daskcluster.chunkwise.statistics import StatefulReduction
-from daskcluster.kernels.arrays import read_only
-from daskcluster.kernels.sparse_search import nearest_two_sparse
+from daskcluster.kernels.jit import read_only
+from daskcluster.kernels.sparse import nearest_two_sparse
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
     BoundedParams,
@@ -25,16 +25,14 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
     prepare,
     score_margin,
 )
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Drift, Gaps, Shape
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, CostModel, Drift, Gaps
 from daskcluster.methods.kmeans.kernels.bounds import (
+    SparseCentres,
     filter_rows,
     reassign_kernel,
     renew,
-    tighten,
-)
-from daskcluster.methods.kmeans.kernels.sparse_bounds import (
-    SparseCentres,
     renew_sparse,
+    tighten,
     tighten_sparse,
 )
 
@@ -100,7 +98,7 @@ HAMERLY = BoundKind(
     "hamerly",
     lambda n_clusters, dtype: 12,
     _step,
-    Shape.one_bound,
+    CostModel.one_bound,
     suits=lambda n_features, n_clusters, dtype: True,
 )
 
@@ -148,7 +146,7 @@ def _reassign_sparse(
     centres = prepared.centres
     scores = np.empty((n_kept, 2), centres.array.dtype)
     panels, rows = centres.sparse_panels, some.at[failing]
-    nearest_two_sparse(*csr(some.rows), panels, labels, second, scores, rows)
+    nearest_two_sparse(csr(some.rows), panels, labels, second, scores, rows)
     n_moved = renew_sparse(*common, failing, distances, labels, scores, moved)
     into.n_distances += n + n_kept * len(centres)
     return moved.which[:n_moved], moved.old[:n_moved]
@@ -161,5 +159,7 @@ def _sparse_step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[State
     return _SPARSE_PASS.reduction("assign within bounds", 12, _fresh, _prepare_sparse), params
 
 
-SPARSE_HAMERLY = BoundKind("hamerly", lambda n_clusters, dtype: 12, _sparse_step, Shape.one_bound)
+SPARSE_HAMERLY = BoundKind(
+    "hamerly", lambda n_clusters, dtype: 12, _sparse_step, CostModel.one_bound
+)
 """The kind that ``"auto"`` and ``"hamerly"`` take for sparse rows."""

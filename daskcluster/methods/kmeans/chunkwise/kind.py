@@ -15,7 +15,7 @@ from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.kernels.distance import sqdist_to_assigned
 from daskcluster.kernels.tile import nearest_two, pack
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams
-from daskcluster.methods.kmeans.kernels.gaps import HalfDistances
+from daskcluster.methods.kmeans.kernels.elkan import HalfDistances
 
 _SAFE = 1e-9
 """More than the rounding of any sum here, relatively."""
@@ -213,7 +213,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Shape:
+class CostModel:
     """Size of the problem: features, centres, bytes of a row, centres in a group, rows to read again.
 
     `slowness` is what products take, in that of float32 in the tile of AVX-512, and `pruned` the cost of
@@ -268,8 +268,8 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class SparseShape(Shape):
-    """`Shape` of sparse rows, which store `entries` values on average."""
+class SparseCostModel(CostModel):
+    """`CostModel` of sparse rows, which store `entries` values on average."""
 
     entries: float = 0.0
 
@@ -300,7 +300,7 @@ class BoundKind:
         Bytes of a row's state: its label, an upper bound and the lower ones.
     step : callable (BoundedParams, Drift, Gaps) -> (StatefulReduction, params)
         The pass that brings labels and bounds up to date, and what it is called with.
-    cost : callable (Shape, Counts) -> float
+    cost : callable (CostModel, Counts) -> float
         Nanoseconds of a row in such a pass, by its counts.
     groups : callable (centres) -> tuple of ndarray of int32
         Groups of centres that have a lower bound of their own; none by default.
@@ -310,28 +310,28 @@ class BoundKind:
         A pass uses the distances between all centres.
     suits : callable (n_features, n_clusters, dtype) -> bool
         Whether ``algorithm="auto"`` considers it; by default it does not.
-    may_win : callable (Shape) -> bool
+    may_win : callable (CostModel) -> bool
         Whether it is worth trying there; by default it is.
     excludes_others : bool
         Where it suits, no other kind is tried.
     searches : bool
         Takes a `FixedSearch`: new bounds cost about as much as a pass.
-    setting : callable (Shape) -> float
+    setting : callable (CostModel) -> float
         Nanoseconds of a row to set new bounds; by default, those of a full comparison.
     """
 
     name: str
     row_bytes: Callable[[int, np.dtype[Any]], int]
     step: Callable[[BoundedParams, Drift, Gaps], tuple[StatefulReduction, Any]]
-    cost: Callable[[Shape, Counts], float]
+    cost: Callable[[CostModel, Counts], float]
     groups: Callable[[np.ndarray], tuple[np.ndarray, ...]] = lambda centres: ()
     n_lower: Callable[[int, int], tuple[int, ...]] = lambda n_groups, n_clusters: ()
     pairwise: bool = False
     suits: Callable[[int, int, np.dtype[Any]], bool] = lambda n_features, n_clusters, dtype: False
-    may_win: Callable[[Shape], bool] = lambda shape: True
+    may_win: Callable[[CostModel], bool] = lambda shape: True
     excludes_others: bool = False
     searches: bool = False
-    setting: Callable[[Shape], float] = Shape.all_fail
+    setting: Callable[[CostModel], float] = CostModel.all_fail
 
     def __str__(self) -> str:
         return self.name

@@ -12,13 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.bound_costs import every_so_many
-from daskcluster.chunkwise.projection import ORDERED_AXES, close_together, principal_axes
+from daskcluster.chunkwise.bound_costs import (
+    ORDERED_AXES,
+    close_together,
+    every_so_many,
+    principal_axes,
+)
 from daskcluster.chunkwise.pruned import GroupSearch, one_blas_thread
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.kernels.candidates import UNDECIDED
 from daskcluster.kernels.panels import PORTABLE, Tile
-from daskcluster.kernels.projected_centres import project_points
+from daskcluster.kernels.quantized import project_points
 from daskcluster.kernels.tile import group_size, pack, pack_groups
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
@@ -30,7 +34,7 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
     fresh_state,
     prepare,
 )
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Counts, Drift, Gaps, Shape
+from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, CostModel, Counts, Drift, Gaps
 from daskcluster.methods.kmeans.kernels.bounds import Listed, Moved
 from daskcluster.methods.kmeans.kernels.groups import (
     Groups,
@@ -233,7 +237,7 @@ def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulRedu
     return reduction, GroupedParams(params, drift.groups, drift.of_groups.copy())
 
 
-def _cost(shape: Shape, counts: Counts) -> float:
+def _cost(shape: CostModel, counts: Counts) -> float:
     n_groups = -(-shape.k // shape.group)
     met = max(0.0, counts.distances - counts.touched - counts.searched * shape.k)
     filtered = _FILTERED + n_groups * _FILTERED_GROUP
@@ -242,13 +246,13 @@ def _cost(shape: Shape, counts: Counts) -> float:
     return filtered + counts.touched * touched + tile + shape.decode(counts.read)
 
 
-def _setting(shape: Shape) -> float:
+def _setting(shape: CostModel) -> float:
     if not shape.bounds_groups:
         return shape.all_fail()
     return _cost(shape, Counts(1.0, shape.k, searched=1.0))
 
 
-def _may_win(shape: Shape) -> bool:
+def _may_win(shape: CostModel) -> bool:
     """Return True if visiting a row within groups may cost less than comparing it with all centres."""
     return _cost(shape, Counts(1.0, 1.0)) < shape.all_fail()
 

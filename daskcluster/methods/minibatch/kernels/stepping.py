@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.arrays import read_only, weights_or_none
-from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.jit import kernel, read_only, weights_or_none
 from daskcluster.kernels.panels import PORTABLE, Panels, Tile
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.search import Shape, list_lines, score_listed, tile_shape
-from daskcluster.kernels.sparse_search import SparsePanels, score_entries
+from daskcluster.kernels.sparse import SparsePanels, score_entries
 from daskcluster.kernels.tile import nearest_two, pack
 from daskcluster.methods.minibatch.kernels.drifting import (
     LOST,

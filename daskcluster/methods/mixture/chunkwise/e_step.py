@@ -20,19 +20,17 @@ from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import ExactScalar, Reduction, StatefulReduction
 from daskcluster.errors import CheckpointError
 from daskcluster.kernels.accumulate import sum_on_grid
-from daskcluster.kernels.arrays import NO_WEIGHTS, read_only, weights_or_none
+from daskcluster.kernels.jit import NO_WEIGHTS, read_only, weights_or_none
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.methods.mixture.chunkwise.statistics import (
     Gaussians,
     MixtureGrids,
     MixtureStatistics,
 )
-from daskcluster.methods.mixture.kernels.all import all_kernel
-from daskcluster.methods.mixture.kernels.candidates import Space
+from daskcluster.methods.mixture.kernels.candidates import Space, listed_tile_for
 from daskcluster.methods.mixture.kernels.neighbours import neighbour_lists
 from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
-from daskcluster.methods.mixture.kernels.tile import listed_tile_for
-from daskcluster.methods.mixture.kernels.truncated import draw_sets, step_kernel
+from daskcluster.methods.mixture.kernels.truncated import all_kernel, draw_sets, step_kernel
 from daskcluster.randomness import Key
 
 
@@ -282,7 +280,6 @@ def truncated_pass(truncation: int) -> StatefulReduction:
         fresh=_fresh,
         rebuild=_rebuild,
         chunk=_step_chunk,
-        combine=MixtureStatistics.combine,
     )
 
 
@@ -315,7 +312,6 @@ EXACT_EM = Reduction(
     prepare=_Prepared,
     zero=_Prepared.zero,
     chunk=_exact_chunk,
-    combine=MixtureStatistics.combine,
 )
 """`MixtureParams` -> `MixtureStatistics`, with posteriors of all clusters."""
 
@@ -448,6 +444,5 @@ LIKELIHOOD = Reduction(
     prepare=_PreparedLikelihood,
     zero=_no_likelihood,
     chunk=_likelihood_chunk,
-    combine=Likelihood.combine,
 )
 """`LikelihoodParams` -> `Likelihood`, under the whole mixture."""

@@ -16,11 +16,11 @@ from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import ExactScalar
 from daskcluster.elementary import LN2, LOG_2PI, log
 from daskcluster.errors import InvalidParameterError
-from daskcluster.kernels.arrays import aligned_zeros, read_only
+from daskcluster.kernels.jit import aligned_zeros, read_only
 from daskcluster.kernels.sum_grid import SumGrid, grid_shift
 from daskcluster.methods.mixture.kernels import candidates
 from daskcluster.methods.mixture.kernels.candidates import Costs
-from daskcluster.methods.mixture.kernels.matrices import (
+from daskcluster.methods.mixture.kernels.mahalanobis import (
     factorise,
     invert_factors,
     multiply_out,

@@ -1,4 +1,10 @@
-"""Extra candidates of a row, which its group does not share: pairs and their distances."""
+"""Candidates of rows, and squared distances to them: those that a group shares, and pairs.
+
+Rows of a group share their candidates, but each group has other ones, and packing them into panels would
+cost more than it saves. So centres are read in place, with one broadcast per feature. Differences are
+computed directly and need no common offset: the relative error of a distance is at most (d + 2) rounding
+errors wherever the rows lie. Extra candidates of a row, which its group does not share, are pairs.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
 from daskcluster.kernels import emit
-from daskcluster.kernels.jit import kernel
+from daskcluster.kernels.jit import kernel, tile_name
+from daskcluster.kernels.panels import vector_width
 
 SLOT_BITS = 32
 """A pair is one word: its cluster in this many lower bits, the place of its cost in the upper bits."""
 
 
-@emit.vector_intrinsic
-def pair_distances(
-    typingctx: Any,
-    rows: Any,
-    taken: Any,
-    d: Any,
-    centres: Any,
-    inverse: Any,
-    pairs: Any,
-    count: Any,
-    out: Any,
-    block: Any,
-    scaled: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="block scaled")
+def pair_distances(builder, rows, taken, d, centres, inverse, pairs, count, out, block, scaled):  # type: ignore[no-untyped-def]
     """Store squared distances as `listed_distances` defines them, for pairs of a row and a cluster.
 
     ``pairs[p]`` has the cluster and the place in `out`; its row is ``taken[place % block]``. `count` is
@@ -36,72 +30,51 @@ def pair_distances(
     chains, folded, then one chain for the remaining features (at most fifteen). A distance depends
     neither on the CPU nor on the other pairs.
     """
-    if not emit.literals(block, scaled):
-        return None
-    lanes_mask = block.literal_value - 1
-    signature = types.void(
-        rows, taken, types.intp, centres, inverse, pairs, types.intp, out, block, scaled
-    )
+    kind, nothing = rows.type.pointee, ir.Constant(emit.I64, 0)
+    align = emit.bits(kind) // 8
+    whole = builder.and_(d, ir.Constant(emit.I64, -16))
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind, nothing = emit.element(rows), ir.Constant(emit.I64, 0)
-        align, d = emit.bits(kind) // 8, args[2]
-        bases = {
-            name: emit.pointer(context, builder, array_type, array, nothing)
-            for name, array_type, array in (
-                ("x", rows, args[0]), ("taken", taken, args[1]), ("means", centres, args[3]),
-                ("scales", inverse, args[4]), ("pairs", pairs, args[5]), ("out", out, args[7]),
-            )
-        }  # fmt: skip
-        whole = builder.and_(d, ir.Constant(emit.I64, -16))
+    def four(first: Any, _: list[Any]) -> list[Any]:
+        places, points, means, scales = [], [], [], []
+        for r in range(4):
+            word = builder.load(emit.step(builder, builder.gep(pairs, [first]), r))
+            place = builder.lshr(word, ir.Constant(emit.I64, SLOT_BITS))
+            cluster = builder.and_(word, ir.Constant(emit.I64, (1 << SLOT_BITS) - 1))
+            lane = builder.and_(place, ir.Constant(emit.I64, block - 1))
+            row, start = builder.load(builder.gep(taken, [lane])), builder.mul(cluster, d)
+            places.append(place)
+            points.append(builder.gep(rows, [builder.mul(row, d)]))
+            means.append(builder.gep(centres, [start]))
+            scales.append(builder.gep(inverse, [start]))
 
-        def begin(name: str, at: Any) -> Any:
-            return builder.gep(bases[name], [at])
+        def chains(start: Any, stop: Any, lanes: int) -> list[Any]:
+            zero = emit.zeros(kind, lanes)
 
-        def four(first: Any, _: list[Any]) -> list[Any]:
-            places, points, means, scales = [], [], [], []
-            for r in range(4):
-                word = builder.load(emit.step(builder, begin("pairs", first), r))
-                place = builder.lshr(word, ir.Constant(emit.I64, SLOT_BITS))
-                cluster = builder.and_(word, ir.Constant(emit.I64, (1 << SLOT_BITS) - 1))
-                lane = builder.and_(place, ir.Constant(emit.I64, lanes_mask))
-                row = builder.load(begin("taken", lane))
-                places.append(place)
-                points.append(begin("x", builder.mul(row, d)))
-                means.append(begin("means", builder.mul(cluster, d)))
-                scales.append(begin("scales", builder.mul(cluster, d)))
+            def body(step: Any, sums: list[Any]) -> list[Any]:
+                t = builder.add(start, step)
 
-            def chains(start: Any, stop: Any, lanes: int) -> list[Any]:
-                zero = ir.Constant(ir.VectorType(kind, lanes), [0.0] * lanes)
+                def features(base: Any) -> Any:
+                    return emit.load(builder, builder.gep(base, [t]), kind, lanes, align)
 
-                def body(step: Any, sums: list[Any]) -> list[Any]:
-                    t = builder.add(start, step)
+                grown = []
+                for r in range(4):
+                    gap = builder.fsub(features(points[r]), features(means[r]))
+                    if scaled:
+                        gap = builder.fmul(gap, features(scales[r]))
+                    grown.append(emit.fma(builder, gap, gap, sums[r]))
+                return grown
 
-                    def features(base: Any) -> Any:
-                        return emit.load(builder, builder.gep(base, [t]), kind, lanes, align)
+            return emit.loop(builder, builder.sub(stop, start), lanes, [zero] * 4, body)
 
-                    grown = []
-                    for r in range(4):
-                        gap = builder.fsub(features(points[r]), features(means[r]))
-                        if scaled.literal_value:
-                            gap = builder.fmul(gap, features(scales[r]))
-                        grown.append(emit.fma(builder, gap, gap, sums[r]))
-                    return grown
+        wide = _fold_four(builder, chains(nothing, whole, 16))
+        rest = emit.concatenate(builder, chains(whole, d, 1))
+        found = builder.fadd(wide, rest)
+        for r in range(4):
+            value = builder.extract_element(found, ir.Constant(emit.I32, r))
+            builder.store(value, builder.gep(out, [places[r]]))
+        return []
 
-                return emit.loop(builder, builder.sub(stop, start), lanes, [zero] * 4, body)
-
-            wide = _fold_four(builder, chains(nothing, whole, 16))
-            rest = emit.concatenate(builder, chains(whole, d, 1))
-            found = builder.fadd(wide, rest)
-            for r in range(4):
-                value = builder.extract_element(found, ir.Constant(emit.I32, r))
-                builder.store(value, begin("out", places[r]))
-            return []
-
-        emit.loop(builder, args[6], 4, [], four)
-        return context.get_dummy_value()
-
-    return signature, codegen
+    emit.loop(builder, count, 4, [], four)
 
 
 def _fold_four(builder: Any, vectors: list[Any]) -> Any:
@@ -140,7 +113,7 @@ class Costs(NamedTuple):
 
     `means` and `inverse` are flat (k * d,), in the rows' dtype. Kernels built with ``scaled=0`` do not use
     `inverse`. In those built with ``scaled=WHITENED``, the product is that with a matrix: `inverse` has
-    packed inverse Cholesky factors in float64 (see `daskcluster.methods.mixture.kernels.matrices`), one
+    packed inverse Cholesky factors in float64 (see `daskcluster.methods.mixture.kernels.mahalanobis`), one
     per cluster. With ``scaled=WHITENED_ONCE``, all clusters share one factor, and distances are those of
     whitened rows: `white` has the d features of an origin, and then the whitened differences of all means
     from it, in float64. `scale` and `add` have shape (k,) and the rows' dtype.
@@ -219,3 +192,73 @@ def list_all(taken, here, g, first, sources, marks, number, extra, pairs):  # ty
             slot += block * fresh
         extra[r] = n_pairs - before
     return n_pairs
+
+
+BLOCK = 16
+"""Rows per block. Small, because groups are small where there are many clusters."""
+
+
+class ListedTile(NamedTuple):
+    """`height` listed clusters by `vectors` vectors of `width` rows."""
+
+    height: int
+    vectors: int
+    width: int
+
+
+def listed_tile_for(dtype: np.dtype[Any]) -> ListedTile:
+    """Return the tile for this CPU: eight FMA chains, or more if a block has more vectors."""
+    width = vector_width(dtype, tile_name())
+    vectors = BLOCK // width
+    return ListedTile(max(2, 8 // vectors), vectors, width)
+
+
+@emit.vector_intrinsic(literals="height vectors width scaled")
+def listed_distances(  # type: ignore[no-untyped-def]
+    builder, block, centres, inverse, listed, first, count, d, out, height, vectors, width, scaled
+):
+    """Store squared distances of a packed block to listed clusters, `height` at a time.
+
+    ``out[j * block + r] = sum_t ((x_r[t] - c[t]) * s[t])^2`` for j < count, rounded up to whole
+    tiles, where c and s are the rows ``listed[first + j]`` of `centres` and `inverse`; with `scaled` = 0
+    all s are one. Each sum is one FMA chain in feature order, so the result does not depend on the CPU.
+    """
+    kind, numbers = block.type.pointee, builder.gep(listed, [first])
+    align = emit.bits(kind) // 8
+
+    def repeated(base: Any, start: Any, t: Any) -> Any:
+        place = builder.gep(builder.gep(base, [start]), [t])
+        return emit.splat(builder, builder.load(place, align=align), width)
+
+    def tile(first: Any, _: list[Any]) -> list[Any]:
+        mine, starts = builder.gep(numbers, [first]), []
+        for r in range(height):
+            number = builder.sext(builder.load(emit.step(builder, mine, r)), emit.I64)
+            starts.append(builder.mul(number, d))
+
+        def advance(t: Any, sums: list[Any]) -> list[Any]:
+            x = builder.gep(block, [builder.mul(t, ir.Constant(emit.I64, vectors * width))])
+            rows = [
+                emit.load(builder, emit.step(builder, x, v * width), kind, width, width * align)
+                for v in range(vectors)
+            ]
+            grown = []
+            for r, start in enumerate(starts):
+                centre = repeated(centres, start, t)
+                scale = repeated(inverse, start, t) if scaled else None
+                for v, row in enumerate(rows):
+                    gap = builder.fsub(row, centre)
+                    if scale is not None:
+                        gap = builder.fmul(gap, scale)
+                    grown.append(emit.fma(builder, gap, gap, sums[r * vectors + v]))
+            return grown
+
+        zero = emit.zeros(kind, width)
+        sums = emit.loop(builder, d, 1, [zero] * (height * vectors), advance)
+        run = builder.mul(first, ir.Constant(emit.I64, vectors * width))
+        place = builder.gep(out, [run])
+        for at, total in enumerate(sums):
+            emit.store(builder, total, emit.step(builder, place, at * width), width * align)
+        return []
+
+    emit.loop(builder, count, height, [], tile)

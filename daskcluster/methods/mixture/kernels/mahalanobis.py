@@ -1,124 +1,98 @@
-"""Mahalanobis distances, and sums of products of features.
+"""Covariance matrices, Mahalanobis distances, and sums of products of features.
 
 A row is whitened for each cluster, in float64: ``W (x - mean)`` with the inverse Cholesky factor W of the
-covariance. Differences come first, so no digits are lost far from the origin. Factors are packed as in
-`daskcluster.methods.mixture.kernels.matrices`. If all clusters share one, a row is whitened once, from an
-origin amid the means, and compared with the whitened means.
-
+covariance. Differences come first, so no digits are lost far from the origin. If all clusters share one, a
+row is whitened once, from an origin amid the means, and compared with the whitened means.
 Cost: d (d + 1) / 2 multiplications per distance or, with one factor, per row.
+
+Matrices are factorised by plain loops in a fixed order, without BLAS or LAPACK, so that results do not
+depend on the CPU or on the number of threads. The elements of a triangle are packed by columns of its lower
+half: (0, 0), (1, 0), ..., (d - 1, 0), (1, 1), ..., the order of ``numpy.triu_indices``.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
 from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.sum_grid import split
-from daskcluster.methods.mixture.kernels.candidates import SLOT_BITS
-from daskcluster.methods.mixture.kernels.tile import BLOCK
+from daskcluster.methods.mixture.kernels.candidates import BLOCK, SLOT_BITS
 
 
-@emit.vector_intrinsic
-def listed_mahalanobis(
-    typingctx: Any,
-    block: Any,
-    centres: Any,
-    factors: Any,
-    listed: Any,
-    first: Any,
-    count: Any,
-    d: Any,
-    gaps: Any,
-    out: Any,
-    vectors: Any,
-    width: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="vectors width")
+def listed_mahalanobis(  # type: ignore[no-untyped-def]
+    builder, block, centres, factors, listed, first, count, d, gaps, out, vectors, width
+):
     """Store squared Mahalanobis distances of a packed block to listed clusters.
 
     ``out[j * block + r] = |W (x_r - c)|^2`` for j < count, where c is the row ``listed[first + j]`` of
     `centres`, and W the factor of that number in `factors`. `gaps` is float64 scratch of d blocks. Each
     sum is one FMA chain in feature order, so the result does not depend on the CPU.
     """
-    if not emit.literals(vectors, width):
-        return None
-    many, wide = vectors.literal_value, width.literal_value
-    signature = types.void(
-        block, centres, factors, listed, types.intp, types.intp, types.intp, gaps, out, vectors, width,
-    )  # fmt: skip
+    many, wide = vectors, width
+    kind, numbers = block.type.pointee, builder.gep(listed, [first])
+    size, full = emit.bits(kind) // 8, ir.VectorType(emit.F64, wide)
+    run, one = ir.Constant(emit.I64, many * wide), ir.Constant(emit.I64, 1)
+    stride = builder.lshr(builder.mul(d, builder.add(d, one)), one)
+    zeros = [emit.zeros(emit.F64, wide)] * many
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind, nothing = emit.element(block), ir.Constant(emit.I64, 0)
-        size, d, full = emit.bits(kind) // 8, args[6], ir.VectorType(emit.F64, wide)
-        run, one = ir.Constant(emit.I64, many * wide), ir.Constant(emit.I64, 1)
-        stride = builder.lshr(builder.mul(d, builder.add(d, one)), one)
-        packed = emit.pointer(context, builder, block, args[0], nothing)
-        means = emit.pointer(context, builder, centres, args[1], nothing)
-        whole = emit.pointer(context, builder, factors, args[2], nothing)
-        numbers = emit.pointer(context, builder, listed, args[3], args[4])
-        gap_at = emit.pointer(context, builder, gaps, args[7], nothing)
-        target = emit.pointer(context, builder, out, args[8], nothing)
-        zeros = [emit.zeros(emit.F64, wide)] * many
+    def widened(value: Any) -> Any:
+        return value if kind == emit.F64 else builder.fpext(value, full)
 
-        def widened(value: Any) -> Any:
-            return value if kind == emit.F64 else builder.fpext(value, full)
+    def vectors_at(base: Any, start: Any, kind: Any, align: int) -> list[Any]:
+        place = builder.gep(base, [start])
+        return [
+            emit.load(builder, emit.step(builder, place, v * wide), kind, wide, align)
+            for v in range(many)
+        ]
 
-        def vectors_at(base: Any, start: Any, kind: Any, align: int) -> list[Any]:
-            place = builder.gep(base, [start])
-            return [
-                emit.load(builder, emit.step(builder, place, v * wide), kind, wide, align)
-                for v in range(many)
-            ]
+    def cluster(j: Any, _: list[Any]) -> list[Any]:
+        c = builder.sext(builder.load(builder.gep(numbers, [j])), emit.I64)
+        mean = builder.gep(centres, [builder.mul(c, d)])
+        factor = builder.gep(factors, [builder.mul(c, stride)])
 
-        def cluster(j: Any, _: list[Any]) -> list[Any]:
-            c = builder.sext(builder.load(builder.gep(numbers, [j])), emit.I64)
-            mean = builder.gep(means, [builder.mul(c, d)])
-            factor = builder.gep(whole, [builder.mul(c, stride)])
-
-            def difference(t: Any, _: list[Any]) -> list[Any]:
-                centre = builder.load(builder.gep(mean, [t]), align=size)
-                centre, start = widened(emit.splat(builder, centre, wide)), builder.mul(t, run)
-                for v, row in enumerate(vectors_at(packed, start, kind, size)):
-                    place = emit.step(builder, builder.gep(gap_at, [start]), v * wide)
-                    emit.store(builder, builder.fsub(widened(row), centre), place, 8)
-                return []
-
-            def feature(t: Any, totals: list[Any]) -> list[Any]:
-                def term(s: Any, held: list[Any]) -> list[Any]:
-                    weight = builder.load(builder.gep(factor, [held[0]]), align=8)
-                    weight = emit.splat(builder, weight, wide)
-                    gap = vectors_at(gap_at, builder.mul(s, run), emit.F64, 8)
-                    grown = [
-                        emit.fma(builder, weight, g, part)
-                        for g, part in zip(gap, held[1:], strict=True)
-                    ]
-                    # From element (t, s) to (t, s + 1).
-                    further = builder.sub(builder.sub(d, s), one)
-                    return [builder.add(held[0], further), *grown]
-
-                _, *parts = emit.loop(builder, builder.add(t, one), 1, [t, *zeros], term)
-                return [
-                    emit.fma(builder, part, part, total)
-                    for part, total in zip(parts, totals, strict=True)
-                ]
-
-            emit.loop(builder, d, 1, [], difference)
-            totals = emit.loop(builder, d, 1, zeros, feature)
-            place = builder.gep(target, [builder.mul(j, run)])
-            for v, total in enumerate(totals):
-                if kind != emit.F64:
-                    total = builder.fptrunc(total, ir.VectorType(kind, wide))
-                emit.store(builder, total, emit.step(builder, place, v * wide), size)
+        def difference(t: Any, _: list[Any]) -> list[Any]:
+            centre = builder.load(builder.gep(mean, [t]), align=size)
+            centre, start = widened(emit.splat(builder, centre, wide)), builder.mul(t, run)
+            for v, row in enumerate(vectors_at(block, start, kind, size)):
+                place = emit.step(builder, builder.gep(gaps, [start]), v * wide)
+                emit.store(builder, builder.fsub(widened(row), centre), place, 8)
             return []
 
-        emit.loop(builder, args[5], 1, [], cluster)
-        return context.get_dummy_value()
+        def feature(t: Any, totals: list[Any]) -> list[Any]:
+            def term(s: Any, held: list[Any]) -> list[Any]:
+                weight = builder.load(builder.gep(factor, [held[0]]), align=8)
+                weight = emit.splat(builder, weight, wide)
+                gap = vectors_at(gaps, builder.mul(s, run), emit.F64, 8)
+                grown = [
+                    emit.fma(builder, weight, g, part)
+                    for g, part in zip(gap, held[1:], strict=True)
+                ]
+                # From element (t, s) to (t, s + 1).
+                further = builder.sub(builder.sub(d, s), one)
+                return [builder.add(held[0], further), *grown]
 
-    return signature, codegen
+            _, *parts = emit.loop(builder, builder.add(t, one), 1, [t, *zeros], term)
+            return [
+                emit.fma(builder, part, part, total)
+                for part, total in zip(parts, totals, strict=True)
+            ]
+
+        emit.loop(builder, d, 1, [], difference)
+        totals = emit.loop(builder, d, 1, zeros, feature)
+        place = builder.gep(out, [builder.mul(j, run)])
+        for v, total in enumerate(totals):
+            if kind != emit.F64:
+                total = builder.fptrunc(total, ir.VectorType(kind, wide))
+            emit.store(builder, total, emit.step(builder, place, v * wide), size)
+        return []
+
+    emit.loop(builder, count, 1, [], cluster)
 
 
 def _build_pairs(block: int) -> Any:
@@ -194,3 +168,114 @@ def add_products(x, row_at, w, means, mean_at, d, shifts, low_shifts, high, low,
             high[at + place] += value
             low[at + place] += rest
             place += 1
+
+
+_SWEEPS = 60
+"""Maximum sweeps of Jacobi's method; it needs about ten."""
+
+
+@kernel
+def factorise(matrices, shift, lower):  # type: ignore[no-untyped-def]
+    """Factorise ``matrices[j] - shift * I`` for all j; OUT: lower (n, d, d), the Cholesky factors.
+
+    Returns the first j whose matrix is not positive definite, or n if all are.
+    """
+    n, d = matrices.shape[0], matrices.shape[1]
+    lower[:] = 0.0
+    for j in range(n):
+        for t in range(d):
+            for s in range(t + 1):
+                left = matrices[j, t, s] - (shift if s == t else 0.0)
+                for i in range(s):
+                    left -= lower[j, t, i] * lower[j, s, i]
+                if s < t:
+                    lower[j, t, s] = left / lower[j, s, s]
+                elif left > 0.0:
+                    lower[j, t, t] = math.sqrt(left)
+                else:
+                    return j
+    return n
+
+
+@kernel
+def invert_factors(lower, packed):  # type: ignore[no-untyped-def]
+    """OUT: packed (n, d (d + 1) / 2), the inverses of Cholesky factors, which whiten rows."""
+    n, d = lower.shape[0], lower.shape[1]
+    column = np.empty(d)
+    for j in range(n):
+        at = 0
+        for s in range(d):
+            for t in range(s, d):
+                left = 1.0 if s == t else 0.0
+                for i in range(s, t):
+                    left -= lower[j, t, i] * column[i]
+                column[t] = left / lower[j, t, t]
+                packed[j, at] = column[t]
+                at += 1
+
+
+@kernel
+def whiten_means(means, origin, packed, found):  # type: ignore[no-untyped-def]
+    """OUT: found (k, d), the whitened differences of the means (k, d) from `origin`."""
+    k, d = means.shape
+    found[:] = 0.0
+    for c in range(k):
+        place = 0
+        for s in range(d):
+            gap = np.float64(means[c, s]) - origin[s]
+            for t in range(s, d):
+                found[c, t] += packed[place] * gap
+                place += 1
+
+
+@kernel
+def multiply_out(packed, d, found):  # type: ignore[no-untyped-def]
+    """OUT: found (n, d, d), the precisions ``W^T W`` of packed whitening matrices W."""
+    for j in range(packed.shape[0]):
+        for s in range(d):
+            for t in range(s, d):
+                total = 0.0
+                for i in range(t, d):
+                    of_s, of_t = s * d - s * (s - 1) // 2 - s, t * d - t * (t - 1) // 2 - t
+                    total += packed[j, of_s + i] * packed[j, of_t + i]
+                found[j, s, t] = total
+                found[j, t, s] = total
+
+
+@kernel
+def raise_eigenvalues(matrix, floor):  # type: ignore[no-untyped-def]
+    """Raise eigenvalues of a symmetric matrix to `floor`, by cyclic Jacobi rotations. IN/OUT: matrix."""
+    d = matrix.shape[0]
+    a, v = matrix.copy(), np.eye(d)
+    for _ in range(_SWEEPS):
+        rotated = False
+        for p in range(d - 1):
+            for q in range(p + 1, d):
+                small = np.abs(a[p, q])
+                if small == 0.0 or small < 1e-17 * math.sqrt(np.abs(a[p, p] * a[q, q])):
+                    continue
+                rotated = True
+                theta = (a[q, q] - a[p, p]) / (2.0 * a[p, q])
+                tangent = 1.0 / (np.abs(theta) + math.sqrt(theta * theta + 1.0))
+                tangent = tangent if theta >= 0.0 else -tangent
+                cosine = 1.0 / math.sqrt(tangent * tangent + 1.0)
+                sine = tangent * cosine
+                for i in range(d):
+                    left, right = a[i, p], a[i, q]
+                    a[i, p], a[i, q] = cosine * left - sine * right, sine * left + cosine * right
+                for i in range(d):
+                    left, right = a[p, i], a[q, i]
+                    a[p, i], a[q, i] = cosine * left - sine * right, sine * left + cosine * right
+                a[p, q] = a[q, p] = 0.0
+                for i in range(d):
+                    left, right = v[i, p], v[i, q]
+                    v[i, p], v[i, q] = cosine * left - sine * right, sine * left + cosine * right
+        if not rotated:
+            break
+    for s in range(d):
+        for t in range(s, d):
+            total = 0.0
+            for i in range(d):
+                total += v[s, i] * max(a[i, i], floor) * v[t, i]
+            matrix[s, t] = total
+            matrix[t, s] = total

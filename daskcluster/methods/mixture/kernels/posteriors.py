@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 
 from daskcluster.kernels import emit
 from daskcluster.kernels.exponential import exponential, polynomial
@@ -39,137 +38,87 @@ def logarithm(builder: Any, x: Any) -> Any:
     return emit.fma(builder, builder.sitofp(exponent, x.type), _constant(_LN2, lanes), tail)
 
 
-@emit.vector_intrinsic
-def weigh(
-    typingctx: Any,
-    least: Any,
-    costs: Any,
-    keep: Any,
-    sharpness: Any,
-    floor: Any,
-    posterior: Any,
-    bound: Any,
-    vectors: Any,
-    width: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="vectors width")
+def weigh(builder, least, costs, keep, sharpness, floor, posterior, bound, vectors, width):  # type: ignore[no-untyped-def]
     """Turn `keep` runs of costs of a block, none of them below the run `least`, into posteriors.
 
     With terms ``exp(-sharpness * cost[rank])``: ``posterior[rank] = term / total``, or 0 if less than
     `floor`, and ``bound = log(total)``. Terms are computed relative to that of `least`, so that none
     overflows.
     """
-    if not emit.literals(vectors, width):
-        return None
-    many, wide = vectors.literal_value, width.literal_value
-    signature = types.void(
-        least, costs, types.intp, types.float64, types.float64, posterior, bound, vectors, width
-    )
+    many, wide, kind = vectors, width, costs.type.pointee
+    sharp, low = (emit.splat(builder, value, wide) for value in (sharpness, floor))
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind, zero = emit.element(costs), ir.Constant(emit.I64, 0)
-        smallest = emit.pointer(context, builder, least, args[0], zero)
-        source = emit.pointer(context, builder, costs, args[1], zero)
-        shares = emit.pointer(context, builder, posterior, args[5], zero)
-        out = emit.pointer(context, builder, bound, args[6], zero)
-        sharp, low = (emit.splat(builder, args[i], wide) for i in (3, 4))
+    def cost_at(place: Any) -> Any:
+        value = emit.load(builder, place, kind, wide, emit.bits(kind) // 8)
+        return value if kind == emit.F64 else builder.fpext(value, sharp.type)
 
-        def cost_at(place: Any) -> Any:
-            value = emit.load(builder, place, kind, wide, emit.bits(kind) // 8)
-            return value if kind == emit.F64 else builder.fpext(value, sharp.type)
+    for v in range(many):
+        first = builder.fmul(cost_at(emit.step(builder, least, v * wide)), sharp)
 
-        for v in range(many):
-            first = builder.fmul(cost_at(emit.step(builder, smallest, v * wide)), sharp)
+        def place_of(base: Any, rank: Any, v: int = v) -> Any:
+            start = builder.mul(rank, ir.Constant(emit.I64, many * wide))
+            return emit.step(builder, builder.gep(base, [start]), v * wide)
 
-            def place_of(base: Any, rank: Any, v: int = v) -> Any:
-                start = builder.mul(rank, ir.Constant(emit.I64, many * wide))
-                return emit.step(builder, builder.gep(base, [start]), v * wide)
+        def raise_up(rank: Any, totals: list[Any], first: Any = first) -> list[Any]:
+            cost = builder.fmul(cost_at(place_of(costs, rank)), sharp)
+            value = exponential(builder, builder.fsub(first, cost))
+            emit.store(builder, value, place_of(posterior, rank), 8)
+            return [builder.fadd(totals[0], value)]
 
-            def raise_up(rank: Any, totals: list[Any], first: Any = first) -> list[Any]:
-                cost = builder.fmul(cost_at(place_of(source, rank)), sharp)
-                value = exponential(builder, builder.fsub(first, cost))
-                emit.store(builder, value, place_of(shares, rank), 8)
-                return [builder.fadd(totals[0], value)]
+        (total,) = emit.loop(builder, keep, 1, [_constant(0.0, wide)], raise_up)
+        factor = builder.fdiv(_constant(1.0, wide), total)
 
-            (total,) = emit.loop(builder, args[2], 1, [_constant(0.0, wide)], raise_up)
-            factor = builder.fdiv(_constant(1.0, wide), total)
+        def divide(rank: Any, _: list[Any], factor: Any = factor) -> list[Any]:
+            place = place_of(posterior, rank)
+            value = builder.fmul(emit.load(builder, place, emit.F64, wide, 8), factor)
+            large = builder.fcmp_ordered(">=", value, low)
+            emit.store(builder, builder.select(large, value, _constant(0.0, wide)), place, 8)
+            return []
 
-            def divide(rank: Any, _: list[Any], factor: Any = factor) -> list[Any]:
-                place = place_of(shares, rank)
-                value = builder.fmul(emit.load(builder, place, emit.F64, wide, 8), factor)
-                large = builder.fcmp_ordered(">=", value, low)
-                emit.store(builder, builder.select(large, value, _constant(0.0, wide)), place, 8)
-                return []
-
-            emit.loop(builder, args[2], 1, [], divide)
-            value = builder.fsub(logarithm(builder, total), first)
-            emit.store(builder, value, emit.step(builder, out, v * wide), 8)
-        return context.get_dummy_value()
-
-    return signature, codegen
+        emit.loop(builder, keep, 1, [], divide)
+        value = builder.fsub(logarithm(builder, total), first)
+        emit.store(builder, value, emit.step(builder, bound, v * wide), 8)
 
 
 _IN_REGISTERS = 6
 """Largest number of runs of least costs that stay in registers during the insertion of candidates."""
 
 
-@emit.vector_intrinsic
-def keep_least(
-    typingctx: Any,
-    near: Any,
-    number: Any,
-    first: Any,
-    count: Any,
-    best: Any,
-    index: Any,
-    keep: Any,
-    vectors: Any,
-    width: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="vectors width")
+def keep_least(builder, near, number, first, count, best, index, keep, vectors, width):  # type: ignore[no-untyped-def]
     """Insert candidates of every row of a block into the row's `keep` least costs, in ascending order.
 
     `near` and `number` hold the costs and cluster numbers of candidates, in runs of a block; the `count`
     runs from run `first` on are inserted. `best` and `index` have `keep` runs. On ties, the earlier
     candidate comes first.
     """
-    if not emit.literals(vectors, width):
-        return None
-    many, wide = vectors.literal_value, width.literal_value
-    signature = types.void(
-        near, number, types.intp, types.intp, best, index, types.intp, vectors, width
-    )
+    many, wide = vectors, width
+    zero = ir.Constant(emit.I64, 0)
+    start = builder.mul(first, ir.Constant(emit.I64, many * wide))
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        zero = ir.Constant(emit.I64, 0)
-        start = builder.mul(args[2], ir.Constant(emit.I64, many * wide))
+    def runs(costs: Any, names: Any, begin: Any, v: int) -> _Runs:
+        begin = builder.add(begin, ir.Constant(emit.I64, v * wide))
+        pointers = (builder.gep(array, [begin]) for array in (costs, names))
+        return _Runs(builder, costs.type.pointee, wide, many * wide, *pointers)
 
-        def runs(costs: Any, at: int, names: Any, begin: Any, v: int) -> _Runs:
-            begin = builder.add(begin, ir.Constant(emit.I64, v * wide))
-            pointers = (
-                emit.pointer(context, builder, array, args[position], begin)
-                for array, position in ((costs, at), (names, at + 1))
-            )
-            return _Runs(builder, emit.element(costs), wide, many * wide, *pointers)
+    def each(insert: Callable[[_Runs, _Runs], None]) -> None:
+        for v in range(many):
+            insert(runs(near, number, start, v), runs(best, index, zero, v))
 
-        def each(insert: Callable[[_Runs, _Runs], None]) -> None:
-            for v in range(many):
-                insert(runs(near, 0, number, start, v), runs(best, 4, index, zero, v))
-
-        after = builder.append_basic_block("kept")
-        other = builder.append_basic_block("more")
-        choice = builder.switch(args[6], other)
-        for n_kept in range(1, _IN_REGISTERS + 1):
-            few = builder.append_basic_block("few")
-            choice.add_case(ir.Constant(emit.I64, n_kept), few)
-            builder.position_at_end(few)
-            each(partial(_in_registers, count=args[3], n_kept=n_kept))
-            builder.branch(after)
-        builder.position_at_end(other)
-        each(partial(_in_memory, count=args[3], n_kept=args[6]))
+    after = builder.append_basic_block("kept")
+    other = builder.append_basic_block("more")
+    choice = builder.switch(keep, other)
+    for n_kept in range(1, _IN_REGISTERS + 1):
+        few = builder.append_basic_block("few")
+        choice.add_case(ir.Constant(emit.I64, n_kept), few)
+        builder.position_at_end(few)
+        each(partial(_in_registers, count=count, n_kept=n_kept))
         builder.branch(after)
-        builder.position_at_end(after)
-        return context.get_dummy_value()
-
-    return signature, codegen
+    builder.position_at_end(other)
+    each(partial(_in_memory, count=count, n_kept=keep))
+    builder.branch(after)
+    builder.position_at_end(after)
 
 
 @dataclass(frozen=True)
@@ -244,67 +193,40 @@ def _in_memory(new: _Runs, kept: _Runs, count: Any, n_kept: Any) -> None:
     emit.loop(builder, count, 1, [], insert)
 
 
-@emit.vector_intrinsic
-def add_keys(
-    typingctx: Any,
-    near: Any,
-    count: Any,
-    sums: Any,
-    counted: Any,
-    shift: Any,
-    rooted: Any,
-    vectors: Any,
-    width: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="vectors width")
+def add_keys(builder, near, count, sums, counted, shift, rooted, vectors, width):  # type: ignore[no-untyped-def]
     """Add `count` runs of costs of a block, or their square roots, to float64 sums on a grid.
 
     ``sums[at] += counted[r] * on_grid(near[at])`` for lane r of each run; `counted` is 0 or 1. With
     `rooted`, the square root of ``near[at]`` is added.
     """
-    if not emit.literals(vectors, width):
-        return None
-    many, wide = vectors.literal_value, width.literal_value
-    signature = types.void(
-        near, types.intp, sums, counted, types.float64, types.boolean, vectors, width
-    )
+    many, wide = vectors, width
+    kind = near.type.pointee
+    full, block = wide * emit.bits(kind) // 8, ir.Constant(emit.I64, many * wide)
+    grid, wide_kind = emit.splat(builder, shift, wide), ir.VectorType(emit.F64, wide)
+    flag = builder.trunc(rooted, ir.IntType(1))
+    counts = [
+        emit.load(builder, emit.step(builder, counted, v * wide), emit.F64, wide, 8)
+        for v in range(many)
+    ]
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        kind, zero = emit.element(near), ir.Constant(emit.I64, 0)
-        full, block = wide * emit.bits(kind) // 8, ir.Constant(emit.I64, many * wide)
-        costs = emit.pointer(context, builder, near, args[0], zero)
-        totals = emit.pointer(context, builder, sums, args[2], zero)
-        who = emit.pointer(context, builder, counted, args[3], zero)
-        grid, wide_kind = emit.splat(builder, args[4], wide), ir.VectorType(emit.F64, wide)
-        flag = builder.trunc(args[5], ir.IntType(1))
-        counts = [
-            emit.load(builder, emit.step(builder, who, v * wide), emit.F64, wide, 8)
-            for v in range(many)
-        ]
+    def body(j: Any, _: list[Any]) -> list[Any]:
+        run = builder.mul(j, block)
+        for v, mine in enumerate(counts):
+            at = builder.add(run, ir.Constant(emit.I64, v * wide))
+            cost = emit.load(builder, builder.gep(near, [at]), kind, wide, full)
+            cost = builder.select(flag, square_root(builder, cost), cost)
+            value = cost if kind == emit.F64 else builder.fpext(cost, wide_kind)
+            value = emit_rounded(builder, value, grid)
+            place = builder.gep(sums, [at])
+            total = emit.load(builder, place, emit.F64, wide, 8)
+            emit.store(builder, builder.fadd(total, builder.fmul(value, mine)), place, 8)
+        return []
 
-        def body(j: Any, _: list[Any]) -> list[Any]:
-            run = builder.mul(j, block)
-            for v, mine in enumerate(counts):
-                at = builder.add(run, ir.Constant(emit.I64, v * wide))
-                cost = emit.load(builder, builder.gep(costs, [at]), kind, wide, full)
-                cost = builder.select(flag, square_root(builder, cost), cost)
-                value = cost if kind == emit.F64 else builder.fpext(cost, wide_kind)
-                value = emit_rounded(builder, value, grid)
-                place = builder.gep(totals, [at])
-                total = emit.load(builder, place, emit.F64, wide, 8)
-                emit.store(builder, builder.fadd(total, builder.fmul(value, mine)), place, 8)
-            return []
-
-        emit.loop(builder, args[1], 1, [], body)
-        return context.get_dummy_value()
-
-    return signature, codegen
+    emit.loop(builder, count, 1, [], body)
 
 
 def square_root(builder: Any, value: Any) -> Any:
     """Return the square roots of a vector."""
-    kind = value.type
-    name = f"llvm.sqrt.v{kind.count}f{emit.bits(kind.element)}"
-    function = builder.module.globals.get(name)
-    if function is None:
-        function = ir.Function(builder.module, ir.FunctionType(kind, [kind]), name)
-    return builder.call(function, [value])
+    name = f"llvm.sqrt.v{value.type.count}f{emit.bits(value.type.element)}"
+    return emit.call(builder, name, value.type, [value])

@@ -6,45 +6,44 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
 from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.sum_grid import SumGrid, emit_split, emit_split_product, pointers, split
+from daskcluster.kernels.sum_grid import SumGrid, emit_split, emit_split_product, split
+from daskcluster.methods.mixture.kernels.candidates import BLOCK
 from daskcluster.methods.mixture.kernels.mahalanobis import add_products
-from daskcluster.methods.mixture.kernels.tile import BLOCK
 
 _LANES = 8
 _WIDE = 4 * _LANES
 """Features per step: four independent vectors, whose latencies overlap."""
 
 
-@emit.vector_intrinsic
-def add_rows(
-    typingctx: Any,
-    rows: Any,
-    taken: Any,
-    here: Any,
-    d: Any,
-    weights: Any,
-    posterior: Any,
-    costs: Any,
-    index: Any,
-    count: Any,
-    scale: Any,
-    add: Any,
-    squares: Any,
-    plain: Any,
-    grid: Any,
-    both: Any,
-    sums: Any,
-    low_sums: Any,
-    totals: Any,
-    shares: Any,
-    places: Any,
-    block: Any,
-    two: Any,
-) -> Any:
+@emit.vector_intrinsic(literals="block two")
+def add_rows(  # type: ignore[no-untyped-def]
+    builder,
+    rows,
+    taken,
+    here,
+    d,
+    weights,
+    posterior,
+    costs,
+    index,
+    count,
+    scale,
+    add,
+    squares,
+    plain,
+    grid,
+    both,
+    sums,
+    low_sums,
+    totals,
+    shares,
+    places,
+    block,
+    two,
+):
     """Add the first `here` rows of a block to their clusters; each row has posteriors of `count` clusters.
 
     With w = ``weights[r] * posterior``, for w > 0: ``sums[c * d + t] += on_grid(w * x[t])`` for t < d,
@@ -54,58 +53,36 @@ def add_rows(
     part, `both` one with two. `shares` and `places` are scratch of `count` elements. Each part of a row is
     widened once and added to the sums of all its clusters.
     """
-    if not emit.literals(block, two):
-        return None
-    signature = types.void(
-        rows, taken, types.intp, types.intp, weights, posterior, costs, index, types.intp, scale,
-        add, types.float64, types.boolean, grid, both, sums, low_sums, totals, shares, places, block, two,
-    )  # fmt: skip
-    arrays = {
-        "x": (rows, 0), "taken": (taken, 1), "weights": (weights, 4), "posterior": (posterior, 5),
-        "costs": (costs, 6), "index": (index, 7), "scale": (scale, 9), "add": (add, 10),
-        "sums": (sums, 15), "low": (low_sums, 16), "totals": (totals, 17), "shares": (shares, 18),
-        "places": (places, 19),
-    }  # fmt: skip
+    zero = ir.Constant(emit.I64, 0)
+    wide, whole = (builder.and_(d, ir.Constant(emit.I64, -n)) for n in (_WIDE, _LANES))
+    add_totals = _totals(builder, (scale, add, totals), both, squares, plain)
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        zero = ir.Constant(emit.I64, 0)
-        bases = {
-            name: emit.pointer(context, builder, array_type, args[at], zero)
-            for name, (array_type, at) in arrays.items()
-        }
-        shifts = pointers(context, builder, grid, args[13])
-        totals_at = pointers(context, builder, both, args[14])
-        wide, whole = (builder.and_(args[3], ir.Constant(emit.I64, -n)) for n in (_WIDE, _LANES))
-        add_totals = _totals(builder, bases, totals_at, args[11], args[12])
+    def one_row(r: Any, _: list[Any]) -> list[Any]:
+        row = builder.load(builder.gep(taken, [r]))
+        weight = builder.load(builder.gep(weights, [r]))
 
-        def one_row(r: Any, _: list[Any]) -> list[Any]:
-            row = builder.load(builder.gep(bases["taken"], [r]))
-            weight = builder.load(builder.gep(bases["weights"], [r]))
+        def rank(a: Any, found: list[Any]) -> list[Any]:
+            at = builder.add(builder.mul(a, ir.Constant(emit.I64, block)), r)
+            w = builder.fmul(weight, builder.load(builder.gep(posterior, [at])))
+            counts = builder.fcmp_ordered(">", w, ir.Constant(emit.F64, 0.0))
+            with builder.if_then(counts):
+                c = builder.sext(builder.load(builder.gep(index, [at])), emit.I64)
+                builder.store(w, builder.gep(shares, [found[0]]))
+                builder.store(builder.mul(c, d), builder.gep(places, [found[0]]))
+                add_totals(w, builder.load(builder.gep(costs, [at])), c)
+            return [builder.add(found[0], builder.zext(counts, emit.I64))]
 
-            def rank(a: Any, found: list[Any]) -> list[Any]:
-                at = builder.add(builder.mul(a, ir.Constant(emit.I64, block.literal_value)), r)
-                w = builder.fmul(weight, builder.load(builder.gep(bases["posterior"], [at])))
-                counts = builder.fcmp_ordered(">", w, ir.Constant(emit.F64, 0.0))
-                with builder.if_then(counts):
-                    c = builder.sext(builder.load(builder.gep(bases["index"], [at])), emit.I64)
-                    builder.store(w, builder.gep(bases["shares"], [found[0]]))
-                    place = builder.gep(bases["places"], [found[0]])
-                    builder.store(builder.mul(c, args[3]), place)
-                    add_totals(w, builder.load(builder.gep(bases["costs"], [at])), c)
-                return [builder.add(found[0], builder.zext(counts, emit.I64))]
+        (n_shares,) = emit.loop(builder, count, 1, [zero], rank)
+        source = builder.gep(rows, [builder.mul(row, d)])
+        spread = _spread(
+            builder, source, grid, (n_shares, shares, places), sums, low_sums if two else None
+        )
+        emit.loop(builder, wide, _WIDE, [], spread(zero, _WIDE))
+        emit.loop(builder, builder.sub(whole, wide), _LANES, [], spread(wide, _LANES))
+        emit.loop(builder, builder.sub(d, whole), 1, [], spread(whole, 1))
+        return []
 
-            (n_shares,) = emit.loop(builder, args[8], 1, [zero], rank)
-            source = builder.gep(bases["x"], [builder.mul(row, args[3])])
-            spread = _spread(builder, bases, source, shifts, n_shares, bool(two.literal_value))
-            emit.loop(builder, wide, _WIDE, [], spread(zero, _WIDE))
-            emit.loop(builder, builder.sub(whole, wide), _LANES, [], spread(wide, _LANES))
-            emit.loop(builder, builder.sub(args[3], whole), 1, [], spread(whole, 1))
-            return []
-
-        emit.loop(builder, args[2], 1, [], one_row)
-        return context.get_dummy_value()
-
-    return signature, codegen
+    emit.loop(builder, here, 1, [], one_row)
 
 
 def _wide(builder: Any, value: Any) -> Any:
@@ -118,18 +95,18 @@ def _wide(builder: Any, value: Any) -> Any:
 
 
 def _totals(
-    builder: Any, bases: dict[str, Any], both: tuple[Any, Any], squares: Any, plain: Any
+    builder: Any, arrays: tuple[Any, Any, Any], both: tuple[Any, Any], squares: Any, plain: Any
 ) -> Any:
     """Return a function that adds w and w * squared to the totals of a cluster, high and low parts."""
+    scales, adds, totals = arrays
     grid = [emit.load(builder, place, emit.F64, 2, 8) for place in both]
     flag = builder.trunc(plain, ir.IntType(1))
 
     def add_totals(w: Any, cost: Any, c: Any) -> None:
         cost, before = _wide(builder, cost), builder.block
         with builder.if_then(builder.not_(flag)):
-            scale, add = (
-                _wide(builder, builder.load(builder.gep(bases[n], [c]))) for n in ("scale", "add")
-            )
+            loaded = (builder.load(builder.gep(array, [c])) for array in (scales, adds))
+            scale, add = (_wide(builder, value) for value in loaded)
             unscaled = builder.fmul(squares, builder.fdiv(builder.fsub(cost, add), scale))
             inside = builder.block
         squared = builder.phi(emit.F64)
@@ -137,7 +114,7 @@ def _totals(
         squared.add_incoming(unscaled, inside)
         pair = [emit.splat(builder, value, 1) for value in (w, builder.fmul(w, squared))]
         parts = emit_split(builder, emit.concatenate(builder, pair), *grid)
-        place = builder.gep(bases["totals"], [builder.mul(c, ir.Constant(emit.I64, 4))])
+        place = builder.gep(totals, [builder.mul(c, ir.Constant(emit.I64, 4))])
         total = emit.load(builder, place, emit.F64, 4, 8)
         added = builder.fadd(total, emit.concatenate(builder, list(parts)))
         emit.store(builder, added, place, 8)
@@ -147,14 +124,14 @@ def _totals(
 
 def _spread(
     builder: Any,
-    bases: dict[str, Any],
     source: Any,
     shifts: tuple[Any, Any],
-    n_shares: Any,
-    two: bool,
+    found: tuple[Any, Any, Any],
+    sums: Any,
+    low_sums: Any | None,
 ) -> Any:
     """Return a function that makes the body of a loop over parts of a row and adds each to all sums."""
-    kind = source.type.pointee
+    kind, (n_shares, shares, starts) = source.type.pointee, found
 
     def add_at(base: Any, place: Any, value: Any) -> None:
         where = builder.gep(base, [place])
@@ -177,16 +154,16 @@ def _spread(
             first = [read(shifts[0], t) for t in places]
 
             def share(j: Any, _: list[Any]) -> list[Any]:
-                factor = builder.load(builder.gep(bases["shares"], [j]))
+                factor = builder.load(builder.gep(shares, [j]))
                 factor = emit.splat(builder, factor, lanes)
-                sums = builder.load(builder.gep(bases["places"], [j]))
+                begins = builder.load(builder.gep(starts, [j]))
                 for t, value, grid in zip(places, values, first, strict=True):
-                    at = builder.add(sums, t)
-                    second = read(shifts[1], t) if two else None
+                    at = builder.add(begins, t)
+                    second = None if low_sums is None else read(shifts[1], t)
                     high, low = emit_split_product(builder, value, factor, grid, second)
-                    add_at(bases["sums"], at, high)
-                    if two:
-                        add_at(bases["low"], at, low)
+                    add_at(sums, at, high)
+                    if low_sums is not None:
+                        add_at(low_sums, at, low)
                 return []
 
             emit.loop(builder, n_shares, 1, [], share)

@@ -22,7 +22,7 @@ from daskcluster.engine.assignment import (
     count_remaining_tasks,
     min_remaining_seconds,
 )
-from daskcluster.engine.transfer import (
+from daskcluster.engine.pass_run import (
     FAN_IN,
     FETCHED_TOGETHER,
     is_heavy,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from daskcluster.engine import transfer as wire
+from daskcluster.engine import pass_run as wire
 from daskcluster.estimators.plan import Stage, Travel
 from tests.benchmarks.scaling.model.cluster import Cluster
 from tests.benchmarks.scaling.model.forecast import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from daskcluster.chunk import compute_dtype
 from daskcluster.engine.memory import MemoryPlan
 from daskcluster.estimators.plan import Plan, Stage, Travel, centres_bytes
-from daskcluster.methods.kmeans.chunkwise.kind import Counts, Shape
+from daskcluster.methods.kmeans.chunkwise.kind import CostModel, Counts
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.typing import Dataset
 
@@ -127,6 +127,6 @@ def fit_work(
 def _saved(dataset: Dataset, n_clusters: int, touched: float) -> float:
     """Return the cost of a pass with bounds relative to a plain one; at most 1, because of `auto`."""
     size = compute_dtype(dataset.dtype).itemsize * dataset.n_features
-    shape = Shape(dataset.n_features, n_clusters, size, group=1)
+    shape = CostModel(dataset.n_features, n_clusters, size, group=1)
     within = shape.one_bound(Counts(touched, touched * (1 + n_clusters)))
     return min(1.0, within / shape.plain())

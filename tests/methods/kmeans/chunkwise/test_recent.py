@@ -22,7 +22,7 @@ from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.assignment import BoundedAssignment, FullAssignment
-from daskcluster.methods.kmeans.chunkwise.bounded import RecentRows
+from daskcluster.methods.kmeans.chunkwise.bounded import NearBoundaryCache
 from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
 from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
@@ -39,7 +39,7 @@ def test_copies_are_the_rows_and_stay_within_the_budget(dtype: str, weighted: bo
     n, d, row_bytes = 1000, 3, 4
     weights = rng.random(n) if weighted else None
     unit = Chunk(rng.integers(0, 200, (n, d)).astype(dtype), 7000, weights)
-    recent, expected = RecentRows(n, row_bytes), set()
+    recent, expected = NearBoundaryCache(n, row_bytes), set()
     assert (recent.nbytes, len(recent.index)) == (0, 0)
     for _ in range(60):
         first, last = np.sort(rng.choice(n + 1, 2, replace=False))
@@ -64,8 +64,8 @@ def test_copies_are_the_rows_and_stay_within_the_budget(dtype: str, weighted: bo
 
 def test_a_budget_below_one_row_keeps_none() -> None:
     chunk = Chunk(np.zeros((10, 100)))
-    assert RecentRows(10, 8).room(chunk, 0) == 0
-    assert RecentRows(10, 10_000).room(chunk, 0) == 10
+    assert NearBoundaryCache(10, 8).room(chunk, 0) == 0
+    assert NearBoundaryCache(10, 10_000).room(chunk, 0) == 10
 
 
 # -- on engines --------------------------------------------------------------------------------------

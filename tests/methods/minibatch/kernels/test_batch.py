@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskcluster.kernels import sparse_search, tile
+from daskcluster.chunkwise.centres import csr
+from daskcluster.kernels import tile
 from daskcluster.kernels.accumulate import group_by_label
 from daskcluster.kernels.panels import PORTABLE
+from daskcluster.kernels.sparse import nearest_sparse, pack_sparse, squared_norms
 from daskcluster.methods.minibatch.kernels import batch as minibatch
 from daskcluster.methods.minibatch.kernels import batch as minibatch_sparse
 from daskcluster.methods.minibatch.kernels.batch import shuffle_next
@@ -51,12 +53,10 @@ def test_listed_csr_rows_have_the_labels_of_copied_rows(n, d, k, dtype):
     rows, centres, random = problem(n, d, k, dtype)
     rows[random.random(rows.shape) < 0.7] = 0
     sparse, listed = SparseRows.of(rows), random.permutation(n)[: n // 2]
-    panels = sparse_search.pack_sparse(centres)
+    panels = pack_sparse(centres)
     found, expected = np.full(len(listed), -1, np.int32), np.empty(len(listed), np.int32)
-    arrays = sparse.data, sparse.indices, sparse.indptr
-    sparse_search.nearest_sparse(*arrays, panels, found, listed)
-    some = sparse[listed]
-    sparse_search.nearest_sparse(some.data, some.indices, some.indptr, panels, expected)
+    nearest_sparse(csr(sparse), panels, found, listed)
+    nearest_sparse(csr(sparse[listed]), panels, expected)
     assert np.array_equal(found, expected)
 
 
@@ -73,7 +73,7 @@ def moved(rows, listed, weights, labels, centres, seen, rule, *, sparse=False, n
             some = SparseRows.of(rows)
             minibatch_sparse.move_centres_sparse(
                 some.data, some.indices, some.indptr, listed, weights, (order, starts), b, rule, part,
-                sparse_search.squared_norms(centres), state, costs, shifts, normalize=normalize,
+                squared_norms(centres), state, costs, shifts, normalize=normalize,
             )  # fmt: skip
         else:
             minibatch.move_centres(

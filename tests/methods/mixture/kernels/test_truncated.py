@@ -10,9 +10,9 @@ from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.row_block import aligned
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.methods.mixture.kernels import candidates as truncated_apart
+from daskcluster.methods.mixture.kernels import candidates as truncated_tile
 from daskcluster.methods.mixture.kernels import posteriors as truncated_keep
-from daskcluster.methods.mixture.kernels import tile as truncated_tile
-from daskcluster.methods.mixture.kernels.candidates import Costs, Space
+from daskcluster.methods.mixture.kernels.candidates import Costs, Space, listed_tile_for
 from daskcluster.methods.mixture.kernels.neighbours import (
     add_pair,
     learn_neighbours,
@@ -24,7 +24,6 @@ from daskcluster.methods.mixture.kernels.neighbours import (
     with_room,
 )
 from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
-from daskcluster.methods.mixture.kernels.tile import listed_tile_for
 from daskcluster.methods.mixture.kernels.truncated import NeighbourSums, draw_sets, step_kernel
 from daskcluster.randomness import Key
 
