@@ -37,7 +37,7 @@ WITH_DISTRIBUTED = (
 WITH_SKLEARN = (
     "estimators", "methods.from_sklearn", "methods.*.estimator", "methods.*.base",
     "methods.coreset.kmeans", "methods.kernel.graph", "methods.mixture.rows",
-    "methods.streaming.refit", "methods.streaming.streams",
+    "methods.streaming.fold", "methods.streaming.streams",
 )  # fmt: skip
 WITH_SEEDING = (
     "seeding", "methods.kmeans.estimator", "methods.kmeans.fit", "methods.kmeans.initial",
@@ -170,9 +170,8 @@ PRODUCTS = {
     "daskcluster.chunkwise.bound_costs": "of a sample and its costs; labels do not depend on them",
     "daskcluster.chunkwise.projection": "of axes and their cost; labels are those of any axes",
     "daskcluster.kernels.projected_centres": "of projections, whose errors are covered in any order",
-    "daskcluster.methods.duplicates.axes": "of axes; pairs are those of any axes",
     "daskcluster.methods.duplicates.chunkwise": "rules pairs out with room; exact measures decide",
-    "daskcluster.methods.duplicates.pairs": "the same",
+    "daskcluster.methods.duplicates.search": "the same",
     "daskcluster.metrics.separation": "of values so short that products are exact",
 }
 NO_RESULTS = ("dashboard", "reports")

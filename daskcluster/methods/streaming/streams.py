@@ -44,7 +44,14 @@ from daskcluster.methods.mixture.model import MixtureModel, public_variances, st
 from daskcluster.methods.mixture.parameters import MIXTURE
 from daskcluster.methods.mixture.rows import gaussians_for
 from daskcluster.methods.streaming.estimator import StreamingKMeans
-from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
+from daskcluster.methods.streaming.fold import (
+    FoldSettings,
+    StreamCentres,
+    StreamFold,
+    births_after,
+    fold_of,
+    matched,
+)
 from daskcluster.methods.streaming.parameters import (
     DRIFT_THRESHOLD,
     HALF_LIFE,
@@ -54,9 +61,7 @@ from daskcluster.methods.streaming.parameters import (
     leaf_rows_of,
     summary_size,
 )
-from daskcluster.methods.streaming.refit import StreamCentres, births_after, matched
-from daskcluster.methods.streaming.state import fold_of
-from daskcluster.methods.streaming.tree.tree import Carried, Forgetting, LeafSettings, Node
+from daskcluster.methods.streaming.tree import Carried, Forgetting, LeafSettings, Node
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import Model
 from daskcluster.parameters.algorithm import Algorithm, Catalogue
