@@ -84,20 +84,6 @@ def matched(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     return np.concatenate([order, others]).astype(np.int64)
 
 
-def is_the_same(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return, for each of `new`, whether the old centre of the same number is the nearest, bool (k',).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> is_the_same(np.array([[0.0], [9.0]]), np.array([[1.0], [2.0], [8.0]]))
-    array([ True, False, False])
-    """
-    same = np.zeros(len(new), bool)
-    same[: len(old)] = squared_distances(old, new).argmin(axis=0)[: len(old)] == np.arange(len(old))
-    return same
-
-
 def squared_distances(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     """Return |o - n|^2 for all pairs, float64 (k, k'), by direct differences."""
     found = np.empty((len(old), len(new)))
@@ -114,110 +100,6 @@ _CANDIDATES = 8
 _SHORT_PASS = 1 << 27
 """Multiplications per pass up to which one thread is used; they take a few milliseconds."""
 _LEAST_GAIN = 0.3
-
-
-@dataclass(frozen=True)
-class RefitSettings:
-    """Settings of the search for centres by k-means.
-
-    Attributes
-    ----------
-    n_clusters, max_clusters : int
-    init : object
-    max_iter : int
-    tol : float
-    metric : str
-    chain_length : int
-    seed : int
-    """
-
-    n_clusters: int
-    max_clusters: int
-    init: Any
-    max_iter: int
-    tol: float
-    metric: str
-    chain_length: int
-    seed: int
-
-    @property
-    def finds(self) -> type[StreamCentres]:
-        return StreamCentres
-
-    def seek(
-        self,
-        rows: Chunk,
-        before: StreamCentres | None,
-        n_rows: int,
-        *,
-        fresh: bool = False,
-        grow: bool = False,
-    ) -> StreamCentres | None:
-        """Return the centres of a summary; None if it has fewer rows than clusters.
-
-        Parameters as in `Search.seek`. With `fresh`, and always for the initial centres, local searches
-        try to leave the local minimum. With `grow`, clusters are added, up to `max_clusters`, as long as
-        each lowers the cost of the summary substantially.
-
-        Notes
-        -----
-        Cost: k-means of m rows in memory, and once more for each cluster that is tried; with `fresh`, also
-        for each local search, including the last, unsuccessful one.
-        """
-        wanted = self.n_clusters if before is None else len(before.centres)
-        if rows.n_rows < wanted:
-            return None
-        task = _Refit(rows, self, n_rows)
-        if before is None:
-            return task.started()
-        best, start = task.refined(before.centres, before), before.centres
-        while grow and len(best.centres) < self.max_clusters:
-            # Start from the old centres: a refined one may have left its cluster for the new rows.
-            more = task.with_one_more(best, start, before)
-            if more is None:
-                break
-            best, start = more, more.centres
-        return task.searched(best, before) if fresh else best
-
-
-class Search(Protocol):
-    """A search for the centres of a stream; its results depend only on its arguments and settings."""
-
-    @property
-    def init(self) -> Any:
-        """The initialization of the first centres."""
-        ...
-
-    @property
-    def finds(self) -> type[StreamCentres]:
-        """The class of the centres that `seek` returns."""
-        ...
-
-    def seek(
-        self,
-        rows: Chunk,
-        before: StreamCentres | None,
-        n_rows: int,
-        *,
-        fresh: bool = False,
-        grow: bool = False,
-    ) -> StreamCentres | None:
-        """Return the centres of weighted rows, starting from `before`; None if there are too few rows.
-
-        Parameters
-        ----------
-        rows : Chunk
-            Rows with weights.
-        before : StreamCentres, optional
-            The previous centres.
-        n_rows : int
-            Number of rows of the stream so far.
-        fresh : bool
-            Search more widely instead of only refining the previous centres.
-        grow : bool
-            Allow more clusters than before.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -273,9 +155,112 @@ def births_after(before: StreamCentres | None, centres: np.ndarray, n_rows: int)
     """Return the births of centres: those of the same clusters in `before`, `n_rows` for new clusters."""
     births = np.full(len(centres), n_rows, np.int64)
     if before is not None:
-        same = np.flatnonzero(is_the_same(before.centres, centres))
+        k = len(before.centres)
+        nearest = squared_distances(before.centres, centres).argmin(axis=0)[:k]
+        same = np.flatnonzero(nearest == np.arange(k))
         births[same] = before.births[same]
     return births
+
+
+@dataclass(frozen=True)
+class RefitSettings:
+    """Settings of the search for centres by k-means.
+
+    Attributes
+    ----------
+    n_clusters, max_clusters : int
+    init : object
+    max_iter : int
+    tol : float
+    metric : str
+    chain_length : int
+    seed : int
+    """
+
+    finds: ClassVar[type[StreamCentres]] = StreamCentres
+
+    n_clusters: int
+    max_clusters: int
+    init: Any
+    max_iter: int
+    tol: float
+    metric: str
+    chain_length: int
+    seed: int
+
+    def seek(
+        self,
+        rows: Chunk,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> StreamCentres | None:
+        """Return the centres of a summary; None if it has fewer rows than clusters.
+
+        Parameters as in `Search.seek`. With `fresh`, and always for the initial centres, local searches
+        try to leave the local minimum. With `grow`, clusters are added, up to `max_clusters`, as long as
+        each lowers the cost of the summary substantially.
+
+        Notes
+        -----
+        Cost: k-means of m rows in memory, and once more for each cluster that is tried; with `fresh`, also
+        for each local search, including the last, unsuccessful one.
+        """
+        wanted = self.n_clusters if before is None else len(before.centres)
+        if rows.n_rows < wanted:
+            return None
+        task = _Refit(rows, self, n_rows)
+        if before is None:
+            return task.started()
+        start = before.centres
+        best = task.found(start, len(start), before)
+        while grow and len(best.centres) < self.max_clusters:
+            # Start from the old centres: a refined one may have left its cluster for the new rows.
+            more = task.with_one_more(best, start, before)
+            if more is None:
+                break
+            best, start = more, more.centres
+        return task.searched(best, before) if fresh else best
+
+
+class Search(Protocol):
+    """A search for the centres of a stream; its results depend only on its arguments and settings."""
+
+    finds: ClassVar[type[StreamCentres]]
+    """The class of the centres that `seek` returns."""
+
+    @property
+    def init(self) -> Any:
+        """The initialization of the first centres."""
+        ...
+
+    def seek(
+        self,
+        rows: Chunk,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> StreamCentres | None:
+        """Return the centres of weighted rows, starting from `before`; None if there are too few rows.
+
+        Parameters
+        ----------
+        rows : Chunk
+            Rows with weights.
+        before : StreamCentres, optional
+            The previous centres.
+        n_rows : int
+            Number of rows of the stream so far.
+        fresh : bool
+            Search more widely instead of only refining the previous centres.
+        grow : bool
+            Allow more clusters than before.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -289,19 +274,16 @@ class _Refit:
         init = self.settings.init
         # "auto" would choose by dataset class; the summary is always in memory.
         given = "k-means++" if isinstance(init, str) and init == "auto" else init
-        found = self._found(given, self.settings.n_clusters, None)
+        found = self.found(given, self.settings.n_clusters, None)
         # Given centres are only refined.
         return self.searched(found, None) if is_method(init) else found
-
-    def refined(self, centres: np.ndarray, before: StreamCentres) -> StreamCentres:
-        return self._found(centres, len(centres), before)
 
     def searched(self, best: StreamCentres, before: StreamCentres | None) -> StreamCentres:
         """Return the centres after local searches, which end when one lowers the inertia too little."""
         for attempt in range(min(_MOST_SEARCHES, self.settings.max_iter)):
             seed = Key(self.settings.seed, f"local search {attempt}", self.n_rows).derived_seed()
             moved = swap_centres(self.rows, best.centres, seed)
-            found = self._found(moved, len(moved), before)
+            found = self.found(moved, len(moved), before)
             if found.inertia > (1.0 - LEAST_GAIN / len(moved)) * best.inertia:
                 break
             best = found
@@ -311,11 +293,10 @@ class _Refit:
         self, best: StreamCentres, start: np.ndarray, before: StreamCentres
     ) -> StreamCentres | None:
         """Return centres with one cluster more than `start`; None if they are hardly better than `best`."""
-        k = len(start)
-        centre = self._far_row(start)
+        k, centre = len(start), self._far_row(start)
         if centre is None or self.rows.n_rows <= k:
             return None
-        found = self._found(np.vstack([start, centre[None]]), k + 1, before)
+        found = self.found(np.vstack([start, centre[None]]), k + 1, before)
         # Splitting any cluster lowers the cost by up to 2 / k; separating distinct groups lowers it more.
         gain = min(_LEAST_GAIN, 2.0 / k)
         return found if found.inertia <= (1.0 - gain) * best.inertia else None
@@ -340,7 +321,7 @@ class _Refit:
             left.append(float((np.minimum(distances, to_candidate) * weights).sum()))
         return candidates[int(np.argmin(left))]
 
-    def _found(self, init: Any, n_clusters: int, before: StreamCentres | None) -> StreamCentres:
+    def found(self, init: Any, n_clusters: int, before: StreamCentres | None) -> StreamCentres:
         settings, (n, d) = self.settings, self.rows.rows.shape
         # Short passes take one thread, as handing them over would take longer.
         is_short = n * d * n_clusters <= _SHORT_PASS
@@ -381,38 +362,29 @@ MEMORY = 8
 """Number of leaves that the baseline averages over, approximately."""
 
 
-@dataclass(frozen=True)
-class LeafFit:
-    """How well the rows of a leaf fit centres.
+def measure_fit(rows: Chunk, centres: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return how well weighted rows fit centres.
 
-    Attributes
-    ----------
+    Returns
+    -------
     error : float
         Weighted mean of squared distances to the nearest centres.
     counts : ndarray of shape (k,), float64
         Weight of the rows of each centre.
-    """
-
-    error: float
-    counts: np.ndarray
-
-
-def measure_fit(rows: Chunk, centres: np.ndarray) -> LeafFit:
-    """Return how well weighted rows fit centres.
 
     Examples
     --------
     >>> import numpy as np
     >>> rows = Chunk(np.array([[0.0], [1.0], [9.0]]), weights=np.array([1.0, 1.0, 2.0]))
     >>> measure_fit(rows, np.array([[0.0], [9.0]]))
-    LeafFit(error=0.25, counts=array([2., 2.]))
+    (0.25, array([2., 2.]))
     """
     labels, distances = nearest_with_distances(rows, centres)
     weights = rows.weights
     assert weights is not None
     total = float(weights.sum())
     counts = np.bincount(labels, weights, minlength=len(centres))
-    return LeafFit(float((distances * weights).sum()) / total if total > 0.0 else 0.0, counts)
+    return float((distances * weights).sum()) / total if total > 0.0 else 0.0, counts
 
 
 @dataclass(frozen=True)
@@ -437,7 +409,7 @@ class Drift:
     >>> import numpy as np
     >>> drift = Drift()
     >>> for error in (1.0, 1.2, 0.9, 4.0):
-    ...     drift = drift.after(LeafFit(error, np.ones(1)), threshold=1.5)
+    ...     drift = drift.after(error, np.ones(1), threshold=1.5)
     >>> drift.is_high, round(drift.ratio, 1)
     (True, 3.9)
     """
@@ -455,15 +427,15 @@ class Drift:
             return None
         return self.error / self.baseline
 
-    def after(self, fit: LeafFit, threshold: float) -> Drift:
-        """Return the state after one more leaf."""
+    def after(self, error: float, counts: np.ndarray, threshold: float) -> Drift:
+        """Return the state after one more leaf; see `measure_fit`."""
         baseline = self.baseline
         if self.error is not None:
             share = 1.0 / min(self.n_leaves, MEMORY)
             baseline = (
                 self.error if baseline is None else baseline + share * (self.error - baseline)
             )
-        found = Drift(fit.error, baseline, self.n_leaves + 1, False, fit.counts)
+        found = Drift(error, baseline, self.n_leaves + 1, False, counts)
         ratio = found.ratio
         return replace(found, is_high=ratio is not None and ratio > threshold)
 
@@ -589,8 +561,8 @@ class StreamFold:
             return False
         was_high = self.drift.is_high
         leaf = self.settings.leaf.chunk(node.rows, node.weights)
-        found = measure_fit(leaf, self.fitted.centres)
-        self.drift = self.drift.after(found, self.settings.drift_threshold)
+        error, counts = measure_fit(leaf, self.fitted.centres)
+        self.drift = self.drift.after(error, counts, self.settings.drift_threshold)
         return self.drift.is_high and not was_high
 
     def _event(self) -> DriftFound:
@@ -782,18 +754,15 @@ def fold_of(
     fold.drift = Drift.of(read_mapping(body, "drift"), counts)
     fold.history = list(read_records(body, "history"))
     if "fitted" in body:
-        fold.fitted = _centres(settings.refit.finds, read_mapping(body, "fitted"), arrays)
+        given, kind_of = read_mapping(body, "fitted"), settings.refit.finds
+        values = dict[str, Any]()
+        for each in fields(kind_of):
+            reader = _READERS.get(str(each.type))
+            values[each.name] = (
+                arrays[f"fitted_{each.name}"] if reader is None else reader(given, each.name)
+            )
+        fold.fitted = kind_of(**values)
     return fold
-
-
-def _centres(kind: type[StreamCentres], values: Mapping[str, Any], arrays: Arrays) -> StreamCentres:
-    given: dict[str, Any] = {}
-    for each in fields(kind):
-        reader = _READERS.get(str(each.type))
-        given[each.name] = (
-            arrays[f"fitted_{each.name}"] if reader is None else reader(values, each.name)
-        )
-    return kind(**given)
 
 
 def _nodes(records: Sequence[Mapping[str, Any]], rows: Rows, arrays: Arrays) -> list[Node]:

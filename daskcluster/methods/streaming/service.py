@@ -72,7 +72,6 @@ from daskcluster.methods.streaming.tree import (
     UNREADABLE,
     Bad,
     OpenPart,
-    fold_dataset,
     sum_up,
 )
 from daskcluster.models.persist import Model, load_document, save_model
@@ -396,47 +395,11 @@ class Folded:
     after: Callable[[], StreamCentres | None]
 
 
-@dataclass
-class Wave:
-    """Objects that are folded and committed together.
-
-    Attributes
-    ----------
-    folded : list of Folded
-    findings : list of Finding
-        Objects that turned out to be unreadable.
-    is_stopped : bool
-        Part of a growing object could not be read, and later rows must wait for it.
-    """
-
-    folded: list[Folded] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    is_stopped: bool = False
-
-
 class _Ready(NamedTuple):
     """An open object."""
 
     new: New
     dataset: Dataset
-
-
-class _DriftLater:
-    """Passes events on, but holds `DriftFound` events back until their rows are folded."""
-
-    def __init__(self, callbacks: Sequence[Callback]) -> None:
-        self._callbacks = callbacks
-        self._kept: list[DriftFound] = []
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, DriftFound):
-            self._kept.append(event)
-        else:
-            publish(self._callbacks, event)
-
-    def rows_count(self) -> None:
-        for event in self._kept:
-            publish(self._callbacks, event)
 
 
 def waves(new: Sequence[New], row_bytes: int) -> list[list[New]]:
@@ -466,177 +429,160 @@ def waves(new: Sequence[New], row_bytes: int) -> list[list[New]]:
     return found
 
 
-def fold_wave(
-    state: StreamState,
-    wanted: Sequence[New],
-    source: Source,
-    learner: Learner,
-    engine: Any,
-    callbacks: Sequence[Callback] = (),
-) -> Wave:
-    """Fold objects into `state`, in order; unreadable ones are recorded in the ledger as rejected.
+@dataclass
+class Wave:
+    """Objects that are folded and committed together.
 
-    Parameters
+    Unreadable ones are recorded in the ledger as rejected.
+
+    Attributes
     ----------
     state : StreamState
         IN/OUT.
-    wanted : sequence of New
     source : Source
     learner : Learner
-    engine : object
-        As in `daskcluster.engine.choose.choose_engine`.
     callbacks : sequence of callables
-
-    Notes
-    -----
-    Cost: rows are read once; the rows of a wave once more for each unreadable object in it.
+    folded : list of Folded
+    findings : list of Finding
+        Objects that turned out to be unreadable.
+    is_stopped : bool
+        Part of a growing object could not be read, and later rows must wait for it.
     """
-    wave = Wave()
-    left = _opened(wanted, source, state, learner, wave)
-    while left and not wave.is_stopped:
-        assert state.fold is not None
-        chosen = choose_engine(engine, left[0].dataset)
-        if not all(chosen.can_read(each.dataset) for each in left):
-            chosen = LocalEngine()
-        # Before there are centres, labels of an object need the state at its end.
-        alone = len(left) == 1 or state.fold.fitted is None or left[0].new.arrival.grows
-        if alone:
-            _fold_one(left.pop(0), state, wave, chosen, callbacks)
-        else:
-            left = _fold_some(left, state, wave, chosen, callbacks)
-    return wave
 
+    state: StreamState
+    source: Source
+    learner: Learner
+    callbacks: Sequence[Callback] = ()
+    folded: list[Folded] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    is_stopped: bool = False
 
-def _fold_one(
-    ready: _Ready, state: StreamState, wave: Wave, engine: Engine, callbacks: Sequence[Callback]
-) -> None:
-    """Fold one object of any size, a few pieces at a time."""
-    before, watcher = state.fold, _DriftLater(callbacks)
-    assert before is not None
-    try:
-        after = fold_dataset(
-            before, ready.dataset, engine, [watcher], _stamp(before, ready.new), ready.new.span
-        )
-    except UNREADABLE as error:
-        _reject(ready.new, str(error), state, wave)
-        return
-    watcher.rows_count()
-    state.fold = after
-    changes = [(found.n_rows, found) for found in after.take_found()]
-    _enter([ready], state, wave, before, changes)
+    def fold(self, wanted: Sequence[New], engine: Any) -> None:
+        """Fold objects into the state, in order.
 
+        Parameters
+        ----------
+        wanted : sequence of New
+        engine : object
+            As in `daskcluster.engine.choose.choose_engine`.
 
-def _fold_some(
-    ready: list[_Ready],
-    state: StreamState,
-    wave: Wave,
-    engine: Engine,
-    callbacks: Sequence[Callback],
-) -> list[_Ready]:
-    """Fold objects; if some cannot be read, reject these and return the others, which are not folded."""
-    before, bad = state.fold, dict[int, str]()
-    assert before is not None
-    parts = [OpenPart(each.dataset, each.new.span, _stamp(before, each.new)) for each in ready]
-    after, changes = before.twin(), list[tuple[int, StreamCentres]]()
-    watcher = _DriftLater(callbacks)
-    with closing(sum_up(parts, before, engine, callbacks)) as found:
-        for each in found:
-            if isinstance(each, Bad):
-                bad[each.number] = each.why
-            elif not bad:
-                after.add_piece(each, [watcher])
-                changes += [(new.n_rows, new) for new in after.take_found()]
-    if bad:
-        for number, why in bad.items():
-            _reject(ready[number].new, why, state, wave)
-        return [each for number, each in enumerate(ready) if number not in bad]
-    watcher.rows_count()
-    state.fold = after
-    _enter(ready, state, wave, before, changes)
-    return []
+        Notes
+        -----
+        Cost: rows are read once; the rows of a wave once more for each unreadable object in it.
+        """
+        left = self._opened(wanted)
+        while left and not self.is_stopped:
+            assert self.state.fold is not None
+            chosen = choose_engine(engine, left[0].dataset)
+            if not all(chosen.can_read(each.dataset) for each in left):
+                chosen = LocalEngine()
+            # Before there are centres, labels of an object need the state at its end.
+            is_alone = self.state.fold.fitted is None or left[0].new.arrival.grows
+            together, later = (left[:1], left[1:]) if is_alone else (left, [])
+            left = self._fold(together, chosen) + later
 
+    def _opened(self, wanted: Sequence[New]) -> list[_Ready]:
+        state, ready = self.state, list[_Ready]()
+        for new in wanted:
+            try:
+                dataset = self._checked(self.source.open(new.arrival, new.span), new)
+                dataset = for_metric(dataset, self.learner.metric)
+            except UNREADABLE as error:
+                self._reject(new, str(error))
+                continue
+            self.learner.check_rows(dataset)
+            if state.fold is None:
+                dtype = compute_dtype(dataset.dtype).name
+                state.fold = self.learner.empty(dtype, state.seed)
+                known = FeatureSpec.of(dataset)
+                state.n_features, state.feature_names = known.n_features, known.names
+                state.decoded = known.decoded
+            ready.append(_Ready(new, dataset))
+        return ready
 
-def _enter(
-    ready: Sequence[_Ready],
-    state: StreamState,
-    wave: Wave,
-    before: StreamFold,
-    changes: Sequence[tuple[int, StreamCentres]],
-) -> None:
-    """Add folded objects to the ledger and to the wave, with the centres for the labels of their rows."""
-    fold, first, known = state.fold, before.n_rows, before.fitted
-    assert fold is not None
-    for each in ready:
-        arrival, (start, stop) = each.new.arrival, each.new.span
-        last = first + stop - start
-        inside = [(row, found) for row, found in changes if first < row < last]
-        note = "late" if each.new.is_late else ""
-        entry = Entry(arrival.name, arrival.version, start, stop, first, arrival.timestamp, note)
-        state.ledger.append(entry)
-        after = fold.twin().current if known is None else fold.current
-        wave.folded.append(Folded(each.new, each.dataset, entry, ((first, known), *inside), after))
-        known = next((found for row, found in reversed(changes) if row <= last), known)
-        first = last
-
-
-def _opened(
-    wanted: Sequence[New],
-    source: Source,
-    state: StreamState,
-    learner: Learner,
-    wave: Wave,
-) -> list[_Ready]:
-    ready = []
-    for new in wanted:
-        try:
-            dataset = _checked(source.open(new.arrival, new.span), new, state)
-            dataset = for_metric(dataset, learner.metric)
-        except UNREADABLE as error:
-            _reject(new, str(error), state, wave)
-            continue
-        learner.check_rows(dataset)
+    def _checked(self, dataset: Dataset, new: New) -> Dataset:
+        """Return the rows of an object with the features of the stream, in its order."""
+        state = self.state
+        if dataset.n_rows < new.span[1]:
+            raise InvalidDataError(
+                f"{new.arrival.name!r} has {dataset.n_rows} rows, expected {new.span[1]}; write it again."
+            )
         if state.fold is None:
-            dtype = compute_dtype(dataset.dtype).name
-            state.fold = learner.empty(dtype, state.seed)
-            known = FeatureSpec.of(dataset)
-            state.n_features, state.feature_names = known.n_features, known.names
-            state.decoded = known.decoded
-        ready.append(_Ready(new, dataset))
-    return ready
+            return dataset
+        has_names = state.feature_names is not None and getattr(dataset, "feature_names", None)
+        if not has_names and dataset.n_features != state.n_features:
+            raise InvalidDataError(
+                f"{new.arrival.name!r} has {dataset.n_features} features, the stream has "
+                f"{state.n_features}; remove it from the source, or start another stream."
+            )
+        names, decoded = state.feature_names, state.decoded
+        known = FeatureSpec(state.n_features, names, decoded=decoded, owner="the stream")
+        found: Dataset = known.align(dataset)
+        return found
 
+    def _reject(self, new: New, why: str) -> None:
+        name, version, stamp = new.arrival.name, new.arrival.version, new.arrival.timestamp
+        self.findings.append(Finding(Oddity.CORRUPT, name, f"{name!r} is not folded: {why}"))
+        if new.arrival.grows:
+            self.is_stopped = True  # its folded rows stay folded; the next cycle retries
+            return
+        note = f"rejected: {why}"[:500]
+        self.state.ledger.append(Entry(name, version, 0, 0, self.state.rows_seen, stamp, note))
 
-def _checked(dataset: Dataset, new: New, state: StreamState) -> Dataset:
-    """Return the rows of an object with the features of the stream, in its order."""
-    if dataset.n_rows < new.span[1]:
-        raise InvalidDataError(
-            f"{new.arrival.name!r} has {dataset.n_rows} rows, expected {new.span[1]}; write it again."
-        )
-    if state.fold is None:
-        return dataset
-    has_names = state.feature_names is not None and getattr(dataset, "feature_names", None)
-    if not has_names and dataset.n_features != state.n_features:
-        raise InvalidDataError(
-            f"{new.arrival.name!r} has {dataset.n_features} features, the stream has {state.n_features}; "
-            "remove it from the source, or start another stream."
-        )
-    names, decoded = state.feature_names, state.decoded
-    known = FeatureSpec(state.n_features, names, decoded=decoded, owner="the stream")
-    found: Dataset = known.align(dataset)
-    return found
+    def _fold(self, ready: list[_Ready], engine: Engine) -> list[_Ready]:
+        """Fold objects; if some cannot be read, reject these and return the others, not folded."""
+        before, bad = self.state.fold, dict[int, str]()
+        assert before is not None
+        by_time = before.settings.leaf.forgetting.by_time
+        parts = [
+            OpenPart(each.dataset, each.new.span, each.new.arrival.timestamp if by_time else None)
+            for each in ready
+        ]
+        after, changes = before.twin(), list[tuple[int, StreamCentres]]()
+        # Drift is reported only if the rows are folded.
+        drifts = list[Event]()
+        with closing(sum_up(parts, before, engine, self.callbacks, rejects=True)) as found:
+            for each in found:
+                if isinstance(each, Bad):
+                    bad[each.number] = each.why
+                    if len(ready) == 1:
+                        break
+                elif not bad:
+                    after.add_piece(each, [drifts.append])
+                    changes += [(new.n_rows, new) for new in after.take_found()]
+        if bad:
+            for number, why in bad.items():
+                self._reject(ready[number].new, why)
+            return [each for number, each in enumerate(ready) if number not in bad]
+        for event in drifts:
+            publish(self.callbacks, event)
+        self.state.fold = after
+        self._enter(ready, before, changes)
+        return []
 
-
-def _stamp(fold: StreamFold, new: New) -> float | None:
-    return new.arrival.timestamp if fold.settings.leaf.forgetting.by_time else None
-
-
-def _reject(new: New, why: str, state: StreamState, wave: Wave) -> None:
-    name = new.arrival.name
-    wave.findings.append(Finding(Oddity.CORRUPT, name, f"{name!r} is not folded: {why}"))
-    if new.arrival.grows:
-        wave.is_stopped = True  # its folded rows stay folded; the next cycle retries
-        return
-    note, seen = f"rejected: {why}"[:500], state.rows_seen
-    state.ledger.append(Entry(name, new.arrival.version, 0, 0, seen, new.arrival.timestamp, note))
+    def _enter(
+        self,
+        ready: Sequence[_Ready],
+        before: StreamFold,
+        changes: Sequence[tuple[int, StreamCentres]],
+    ) -> None:
+        """Add folded objects to the ledger and the wave, with the centres for the labels of their rows."""
+        fold, first, known = self.state.fold, before.n_rows, before.fitted
+        assert fold is not None
+        for each in ready:
+            arrival, (start, stop) = each.new.arrival, each.new.span
+            last = first + stop - start
+            inside = [(row, found) for row, found in changes if first < row < last]
+            note = "late" if each.new.is_late else ""
+            entry = Entry(
+                arrival.name, arrival.version, start, stop, first, arrival.timestamp, note
+            )
+            self.state.ledger.append(entry)
+            after = fold.twin().current if known is None else fold.current
+            centres = ((first, known), *inside)
+            self.folded.append(Folded(each.new, each.dataset, entry, centres, after))
+            known = next((found for row, found in reversed(changes) if row <= last), known)
+            first = last
 
 
 NEAREST = np.dtype([("label", np.int32), ("distance", np.float64)])
@@ -656,18 +602,11 @@ class Spell:
     centres: StreamCentres
 
 
-@dataclass(frozen=True)
-class SpellParams:
-    """The spells of a dataset, in order."""
-
-    spells: tuple[Spell, ...]
-
-
-def label_spells(chunk: Chunk, params: SpellParams) -> np.ndarray:
+def label_spells(chunk: Chunk, spells: tuple[Spell, ...]) -> np.ndarray:
     """Return the label and the distance of every row of a chunk."""
     found = np.empty(chunk.n_rows, NEAREST)
-    stops = [*(spell.start for spell in params.spells[1:]), chunk.stop]
-    for spell, stop in zip(params.spells, stops, strict=True):
+    stops = [*(spell.start for spell in spells[1:]), chunk.stop]
+    for spell, stop in zip(spells, stops, strict=True):
         first, last = max(spell.start, chunk.start), min(stop, chunk.stop)
         if first >= last:
             continue
@@ -731,7 +670,7 @@ def write_labels(folded: Folded, places: Mapping[str, Location], engine: Engine)
         if centres is None:
             return False
         spells.append(Spell(row + shift, centres))
-    params, chunk_rows = SpellParams(tuple(spells)), max(dataset.chunk_sizes)
+    params, chunk_rows = tuple(spells), max(dataset.chunk_sizes)
     if folded.new.arrival.grows:
         for chunk in dataset.chunks([folded.new.span]):
             found = label_spells(chunk, params)
@@ -901,7 +840,11 @@ class StreamLoop:
         except BaseException:
             self.state = self._loaded()  # discards what was not committed
             raise
-        self._tell(findings)
+        for finding in findings:
+            if finding not in self._reported:  # of which the previous cycle did not tell
+                detail = {"what": str(finding.oddity), "name": finding.name}
+                publish(self.callbacks, Notice(finding.text, detail))
+        self._reported = set(findings)
         state, fold, version = self.state, self.state.fold, self.state.version
         fitted = None if fold is None else fold.current()
         cycle = Cycle(
@@ -926,48 +869,32 @@ class StreamLoop:
 
     def _fold_new(self) -> list[Finding]:
         arrivals = self.source.look(self.state.ledger.taken)
+        urls = {"label": self.labels, "distance": self.distances}
+        places = {
+            name: locate(url, self.storage_options) for name, url in urls.items() if url is not None
+        }
         settled = getattr(self.source, "settled_rows", None)
         by_time = getattr(self.source, "order", "name") == "time"
         new, findings = sort_out(
             arrivals, self.state.ledger, self._settling, settled, by_time=by_time
         )
         for wanted in waves(new, 8 * self.state.n_features):
-            wave = fold_wave(
-                self.state, wanted, self.source, self.learner, self.engine, self._watchers
-            )
+            wave = Wave(self.state, self.source, self.learner, self._watchers)
+            wave.fold(wanted, self.engine)
             findings += wave.findings
-            if self.labels is not None:
-                self._write_labels(wave.folded)
+            for each in wave.folded if places else ():
+                if not write_labels(each, places, choose_engine(self.engine, each.dataset)):
+                    name = each.new.arrival.name
+                    text = f"{name!r} has no labels: there are fewer rows than clusters"
+                    publish(self.callbacks, Notice(text))
             self.store.commit(self.state, self.learner)
             if wave.is_stopped:
                 break
         return findings
 
-    def _write_labels(self, folded: Sequence[Folded]) -> None:
-        urls = {"label": self.labels, "distance": self.distances}
-        places = {
-            field: locate(url, self.storage_options)
-            for field, url in urls.items()
-            if url is not None
-        }
-        for each in folded:
-            if not write_labels(each, places, choose_engine(self.engine, each.dataset)):
-                text = (
-                    f"{each.new.arrival.name!r} has no labels: there are fewer rows than clusters"
-                )
-                publish(self.callbacks, Notice(text))
-
     def _hear(self, event: Event) -> None:
         if isinstance(event, DriftFound):
             self._drifts.append(drift_facts(event))
-
-    def _tell(self, findings: Sequence[Finding]) -> None:
-        """Publish each finding, unless the previous cycle had it."""
-        for finding in findings:
-            if finding not in self._reported:
-                detail = {"what": str(finding.oddity), "name": finding.name}
-                publish(self.callbacks, Notice(finding.text, detail))
-        self._reported = set(findings)
 
     def run(
         self,

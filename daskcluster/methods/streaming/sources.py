@@ -361,23 +361,18 @@ def sort_out(
             text = f"{arrival.name!r} has the same files as {twin!r}; it is not folded"
             found.append(Finding(Oddity.DUPLICATE, arrival.name, text))
             continue
-        last_name = _later_one(arrival, ledger, by_time=by_time)
+        last_name = ""
+        if by_time and (arrival.timestamp, arrival.name) < ledger.last_time:
+            last_name = ledger.last_time[1]
+        elif not by_time and arrival.name < ledger.last_name:
+            last_name = ledger.last_name
+        last_name = "" if arrival.grows else last_name
         if last_name:
             text = f"{arrival.name!r} arrived after {last_name!r} was folded; it is folded now"
             found.append(Finding(Oddity.LATE, arrival.name, text))
         fresh[arrival.version] = arrival.name
         new.append(New(arrival, (first, last), bool(last_name)))
     return new, found
-
-
-def _later_one(arrival: Arrival, ledger: Ledger, *, by_time: bool) -> str:
-    """Return the name of a folded object that is later in the order than `arrival`, or an empty string."""
-    if arrival.grows:
-        return ""
-    if by_time:
-        last = ledger.last_time
-        return last[1] if (arrival.timestamp, arrival.name) < last else ""
-    return ledger.last_name if arrival.name < ledger.last_name else ""
 
 
 def _of_taken(arrival: Arrival, before: Taken) -> list[Finding]:
@@ -601,14 +596,26 @@ class Prefix:
             for file in list_files(self.location)
             if not any(f"{base}/{file.name}".startswith(url) for url in self.without)
         ]
-        folders = _roots(files)
+        folders = sorted(
+            file.name.rpartition("/")[0]
+            for file in files
+            if file.name.rpartition("/")[2] in METADATA and "/" in file.name
+        )
+        roots: set[str] = set()  # the outermost folders that are Zarr arrays or groups
+        for folder in folders:
+            if not any(each in roots for each in _folders_of(folder)):
+                roots.add(folder)
         members: dict[str, list[StoredFile]] = {}
         others = []
         for file in files:
             if "/" not in file.name and not file.name.lower().endswith(TABLES):
                 others.append(file.name)  # e.g. the metadata of an enclosing group
                 continue
-            members.setdefault(_owner(file.name, folders), []).append(file)
+            owner = next((each for each in _folders_of(file.name) if each in roots), None)
+            if owner is None:
+                is_table = file.name.lower().endswith(TABLES)
+                owner = file.name if is_table else file.name.partition("/")[0]
+            members.setdefault(owner, []).append(file)
         rows = [name for name in others if name.lower().endswith(IN_PLACE)]
         if rows and not members:
             warnings.warn(
@@ -625,40 +632,40 @@ class Prefix:
         if before is not None and before.version == found.version:
             return replace(found, n_rows=before.stop)
         try:
-            n_rows, stamp, problem, array = self._inspect(name, files)
+            return self._inspected(found, files)
         except DatasetNotFoundError as error:
             return replace(found, problem=f"half-written: {error}")
         except (DaskClusterError, KeyError, ValueError, OSError) as error:
             text = f"metadata cannot be read ({type(error).__name__}: {error})"
             return replace(found, problem=text)
-        stamp = timestamp_of(stamp, modified)
-        return replace(found, n_rows=n_rows, timestamp=stamp, problem=problem, array=array)
 
-    def _inspect(self, name: str, files: Sequence[StoredFile]) -> tuple[int, Any, str, str]:
-        """Return the number of rows, timestamp, problem and array of an object, from its metadata."""
-        place = self.location.child(name)
+    def _inspected(self, found: Arrival, files: Sequence[StoredFile]) -> Arrival:
+        """Return the object with its number of rows, timestamp, problem and array, from its metadata."""
+        name, place = found.name, self.location.child(found.name)
         if name.lower().endswith(TABLES):
             try:
-                return int(self._table(place).n_rows), None, "", ""
+                return replace(found, n_rows=int(self._table(place).n_rows))
             except NoRowsError:  # a whole file, which later files do not wait for
-                return 0, None, "", ""
+                return found
         names = {file.name[len(name) + 1 :] for file in files}
         if not names & set(METADATA):
-            return 0, None, "half-written: it has no metadata", ""
+            return replace(found, problem="half-written: it has no metadata")
         if PARTIAL_MARK in names:
-            return 0, None, "half-written: its writer has not finished", ""
+            return replace(found, problem="half-written: its writer has not finished")
         root: Any = open_node(place)
         given = self._array_of(root)
         array = ROWS if holds_weighted_rows(root) else given
         node = root[array] if array else root
         stamp = root.attrs.get("timestamp", node.attrs.get("timestamp"))
+        found = replace(found, timestamp=timestamp_of(stamp, found.modified), array=given)
         below = {each[len(array) + 1 :] for each in names if each.startswith(f"{array}/")}
         missing, total = missing_chunks(node, below if array else names)
         if missing and not self.allow_missing:
-            return 0, stamp, f"half-written: {missing} of {total} chunks are missing", given
+            text = f"half-written: {missing} of {total} chunks are missing"
+            return replace(found, problem=text)
         shape = node.attrs["shape"] if not hasattr(node, "shape") else node.shape
         n_rows = int(shape[0])
-        return n_rows, stamp, "" if n_rows else "it has no rows", given
+        return replace(found, n_rows=n_rows, problem="" if n_rows else "it has no rows")
 
     def _array_of(self, node: Any) -> str:
         """Return the name of the array of a group that holds the rows; empty if `node` is an array."""
@@ -672,29 +679,10 @@ class Prefix:
         return next((name for name in _OF_GROUPS if name in node), "")
 
 
-def _roots(files: Sequence[StoredFile]) -> set[str]:
-    """Return the outermost folders that are Zarr arrays or groups."""
-    folders = sorted(
-        file.name.rpartition("/")[0]
-        for file in files
-        if file.name.rpartition("/")[2] in METADATA and "/" in file.name
-    )
-    roots: set[str] = set()
-    for folder in folders:
-        parts = folder.split("/")
-        if not any("/".join(parts[:depth]) in roots for depth in range(1, len(parts))):
-            roots.add(folder)
-    return roots
-
-
-def _owner(name: str, roots: set[str]) -> str:
-    """Return the object that a file belongs to: a Zarr folder, itself, or its first folder."""
+def _folders_of(name: str) -> Iterator[str]:
+    """Yield the folders that a file or folder is in, the outermost first."""
     parts = name.split("/")
-    for depth in range(1, len(parts)):
-        folder = "/".join(parts[:depth])
-        if folder in roots:
-            return folder
-    return name if name.lower().endswith(TABLES) else parts[0]
+    return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
 
 
 class Portions:
@@ -803,8 +791,13 @@ def open_stream_source(
                 f"the source of a stream should be a URL or an iterator, got {type(source).__name__}."
             )
         return Portions(source)
-    text = os.fspath(source)
-    head, wild = _parted(text)
+    head = text = os.fspath(source)
+    parts, wild = text.split("/"), ""
+    for number, part in enumerate(parts):
+        if any(sign in part for sign in _WILD):
+            # A folder without wildcards, and the pattern below it.
+            head, wild = "/".join(parts[:number]) or "/", "/".join(parts[number:])
+            break
     location = locate(head, storage_options)
     for url in without:
         if locate(url, storage_options).holds(location):
@@ -823,15 +816,6 @@ def open_stream_source(
         allow_missing=allow_missing,
         without=tuple(f"{locate(url).url}/" for url in without),
     )
-
-
-def _parted(url: str) -> tuple[str, str]:
-    """Split a URL into a folder without wildcards and the pattern below it."""
-    parts = url.split("/")
-    for number, part in enumerate(parts):
-        if any(sign in part for sign in _WILD):
-            return "/".join(parts[:number]) or "/", "/".join(parts[number:])
-    return url, ""
 
 
 def _is_array(location: Location, array: str | None) -> bool:

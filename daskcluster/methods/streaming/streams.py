@@ -137,6 +137,8 @@ class MiniBatchSteps:
     seed : int
     """
 
+    finds: ClassVar[type[StreamCentres]] = MovedCentres
+
     n_clusters: int
     init: Any
     n_init: Any
@@ -145,10 +147,6 @@ class MiniBatchSteps:
     reassignment_ratio: float | str
     chain_length: int
     seed: int
-
-    @property
-    def finds(self) -> type[MovedCentres]:
-        return MovedCentres
 
     def seek(
         self,
@@ -172,7 +170,13 @@ class MiniBatchSteps:
         if before is None:
             if rows.n_rows < self.n_clusters:
                 return None
-            state, n_steps = self._initial(rows, n_rows), 0
+            restarts = self.n_init
+            if restarts == "auto":
+                restarts = _RANDOM_INITS if self.method == "random" else 1
+            sample = Batch(rows.rows, np.arange(rows.n_rows), rows.weights, rows.normalize)
+            seed = Key(self.seed, "centres of a stream", n_rows).derived_seed()
+            centres = centres_of_sample(sample, self, seed, int(restarts))
+            state, n_steps = MovingCentres.start(centres), 0
         else:
             exact, dtype = before.exact.copy(), before.centres.dtype
             state = MovingCentres(
@@ -187,37 +191,15 @@ class MiniBatchSteps:
                 listed = order[first : first + self.batch_size]
                 n_steps += 1
                 stepper.step(Batch(rows.rows, listed, rows.weights, rows.normalize))
-        return self._evaluated(state, rows, before, n_rows, n_steps)
-
-    def _initial(self, rows: Chunk, n_rows: int) -> MovingCentres:
-        restarts = self.n_init
-        if restarts == "auto":
-            restarts = _RANDOM_INITS if self.method == "random" else 1
-        sample = Batch(rows.rows, np.arange(rows.n_rows), rows.weights, rows.normalize)
-        seed = Key(self.seed, "centres of a stream", n_rows).derived_seed()
-        return MovingCentres.start(centres_of_sample(sample, self, seed, int(restarts)))
-
-    @property
-    def method(self) -> str:
-        return method_for(self.init, in_memory=True)
-
-    def _evaluated(
-        self,
-        state: MovingCentres,
-        rows: Chunk,
-        before: MovedCentres | None,
-        n_rows: int,
-        n_steps: int,
-    ) -> MovedCentres:
         leaf, k = LabelledLeaf.of(rows, state.centres), self.n_clusters
         costs, weight = leaf.costs(k), float(leaf.weights.sum())
         if before is not None:
             costs += before.costs
             weight += before.weight
         given = self.reassignment_ratio
-        low = 0.0 if given == "auto" else float(given)
         if given != 0.0:
             seed = Key(self.seed, "swaps of a leaf", n_rows).derived_seed()
+            low = 0.0 if given == "auto" else float(given)
             after = swap_remembered(state, leaf, costs, seed, low=low)
             if after is not None:
                 costs = after
@@ -236,6 +218,10 @@ class MiniBatchSteps:
             weight,
             0.0,
         )
+
+    @property
+    def method(self) -> str:
+        return method_for(self.init, in_memory=True)
 
 
 @dataclass
@@ -345,16 +331,14 @@ class MixtureSearch:
     seed : int
     """
 
+    finds: ClassVar[type[StreamCentres]] = StreamMixture
+
     parameters: Mapping[str, Any]
     seed: int
 
     @property
     def init(self) -> Any:
         return self.parameters["init"]
-
-    @property
-    def finds(self) -> type[StreamMixture]:
-        return StreamMixture
 
     def seek(
         self,

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import accumulate, count
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property, partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -90,8 +90,22 @@ class Forgetting:
         name, given = ("half_life", half_life) if window is None else ("window", window)
         if given is None:
             return cls()
-        length, by_time = _length(name, given)
-        return cls(**{name: length}, by_time=by_time)
+        text = (
+            f"{name}={given!r} should be a number of rows > 0, or a time such as '90s', '10m', '6h' or "
+            "'7d'."
+        )
+        if isinstance(given, (bool, np.bool_)) or not isinstance(
+            given, (int, float, np.number, str)
+        ):
+            raise WrongTypeError(text)
+        seconds = seconds_of(given) if isinstance(given, str) else None
+        try:
+            length = float(given) if seconds is None else seconds
+        except ValueError as error:
+            raise InvalidParameterError(text) from error
+        if not (math.isfinite(length) and length > 0.0):
+            raise InvalidParameterError(text)
+        return cls(**{name: length}, by_time=seconds is not None)
 
     @property
     def forgets(self) -> bool:
@@ -136,20 +150,6 @@ class Forgetting:
         return (newest - edge) / (newest - oldest)
 
 
-def _length(name: str, given: Any) -> tuple[float, bool]:
-    text = f"{name}={given!r} should be a number of rows > 0, or a time such as '90s', '10m', '6h' or '7d'."
-    if isinstance(given, (bool, np.bool_)) or not isinstance(given, (int, float, np.number, str)):
-        raise WrongTypeError(text)
-    seconds = seconds_of(given) if isinstance(given, str) else None
-    try:
-        length = float(given) if seconds is None else seconds
-    except ValueError as error:
-        raise InvalidParameterError(text) from error
-    if not (math.isfinite(length) and length > 0.0):
-        raise InvalidParameterError(text)
-    return length, seconds is not None
-
-
 @dataclass(frozen=True)
 class StreamRows:
     """Consecutive rows of a stream.
@@ -181,11 +181,14 @@ class StreamRows:
 
     def owned(self) -> StreamRows:
         """Return a copy of the rows."""
-        rows, weights, ticks = self.rows, self.weights, self.ticks
+        rows: Rows = self.rows
+        weights, ticks = (
+            None if each is None else each.copy() for each in (self.weights, self.ticks)
+        )
         if isinstance(rows, SparseRows):
             parts = rows.data.copy(), rows.indices.copy(), rows.indptr.copy()
-            return StreamRows(SparseRows(*parts, rows.n_features), _copy(weights), _copy(ticks))
-        return StreamRows(rows.copy(), _copy(weights), _copy(ticks))
+            return StreamRows(SparseRows(*parts, rows.n_features), weights, ticks)
+        return StreamRows(rows.copy(), weights, ticks)
 
     def weights_at(self, forgetting: Forgetting, now: float) -> np.ndarray | None:
         """Return the weights of the rows at `now`; None: one each."""
@@ -194,21 +197,15 @@ class StreamRows:
         left = forgetting.left(self.ticks, now=now)
         return np.asarray(left if self.weights is None else left * self.weights)
 
-    def refuse_bad(self, first: int = 0) -> None:
-        """Raise if a row is not finite or out of range; errors number rows from `first` on."""
-        refuse_rows(self.rows, lambda bad: first + bad)
-
-
-def _copy(values: np.ndarray | None) -> np.ndarray | None:
-    return None if values is None else values.copy()
-
 
 def joined_rows(parts: Sequence[StreamRows]) -> StreamRows:
     """Return the concatenation of parts of a stream."""
     if len(parts) == 1:
         return parts[0]
-    sparse = any(isinstance(part.rows, SparseRows) for part in parts)
-    rows = join_rows([_sparse(part.rows) if sparse else part.rows for part in parts])
+    given = [part.rows for part in parts]
+    if any(isinstance(each, SparseRows) for each in given):
+        given = [each if isinstance(each, SparseRows) else SparseRows.of(each) for each in given]
+    rows = join_rows(given)
     weights = ticks = None
     if any(part.weights is not None for part in parts):
         weights = np.concatenate(
@@ -219,37 +216,28 @@ def joined_rows(parts: Sequence[StreamRows]) -> StreamRows:
     return StreamRows(rows, weights, ticks)
 
 
-def _sparse(rows: Rows) -> SparseRows:
-    return rows if isinstance(rows, SparseRows) else SparseRows.of(rows)
+def stream_rows(
+    chunk: Chunk,
+    dtype: np.dtype,
+    forgetting: Forgetting,
+    clock: float,
+    stamp: float | None = None,
+    first: int = 0,
+) -> StreamRows:
+    """Return a chunk as rows of a stream.
 
-
-@dataclass(frozen=True)
-class Clock:
-    """Times of rows on the clock of a stream.
-
-    Attributes
+    Parameters
     ----------
-    first : float
-        Time of the row before the first: if ages are numbers of rows, rows have times first + 1,
-        first + 2, ...
+    chunk : Chunk
+    dtype : numpy.dtype
+    forgetting : Forgetting
+    clock : float
+        Time of the row before `first`: if ages are numbers of rows, the rows from `first` on have times
+        clock + 1, clock + 2, ...
     stamp : float or None
         Timestamp of all rows, if ages are times.
-    """
-
-    first: float
-    stamp: float | None = None
-
-    def ticks(self, start: int, stop: int) -> np.ndarray:
-        """Return the times of rows `start` to `stop`, counted from the first."""
-        if self.stamp is not None:
-            return np.full(stop - start, self.stamp)
-        return self.first + np.arange(start + 1, stop + 1, dtype=np.float64)
-
-
-def stream_rows(
-    chunk: Chunk, dtype: np.dtype, clock: Clock, forgetting: Forgetting, first: int
-) -> StreamRows:
-    """Return a chunk as rows of a stream; `first` is the row of its dataset at which `clock` begins.
+    first : int
+        A row of the dataset of `chunk`.
 
     Raises
     ------
@@ -263,11 +251,13 @@ def stream_rows(
             else np.ascontiguousarray(chunk.rows, dtype)
         )
     ticks = None
-    if forgetting.forgets:
-        ticks = clock.ticks(chunk.start - first, chunk.stop - first)
-    found = StreamRows(rows, chunk.weights, ticks)
-    found.refuse_bad(chunk.start)
-    return found
+    if forgetting.forgets and stamp is not None:
+        ticks = np.full(chunk.n_rows, stamp)
+    elif forgetting.forgets:
+        at = np.arange(chunk.start - first + 1, chunk.stop - first + 1, dtype=np.float64)
+        ticks = clock + at
+    refuse_rows(rows, lambda bad: chunk.start + bad)
+    return StreamRows(rows, chunk.weights, ticks)
 
 
 @dataclass(frozen=True)
@@ -364,21 +354,20 @@ def leaf(rows: StreamRows, number: int, settings: LeafSettings) -> Node:
 
 def merged(nodes: Sequence[Node], settings: LeafSettings) -> Node:
     """Return the node that replaces consecutive nodes: their union, sampled again if it is too large."""
-    newest = max(node.newest for node in nodes)
-    parts = [(node.rows, node.weights * _aged(node, settings.forgetting, newest)) for node in nodes]
+    newest, forgetting, parts = max(node.newest for node in nodes), settings.forgetting, []
+    for node in nodes:
+        # With a window, weights do not decay; a node loses weight as its span leaves the window.
+        left = (
+            1.0 if forgetting.half_life is None else float(forgetting.left(node.newest, now=newest))
+        )
+        parts.append((node.rows, node.weights * left))
     rows, weights = united(parts)
-    first, stop = nodes[0].first, nodes[-1].stop
-    level = max(node.level for node in nodes) + 1
-    key = Key(settings.seed, f"merge {level}", stop)
+    level, stop = max(node.level for node in nodes) + 1, nodes[-1].stop
     if len(rows) > settings.size:
+        key = Key(settings.seed, f"merge {level}", stop)
         rows, weights = _drawn(rows, weights, key, settings)
     oldest = min(node.oldest for node in nodes)
-    return Node(level, first, stop, rows, weights, oldest, newest)
-
-
-def _aged(node: Node, forgetting: Forgetting, now: float) -> float:
-    # With a window, weights do not decay; a node loses weight as its span leaves the window.
-    return 1.0 if forgetting.half_life is None else float(forgetting.left(node.newest, now=now))
+    return Node(min(level, MOST_LEVELS), nodes[0].first, stop, rows, weights, oldest, newest)
 
 
 def _drawn(
@@ -387,25 +376,15 @@ def _drawn(
     total = float(len(rows)) if weights is None else float(weights.sum())
     if not total > 0.0:
         return rows[:0], np.empty(0)
-    dataset = _dataset(rows, weights)
-    with InlinePlacement(dataset.normalized() if settings.normalize else dataset) as placement:
-        found = lightweight_coreset(ScaledPlacement(placement), settings.size, key.derived_seed())
-    # The total weight is known exactly; without this, its error would grow with each level.
-    return found.rows, found.weights * (total / float(found.weights.sum()))
-
-
-def _dataset(rows: Rows, weights: np.ndarray | None) -> RowDataset:
     dataset: RowDataset = (
         MemorySparseDataset(rows) if isinstance(rows, SparseRows) else ArrayDataset(rows)
     )
     if weights is not None:
         dataset = dataset.with_weights(array_weights(weights, len(rows)))
-    return dataset
-
-
-def retimed(node: Node, shift: float) -> Node:
-    """Return the node with its time span moved by `shift`."""
-    return replace(node, oldest=node.oldest + shift, newest=node.newest + shift)
+    with InlinePlacement(dataset.normalized() if settings.normalize else dataset) as placement:
+        found = lightweight_coreset(ScaledPlacement(placement), settings.size, key.derived_seed())
+    # The total weight is known exactly; without this, its error would grow with each level.
+    return found.rows, found.weights * (total / float(found.weights.sum()))
 
 
 FAN_IN = 4
@@ -434,7 +413,7 @@ def carry(nodes: list[Node], settings: LeafSettings, ready: Carried = ()) -> Non
     Cost: two visits of the rows of `FAN_IN` nodes for each merge that is not in `ready`.
     """
     while (last := _together(nodes, settings)) is not None:
-        node = next((one for one in ready if _is_of(one, last)), None) or _united(last, settings)
+        node = next((one for one in ready if _is_of(one, last)), None) or merged(last, settings)
         nodes[-FAN_IN:] = [node]
 
 
@@ -467,7 +446,7 @@ def carried_ahead(leaves: Sequence[Node], settings: LeafSettings) -> list[Carrie
         nodes.append(each)
         own = list[Node]()
         while (last := _together(nodes, settings)) is not None and _is_aligned(last):
-            own.append(_united(last, settings))
+            own.append(merged(last, settings))
             nodes[-FAN_IN:] = own[-1:]
         found.append(own)
     return found
@@ -486,11 +465,6 @@ def _is_aligned(nodes: Sequence[Node]) -> bool:
     """Whether a tree that has dropped no nodes would merge exactly these."""
     level = nodes[0].level
     return level == nodes[-1].level and nodes[0].first % FAN_IN ** (level + 1) == 0
-
-
-def _united(nodes: Sequence[Node], settings: LeafSettings) -> Node:
-    node = merged(nodes, settings)
-    return replace(node, level=min(node.level, MOST_LEVELS))
 
 
 def _is_of(node: Node, parts: Sequence[Node]) -> bool:
@@ -587,7 +561,7 @@ class CoresetTree:
     def take(self, node: Node, n_rows: int) -> None:
         """Count the rows of a leaf that a worker has made and that the caller will `push`."""
         self.n_rows += n_rows
-        self._tick(node.newest)
+        self.now = max(self.now, node.newest)
 
     def push(self, node: Node, ready: Carried = ()) -> None:
         """Append a leaf, merge nodes where due, and drop forgotten ones.
@@ -611,10 +585,7 @@ class CoresetTree:
     def _arrived(self, rows: StreamRows) -> None:
         self.n_rows += len(rows)
         if rows.ticks is not None and len(rows):
-            self._tick(float(rows.ticks.max()))
-
-    def _tick(self, tick: float) -> None:
-        self.now = max(self.now, tick)
+            self.now = max(self.now, float(rows.ticks.max()))
 
     def _forget(self) -> None:
         forgetting = self.settings.forgetting
@@ -663,11 +634,13 @@ class CoresetTree:
         leaf of the other stream becomes a smaller leaf.
         """
         shift = 0.0 if self.settings.forgetting.by_time else self.now - other.now
-        theirs = [retimed(node, shift) for node in other.nodes]
+        theirs = list(other.nodes)
         if other.tail:
-            tail = joined_rows(other.tail)
-            rest = leaf(tail, self.n_leaves + other.n_leaves, self.settings)
-            theirs.append(retimed(rest, shift))
+            number = self.n_leaves + other.n_leaves
+            theirs.append(leaf(joined_rows(other.tail), number, self.settings))
+        theirs = [
+            replace(node, oldest=node.oldest + shift, newest=node.newest + shift) for node in theirs
+        ]
         self.now = max(self.now, other.now + shift)
         self.n_rows += other.n_rows
         self.n_leaves += other.n_leaves
@@ -750,12 +723,15 @@ class Part:
     span : (start, stop)
     stamp : float or None
         Timestamp of all rows.
+    number : int
+        Position of the dataset among those that are summarised together.
     """
 
     recipe: Recipe
     opened: ProcessLocal[Dataset]
     span: Range
-    stamp: float | None = None
+    stamp: float | None
+    number: int
 
     def dataset(self) -> Dataset:
         """Return the dataset; other processes open it by its recipe."""
@@ -823,11 +799,9 @@ class SumUp:
     def _rows(self) -> Iterator[StreamRows]:
         settings, first = self.settings, self.position.clock
         for part in self.parts:
-            clock = Clock(first, part.stamp)
             for chunk in part.dataset().chunks([part.span]):
-                yield stream_rows(
-                    chunk, np.dtype(settings.dtype), clock, settings.forgetting, part.span[0]
-                )
+                at = first, part.stamp, part.span[0]
+                yield stream_rows(chunk, np.dtype(settings.dtype), settings.forgetting, *at)
             first += part.n_rows
 
 
@@ -865,13 +839,14 @@ def cut_pieces(
     settings : LeafSettings
     """
     tasks, current = list[SumUp](), list[Part]()
-    for part, cuts in zip(parts, _cuts(parts, position, settings), strict=True):
+    cuts_of = _cuts(parts, position, settings)
+    for number, (part, cuts) in enumerate(zip(parts, cuts_of, strict=True)):
         recipe, dataset = part.dataset.recipe(), part.dataset
         if isinstance(dataset, RowDataset):
             dataset = dataset.sharing([span for span, _ in cuts])
         opened = ProcessLocal(dataset, "dataset")
         for span, is_last in cuts:
-            current.append(Part(recipe, opened, span, part.stamp))
+            current.append(Part(recipe, opened, span, part.stamp, number))
             if is_last:
                 tasks.append(SumUp(tuple(current), position, settings))
                 position, current = position.after(tasks[-1].n_rows, settings.leaf_rows), []
@@ -935,9 +910,6 @@ if TYPE_CHECKING:
     from daskcluster.methods.streaming.fold import StreamFold
 
 
-T = TypeVar("T")
-
-
 def check_timestamp(forgetting: Forgetting, timestamp: float | None) -> None:
     """Refuse a missing timestamp if ages are times, and a timestamp that has no effect."""
     if forgetting.by_time and timestamp is None:
@@ -978,42 +950,12 @@ def fold_dataset(
     Cost: one pass. Memory: a few pieces, which are prefetched and summarised; a summary has an eighth of
     the rows of its piece.
     """
-    twin = fold.twin()
-    parts = [OpenPart(dataset, span or (0, dataset.n_rows), timestamp)]
-    tasks = cut_pieces(parts, twin.position(), twin.settings.leaf)
-    runner = engine if engine.can_read(dataset) else LocalEngine()
-    if len(tasks) == 1:  # not worth sending to workers
-        runner = LocalEngine(1)
-    with closing(runner.run_ahead(tasks)) as pieces:
-        for piece in as_pass(pieces, tasks, parts, callbacks):
+    twin, part = fold.twin(), OpenPart(dataset, span or (0, dataset.n_rows), timestamp)
+    with closing(sum_up([part], fold, engine, callbacks)) as pieces:
+        for piece in pieces:
+            assert isinstance(piece, Piece)
             twin.add_piece(piece, callbacks)
     return twin
-
-
-def as_pass(
-    found: Iterable[T],
-    tasks: Sequence[SumUp],
-    parts: Sequence[OpenPart],
-    callbacks: Sequence[Callback],
-) -> Generator[T]:
-    """Yield the results of tasks, with events to callbacks as for one pass over `parts`.
-
-    Parameters
-    ----------
-    found : iterable
-        A result per task; progress is reported when the next one is requested.
-    tasks : sequence of SumUp
-    parts : sequence of OpenPart
-    callbacks : sequence of callables
-    """
-    began = time.perf_counter()
-    publish(callbacks, PassStarted("coresets", sum(task.n_rows for task in tasks)))
-    for task, each in zip(tasks, found, strict=True):
-        yield each
-        publish(callbacks, PassProgress(task.n_rows))
-    read = (part for part in parts if not part.dataset.in_memory)
-    n_bytes = sum(part.dataset.bytes_of(part.span) for part in read)
-    publish(callbacks, PassEnded("coresets", time.perf_counter() - began, n_bytes))
 
 
 UNREADABLE = (InvalidDataError, InvalidParameterError, DatasetNotFoundError)
@@ -1028,25 +970,20 @@ class Bad:
     why: str
 
 
-class _Attempt:
-    """A task that returns an error as its result, so that one bad object does not lose the others."""
-
-    def __init__(self, task: SumUp) -> None:
-        self.task = task
-
-    def __call__(self) -> Piece | Bad:
-        try:
-            return self.task()
-        except UNREADABLE as error:
-            if len(self.task.parts) == 1:
-                return Bad(0, str(error))
-            # Find the part that raises the error, by reading the parts one by one.
-            for number, part in enumerate(self.task.parts):
-                try:
-                    SumUp((part,), self.task.position, self.task.settings)()
-                except UNREADABLE as found:
-                    return Bad(number, str(found))
-            raise
+def _attempted(task: SumUp) -> Piece | Bad:
+    """Return the summary or, as a result too, why there is none: one bad part does not lose the others."""
+    try:
+        return task()
+    except UNREADABLE as error:
+        if len(task.parts) == 1:
+            return Bad(task.parts[0].number, str(error))
+        # Find the part that raises the error, by reading the parts one by one.
+        for part in task.parts:
+            try:
+                SumUp((part,), task.position, task.settings)()
+            except UNREADABLE as found:
+                return Bad(part.number, str(found))
+        raise
 
 
 def sum_up(
@@ -1054,6 +991,8 @@ def sum_up(
     fold: StreamFold,
     engine: Engine,
     callbacks: Sequence[Callback] = (),
+    *,
+    rejects: bool = False,
 ) -> Generator[Piece | Bad]:
     """Summarise the next parts of a stream; yield the results in order while later parts are being read.
 
@@ -1064,7 +1003,9 @@ def sum_up(
         The state that the parts follow. Not changed.
     engine : Engine
     callbacks : sequence of callables
-        Called with the events of one pass.
+        Called with the events of one pass; progress is reported when the next result is requested.
+    rejects : bool
+        Yield a `Bad` for a part that cannot be read, instead of raising its error.
 
     Yields
     ------
@@ -1072,23 +1013,16 @@ def sum_up(
         Pieces after a `Bad` part are invalid, because their positions in the stream are wrong.
     """
     tasks = cut_pieces(parts, fold.position(), fold.settings.leaf)
-    found = engine.run_ahead([_Attempt(task) for task in tasks])
-    with closing(found):
-        totals = as_pass(found, tasks, parts, callbacks)
-        for names, each in zip(_numbered(tasks, parts), totals, strict=True):
-            yield Bad(names[each.number], each.why) if isinstance(each, Bad) else each
-
-
-def _numbered(tasks: Sequence[SumUp], parts: Sequence[OpenPart]) -> list[list[int]]:
-    """Return, for every task, the positions in `parts` of its own parts."""
-    ends = list(accumulate(part.span[1] - part.span[0] for part in parts))
-    found, row, number = [], 0, 0
-    for task in tasks:
-        names = []
-        for part in task.parts:
-            while ends[number] <= row:
-                number += 1
-            names.append(number)
-            row += part.n_rows
-        found.append(names)
-    return found
+    is_short = len(parts) == len(tasks) == 1  # not worth sending to workers
+    if is_short or not all(engine.can_read(part.dataset) for part in parts):
+        engine = LocalEngine(1) if is_short else LocalEngine()
+    calls = [partial(_attempted, task) if rejects else task for task in tasks]
+    began = time.perf_counter()
+    publish(callbacks, PassStarted("coresets", sum(task.n_rows for task in tasks)))
+    with closing(engine.run_ahead(calls)) as found:
+        for task, each in zip(tasks, found, strict=True):
+            yield each
+            publish(callbacks, PassProgress(task.n_rows))
+    read = (part for part in parts if not part.dataset.in_memory)
+    n_bytes = sum(part.dataset.bytes_of(part.span) for part in read)
+    publish(callbacks, PassEnded("coresets", time.perf_counter() - began, n_bytes))

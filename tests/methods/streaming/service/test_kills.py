@@ -47,7 +47,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, die_at: int) -> list[int]:
         (checkpoint, "write_file"),
         (service, "write_file"),
         (service, "save_model"),
-        (service, "_enter"),
+        (service.Wave, "_enter"),
         (service, "write_labels"),
     ]:
         monkeypatch.setattr(module, name, fatal(getattr(module, name)))

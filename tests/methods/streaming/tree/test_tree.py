@@ -13,7 +13,6 @@ from daskcluster.chunk import Chunk
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.methods.streaming import tree as tree_module
 from daskcluster.methods.streaming.tree import (
-    Clock,
     CoresetTree,
     Forgetting,
     LeafSettings,
@@ -39,11 +38,11 @@ def grown(rows=ROWS, cuts=(), stamps=None, weights=None, **changes):
     tree = CoresetTree(settings(**changes))
     edges = [0, *cuts, len(rows)]
     for number, (first, last) in enumerate(itertools.pairwise(edges)):
-        clock = Clock(tree.now, None if stamps is None else stamps[number])
+        stamp = None if stamps is None else stamps[number]
         own = None if weights is None else weights[first:last]
         chunk = Chunk(rows[first:last], 0, own)
         dtype = np.dtype(tree.settings.dtype)
-        tree.extend(stream_rows(chunk, dtype, clock, tree.settings.forgetting, 0))
+        tree.extend(stream_rows(chunk, dtype, tree.settings.forgetting, tree.now, stamp))
     return tree
 
 
@@ -214,7 +213,7 @@ def test_bad_rows_are_reported():
         task()
     wide = np.full((3, 3), 1e300)
     with pytest.raises(InvalidDataError, match="too large for the dtype"):
-        stream_rows(Chunk(wide), np.dtype(np.float32), Clock(0.0), Forgetting(), 0)
+        stream_rows(Chunk(wide), np.dtype(np.float32), Forgetting(), 0.0)
 
 
 @pytest.mark.parametrize(
