@@ -309,18 +309,11 @@ class StreamingKMeans(KMeansEstimator):
         most = max(self.n_clusters, self.max_clusters or 0)
         size, cosine = summary_size(self.coreset_size, most), self.metric == "cosine"
         forgetting = Forgetting.of(self.half_life, self.window)
+        names = "max_iter", "tol", "metric", "chain_length"
+        search = {name: getattr(self, name) for name in names}
         return FoldSettings(
             LeafSettings(size, leaf_rows_of(size), seed, dtype, cosine, forgetting),
-            RefitSettings(
-                self.n_clusters,
-                most,
-                self.init,
-                self.max_iter,
-                self.tol,
-                self.metric,
-                self.chain_length,
-                seed,
-            ),
+            RefitSettings(self.n_clusters, most, self.init, search, seed),
             self.drift_threshold,
         )
 

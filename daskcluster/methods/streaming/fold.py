@@ -8,7 +8,7 @@ change it. Clusters keep their numbers.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
@@ -28,7 +28,6 @@ from daskcluster.methods.kmeans.initial import is_method, method_for
 from daskcluster.methods.kmeans.local_search import LEAST_GAIN, swap_centres
 from daskcluster.methods.streaming.tree import (
     PIECE_BYTES,
-    Carried,
     CoresetTree,
     LeafSettings,
     Node,
@@ -170,10 +169,8 @@ class RefitSettings:
     ----------
     n_clusters, max_clusters : int
     init : object
-    max_iter : int
-    tol : float
-    metric : str
-    chain_length : int
+    search : mapping
+        Other parameters of `daskcluster.KMeans`.
     seed : int
     """
 
@@ -182,10 +179,7 @@ class RefitSettings:
     n_clusters: int
     max_clusters: int
     init: Any
-    max_iter: int
-    tol: float
-    metric: str
-    chain_length: int
+    search: Mapping[str, Any]
     seed: int
 
     def seek(
@@ -280,7 +274,7 @@ class _Refit:
 
     def searched(self, best: StreamCentres, before: StreamCentres | None) -> StreamCentres:
         """Return the centres after local searches, which end when one lowers the inertia too little."""
-        for attempt in range(min(_MOST_SEARCHES, self.settings.max_iter)):
+        for attempt in range(min(_MOST_SEARCHES, self.settings.search["max_iter"])):
             seed = Key(self.settings.seed, f"local search {attempt}", self.n_rows).derived_seed()
             moved = swap_centres(self.rows, best.centres, seed)
             found = self.found(moved, len(moved), before)
@@ -329,10 +323,7 @@ class _Refit:
             n_clusters,
             init=init,
             n_init=1,
-            max_iter=settings.max_iter,
-            tol=settings.tol,
-            metric=settings.metric,
-            chain_length=settings.chain_length,
+            **settings.search,
             random_state=int(Key(settings.seed, "refit", self.n_rows).generator().integers(2**31)),
             engine=InlineEngine() if is_short else LocalEngine(),
         )
@@ -533,16 +524,9 @@ class StreamFold:
         """Return the position of the next row."""
         return Position(self.tree.n_leaves, self.tree.tail_rows, self.tree.now)
 
-    def add(self, rows: StreamRows, callbacks: Sequence[Callback] = ()) -> None:
-        """Fold rows in."""
-        self._push(((node, ()) for node in self.tree.fill(rows)), callbacks)
-
     def add_piece(self, piece: Piece, callbacks: Sequence[Callback] = ()) -> None:
         """Fold in a piece that a worker has summarised."""
-        self._push(piece.leaves_into(self.tree), callbacks)
-
-    def _push(self, leaves: Iterable[tuple[Node, Carried]], callbacks: Sequence[Callback]) -> None:
-        for node, carried in leaves:
+        for node, carried in piece.leaves_into(self.tree):
             became_high = self._measure(node)
             opening = self._opening()
             self.tree.push(node, carried)

@@ -31,7 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -241,8 +241,6 @@ class StateStore:
     ) -> None:
         self.place = locate(url, storage_options)
         self._facts = dict(facts)
-        self._commits = CheckpointFolder(self.place.child("commits"), facts)
-        self._number = 0
         self._ledger = self.place.child("ledger")
         self._named: set[str] = set()
 
@@ -395,11 +393,8 @@ class Folded:
     after: Callable[[], StreamCentres | None]
 
 
-class _Ready(NamedTuple):
-    """An open object."""
-
-    new: New
-    dataset: Dataset
+_Ready = tuple[New, Dataset]
+"""An object, and its open rows."""
 
 
 def waves(new: Sequence[New], row_bytes: int) -> list[list[New]]:
@@ -473,11 +468,11 @@ class Wave:
         left = self._opened(wanted)
         while left and not self.is_stopped:
             assert self.state.fold is not None
-            chosen = choose_engine(engine, left[0].dataset)
-            if not all(chosen.can_read(each.dataset) for each in left):
+            chosen = choose_engine(engine, left[0][1])
+            if not all(chosen.can_read(dataset) for _, dataset in left):
                 chosen = LocalEngine()
             # Before there are centres, labels of an object need the state at its end.
-            is_alone = self.state.fold.fitted is None or left[0].new.arrival.grows
+            is_alone = self.state.fold.fitted is None or left[0][0].arrival.grows
             together, later = (left[:1], left[1:]) if is_alone else (left, [])
             left = self._fold(together, chosen) + later
 
@@ -497,7 +492,7 @@ class Wave:
                 known = FeatureSpec.of(dataset)
                 state.n_features, state.feature_names = known.n_features, known.names
                 state.decoded = known.decoded
-            ready.append(_Ready(new, dataset))
+            ready.append((new, dataset))
         return ready
 
     def _checked(self, dataset: Dataset, new: New) -> Dataset:
@@ -522,7 +517,7 @@ class Wave:
 
     def _reject(self, new: New, why: str) -> None:
         name, version, stamp = new.arrival.name, new.arrival.version, new.arrival.timestamp
-        self.findings.append(Finding(Oddity.CORRUPT, name, f"{name!r} is not folded: {why}"))
+        self.findings.append(Finding(Oddity.CORRUPT, name, f"is not folded: {why}"))
         if new.arrival.grows:
             self.is_stopped = True  # its folded rows stay folded; the next cycle retries
             return
@@ -535,8 +530,8 @@ class Wave:
         assert before is not None
         by_time = before.settings.leaf.forgetting.by_time
         parts = [
-            OpenPart(each.dataset, each.new.span, each.new.arrival.timestamp if by_time else None)
-            for each in ready
+            OpenPart(dataset, new.span, new.arrival.timestamp if by_time else None)
+            for new, dataset in ready
         ]
         after, changes = before.twin(), list[tuple[int, StreamCentres]]()
         # Drift is reported only if the rows are folded.
@@ -549,10 +544,10 @@ class Wave:
                         break
                 elif not bad:
                     after.add_piece(each, [drifts.append])
-                    changes += [(new.n_rows, new) for new in after.take_found()]
+                    changes += [(centres.n_rows, centres) for centres in after.take_found()]
         if bad:
             for number, why in bad.items():
-                self._reject(ready[number].new, why)
+                self._reject(ready[number][0], why)
             return [each for number, each in enumerate(ready) if number not in bad]
         for event in drifts:
             publish(self.callbacks, event)
@@ -569,18 +564,18 @@ class Wave:
         """Add folded objects to the ledger and the wave, with the centres for the labels of their rows."""
         fold, first, known = self.state.fold, before.n_rows, before.fitted
         assert fold is not None
-        for each in ready:
-            arrival, (start, stop) = each.new.arrival, each.new.span
+        for new, dataset in ready:
+            arrival, (start, stop) = new.arrival, new.span
             last = first + stop - start
             inside = [(row, found) for row, found in changes if first < row < last]
-            note = "late" if each.new.is_late else ""
+            note = "late" if new.is_late else ""
             entry = Entry(
                 arrival.name, arrival.version, start, stop, first, arrival.timestamp, note
             )
             self.state.ledger.append(entry)
             after = fold.twin().current if known is None else fold.current
             centres = ((first, known), *inside)
-            self.folded.append(Folded(each.new, each.dataset, entry, centres, after))
+            self.folded.append(Folded(new, dataset, entry, centres, after))
             known = next((found for row, found in reversed(changes) if row <= last), known)
             first = last
 
@@ -868,16 +863,11 @@ class StreamLoop:
         return cycle
 
     def _fold_new(self) -> list[Finding]:
-        arrivals = self.source.look(self.state.ledger.taken)
+        new, findings = sort_out(self.source, self.state.ledger, self._settling)
         urls = {"label": self.labels, "distance": self.distances}
         places = {
             name: locate(url, self.storage_options) for name, url in urls.items() if url is not None
         }
-        settled = getattr(self.source, "settled_rows", None)
-        by_time = getattr(self.source, "order", "name") == "time"
-        new, findings = sort_out(
-            arrivals, self.state.ledger, self._settling, settled, by_time=by_time
-        )
         for wanted in waves(new, 8 * self.state.n_features):
             wave = Wave(self.state, self.source, self.learner, self._watchers)
             wave.fold(wanted, self.engine)

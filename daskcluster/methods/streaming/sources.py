@@ -87,55 +87,6 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """Status of an object in the ledger.
-
-    Attributes
-    ----------
-    version : str
-    stop : int
-        Number of its rows that were folded.
-    rejected : str
-        Why it was rejected; empty if it was folded.
-    """
-
-    version: str
-    stop: int
-    rejected: str = ""
-
-
-class Source(Protocol):
-    """A source of objects with rows, in an order."""
-
-    has_times: ClassVar[bool]
-    """Whether objects have timestamps."""
-
-    def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
-        """List the objects, in the order of the stream.
-
-        Parameters
-        ----------
-        taken : mapping of str to Taken
-            Objects in the ledger, by name. They need not be opened unless they have changed.
-        """
-        ...
-
-    def open(self, arrival: Arrival, span: Range) -> Dataset:
-        """Open rows of an object, to be read once.
-
-        Raises
-        ------
-        DaskClusterError
-            The rows cannot be read.
-        """
-        ...
-
-    def facts(self) -> dict[str, Any]:
-        """Return the settings that identify the source, as plain values without credentials."""
-        ...
-
-
-@dataclass(frozen=True)
 class Entry:
     """Rows of one object that were folded, or an object that was rejected.
 
@@ -168,6 +119,37 @@ class Entry:
         return self.note.startswith("rejected")
 
 
+class Source(Protocol):
+    """A source of objects with rows, in an order."""
+
+    has_times: ClassVar[bool]
+    """Whether objects have timestamps."""
+
+    def look(self, taken: Mapping[str, Entry]) -> list[Arrival]:
+        """List the objects, in the order of the stream.
+
+        Parameters
+        ----------
+        taken : mapping of str to Entry
+            The last entry of each object in the ledger. They need not be opened unless they have changed.
+        """
+        ...
+
+    def open(self, arrival: Arrival, span: Range) -> Dataset:
+        """Open rows of an object, to be read once.
+
+        Raises
+        ------
+        DaskClusterError
+            The rows cannot be read.
+        """
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return the settings that identify the source, as plain values without credentials."""
+        ...
+
+
 class Ledger:
     """All entries, in the order in which they were folded.
 
@@ -185,7 +167,7 @@ class Ledger:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.segments: list[dict[str, Any]] = []
-        self.taken: dict[str, Taken] = {}
+        self.taken: dict[str, Entry] = {}
         self.versions: dict[str, str] = {}
         self.last_name = ""
         self.last_time = (-math.inf, "")
@@ -196,9 +178,7 @@ class Ledger:
     def append(self, entry: Entry) -> None:
         """Add an entry, without writing it."""
         self.entries.append(entry)
-        self.taken[entry.name] = Taken(
-            entry.version, entry.stop, entry.note if entry.is_rejected else ""
-        )
+        self.taken[entry.name] = entry
         # Includes rejected objects, so that copies of them are detected.
         self.versions[entry.version] = entry.name
         if not entry.is_rejected:
@@ -265,11 +245,16 @@ class Oddity(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """An oddity of an object, with a message."""
+    """An oddity of an object, and what is to be said of it."""
 
     oddity: Oddity
     name: str
-    text: str
+    what: str
+
+    @property
+    def text(self) -> str:
+        """The message: the name of the object, and `what`."""
+        return f"{self.name!r} {self.what}"
 
 
 @dataclass(frozen=True)
@@ -315,80 +300,56 @@ class Settling:
         return self._clock() - since >= self.seconds
 
 
-def sort_out(
-    arrivals: Sequence[Arrival],
-    ledger: Ledger,
-    settling: Settling,
-    settled_rows: Callable[[Arrival], int] | None = None,
-    *,
-    by_time: bool = False,
-) -> tuple[list[New], list[Finding]]:
-    """Return the rows to fold, in order, and the oddities of objects.
-
-    Parameters
-    ----------
-    arrivals : sequence of Arrival
-        In the order of the stream.
-    ledger : Ledger
-    settling : Settling
-    settled_rows : callable, optional
-        Returns the number of rows of a growing object that can be read although its end has just changed.
-    by_time : bool
-        The order of the stream is by timestamp, not by name.
-    """
-    new: list[New] = []
-    found: list[Finding] = []
-    fresh: dict[str, str] = {}
-    for arrival in arrivals:
-        before = ledger.taken.get(arrival.name)
-        first = 0 if before is None or before.rejected else before.stop
+def sort_out(source: Source, ledger: Ledger, settling: Settling) -> tuple[list[New], list[Finding]]:
+    """Return the rows of a source to fold, in order, and the oddities of objects."""
+    new, found, fresh = list[New](), list[Finding](), dict[str, str]()
+    by_time = getattr(source, "order", "name") == "time"
+    for arrival in source.look(ledger.taken):
+        name, before = arrival.name, ledger.taken.get(arrival.name)
+        first = 0 if before is None or before.is_rejected else before.stop
         # A rejected object is new again if it has changed since.
-        if before is not None and not (before.rejected and arrival.version != before.version):
+        if before is not None and not (before.is_rejected and arrival.version != before.version):
             found += _of_taken(arrival, before)
             if not arrival.grows or arrival.version != before.version:
                 continue
         last = arrival.n_rows
         if not settling.is_settled(arrival):
-            last = settled_rows(arrival) if arrival.grows and settled_rows is not None else 0
+            # Of a growing object, rows before its end can be read.
+            last = source.settled_rows(arrival) if isinstance(source, GrowingArray) else 0
             if last <= first and arrival.n_rows > first:
-                found.append(_unsettled(arrival, "it has just changed"))
+                found.append(Finding(Oddity.UNSETTLED, name, "waits: it has just changed"))
         elif arrival.problem:
-            found.append(_unsettled(arrival, arrival.problem))
+            found.append(Finding(Oddity.UNSETTLED, name, f"waits: {arrival.problem}"))
         if last <= first:
             continue
         twin = ledger.versions.get(arrival.version) or fresh.get(arrival.version)
-        if not arrival.grows and twin is not None and twin != arrival.name:
-            text = f"{arrival.name!r} has the same files as {twin!r}; it is not folded"
-            found.append(Finding(Oddity.DUPLICATE, arrival.name, text))
+        if not arrival.grows and twin is not None and twin != name:
+            what = f"has the same files as {twin!r}; it is not folded"
+            found.append(Finding(Oddity.DUPLICATE, name, what))
             continue
-        last_name = ""
-        if by_time and (arrival.timestamp, arrival.name) < ledger.last_time:
-            last_name = ledger.last_time[1]
-        elif not by_time and arrival.name < ledger.last_name:
-            last_name = ledger.last_name
-        last_name = "" if arrival.grows else last_name
-        if last_name:
-            text = f"{arrival.name!r} arrived after {last_name!r} was folded; it is folded now"
-            found.append(Finding(Oddity.LATE, arrival.name, text))
-        fresh[arrival.version] = arrival.name
-        new.append(New(arrival, (first, last), bool(last_name)))
+        last_name = ledger.last_name if name < ledger.last_name else ""
+        if by_time:
+            is_late = (arrival.timestamp, name) < ledger.last_time
+            last_name = ledger.last_time[1] if is_late else ""
+        is_late = bool(last_name) and not arrival.grows
+        if is_late:
+            what = f"arrived after {last_name!r} was folded; it is folded now"
+            found.append(Finding(Oddity.LATE, name, what))
+        fresh[arrival.version] = name
+        new.append(New(arrival, (first, last), is_late))
     return new, found
 
 
-def _of_taken(arrival: Arrival, before: Taken) -> list[Finding]:
+def _of_taken(arrival: Arrival, before: Entry) -> list[Finding]:
     """Return the oddities of an object that is in the ledger."""
-    name, n_rows, stop = arrival.name, arrival.n_rows, before.stop
-    if before.rejected or (arrival.version == before.version and n_rows >= stop):
+    n_rows, stop = arrival.n_rows, before.stop
+    if before.is_rejected or (arrival.version == before.version and n_rows >= stop):
         return []
     if 0 < n_rows < stop:
-        text = f"{name!r} has {n_rows} rows, but {stop} were folded; the fold is not reverted"
-        return [Finding(Oddity.SHRUNK, name, text)]
-    text = f"{name!r} has changed since {stop} rows of it were folded; it is not folded again"
-    return [Finding(Oddity.CHANGED, name, text)]
-
-
-def _unsettled(arrival: Arrival, why: str) -> Finding:
-    return Finding(Oddity.UNSETTLED, arrival.name, f"{arrival.name!r} waits: {why}")
+        what = f"has {n_rows} rows, but {stop} were folded; the fold is not reverted"
+        return [Finding(Oddity.SHRUNK, arrival.name, what)]
+    what = f"has changed since {stop} rows of it were folded; it is not folded again"
+    return [Finding(Oddity.CHANGED, arrival.name, what)]
 
 
 def _grid(array: Any) -> list[int]:
@@ -470,7 +431,7 @@ class GrowingArray:
     def name(self) -> str:
         return self.array or self.location.url.rsplit("/", 1)[-1]
 
-    def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
+    def look(self, taken: Mapping[str, Entry]) -> list[Arrival]:
         """Return the array, with the rows that are stored without a gap after those in `taken`."""
         array = open_array(self.location, self.array)
         files = list_files(self.location.child(self.array) if self.array else self.location)
@@ -541,7 +502,7 @@ class Prefix:
     allow_missing: bool = False
     without: tuple[str, ...] = ()
 
-    def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
+    def look(self, taken: Mapping[str, Entry]) -> list[Arrival]:
         """Return all objects; those in `taken` are opened only if they have changed."""
         found = [
             self._arrival(name, files, taken.get(name))
@@ -626,7 +587,7 @@ class Prefix:
             )
         yield from sorted(members.items())
 
-    def _arrival(self, name: str, files: Sequence[StoredFile], before: Taken | None) -> Arrival:
+    def _arrival(self, name: str, files: Sequence[StoredFile], before: Entry | None) -> Arrival:
         modified = max(file.modified for file in files)
         found = Arrival(name, digest_of_files(files, name), 0, modified, modified)
         if before is not None and before.version == found.version:
@@ -715,7 +676,7 @@ class Portions:
         self._number = 0
         self._held: dict[str, Dataset] = {}
 
-    def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
+    def look(self, taken: Mapping[str, Entry]) -> list[Arrival]:
         """Return the next chunks, without those in `taken`, and release the previous ones."""
         self._held.clear()
         found: list[Arrival] = []

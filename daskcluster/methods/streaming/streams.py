@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import Any, ClassVar
@@ -61,7 +61,7 @@ from daskcluster.methods.streaming.parameters import (
     leaf_rows_of,
     summary_size,
 )
-from daskcluster.methods.streaming.tree import Carried, Forgetting, LeafSettings, Node
+from daskcluster.methods.streaming.tree import Forgetting, LeafSettings, Piece
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import Model
 from daskcluster.parameters.algorithm import Algorithm, Catalogue
@@ -110,15 +110,6 @@ class MovedCentres(StreamCentres):
     exact: np.ndarray
     weight: float
     tick: float
-
-    def aged(self, left: float) -> MovedCentres:
-        """Return the same centres with all weights and costs multiplied by `left`."""
-        return replace(
-            self,
-            weights=self.weights * left,
-            costs=self.costs * left,
-            weight=self.weight * left,
-        )
 
 
 @dataclass(frozen=True)
@@ -233,8 +224,9 @@ class MiniBatchFold(StreamFold):
 
     most_found: ClassVar[int] = sys.maxsize
 
-    def _push(self, leaves: Iterable[tuple[Node, Carried]], callbacks: Sequence[Callback]) -> None:
-        for node, _ in leaves:
+    def add_piece(self, piece: Piece, callbacks: Sequence[Callback] = ()) -> None:
+        """Fold in a piece that a worker has summarised."""
+        for node, _ in piece.leaves_into(self.tree):
             became_high = self._measure(node)
             opening = self._opening()
             self.tree.closed()  # drops the rows; no node is added
@@ -268,7 +260,9 @@ class MiniBatchFold(StreamFold):
             return None
         assert isinstance(before, MovedCentres)
         forgetting = self.settings.leaf.forgetting
-        return before.aged(float(forgetting.left(before.tick, now=self.tree.now)))
+        left = float(forgetting.left(before.tick, now=self.tree.now))
+        aged = {name: getattr(before, name) * left for name in ("weights", "costs", "weight")}
+        return replace(before, **aged)
 
     def _after(self, rows: Rows, weights: np.ndarray, opening: Rows | None) -> MovedCentres | None:
         """Return the centres after more rows; `weights` are current."""

@@ -285,11 +285,6 @@ class LeafSettings:
     normalize: bool = False
     forgetting: Forgetting = field(default_factory=Forgetting)
 
-    @property
-    def keeps_all(self) -> bool:
-        """Whether leaves keep all of their rows, without sampling or merges."""
-        return self.size >= self.leaf_rows
-
     def chunk(self, rows: Rows, weights: np.ndarray | None = None) -> Chunk:
         """Return rows of the stream as a chunk, normalized if needed."""
         return Chunk(rows, 0, weights, self.normalize)
@@ -439,7 +434,7 @@ def carried_ahead(leaves: Sequence[Node], settings: LeafSettings) -> list[Carrie
     >>> [[(node.first, node.stop) for node in each] for each in carried_ahead(leaves, settings)]
     [[], [], [], [], [(4, 8)], []]
     """
-    if settings.keeps_all:
+    if settings.size >= settings.leaf_rows:  # leaves keep all of their rows
         return [() for _ in leaves]
     found, nodes = list[Carried](), list[Node]()
     for each in leaves:
@@ -507,7 +502,8 @@ class CoresetTree:
     >>> import numpy as np
     >>> settings = LeafSettings(size=50, leaf_rows=200, seed=0, dtype="float64")
     >>> tree = CoresetTree(settings)
-    >>> tree.extend(StreamRows(np.random.default_rng(0).normal(size=(1730, 2))))
+    >>> for node in tree.fill(StreamRows(np.random.default_rng(0).normal(size=(1730, 2)))):
+    ...     tree.push(node)
     >>> [(node.first, node.stop) for node in tree.nodes], tree.tail_rows
     ([(0, 4), (4, 8)], 130)
     >>> rows, weights = tree.summary()
@@ -534,34 +530,25 @@ class CoresetTree:
 
     # -- adding rows --------------------------------------------------------------------------------
 
-    def extend(self, rows: StreamRows) -> None:
-        """Add rows, and push the leaves that they fill."""
-        for node in self.fill(rows):
-            self.push(node)
-
     def fill(self, rows: StreamRows) -> Iterator[Node]:
         """Add rows; yield every full leaf, which the caller has to `push` before the next.
 
         Until then, its rows are the tail.
         """
         at = 0
-        while len(rows) - at >= self.room:
-            part = rows.slice(at, at + self.room)
-            at += len(part)
-            self._arrived(part)
-            self.tail = (joined_rows((*self.tail, part)),)
-            yield leaf(self.tail[0], self.n_leaves, self.settings)
-        if at < len(rows):
-            # A copy, so that the array it was cut from can be freed.
-            rest = rows.slice(at, len(rows)).owned()
-            self._arrived(rest)
-            parts = (*self.tail, rest)
-            self.tail = parts if len(parts) <= _MOST_PARTS else (joined_rows(parts),)
-
-    def take(self, node: Node, n_rows: int) -> None:
-        """Count the rows of a leaf that a worker has made and that the caller will `push`."""
-        self.n_rows += n_rows
-        self.now = max(self.now, node.newest)
+        while at < len(rows):
+            part = rows.slice(at, min(len(rows), at + self.room))
+            is_full, at = len(part) == self.room, at + len(part)
+            # A copy of the rest, so that the array it was cut from can be freed.
+            part = part if is_full else part.owned()
+            self.n_rows += len(part)
+            if part.ticks is not None:
+                self.now = max(self.now, float(part.ticks.max()))
+            parts = (*self.tail, part)
+            is_long = is_full or len(parts) > _MOST_PARTS
+            self.tail = (joined_rows(parts),) if is_long else parts
+            if is_full:
+                yield leaf(self.tail[0], self.n_leaves, self.settings)
 
     def push(self, node: Node, ready: Carried = ()) -> None:
         """Append a leaf, merge nodes where due, and drop forgotten ones.
@@ -581,11 +568,6 @@ class CoresetTree:
         """Close the open leaf: count it and drop its rows from the tail."""
         self.n_leaves += 1
         self.tail = ()
-
-    def _arrived(self, rows: StreamRows) -> None:
-        self.n_rows += len(rows)
-        if rows.ticks is not None and len(rows):
-            self.now = max(self.now, float(rows.ticks.max()))
 
     def _forget(self) -> None:
         forgetting = self.settings.forgetting
@@ -705,7 +687,8 @@ class Piece:
         if self.head is not None:
             yield from ((node, ()) for node in tree.fill(self.head))
         for node, carried in zip(self.leaves, self.carried, strict=True):
-            tree.take(node, self.leaf_rows)
+            tree.n_rows += self.leaf_rows
+            tree.now = max(tree.now, node.newest)
             yield node, carried
         if self.tail is not None:
             yield from ((node, ()) for node in tree.fill(self.tail))

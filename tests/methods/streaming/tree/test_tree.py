@@ -42,7 +42,9 @@ def grown(rows=ROWS, cuts=(), stamps=None, weights=None, **changes):
         own = None if weights is None else weights[first:last]
         chunk = Chunk(rows[first:last], 0, own)
         dtype = np.dtype(tree.settings.dtype)
-        tree.extend(stream_rows(chunk, dtype, tree.settings.forgetting, tree.now, stamp))
+        added = stream_rows(chunk, dtype, tree.settings.forgetting, tree.now, stamp)
+        for node in tree.fill(added):
+            tree.push(node)
     return tree
 
 
