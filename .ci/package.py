@@ -11,7 +11,7 @@ NEEDED = {
     ".whl": [
         "daskcluster/py.typed",
         "daskcluster/templates/",
-        "daskcluster/dashboard/",
+        "daskcluster/dashboard.py",
         ".dist-info/licenses/LICENSE",
         ".dist-info/entry_points.txt",
     ],

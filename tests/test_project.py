@@ -37,7 +37,7 @@ WITH_DISTRIBUTED = (
 WITH_SKLEARN = (
     "estimators", "methods.from_sklearn", "methods.*.estimator", "methods.*.base",
     "methods.coreset.kmeans", "methods.kernel.graph", "methods.mixture.rows",
-    "methods.streaming.refit", "methods.streaming.streams",
+    "methods.streaming.fold", "methods.streaming.streams",
 )  # fmt: skip
 WITH_SEEDING = (
     "seeding", "methods.kmeans.estimator", "methods.kmeans.fit", "methods.kmeans.initial",
@@ -130,7 +130,7 @@ def offenders(forbidden: str, allowed: tuple[str, ...]) -> list[str]:
         ("numba", ("kernels", "methods.*.kernels")),
         # Which processor this one is, is asked where kernels are shipped, too.
         ("llvmlite", ("kernels", "methods.*.kernels", "jobs.kernel_cache")),
-        ("zarr", ("data", "storage", "engine.worker")),
+        ("zarr", ("data", "storage", "engine.operations")),
         ("fsspec", ("storage",)),
     ],
 )
@@ -169,9 +169,8 @@ PRODUCTS = {
     "daskcluster.data.dataset": "of whole numbers",
     "daskcluster.chunkwise.bound_costs": "of a sample, axes and their costs; labels do not depend on them",
     "daskcluster.kernels.quantized": "of projections, whose errors are covered in any order",
-    "daskcluster.methods.duplicates.axes": "of axes; pairs are those of any axes",
     "daskcluster.methods.duplicates.chunkwise": "rules pairs out with room; exact measures decide",
-    "daskcluster.methods.duplicates.pairs": "the same",
+    "daskcluster.methods.duplicates.search": "the same",
     "daskcluster.metrics.separation": "of values so short that products are exact",
 }
 NO_RESULTS = ("dashboard", "reports")

@@ -28,9 +28,12 @@ from daskcluster.methods.streaming.streams import STREAMS
 from daskcluster.parameters.shared import METHODS
 
 if TYPE_CHECKING:
-    from daskcluster.methods.streaming.service.exporter import HealthCheck, StreamMetrics
-    from daskcluster.methods.streaming.service.loop import DriftCommand
-    from daskcluster.methods.streaming.service.state import Cycle
+    from daskcluster.methods.streaming.service import (
+        Cycle,
+        DriftCommand,
+        HealthCheck,
+        StreamMetrics,
+    )
 
 LOOP = "Loop"
 SETTLE = 10.0
@@ -136,8 +139,7 @@ def command(
             "--stall-after needs --metrics-port, which serves /health; give both."
         )
     from daskcluster import jobs
-    from daskcluster.methods.streaming.service.exporter import HealthCheck
-    from daskcluster.methods.streaming.service.loop import DriftCommand
+    from daskcluster.methods.streaming.service import DriftCommand, HealthCheck
 
     given = given_parameters(flags)
     given["settle"] = (0.0 if every is None else SETTLE) if settle is None else settle
@@ -180,7 +182,7 @@ def _served(
     if port is None:
         yield None
         return
-    from daskcluster.methods.streaming.service.exporter import StreamMetrics
+    from daskcluster.methods.streaming.service import StreamMetrics
 
     with closing(StreamMetrics(health_check, address, port)) as metrics:
         click.echo(f"Metrics at http://{address}:{metrics.port}/metrics", err=True)

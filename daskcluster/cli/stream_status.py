@@ -23,7 +23,7 @@ def command(
     state: str, storage_options: dict[str, Any] | None, as_json: bool, watch: float | None
 ) -> None:
     """Show the status of the stream whose state is at STATE."""
-    from daskcluster.methods.streaming.service.state import read_status
+    from daskcluster.methods.streaming.service import read_status
 
     if as_json and watch is not None:
         raise click.UsageError("--watch shows a table, which --json cannot; give only one of them.")

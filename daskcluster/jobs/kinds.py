@@ -13,7 +13,7 @@ from daskcluster.models.persist import Model
 ESTIMATORS: dict[str, str] = {
     "kmeans": "daskcluster.methods.kmeans.estimator:KMeans",
     "hierarchical-kmeans": "daskcluster.methods.hierarchical.estimator:HierarchicalKMeans",
-    "partitions": "daskcluster.methods.partition.model:PartitionRows",
+    "partitions": "daskcluster.methods.partition.partitioning:PartitionRows",
     "mixture": "daskcluster.methods.mixture.estimator:VariationalGaussianMixture",
     "kernel-kmeans": "daskcluster.methods.kernel.estimator:KernelKMeans",
     "graph-kmeans": "daskcluster.methods.kernel.estimator:KernelKMeans",

@@ -83,8 +83,7 @@ def partition(
             return before
         dataset, chosen = open_rows(run)
         # Imported here, since scikit-learn takes long to import.
-        from daskcluster.methods.partition.partitioning import partitioning
-        from daskcluster.methods.partition.partitions import centres_writer
+        from daskcluster.methods.partition.partitioning import centres_writer, partitioning
 
         if centroids is not None:
             centres_writer(centroids)  # before any work

@@ -11,7 +11,7 @@ from daskcluster.host import format_bytes
 from daskcluster.jobs.balanced_sample import model_of
 from daskcluster.jobs.balanced_sample import plan_sample as cost_of_sample
 from daskcluster.methods.catalogue import ALGORITHMS, plan_of
-from daskcluster.methods.duplicates.plan import DuplicatesPlan
+from daskcluster.methods.duplicates.search import DuplicatesPlan
 from daskcluster.methods.partition.partitioning import PartitionPlan
 from daskcluster.reports.tables import Rows
 from daskcluster.typing import Dataset

@@ -15,8 +15,7 @@ from daskcluster.storage.staging import refuse_overlaps
 from daskcluster.typing import Visibility
 
 if TYPE_CHECKING:
-    from daskcluster.methods.streaming.service.loop import StreamLoop
-    from daskcluster.methods.streaming.service.state import Cycle
+    from daskcluster.methods.streaming.service import Cycle, StreamLoop
 
 
 def stream(
@@ -202,8 +201,8 @@ def open_stream(
     if not settle >= 0.0:
         raise InvalidParameterError(f"settle={settle!r} should be >= 0, in seconds.")
     # Scikit-learn takes long to import.
-    from daskcluster.methods.streaming.service.loop import StreamLoop
-    from daskcluster.methods.streaming.service.sources import open_stream_source
+    from daskcluster.methods.streaming.service import StreamLoop
+    from daskcluster.methods.streaming.sources import open_stream_source
     from daskcluster.methods.streaming.streams import make_learner
 
     given = {"n_clusters": n_clusters, "random_state": random_state, **parameters}

@@ -7,7 +7,7 @@ from typing import Any
 
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.catalogue import class_names, estimator_path
-from daskcluster.methods.partition.model import PartitionModel
+from daskcluster.methods.partition.partitioning import PartitionModel
 from daskcluster.models.persist import load_document
 
 
@@ -25,7 +25,7 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> An
     -------
     estimator
         Of the class that was fitted, with its parameters, but without ``labels_``. For partitions, a
-        `daskcluster.methods.partition.model.PartitionModel`.
+        `daskcluster.methods.partition.partitioning.PartitionModel`.
 
     Raises
     ------

@@ -100,7 +100,7 @@ class Model(Protocol):
 KINDS: dict[str, str] = {
     "kmeans": "daskcluster.models.kmeans:KMeansModel",
     "hierarchical-kmeans": "daskcluster.methods.hierarchical.model:HierarchicalModel",
-    "partitions": "daskcluster.methods.partition.model:PartitionModel",
+    "partitions": "daskcluster.methods.partition.partitioning:PartitionModel",
     "mixture": "daskcluster.methods.mixture.model:MixtureModel",
     "kernel-kmeans": "daskcluster.methods.kernel.model:KernelKMeansModel",
     "graph-kmeans": "daskcluster.methods.kernel.graph:GraphKMeansModel",

@@ -120,17 +120,13 @@ def mosaic(rows: Sequence[np.ndarray | None], shape: Shape, columns: int) -> np.
             continue
         y, x = place // columns * (height + 1), place % columns * (width + 1)
         scaled = (np.asarray(row, np.float64).reshape(shape) - low) / ((high - low) or 1.0)
-        out[y : y + height, x : x + width] = _coloured(scaled)
+        channels = scaled.reshape(height, width, -1)
+        if channels.shape[2] == 1:
+            channels = np.repeat(channels, 3, axis=2)
+        if channels.shape[2] == 3:
+            channels = np.dstack([channels, np.ones(channels.shape[:2])])
+        out[y : y + height, x : x + width] = channels
     return out
-
-
-def _coloured(picture: np.ndarray) -> np.ndarray:
-    channels = picture[:, :, None] if picture.ndim == 2 else picture
-    if channels.shape[2] == 1:
-        channels = np.repeat(channels, 3, axis=2)
-    if channels.shape[2] == 4:
-        return channels
-    return np.dstack([channels, np.ones(channels.shape[:2])])
 
 
 BLUE, GREY = "#1f6feb", "#c9d1d9"
@@ -161,6 +157,17 @@ class Chart:
     text: str
     height: float
     draw: Callable[[Any], None]
+
+
+def plot(text: str, height: float, paint: Callable[[Any], None]) -> Chart:
+    """Return a chart of one pair of axes, which `paint` fills."""
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        paint(axes)
+        plain_axes(axes)
+
+    return Chart(text, height, draw)
 
 
 def convergence(history: Sequence[Record], n_rows: int) -> Chart | None:
@@ -228,9 +235,8 @@ def effort(history: Sequence[Record], n_rows: int) -> Chart | None:
 def sizes(weights: np.ndarray) -> Chart:
     """Return the weights of clusters, largest first: bars, or a curve if there are many."""
 
-    def draw(figure: Any) -> None:
+    def paint(axes: Any) -> None:
         ordered = weights[largest_first(weights)]
-        axes = figure.subplots()
         place = np.arange(1, len(ordered) + 1)
         if len(ordered) <= MOST_BARS:
             axes.bar(place, ordered, color=BLUE)
@@ -246,9 +252,8 @@ def sizes(weights: np.ndarray) -> Chart:
         numbered = "by number, " if len(ordered) <= MOST_NUMBERED else ""
         axes.set_xlabel(f"clusters, {numbered}largest first")
         axes.set_ylabel("weight")
-        plain_axes(axes)
 
-    return Chart("weight of every cluster, largest first", 2.4, draw)
+    return plot("weight of every cluster, largest first", 2.4, paint)
 
 
 def spread(weights: np.ndarray, costs: np.ndarray) -> Chart | None:
@@ -257,16 +262,14 @@ def spread(weights: np.ndarray, costs: np.ndarray) -> Chart | None:
     if full.sum() < 2:
         return None
 
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
+    def paint(axes: Any) -> None:
         axes.scatter(weights[full], costs[full] / weights[full], s=9, color=BLUE, linewidths=0)
         if weights[full].max() > 30 * weights[full].min():
             axes.set_xscale("log")
         axes.set_xlabel("weight of the cluster")
         axes.set_ylabel("mean squared distance")
-        plain_axes(axes)
 
-    return Chart("mean squared distance of every cluster by its weight", 2.6, draw)
+    return plot("mean squared distance of every cluster by its weight", 2.6, paint)
 
 
 def map_of_centres(centres: np.ndarray, weights: np.ndarray) -> Chart | None:
@@ -275,8 +278,7 @@ def map_of_centres(centres: np.ndarray, weights: np.ndarray) -> Chart | None:
         return None
     points, shares = plane(centres, weights)
 
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
+    def paint(axes: Any) -> None:
         largest = float(np.max(weights, initial=0.0)) or 1.0
         area = 4 + (400 if len(points) <= MOST_BARS else 40) * np.maximum(weights, 0.0) / largest
         axes.scatter(*points.T, s=area, color=BLUE, alpha=0.45, linewidths=0)
@@ -286,9 +288,8 @@ def map_of_centres(centres: np.ndarray, weights: np.ndarray) -> Chart | None:
         axes.set_aspect("equal", adjustable="datalim")
         axes.set_xlabel(f"first main axis, {shares[0]:.0%} of the variance between centres")
         axes.set_ylabel(f"second, {shares[1]:.0%}")
-        plain_axes(axes)
 
-    return Chart("centres in the plane of their two main axes, areas by weight", 4.2, draw)
+    return plot("centres in the plane of their two main axes, areas by weight", 4.2, paint)
 
 
 def distances(histogram: np.ndarray) -> Chart | None:
@@ -296,8 +297,7 @@ def distances(histogram: np.ndarray) -> Chart | None:
     if histogram.sum() == 0:
         return None
 
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
+    def paint(axes: Any) -> None:
         edges, counts = histogram_edges(), histogram[1:]
         used = np.flatnonzero(counts)
         if len(used):
@@ -309,9 +309,8 @@ def distances(histogram: np.ndarray) -> Chart | None:
         axes.set_ylabel("rows")
         if histogram[0]:
             axes.set_title(f"{histogram[0]:,} rows are at distance zero", fontsize=8)
-        plain_axes(axes)
 
-    return Chart("histogram of the rows' distances to their centres", 2.4, draw)
+    return plot("histogram of the rows' distances to their centres", 2.4, paint)
 
 
 def pictures_of_centres(centres: np.ndarray, weights: np.ndarray, shape: Shape) -> Chart:

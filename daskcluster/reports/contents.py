@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import Model
 from daskcluster.reports import charts
 from daskcluster.reports.charts import WIDTH, Chart, Shape, numbers
+from daskcluster.reports.pages import Pages, Section
 from daskcluster.reports.separation import Separation, map_of_rows, quality
 from daskcluster.reports.tables import (
     Rows,
@@ -114,18 +115,6 @@ MOST_EXAMPLES = 20
 """Number of largest clusters whose nearest and farthest rows are shown."""
 _SHOWN_VALUES = 8
 
-if TYPE_CHECKING:
-    from daskcluster.reports import pages
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of a report with a title; `technical` ones are folded."""
-
-    title: str
-    parts: Sequence[Table | Chart]
-    technical: bool = False
-
 
 @dataclass(frozen=True)
 class Clusters:
@@ -155,33 +144,8 @@ class Clusters:
     stability: Stability | None = None
 
 
-class Saved:
-    """What can be written as a page, and is shown as one in notebooks."""
-
-    def save(self: pages.Report, path: str, *, overwrite: bool = False) -> None:
-        """Write the report: a page (.html), its charts (.png), its tables (.md) or its figures (.json).
-
-        Raises
-        ------
-        InvalidParameterError
-            The name ends otherwise.
-        OutputExistsError
-            The file exists, and `overwrite` is False.
-        MissingExtraError
-            matplotlib is missing, which .png needs.
-        """
-        from daskcluster.reports import pages  # which know reports
-
-        pages.save(self, path, overwrite=overwrite)
-
-    def _repr_html_(self: pages.Report) -> str:
-        from daskcluster.reports import pages
-
-        return pages.as_fragment(self)
-
-
 @dataclass(frozen=True)
-class Report(Saved):
+class Report(Pages):
     """A report on a model.
 
     Attributes

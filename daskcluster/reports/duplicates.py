@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.reports.charts import BLUE, Chart, plain_axes
-from daskcluster.reports.contents import Saved, Section
+from daskcluster.reports.charts import BLUE, Chart, plot
+from daskcluster.reports.pages import Pages, Section
 from daskcluster.reports.tables import Rows, Table
 
 MOST_GROUPS = 200
@@ -45,7 +45,7 @@ class _Groups:
 
 
 @dataclass(frozen=True)
-class DuplicatesReport(Saved):
+class DuplicatesReport(Pages):
     """A report on groups of near-duplicates.
 
     Attributes
@@ -190,14 +190,12 @@ class DuplicatesReport(Saved):
     def _chart(self) -> Chart:
         values = self.measured[self._groups.removed]
 
-        def draw(figure: Any) -> None:
-            axes = figure.subplots()
+        def paint(axes: Any) -> None:
             axes.hist(values, bins=_BINS, color=BLUE)
             axes.set_xlabel(f"{self.measure} of a removed row to the kept one")
             axes.set_ylabel("rows")
-            plain_axes(axes)
 
-        return Chart(f"histogram of the {self.measure} of removed rows to kept ones", 2.4, draw)
+        return plot(f"histogram of the {self.measure} of removed rows to kept ones", 2.4, paint)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures of the report as plain JSON values."""

@@ -6,13 +6,12 @@ import base64
 import io
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from typing import TYPE_CHECKING, Any
 
 from daskcluster.errors import (
     DatasetNotFoundError,
@@ -22,26 +21,72 @@ from daskcluster.errors import (
 )
 from daskcluster.extras import install_command
 from daskcluster.reports.charts import NARROW, WIDTH, Chart
-from daskcluster.reports.contents import Section
 from daskcluster.reports.tables import Table
 from daskcluster.storage.files import write_file
 from daskcluster.storage.location import locate
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
 
 FORMATS = (".html", ".png", ".md", ".json")
 _DPI = 150
 
 
-class Report(Protocol):
-    """What every report has."""
+@dataclass(frozen=True)
+class Section:
+    """A part of a report with a title; `technical` ones are folded."""
 
-    @property
-    def title(self) -> str: ...
+    title: str
+    parts: Sequence[Table | Chart]
+    technical: bool = False
 
+
+class Pages(ABC):
+    """A report: it can be written in several formats, and is shown as a page in notebooks."""
+
+    title: str
+
+    @abstractmethod
     def sections(self) -> list[Section]:
         """Return all sections that are not empty."""
 
+    @abstractmethod
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures as plain JSON values."""
+        """Return the figures of the report as plain JSON values."""
+
+    def save(self, path: str, *, overwrite: bool = False) -> None:
+        """Write the report: a page (.html), its charts (.png), its tables (.md) or its figures (.json).
+
+        The file appears only when complete.
+
+        Raises
+        ------
+        InvalidParameterError
+            The name ends otherwise.
+        OutputExistsError
+            The file exists, and `overwrite` is False.
+        MissingExtraError
+            matplotlib is missing, which .png needs.
+        """
+        check_output(path, FORMATS, overwrite=overwrite)
+        kind = os.path.splitext(path)[1].lower()
+        if kind == ".png":
+            charts = [
+                (section.title, part)
+                for section in self.sections()
+                for part in section.parts
+                if isinstance(part, Chart)
+            ]
+            content = as_png(charts, self.title)
+        elif kind == ".json":
+            content = json.dumps(self.as_dict(), indent=1).encode()
+        else:
+            content = (as_markdown(self) if kind == ".md" else as_html(self)).encode()
+        write_output(path, content)
+
+    def _repr_html_(self) -> str:
+        return as_fragment(self)
 
 
 def missing_matplotlib() -> str:
@@ -114,6 +159,8 @@ def style(name: str, font_size: float = 8) -> Iterator[None]:
 
 @cache
 def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # deferred: few calls need it
+
     return Environment(
         loader=PackageLoader("daskcluster"),
         autoescape=True,
@@ -132,49 +179,27 @@ def render(template: str, **values: Any) -> Markup:
     >>> "<th>a&lt;b</th><td>1,797</td>" in page
     True
     """
+    from markupsafe import Markup
+
     return Markup(_environment().get_template(template).render(values))
 
 
-def as_html(report: Report) -> str:
+def as_html(report: Pages) -> str:
     """Return a report as one HTML file without scripts or external resources."""
     return _page("report.html", report, linked=True)
 
 
-def as_fragment(report: Report) -> str:
+def as_fragment(report: Pages) -> str:
     """Return a report as HTML to be shown within another page, such as a notebook."""
     return _page("report_body.html", report, linked=False)
 
 
-def _page(template: str, report: Report, *, linked: bool) -> str:
+def _page(template: str, report: Pages, *, linked: bool) -> str:
     figures = {"drawn": can_draw(), "missing": missing_matplotlib(), "picture": _picture}
     sections = report.sections()
     return str(
         render(template, report=report, sections=sections, linked=linked, narrow=NARROW, **figures)
     )
-
-
-def save(report: Report, path: str, *, overwrite: bool = False) -> None:
-    """Write a report in the format of the file's extension; the file appears only when complete.
-
-    Raises
-    ------
-    InvalidParameterError, OutputExistsError, MissingExtraError
-    """
-    check_output(path, FORMATS, overwrite=overwrite)
-    kind = os.path.splitext(path)[1].lower()
-    if kind == ".png":
-        charts = [
-            (section.title, part)
-            for section in report.sections()
-            for part in section.parts
-            if isinstance(part, Chart)
-        ]
-        content = as_png(charts, report.title)
-    elif kind == ".json":
-        content = json.dumps(report.as_dict(), indent=1).encode()
-    else:
-        content = (as_markdown(report) if kind == ".md" else as_html(report)).encode()
-    write_output(path, content)
 
 
 def check_output(path: str, formats: Sequence[str], *, overwrite: bool) -> None:
@@ -207,7 +232,7 @@ def _picture(chart: Chart, section: int, place: int, width: float = WIDTH) -> st
     return f"data:image/svg+xml;base64,{data}"
 
 
-def as_markdown(report: Report) -> str:
+def as_markdown(report: Pages) -> str:
     """Return a report as Markdown."""
     lines = [f"# {_safe(report.title)}", ""]
     for section in report.sections():
@@ -215,14 +240,10 @@ def as_markdown(report: Report) -> str:
         if tables:
             lines += [f"## {_safe(section.title)}", ""]
         for table in tables:
-            lines += [*_table(table), ""]
+            header = table.header or ("", "")
+            lines += [_line(header), _line(["---"] * len(header)), *map(_line, table.rows)]
+            lines += ["", table.note, ""] if table.note else [""]
     return "\n".join(lines)
-
-
-def _table(table: Table) -> list[str]:
-    header = table.header or ("", "")
-    lines = [_line(header), _line(["---"] * len(header)), *(_line(row) for row in table.rows)]
-    return [*lines, "", table.note] if table.note else lines
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -22,8 +22,8 @@ from daskcluster.reports.charts import (
     MOST_NUMBERED,
     WIDTH,
     Chart,
-    plain_axes,
     plane,
+    plot,
 )
 from daskcluster.reports.tables import Table
 from daskcluster.sparse_rows import Rows, SparseRows, dense_rows
@@ -173,16 +173,8 @@ class Separation:
 
     def verdict(self, stability: Stability | None) -> str:
         """Return in a few sentences how well the clusters are separated, and whether they are stable."""
-        text = self._borders_in_words()
-        if stability is not None and stability.agreement < DISSOLVED:
-            text += " Other seeds find other clusters: raise n_init, and do not rely on those that differ."
-        return text
-
-    def _borders_in_words(self) -> str:
         c, words = len(self.clusters), [in_words(density) for density in self.borders]
         clear, open_ = words.count("well separated"), words.count("no border")
-        if clear == c:
-            return f"All {c} clusters are well separated."
         over, verb = c - clear - open_, "is" if clear == 1 else "are"
         parts = [
             f"{clear} of {c} clusters {verb} well separated from the nearest other one",
@@ -190,12 +182,16 @@ class Separation:
             f"{open_} {'has' if open_ == 1 else 'have'} no border with it" if open_ else "",
         ]
         text = ", ".join(part for part in parts if part) + "."
+        if clear == c:
+            text = f"All {c} clusters are well separated."
         if open_ and self.merged is not None:
             fewer, silhouette = self.merged
             text += (
                 f" k = {c} may be too large: merged to {fewer}, the mean silhouette rises from "
                 f"{self.mean:.2f} to {silhouette:.2f}."
             )
+        if stability is not None and stability.agreement < DISSOLVED:
+            text += " Other seeds find other clusters: raise n_init, and do not rely on those that differ."
         return text
 
     def table(self, weights: np.ndarray, stability: Stability | None) -> Table:
@@ -231,8 +227,7 @@ class Separation:
         """Return the silhouettes of the largest clusters, each sorted."""
         places = self._shown(weights)
 
-        def draw(figure: Any) -> None:
-            axes = figure.subplots()
+        def paint(axes: Any) -> None:
             for height, place in enumerate(places):
                 values = self.silhouettes[self.own == place]
                 share = np.linspace(0.0, 1.0, _QUANTILES)
@@ -245,10 +240,9 @@ class Separation:
             axes.set_xlabel(
                 f"silhouettes of its rows, sorted; the line is their mean, {self.mean:.2f}"
             )
-            plain_axes(axes)
 
         text = "silhouettes of the sampled rows of each cluster, sorted"
-        return Chart(text, min(WIDTH, 1.0 + 0.24 * len(places)), draw)
+        return plot(text, min(WIDTH, 1.0 + 0.24 * len(places)), paint)
 
 
 def quality(
@@ -278,20 +272,17 @@ def _borders(rows: Rows, own: np.ndarray, centres: np.ndarray, near: np.ndarray)
         places = []
         for cluster, from_end in ((one, False), (other, True)):
             # Where the rows project on the line from one centre, at 0, to the other, at 1.
-            part = rows[np.flatnonzero(own == cluster)]
-            at = (_product(part, line) - float(centres[one] @ line)) / (length or 1.0)
+            part: Any = rows[np.flatnonzero(own == cluster)]
+            if isinstance(part, SparseRows):
+                part = sparse.csr_array((part.data, part.indices, part.offsets), shape=part.shape)
+            else:
+                part = np.asarray(part, np.float64)
+            at = (np.asarray(part @ line) - float(centres[one] @ line)) / (length or 1.0)
             places.append(1.0 - at if from_end else at)
         border = sum(int((np.abs(place - 0.5) < _NEAR).sum()) for place in places)
         middle = min(int((np.abs(place) < _NEAR).sum()) for place in places)
         found[one] = border / max(middle, 1)
     return found
-
-
-def _product(rows: Rows, line: np.ndarray) -> np.ndarray:
-    if not isinstance(rows, SparseRows):
-        return np.asarray(rows, np.float64) @ line
-    matrix = sparse.csr_array((rows.data, rows.indices, rows.offsets), shape=rows.shape)
-    return np.asarray(matrix @ line)
 
 
 def map_of_rows(rows: Rows, labels: np.ndarray, weights: np.ndarray) -> Chart | None:
@@ -305,10 +296,9 @@ def map_of_rows(rows: Rows, labels: np.ndarray, weights: np.ndarray) -> Chart | 
     points, shares = plane(dense_rows(rows[at]), np.ones(most))
     coloured = largest(weights, _COLOURED)
 
-    def draw(figure: Any) -> None:
+    def paint(axes: Any) -> None:
         from matplotlib import colormaps
 
-        axes = figure.subplots()
         name = "tab20" if len(coloured) > 10 else "tab10"
         palette = [colormaps[name](place) for place in range(len(coloured))]
         rest = ~np.isin(labels, coloured)
@@ -324,6 +314,5 @@ def map_of_rows(rows: Rows, labels: np.ndarray, weights: np.ndarray) -> Chart | 
         axes.set_aspect("equal", adjustable="datalim")
         axes.set_xlabel(f"first main axis, {shares[0]:.0%} of the variance of the rows")
         axes.set_ylabel(f"second, {shares[1]:.0%}")
-        plain_axes(axes)
 
-    return Chart("sampled rows in the plane of their two main axes, coloured by cluster", 4.8, draw)
+    return plot("sampled rows in the plane of their two main axes, coloured by cluster", 4.8, paint)

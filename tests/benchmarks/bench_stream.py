@@ -148,7 +148,7 @@ def _quality(settings: Settings, files: RunFiles[Figures]) -> Table:
 
 def _ratios(k: int, half_life: int | None, seeds: int) -> Figures:
     from daskcluster import KMeans, StreamingKMeans
-    from daskcluster.methods.streaming.tree.tree import Forgetting
+    from daskcluster.methods.streaming.tree import Forgetting
 
     rows, ages = clouds(1, QUALITY_ROWS, k), np.arange(QUALITY_ROWS, dtype=float)
     weights = Forgetting.of(half_life, None).left(ages, now=ages[-1])

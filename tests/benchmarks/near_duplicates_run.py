@@ -17,7 +17,7 @@ import numpy as np
 
 import daskcluster as dc
 from daskcluster.host import give_back_memory
-from daskcluster.methods.duplicates.plan import DuplicatesPlan
+from daskcluster.methods.duplicates.search import DuplicatesPlan
 from tests.benchmarks.harness.memory import forget_peak, peak_bytes
 
 THRESHOLD = 0.95

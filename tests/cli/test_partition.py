@@ -73,8 +73,8 @@ def test_processes_write_the_same_file(folder: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("moment", "named"),
     [
-        ("daskcluster.methods.partition.partitions:Partitions.save", False),
-        ("daskcluster.methods.partition.partitions:Partitions.save_centres", True),
+        ("daskcluster.methods.partition.partitioning:Partitions.save", False),
+        ("daskcluster.methods.partition.partitioning:Partitions.save_centres", True),
         ("daskcluster.jobs.run:Run.done", True),
     ],
 )

@@ -12,8 +12,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskcluster as dc
-from daskcluster import jobs
-from daskcluster.dashboard import histories, show_fits
+from daskcluster import dashboard, jobs
+from daskcluster.dashboard import show_fits
 from tests.browser import browse, needs_browser
 
 pytestmark = needs_browser
@@ -46,14 +46,14 @@ def test_a_browser_shows_fits_as_they_come(
     assert show_fits(cluster) == url
     source, model = str(tmp_path / "rows.npy"), str(tmp_path / "model")
     record = jobs.fit(source, n_clusters=4, model=model, name="monday", engine=cluster)
-    fresh = histories.FitHistories.newest_first
+    fresh = dashboard.FitHistories.newest_first
     asked: list[int] = []
 
     def nothing_at_first(self: Any) -> list[Any]:
         asked.append(1)
         return [] if len(asked) == 1 else fresh(self)
 
-    monkeypatch.setattr(histories.FitHistories, "newest_first", nothing_at_first)
+    monkeypatch.setattr(dashboard.FitHistories, "newest_first", nothing_at_first)
     page = browse(url, tmp_path, *FINAL)
     assert len(asked) > 1  # the script came for more
     assert "No fit has run" not in page

@@ -11,17 +11,19 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.dashboard import histories
-from daskcluster.dashboard.histories import FitHistories, FitHistory
-from daskcluster.dashboard.pages import (
+from daskcluster import dashboard
+from daskcluster.dashboard import (
     SILENT_SECONDS,
+    FitHistories,
+    FitHistory,
+    FitsPage,
+    dask_setup,
     large_curve,
     list_of_fits,
     page_of_fit,
     small_curve,
     whole_page,
 )
-from daskcluster.dashboard.server import FitsPage, dask_setup
 from daskcluster.engine import fit_log as news_module
 from daskcluster.engine.fit_log import TOPIC, FitLog
 from daskcluster.events import (
@@ -166,8 +168,8 @@ def test_fits_of_all_kinds_send_plain_values() -> None:
 
 
 def test_only_the_last_fits_and_some_of_many_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(histories, "MOST_FITS", 3)
-    monkeypatch.setattr(histories, "MOST_ITERATIONS", 10)
+    monkeypatch.setattr(dashboard, "MOST_FITS", 3)
+    monkeypatch.setattr(dashboard, "MOST_ITERATIONS", 10)
     fits, keys = FitHistories(), []
     for place in range(5):
         client, news = begin()

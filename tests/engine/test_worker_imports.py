@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 TASKS = """
-daskcluster.methods.streaming.tree.pieces
+daskcluster.methods.streaming.tree
 daskcluster.engine.operations
 daskcluster.methods.backward_euler.starts
 daskcluster.methods.hierarchical.cells

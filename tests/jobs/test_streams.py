@@ -20,7 +20,7 @@ from daskcluster.errors import (
 from daskcluster.events import Event, FitsMade
 from daskcluster.jobs.monitor import JobMonitor
 from daskcluster.jobs.registry import JobRegistry
-from daskcluster.methods.streaming.service.state import Cycle
+from daskcluster.methods.streaming.service import Cycle
 from daskcluster.storage.lease import Lease, folder_of
 from tests.methods.streaming.service.feeds import OPTIONS, bits, open_loop, put
 

@@ -17,7 +17,7 @@ import json, sys
 from pathlib import Path
 import daskcluster as dc
 from daskcluster.events import PassStarted
-from daskcluster.methods.duplicates.plan import DuplicatesPlan
+from daskcluster.methods.duplicates.search import DuplicatesPlan
 url, threads = sys.argv[1], int(sys.argv[2])
 peaks = {}
 def hear(event):

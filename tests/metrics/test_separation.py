@@ -17,7 +17,7 @@ from daskcluster import metrics
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import PassEnded
-from daskcluster.metrics import labelling, separation
+from daskcluster.metrics import separation
 from tests.reference.separation import simplified_silhouette
 
 N, D, K = 3000, 5, 6
@@ -140,7 +140,7 @@ def test_the_same_bits_wherever_they_live(name: str, stored: dict[str, Any], cli
 def test_labels_in_memory_reach_workers_of_this_host(
     stored: dict[str, Any], client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(labelling, "_INLINE_BYTES", 100)
+    monkeypatch.setattr(separation, "_INLINE_BYTES", 100)
     expected = metrics.davies_bouldin(stored["rows"], stored["labels"])
     assert metrics.davies_bouldin(stored["rows url"], stored["labels"], engine=client) == expected
 
@@ -224,7 +224,7 @@ def test_passes_are_those_that_are_promised(
 
 def test_labels_that_change_under_the_measurement_are_noticed() -> None:
     with pytest.raises(InvalidDataError, match="changed while they were being read"):
-        labelling.numbered(np.array([1, 5]), np.array([1, 2]))
+        separation.numbered(np.array([1, 5]), np.array([1, 2]))
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])

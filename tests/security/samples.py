@@ -12,7 +12,7 @@ from daskcluster.methods.hierarchical.model import HierarchicalModel
 from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.methods.mixture.model import MixtureModel
-from daskcluster.methods.partition.model import PartitionModel
+from daskcluster.methods.partition.partitioning import PartitionModel
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import Model
 

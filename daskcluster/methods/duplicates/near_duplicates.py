@@ -29,10 +29,9 @@ from daskcluster.estimators.opening import open_dataset
 from daskcluster.events import Callback
 from daskcluster.host import format_bytes
 from daskcluster.methods.duplicates.chunkwise import Rule
-from daskcluster.methods.duplicates.kernels.rows import assign_keepers
+from daskcluster.methods.duplicates.kernels import assign_keepers
 from daskcluster.methods.duplicates.parameters import NEAR_DUPLICATES, RULES
-from daskcluster.methods.duplicates.plan import DuplicatesPlan
-from daskcluster.methods.duplicates.search import DuplicateSearch
+from daskcluster.methods.duplicates.search import DuplicateSearch, DuplicatesPlan
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import as_seed
 from daskcluster.reports.duplicates import DuplicatesReport

@@ -1,48 +1,498 @@
-"""`partition`: balanced cells of an index, and their plan from metadata alone."""
+"""`partition`: balanced cells of an index, their plan, their files and their saved form."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO, ClassVar, Self
 
 import numpy as np
 
-from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunk import Chunk, compute_dtype, for_rows
+from daskcluster.chunkwise.assign import RowFunction
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.data.csr import csr_of
-from daskcluster.data.features import refuse_partial
+from daskcluster.data.dataset import refuse_replacing
+from daskcluster.data.features import FeatureSpec, refuse_partial
+from daskcluster.data.label_files import write_columns
 from daskcluster.data.shuffle_passes import reading_bytes
+from daskcluster.data.tables import import_pyarrow
 from daskcluster.data.writer import ArraySink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine, home_engine
 from daskcluster.engine.memory import BASELINE_BYTES, ONE_PASS, check_limit
-from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.errors import (
+    InvalidDataError,
+    InvalidParameterError,
+    MissingExtraError,
+    ModelFormatError,
+)
 from daskcluster.estimators.checkpoints import data_identity
 from daskcluster.estimators.opening import open_dataset
 from daskcluster.events import Callback
-from daskcluster.methods.partition.chunkwise import PartitionParams, partition_rows, prepare_cells
+from daskcluster.extras import install_command
+from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.partition.parameters import PARTITION
-from daskcluster.methods.partition.partitions import Partitions
 from daskcluster.methods.partition.training import (
     FEW_CELLS,
     GROUP_ROWS,
     NEIGHBOURS,
     TASK_ROWS,
     BalancedKMeans,
+    PartitionParams,
     Trained,
     neighbours_of,
+    partition_rows,
+    prepare_cells,
 )
+from daskcluster.models.balance import Balance
+from daskcluster.models.fitted import check_per_cluster, created_with
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.persist import save_model
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
 from daskcluster.seeding.methods import draw_rows
 from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
-from daskcluster.storage.document import Document
+from daskcluster.storage.document import Document, read_text
+from daskcluster.storage.files import new_file
 from daskcluster.storage.location import locate
+from daskcluster.storage.staging import check_free
 from daskcluster.typing import Dataset
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionModel(KMeansModel):
+    """Partitions without their rows: new rows go where they would have gone.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+        Means of the partitions, which searches compare with queries. Nearest centres and scores are about
+        these.
+    assigning : ndarray of shape (k, d), dtype of `centres`
+    penalties : ndarray of shape (k,), float64
+        At least 0. A row belongs to the partition with the least sum of the squared distance to these
+        centres and the penalty.
+    weights, sizes, metric
+        As in `daskcluster.models.kmeans.KMeansModel`. Costs and inertia are not known.
+
+    Raises
+    ------
+    ModelFormatError
+        The arrays do not fit together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> given = {"assigning": np.eye(3), "penalties": np.zeros(3)}
+    >>> PartitionModel(np.eye(3), np.ones(3), **given).n_clusters
+    3
+    """
+
+    kind: ClassVar[str] = "partitions"
+    array_names: ClassVar[frozenset[str]] = KMeansModel.array_names | {"assigning", "penalties"}
+
+    assigning: np.ndarray = field(kw_only=True)
+    penalties: np.ndarray = field(kw_only=True)
+    estimator: str = field(default="partition", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_per_cluster("penalties", self.penalties, self.n_clusters)
+        found, expected = self.assigning, self.centres
+        if found.shape != expected.shape or found.dtype != expected.dtype:
+            raise ModelFormatError(
+                f"the assigning centres of shape {found.shape} and dtype {found.dtype} should be as the "
+                f"centres, of shape {expected.shape} and dtype {expected.dtype}."
+            )
+        if not np.isfinite(found).all():
+            raise ModelFormatError("assigning centres should be finite; one holds NaN or infinity.")
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays to save, by name."""
+        penalties = np.asarray(self.penalties, np.float64)
+        return super().arrays() | {"assigning": self.assigning, "penalties": penalties}
+
+    def own(self) -> dict[str, Any]:
+        """Return the entries of `body` that are specific to this kind of model."""
+        return {"metric": self.metric}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields specific to this kind of model, for tables."""
+        shown = {"metric": self.metric, "dtype": str(self.centres.dtype)}
+        return shown | {"balance": str(Balance.of(self.sizes)) if self.sizes.any() else None}
+
+    @classmethod
+    def from_parts(
+        cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> PartitionModel:
+        """Return the model that `body` and `arrays` describe; see `ModelFormatError`."""
+        return cls(metric=read_text(body, "metric"), **cls.shared_parts(body, arrays))
+
+    def save(
+        self,
+        url: str,
+        *,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Save the model for ``daskcluster predict`` and `daskcluster.load_model`.
+
+        Parameters
+        ----------
+        url : str
+        overwrite : bool
+            Replace an existing model.
+        storage_options : mapping, optional
+
+        Raises
+        ------
+        OutputExistsError
+        """
+        save_model(self, url, overwrite=overwrite, storage_options=storage_options)
+
+    def predict(
+        self, X: Any, *, engine: Any = None, callbacks: Sequence[Callback] = ()
+    ) -> np.ndarray:
+        """Return the partition of each row, int32 (n,), as `daskcluster.partition` would assign it.
+
+        Parameters
+        ----------
+        X : Dataset, or anything `open_dataset` takes, of shape (n, d)
+        engine, callbacks : see `daskcluster.partition`
+
+        Raises
+        ------
+        InvalidDataError
+            Sparse rows, rows with NaN or infinity, or with another number of features.
+
+        Notes
+        -----
+        Cost: one pass. Equal rows that had to be divided by their numbers go to the first of their
+        partitions, and sizes are not bounded: partition all rows again where new rows make them uneven.
+        """
+        from daskcluster.estimators.opening import open_dataset
+
+        dataset: Any = X if isinstance(X, Dataset) else open_dataset(X)
+        found = PartitionRows.from_model(self).set_params(engine=engine)
+        labels: np.ndarray = found.map_rows(dataset, found.label_function, callbacks=callbacks)
+        return labels
+
+
+class PartitionRows(KMeans):
+    """Rows under a `PartitionModel`, without a fit; nearest centres and scores are about the means."""
+
+    owner = "the model"
+
+    @classmethod
+    def from_model(cls, model: Any) -> Self:
+        """Return what has results for rows under `model`."""
+        self = super().from_model(model)
+        self._model = model
+        return self
+
+    def known_rows(self, X: Any, sample_weight: Any = None, *, complete: bool = False) -> Dataset:
+        """Return `X` as a dataset of dense rows with the features of the model; see `fit_dataset`."""
+        dataset = super().known_rows(X, sample_weight, complete=complete)
+        if csr_of(dataset) is not None:
+            raise InvalidDataError("Partitions are of dense rows, but these are sparse.")
+        return dataset
+
+    def label_function(self, dtype: Any) -> RowFunction:
+        """Return the function that finds the partition of rows of `dtype`."""
+        trained = Trained(for_rows(self._model.assigning, dtype), self._model.penalties)
+        params, cosine = PartitionParams(trained.lifted()), self.metric == "cosine"
+        return RowFunction(partition_rows, params, prepare_cells, normalize=cosine)
+
+
+def _write_faiss(found: Partitions, out: BinaryIO) -> None:
+    out.write(_import_faiss().serialize_index(found.to_faiss(fill=False)).tobytes())
+
+
+def _write_parquet(found: Partitions, out: BinaryIO) -> None:
+    import_pyarrow()
+    from pyarrow import parquet
+
+    parquet.write_table(found.to_vectorchord(), out)
+
+
+def _import_faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingExtraError(
+            f"Faiss is not installed; install it with: {install_command('faiss')}."
+        ) from error
+    return faiss
+
+
+_FILES: dict[str, tuple[Callable[[], Any], Callable[[Partitions, BinaryIO], None]]] = {
+    ".npy": (lambda: None, lambda found, out: np.save(out, found.centres)),
+    ".faiss": (_import_faiss, _write_faiss),
+    ".parquet": (import_pyarrow, _write_parquet),
+}
+"""By ending: what imports the library of a file of centres, and what writes it."""
+
+
+def centres_writer(url: str) -> Callable[[Partitions, BinaryIO], None]:
+    """Return what writes centres to a file with the ending of `url`.
+
+    Raises
+    ------
+    InvalidParameterError
+        There is no such format.
+    MissingExtraError
+        Its library is not installed.
+    """
+    ending = PurePosixPath(url).suffix
+    if ending not in _FILES:
+        raise InvalidParameterError(
+            f"Centres are written to {', '.join(_FILES)} files, but the URL is {url!r}; give it such an "
+            "ending."
+        )
+    load, write = _FILES[ending]
+    load()
+    return write
+
+
+def _add(faiss: Any, index: Any, found: Partitions, block: Chunk) -> None:
+    own = slice(block.start, block.stop)
+    rows = np.ascontiguousarray(block.rows, np.float32)
+    numbers = np.arange(block.start, block.stop)
+    cells = np.column_stack([found.partition[own], found.copies[own]]).astype(np.int64)
+    for at in range(cells.shape[1]):
+        which = np.flatnonzero(cells[:, at] >= 0)
+        if len(which):
+            added = [np.ascontiguousarray(each[which]) for each in (rows, numbers, cells[:, at])]
+            pointers = [faiss.swig_ptr(each) for each in added]
+            index.add_core(len(which), *pointers)
+
+
+@dataclass(frozen=True, eq=False)
+class Partitions:
+    """Partitions of an index.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+        Means of the partitions in the sample, which searches compare with queries.
+    partition : ndarray of shape (n,), int32
+        The partition of each row.
+    copies : ndarray of shape (n, spill), int32
+        Other partitions that have a copy of a row, the best first; -1 where there is none.
+    sizes : ndarray of shape (k,), int64
+        Rows of the partitions, without copies.
+    assigning : Trained
+        Centres and penalties by which rows are assigned.
+    metric : str
+    seed, passes, bytes_read : int
+    seconds : float
+    """
+
+    centres: np.ndarray
+    partition: np.ndarray
+    copies: np.ndarray
+    sizes: np.ndarray
+    assigning: Trained
+    metric: str
+    seed: int
+    passes: int
+    bytes_read: int
+    seconds: float
+    dataset: Dataset = field(repr=False)
+
+    @property
+    def n_partitions(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def n_copies(self) -> int:
+        return int((self.copies >= 0).sum())
+
+    @property
+    def balance(self) -> Balance:
+        """How even the sizes are: number, mean, largest, variation (standard deviation over mean)."""
+        return Balance.of(self.sizes)
+
+    @property
+    def largest_over_mean(self) -> float:
+        return float(self.sizes.max() / self.sizes.mean())
+
+    def __repr__(self) -> str:
+        found = self.balance
+        return (
+            f"Partitions({found.n_clusters:,} of {found.smallest:,} to {found.largest:,} rows, "
+            f"{self.n_copies:,} copies)"
+        )
+
+    def rows_of(self, number: int) -> np.ndarray:
+        """Return the numbers of the rows of a partition, those copied into it at last, int64 (m,)."""
+        copied = np.flatnonzero((self.copies == number).any(axis=1))
+        return np.concatenate([np.flatnonzero(self.partition == number), copied])
+
+    def predict(
+        self, source: Any, *, engine: Any = None, storage_options: Mapping[str, Any] | None = None
+    ) -> np.ndarray:
+        """Return the partition of each of other rows, int32 (m,), as `partition` would assign them.
+
+        Of partitions that equal rows were divided among, it is the first.
+
+        Parameters
+        ----------
+        source : Dataset, or anything `open_dataset` takes
+        engine : see `KMeans`
+        storage_options : dict, optional
+
+        Raises
+        ------
+        InvalidDataError
+            The rows have another number of features, or NaN or infinity.
+        """
+        if not isinstance(source, Dataset):
+            source = open_dataset(source, storage_options=storage_options)
+        return self.to_model().predict(source, engine=engine)
+
+    def save(
+        self,
+        url: Any,
+        *,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the partition of every row, and those of its copies; the output appears whole.
+
+        Parameters
+        ----------
+        url : str
+            A ``.parquet`` or ``.csv`` file with the ids of the rows, else a Zarr group of arrays:
+            ``partition``, ``copy_1`` and so on.
+        overwrite : bool
+            Replace an output that exists.
+        storage_options : dict, optional
+
+        Raises
+        ------
+        OutputExistsError, InvalidParameterError, MissingExtraError
+        """
+        columns = {"partition": self.partition}
+        columns |= {f"copy_{at + 1}": self.copies[:, at] for at in range(self.copies.shape[1])}
+        write_columns(
+            self.dataset, columns, url, overwrite=overwrite, storage_options=storage_options
+        )
+
+    def to_model(self) -> PartitionModel:
+        """Return the partitions without rows.
+
+        Its ``predict`` assigns new rows as these were, and its ``save`` writes it for
+        ``daskcluster predict`` and `daskcluster.load_model`.
+        """
+        known = FeatureSpec.of(self.dataset)
+        return PartitionModel(
+            self.centres, self.sizes.astype(np.float64), self.sizes, metric=self.metric,
+            assigning=self.assigning.centres, penalties=self.assigning.penalties,
+            feature_names=known.names, decoded=known.decoded, missing=known.missing,
+            n_rows=len(self.partition), passes=self.passes, bytes_read=self.bytes_read,
+            parameters={"metric": self.metric, "random_state": self.seed},
+            created_with=created_with(),
+        )  # fmt: skip
+
+    def save_centres(
+        self,
+        url: Any,
+        *,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the centres to a file; it appears whole.
+
+        Parameters
+        ----------
+        url : str
+            A file whose ending says what is in it: ``.npy`` the array (k, d), ``.faiss`` the empty index of
+            ``to_faiss(fill=False)``, ``.parquet`` the table of `to_vectorchord`.
+        overwrite : bool
+            Replace a file that exists.
+        storage_options : dict, optional
+
+        Raises
+        ------
+        OutputExistsError, InvalidParameterError, MissingExtraError
+        """
+        place, write = locate(url, storage_options), centres_writer(str(url))
+        refuse_replacing(self.dataset, output=place)
+        check_free(url, kinds=("file",), overwrite=overwrite, storage_options=storage_options)
+        with new_file(place, overwrite=overwrite) as out:
+            write(self, out)
+
+    def to_faiss(self, *, fill: bool = True) -> Any:
+        """Return a Faiss ``IndexIVFFlat`` with these partitions.
+
+        Parameters
+        ----------
+        fill : bool
+            Add the rows, with their numbers as ids, to their partitions and those of their copies; a search
+            may return a row twice then. Otherwise the index is empty and trained: rows that are added go to
+            the nearest centre, which is not always the balanced one.
+
+        Raises
+        ------
+        MissingExtraError
+
+        Notes
+        -----
+        Cost: with `fill`, a pass over the rows in this process, and 4 d + 8 bytes for each row and copy.
+        """
+        faiss = _import_faiss()
+        centres = np.ascontiguousarray(self.centres, np.float32)
+        k, d = centres.shape
+        cosine = self.metric == "cosine"
+        # Rows were assigned by distances, also with cosine, since means are not of length one.
+        quantizer: Any = faiss.IndexFlatL2(d)
+        quantizer.add(centres)
+        measure = faiss.METRIC_INNER_PRODUCT if cosine else faiss.METRIC_L2
+        index = faiss.IndexIVFFlat(quantizer, d, k, measure)
+        index.own_fields = True
+        quantizer.this.disown()
+        index.is_trained = True
+        if fill:
+            for chunk in self.dataset.chunks(self.dataset.partitions):
+                for block in Chunk(chunk.rows, chunk.start, normalize=cosine).blocks():
+                    _add(faiss, index, self, block)
+        return index
+
+    def to_lance(self) -> Any:
+        """Return the centres as an Arrow array of fixed-size lists, for ``ivf_centroids`` of Lance.
+
+        Raises
+        ------
+        MissingExtraError
+        """
+        pa = import_pyarrow()
+        values = pa.array(np.ascontiguousarray(self.centres, np.float32).ravel())
+        return pa.FixedSizeListArray.from_arrays(values, self.centres.shape[1])
+
+    def to_vectorchord(self) -> Any:
+        """Return the centres as an Arrow table for ``[build.external]`` of VectorChord.
+
+        Its columns are ``id`` (int32), ``parent`` (int32, all null: one level) and ``vector``.
+
+        Raises
+        ------
+        MissingExtraError
+        """
+        pa = import_pyarrow()
+        k = len(self.centres)
+        columns = {
+            "id": pa.array(np.arange(k, dtype=np.int32)),
+            "parent": pa.nulls(k, pa.int32()),
+            "vector": self.to_lance(),
+        }
+        return pa.table(columns)
+
 
 _SAMPLE, _LEAST_SAMPLE = 128, 32
 """Rows of the sample for each cell, and as many as it has at least where it is bounded."""

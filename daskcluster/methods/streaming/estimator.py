@@ -21,12 +21,19 @@ from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.provenance import from_provenance
 from daskcluster.methods.coreset.estimator import check_coreset_size
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
-from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
+from daskcluster.methods.streaming.fold import (
+    FoldSettings,
+    RefitSettings,
+    StreamFold,
+    fold_of_model,
+)
 from daskcluster.methods.streaming.parameters import STREAMING, leaf_rows_of, summary_size
-from daskcluster.methods.streaming.refit import RefitSettings
-from daskcluster.methods.streaming.state import fold_of_model
-from daskcluster.methods.streaming.tree.pieces import check_timestamp, fold_dataset
-from daskcluster.methods.streaming.tree.tree import Forgetting, LeafSettings
+from daskcluster.methods.streaming.tree import (
+    Forgetting,
+    LeafSettings,
+    check_timestamp,
+    fold_dataset,
+)
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed
@@ -302,18 +309,11 @@ class StreamingKMeans(KMeansEstimator):
         most = max(self.n_clusters, self.max_clusters or 0)
         size, cosine = summary_size(self.coreset_size, most), self.metric == "cosine"
         forgetting = Forgetting.of(self.half_life, self.window)
+        names = "max_iter", "tol", "metric", "chain_length"
+        search = {name: getattr(self, name) for name in names}
         return FoldSettings(
             LeafSettings(size, leaf_rows_of(size), seed, dtype, cosine, forgetting),
-            RefitSettings(
-                self.n_clusters,
-                most,
-                self.init,
-                self.max_iter,
-                self.tol,
-                self.metric,
-                self.chain_length,
-                seed,
-            ),
+            RefitSettings(self.n_clusters, most, self.init, search, seed),
             self.drift_threshold,
         )
 

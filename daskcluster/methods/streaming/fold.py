@@ -2,76 +2,380 @@
 
 The state depends only on the rows and their order: centres are recomputed at leaves that the rows
 determine, whatever the sizes of the batches. `StreamFold.current` is computed from the state and does not
-change it.
+change it. Clusters keep their numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, TypeVar
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.centres import nearest_with_distances
-from daskcluster.data.open import open_source
+from daskcluster.chunkwise.centres import nearest_with_distances, normalized_rows
+from daskcluster.data.open import open_chunk, open_source
+from daskcluster.engine.local import InlineEngine, LocalEngine
 from daskcluster.engine.memory import Footprint
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan
 from daskcluster.events import Callback, DriftFound, publish
+from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.kmeans.initial import is_method, method_for
-from daskcluster.methods.streaming.refit import Search, StreamCentres
-from daskcluster.methods.streaming.tree.pieces import PIECE_BYTES, Piece, Position
-from daskcluster.methods.streaming.tree.tree import (
-    Carried,
+from daskcluster.methods.kmeans.local_search import LEAST_GAIN, swap_centres
+from daskcluster.methods.streaming.tree import (
+    PIECE_BYTES,
     CoresetTree,
     LeafSettings,
     Node,
+    Piece,
+    Position,
     StreamRows,
     joined_rows,
 )
-from daskcluster.sparse_rows import Rows
-from daskcluster.storage.document import read_count, read_number
+from daskcluster.models.kmeans import KMeansModel
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, dense_rows
+from daskcluster.storage.document import (
+    Document,
+    read_count,
+    read_mapping,
+    read_number,
+    read_records,
+    read_text,
+)
 from daskcluster.typing import Dataset
+
+
+def matched(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Return the order of `new` that matches it to `old`: each new centre takes the place of an old one.
+
+    The assignment has the least sum of squared distances (Kuhn 1955; Jonker and Volgenant 1987). Extra
+    new centres come last, in their own order.
+
+    Parameters
+    ----------
+    old : ndarray of shape (k, d)
+    new : ndarray of shape (k', d)
+        k' >= k.
+
+    Returns
+    -------
+    ndarray of shape (k',), int64
+
+    Notes
+    -----
+    Cost: k k' distances, and O(k^2 k') steps at most.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> matched(np.array([[0.0], [9.0]]), np.array([[9.5], [4.0], [0.1]]))
+    array([2, 0, 1])
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    _, order = linear_sum_assignment(squared_distances(old, new))
+    others = np.setdiff1d(np.arange(len(new)), order)
+    return np.concatenate([order, others]).astype(np.int64)
+
+
+def squared_distances(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Return |o - n|^2 for all pairs, float64 (k, k'), by direct differences."""
+    found = np.empty((len(old), len(new)))
+    wide = new.astype(np.float64)
+    for number, centre in enumerate(old.astype(np.float64)):
+        difference = wide - centre
+        found[number] = (difference * difference).sum(axis=1)
+    return found
+
+
+_MOST_SEARCHES = 8
+"""Maximum number of local searches, each followed by Lloyd's algorithm. Usually two or three suffice."""
+_CANDIDATES = 8
+_SHORT_PASS = 1 << 27
+"""Multiplications per pass up to which one thread is used; they take a few milliseconds."""
+_LEAST_GAIN = 0.3
+
+
+@dataclass(frozen=True)
+class StreamCentres:
+    """Centres of a stream, with statistics of their clusters on the summary.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d)
+    births : ndarray of shape (k,), int64
+        Number of rows of the stream when each cluster was created.
+    weights, costs : ndarray of shape (k,), float64
+        Weight and inertia of each cluster when the centres were computed.
+    sizes : ndarray of shape (k,), int64
+        Number of rows of the summary in each cluster.
+    n_rows : int
+        Number of rows of the stream when the centres were computed.
+    n_iter : int
+    stop_reason, seeding : str
+    """
+
+    centres: np.ndarray
+    births: np.ndarray
+    weights: np.ndarray
+    costs: np.ndarray
+    sizes: np.ndarray
+    n_rows: int
+    n_iter: int
+    stop_reason: str
+    seeding: str
+
+    @property
+    def inertia(self) -> float:
+        return float(self.costs.sum())
+
+    def reordered(self, order: np.ndarray) -> Self:
+        """Return the same clusters with other numbers: cluster ``order[i]`` becomes cluster i."""
+        k = len(self.centres)
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        of_clusters = {
+            name: value[order]
+            for name, value in values.items()
+            if isinstance(value, np.ndarray) and len(value) == k
+        }
+        return replace(self, **of_clusters)
+
+    def nearest(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
+        """Return the label (n,), int32, and the squared distance (n,), float64, of every row."""
+        return nearest_with_distances(chunk, self.centres)
+
+
+def births_after(before: StreamCentres | None, centres: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return the births of centres: those of the same clusters in `before`, `n_rows` for new clusters."""
+    births = np.full(len(centres), n_rows, np.int64)
+    if before is not None:
+        k = len(before.centres)
+        nearest = squared_distances(before.centres, centres).argmin(axis=0)[:k]
+        same = np.flatnonzero(nearest == np.arange(k))
+        births[same] = before.births[same]
+    return births
+
+
+@dataclass(frozen=True)
+class RefitSettings:
+    """Settings of the search for centres by k-means.
+
+    Attributes
+    ----------
+    n_clusters, max_clusters : int
+    init : object
+    search : mapping
+        Other parameters of `daskcluster.KMeans`.
+    seed : int
+    """
+
+    finds: ClassVar[type[StreamCentres]] = StreamCentres
+
+    n_clusters: int
+    max_clusters: int
+    init: Any
+    search: Mapping[str, Any]
+    seed: int
+
+    def seek(
+        self,
+        rows: Chunk,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> StreamCentres | None:
+        """Return the centres of a summary; None if it has fewer rows than clusters.
+
+        Parameters as in `Search.seek`. With `fresh`, and always for the initial centres, local searches
+        try to leave the local minimum. With `grow`, clusters are added, up to `max_clusters`, as long as
+        each lowers the cost of the summary substantially.
+
+        Notes
+        -----
+        Cost: k-means of m rows in memory, and once more for each cluster that is tried; with `fresh`, also
+        for each local search, including the last, unsuccessful one.
+        """
+        wanted = self.n_clusters if before is None else len(before.centres)
+        if rows.n_rows < wanted:
+            return None
+        task = _Refit(rows, self, n_rows)
+        if before is None:
+            return task.started()
+        start = before.centres
+        best = task.found(start, len(start), before)
+        while grow and len(best.centres) < self.max_clusters:
+            # Start from the old centres: a refined one may have left its cluster for the new rows.
+            more = task.with_one_more(best, start, before)
+            if more is None:
+                break
+            best, start = more, more.centres
+        return task.searched(best, before) if fresh else best
+
+
+class Search(Protocol):
+    """A search for the centres of a stream; its results depend only on its arguments and settings."""
+
+    finds: ClassVar[type[StreamCentres]]
+    """The class of the centres that `seek` returns."""
+
+    @property
+    def init(self) -> Any:
+        """The initialization of the first centres."""
+        ...
+
+    def seek(
+        self,
+        rows: Chunk,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> StreamCentres | None:
+        """Return the centres of weighted rows, starting from `before`; None if there are too few rows.
+
+        Parameters
+        ----------
+        rows : Chunk
+            Rows with weights.
+        before : StreamCentres, optional
+            The previous centres.
+        n_rows : int
+            Number of rows of the stream so far.
+        fresh : bool
+            Search more widely instead of only refining the previous centres.
+        grow : bool
+            Allow more clusters than before.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class _Refit:
+    rows: Chunk
+    settings: RefitSettings
+    n_rows: int
+
+    def started(self) -> StreamCentres:
+        """Return the initial centres."""
+        init = self.settings.init
+        # "auto" would choose by dataset class; the summary is always in memory.
+        given = "k-means++" if isinstance(init, str) and init == "auto" else init
+        found = self.found(given, self.settings.n_clusters, None)
+        # Given centres are only refined.
+        return self.searched(found, None) if is_method(init) else found
+
+    def searched(self, best: StreamCentres, before: StreamCentres | None) -> StreamCentres:
+        """Return the centres after local searches, which end when one lowers the inertia too little."""
+        for attempt in range(min(_MOST_SEARCHES, self.settings.search["max_iter"])):
+            seed = Key(self.settings.seed, f"local search {attempt}", self.n_rows).derived_seed()
+            moved = swap_centres(self.rows, best.centres, seed)
+            found = self.found(moved, len(moved), before)
+            if found.inertia > (1.0 - LEAST_GAIN / len(moved)) * best.inertia:
+                break
+            best = found
+        return best
+
+    def with_one_more(
+        self, best: StreamCentres, start: np.ndarray, before: StreamCentres
+    ) -> StreamCentres | None:
+        """Return centres with one cluster more than `start`; None if they are hardly better than `best`."""
+        k, centre = len(start), self._far_row(start)
+        if centre is None or self.rows.n_rows <= k:
+            return None
+        found = self.found(np.vstack([start, centre[None]]), k + 1, before)
+        # Splitting any cluster lowers the cost by up to 2 / k; separating distinct groups lowers it more.
+        gain = min(_LEAST_GAIN, 2.0 / k)
+        return found if found.inertia <= (1.0 - gain) * best.inertia else None
+
+    def _far_row(self, start: np.ndarray) -> np.ndarray | None:
+        """Return the best of several rows drawn by their costs: the one that lowers the cost most."""
+        _, distances = nearest_with_distances(self.rows, start)
+        weights = self.rows.weights
+        assert weights is not None
+        masses = np.cumsum(distances * weights)
+        if not masses[-1] > 0.0:
+            return None
+        generator = Key(self.settings.seed, "one more", self.n_rows).generator()
+        drawn = np.searchsorted(masses, generator.random(_CANDIDATES) * masses[-1], side="right")
+        chosen = dense_rows(self.rows.rows[np.minimum(drawn, len(masses) - 1)])
+        candidates = np.ascontiguousarray(chosen, start.dtype)
+        if self.rows.normalize:
+            candidates = normalized_rows(candidates)
+        left = []
+        for candidate in candidates:
+            _, to_candidate = nearest_with_distances(self.rows, candidate[None])
+            left.append(float((np.minimum(distances, to_candidate) * weights).sum()))
+        return candidates[int(np.argmin(left))]
+
+    def found(self, init: Any, n_clusters: int, before: StreamCentres | None) -> StreamCentres:
+        settings, (n, d) = self.settings, self.rows.rows.shape
+        # Short passes take one thread, as handing them over would take longer.
+        is_short = n * d * n_clusters <= _SHORT_PASS
+        kmeans = KMeans(
+            n_clusters,
+            init=init,
+            n_init=1,
+            **settings.search,
+            random_state=int(Key(settings.seed, "refit", self.n_rows).generator().integers(2**31)),
+            engine=InlineEngine() if is_short else LocalEngine(),
+        )
+        from sklearn.exceptions import ConvergenceWarning  # deferred: workers do not need it
+
+        with warnings.catch_warnings():
+            # A summary may have few distinct rows; users cannot act on the warning.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            kmeans.fit(open_chunk(self.rows))
+        found = StreamCentres(
+            kmeans.cluster_centers_,
+            np.full(n_clusters, self.n_rows, np.int64),
+            kmeans.cluster_weights_,
+            kmeans.cluster_costs_,
+            kmeans.cluster_sizes_,
+            self.n_rows,
+            kmeans.n_iter_,
+            kmeans.stop_reason_,
+            method_for(settings.init, in_memory=True) if before is None else before.seeding,
+        )
+        if before is None:
+            return found
+        return replace(found, births=births_after(before, found.centres, self.n_rows))
+
 
 MEMORY = 8
 """Number of leaves that the baseline averages over, approximately."""
 
 
-@dataclass(frozen=True)
-class LeafFit:
-    """How well the rows of a leaf fit centres.
+def measure_fit(rows: Chunk, centres: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return how well weighted rows fit centres.
 
-    Attributes
-    ----------
+    Returns
+    -------
     error : float
         Weighted mean of squared distances to the nearest centres.
     counts : ndarray of shape (k,), float64
         Weight of the rows of each centre.
-    """
-
-    error: float
-    counts: np.ndarray
-
-
-def measure_fit(rows: Chunk, centres: np.ndarray) -> LeafFit:
-    """Return how well weighted rows fit centres.
 
     Examples
     --------
     >>> import numpy as np
     >>> rows = Chunk(np.array([[0.0], [1.0], [9.0]]), weights=np.array([1.0, 1.0, 2.0]))
     >>> measure_fit(rows, np.array([[0.0], [9.0]]))
-    LeafFit(error=0.25, counts=array([2., 2.]))
+    (0.25, array([2., 2.]))
     """
     labels, distances = nearest_with_distances(rows, centres)
     weights = rows.weights
     assert weights is not None
     total = float(weights.sum())
     counts = np.bincount(labels, weights, minlength=len(centres))
-    return LeafFit(float((distances * weights).sum()) / total if total > 0.0 else 0.0, counts)
+    return float((distances * weights).sum()) / total if total > 0.0 else 0.0, counts
 
 
 @dataclass(frozen=True)
@@ -96,7 +400,7 @@ class Drift:
     >>> import numpy as np
     >>> drift = Drift()
     >>> for error in (1.0, 1.2, 0.9, 4.0):
-    ...     drift = drift.after(LeafFit(error, np.ones(1)), threshold=1.5)
+    ...     drift = drift.after(error, np.ones(1), threshold=1.5)
     >>> drift.is_high, round(drift.ratio, 1)
     (True, 3.9)
     """
@@ -114,15 +418,15 @@ class Drift:
             return None
         return self.error / self.baseline
 
-    def after(self, fit: LeafFit, threshold: float) -> Drift:
-        """Return the state after one more leaf."""
+    def after(self, error: float, counts: np.ndarray, threshold: float) -> Drift:
+        """Return the state after one more leaf; see `measure_fit`."""
         baseline = self.baseline
         if self.error is not None:
             share = 1.0 / min(self.n_leaves, MEMORY)
             baseline = (
                 self.error if baseline is None else baseline + share * (self.error - baseline)
             )
-        found = Drift(fit.error, baseline, self.n_leaves + 1, False, fit.counts)
+        found = Drift(error, baseline, self.n_leaves + 1, False, counts)
         ratio = found.ratio
         return replace(found, is_high=ratio is not None and ratio > threshold)
 
@@ -220,16 +524,9 @@ class StreamFold:
         """Return the position of the next row."""
         return Position(self.tree.n_leaves, self.tree.tail_rows, self.tree.now)
 
-    def add(self, rows: StreamRows, callbacks: Sequence[Callback] = ()) -> None:
-        """Fold rows in."""
-        self._push(((node, ()) for node in self.tree.fill(rows)), callbacks)
-
     def add_piece(self, piece: Piece, callbacks: Sequence[Callback] = ()) -> None:
         """Fold in a piece that a worker has summarised."""
-        self._push(piece.leaves_into(self.tree), callbacks)
-
-    def _push(self, leaves: Iterable[tuple[Node, Carried]], callbacks: Sequence[Callback]) -> None:
-        for node, carried in leaves:
+        for node, carried in piece.leaves_into(self.tree):
             became_high = self._measure(node)
             opening = self._opening()
             self.tree.push(node, carried)
@@ -248,8 +545,8 @@ class StreamFold:
             return False
         was_high = self.drift.is_high
         leaf = self.settings.leaf.chunk(node.rows, node.weights)
-        found = measure_fit(leaf, self.fitted.centres)
-        self.drift = self.drift.after(found, self.settings.drift_threshold)
+        error, counts = measure_fit(leaf, self.fitted.centres)
+        self.drift = self.drift.after(error, counts, self.settings.drift_threshold)
         return self.drift.is_high and not was_high
 
     def _event(self) -> DriftFound:
@@ -368,3 +665,158 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         footprint=Footprint(thread_bytes=PIECE_BYTES),
         flop=pass_flop(dataset, 1),
     )
+
+
+KIND = "stream"
+
+_OF_A_NODE = ("level", "first", "stop", "oldest", "newest")
+
+_READERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
+    "int": read_count,
+    "float": read_number,
+    "str": read_text,
+}
+"""Readers of the plain fields of centres, by type; other fields are arrays."""
+
+Arrays = dict[str, np.ndarray]
+
+
+def document_of(fold: StreamFold) -> Document:
+    """Return the state as a document."""
+    tree, body, arrays = fold.tree, dict[str, Any](), Arrays()
+    body["clock"] = {
+        "n_leaves": tree.n_leaves,
+        "n_rows": tree.n_rows,
+        "now": tree.now,
+        "since": fold.since,
+        "since_fresh": fold.since_fresh,
+    }
+    body["nodes"] = [
+        {**{name: getattr(node, name) for name in _OF_A_NODE}, "n_rows": len(node.rows)}
+        for node in tree.nodes
+    ]
+    body["nodes_rows"] = _pack("nodes", [node.rows for node in tree.nodes], arrays)
+    _put(arrays, "nodes_weights", [node.weights for node in tree.nodes])
+    tail = joined_rows(tree.tail) if tree.tail else None
+    body["tail_rows"] = _pack("tail", [] if tail is None else [tail.rows], arrays)
+    for name in ("weights", "ticks"):
+        values = None if tail is None else getattr(tail, name)
+        _put(arrays, f"tail_{name}", [] if values is None else [values])
+    body["drift"] = fold.drift.body()
+    _put(arrays, "drift_counts", [fold.drift.counts])
+    body["history"] = fold.history
+    if fold.fitted is not None:
+        values = {each.name: getattr(fold.fitted, each.name) for each in fields(fold.fitted)}
+        of_clusters = [name for name, value in values.items() if isinstance(value, np.ndarray)]
+        arrays |= {f"fitted_{name}": values.pop(name) for name in of_clusters}
+        body["fitted"] = values
+    return Document(KIND, body, arrays)
+
+
+def fold_of(
+    document: Document, settings: FoldSettings, kind: type[StreamFold] = StreamFold
+) -> StreamFold:
+    """Return the state, of class `kind`, that `document` describes for a stream with `settings`.
+
+    Raises
+    ------
+    ModelFormatError
+        `document` is not the state of a stream.
+    """
+    body, arrays = document.body, document.arrays
+    fold = kind.empty(settings)
+    tree, clock = fold.tree, read_mapping(body, "clock")
+    tree.n_leaves, tree.n_rows = read_count(clock, "n_leaves"), read_count(clock, "n_rows")
+    tree.now, fold.since = read_number(clock, "now"), read_number(clock, "since")
+    fold.since_fresh = read_number(clock, "since_fresh")
+    rows = _unpack("nodes", read_mapping(body, "nodes_rows"), arrays, settings)
+    tree.nodes = _nodes(read_records(body, "nodes"), rows, arrays)
+    tail = _unpack("tail", read_mapping(body, "tail_rows"), arrays, settings)
+    if len(tail):
+        tree.tail = (StreamRows(tail, arrays.get("tail_weights"), arrays.get("tail_ticks")),)
+    counts = arrays.get("drift_counts", np.empty(0))
+    fold.drift = Drift.of(read_mapping(body, "drift"), counts)
+    fold.history = list(read_records(body, "history"))
+    if "fitted" in body:
+        given, kind_of = read_mapping(body, "fitted"), settings.refit.finds
+        values = dict[str, Any]()
+        for each in fields(kind_of):
+            reader = _READERS.get(str(each.type))
+            values[each.name] = (
+                arrays[f"fitted_{each.name}"] if reader is None else reader(given, each.name)
+            )
+        fold.fitted = kind_of(**values)
+    return fold
+
+
+def _nodes(records: Sequence[Mapping[str, Any]], rows: Rows, arrays: Arrays) -> list[Node]:
+    nodes, at = [], 0
+    for record in records:
+        stop = at + read_count(record, "n_rows")
+        nodes.append(
+            Node(
+                read_count(record, "level"),
+                read_count(record, "first"),
+                read_count(record, "stop"),
+                rows[at:stop],
+                arrays["nodes_weights"][at:stop] if stop > at else np.empty(0),
+                read_number(record, "oldest"),
+                read_number(record, "newest"),
+            )
+        )
+        at = stop
+    return nodes
+
+
+def _put(arrays: Arrays, name: str, parts: Sequence[np.ndarray]) -> None:
+    """Store the concatenated parts as one array, unless it is empty: documents have no empty arrays."""
+    if sum(map(len, parts)):
+        arrays[name] = np.concatenate(parts)
+
+
+def _pack(name: str, parts: Sequence[Rows], arrays: Arrays) -> dict[str, Any]:
+    """Put rows into `arrays`; return the metadata for `_unpack`."""
+    filled = [part for part in parts if len(part)]
+    if not filled:
+        return {"n_rows": 0, "n_features": 1, "sparse": False}
+    rows = joined_rows([StreamRows(part) for part in filled]).rows
+    metadata = {"n_rows": len(rows), "n_features": int(rows.shape[1]), "sparse": False}
+    if not isinstance(rows, SparseRows):
+        arrays[f"{name}_rows"] = rows
+        return metadata
+    arrays[f"{name}_indptr"] = rows.offsets
+    if len(rows.data):
+        arrays |= {f"{name}_data": rows.data, f"{name}_indices": rows.indices.astype(np.int64)}
+    return {**metadata, "sparse": True}
+
+
+def _unpack(name: str, metadata: Mapping[str, Any], arrays: Arrays, settings: FoldSettings) -> Rows:
+    n_features, dtype = read_count(metadata, "n_features"), settings.leaf.dtype
+    if not read_count(metadata, "n_rows"):
+        return np.empty((0, n_features), dtype)
+    if not metadata["sparse"]:
+        return arrays[f"{name}_rows"]
+    data = arrays.get(f"{name}_data", np.empty(0, dtype))
+    indices = arrays.get(f"{name}_indices", np.empty(0, np.int64)).astype(INDEX_DTYPE)
+    return SparseRows(data, indices, arrays[f"{name}_indptr"], n_features)
+
+
+def fold_of_model(model: KMeansModel, settings: FoldSettings) -> StreamFold:
+    """Return a stream whose rows so far are the centres of `model`, with the weights of their clusters."""
+    fold = StreamFold.empty(settings)
+    kept = np.flatnonzero(model.weights > 0.0)
+    fold.tree.nodes = [Node(0, 0, 1, model.centres[kept], model.weights[kept], 0.0, 0.0)]
+    fold.tree.n_leaves, fold.tree.n_rows = 1, model.n_rows
+    fold.history = list(model.history)
+    fold.fitted = StreamCentres(
+        model.centres,
+        np.zeros(model.n_clusters, np.int64),
+        model.weights,
+        model.costs,
+        model.sizes,
+        model.n_rows,
+        model.n_iter,
+        model.stop_reason,
+        model.seeding,
+    )
+    return fold

@@ -76,8 +76,18 @@ LEAF_SHARE = 8
 
 
 def summary_size(given: int | str, n_clusters: int) -> int:
-    """Return the number of rows of a coreset for a value of `coreset_size`."""
-    return automatic_size(n_clusters) if given == "auto" else int(given)
+    """Return the number of rows of a coreset for a value of `coreset_size`.
+
+    Examples
+    --------
+    >>> summary_size("auto", 8), summary_size("auto", 100), summary_size(500, 8)
+    (2000, 9211, 500)
+    """
+    if given != "auto":
+        return int(given)
+    from daskcluster.elementary import log  # deferred: imports NumPy, which `--help` does not need
+
+    return max(LEAST_SIZE, math.ceil(20 * n_clusters * max(1.0, float(log(n_clusters)))))
 
 
 def leaf_rows_of(size: int) -> int:
@@ -89,19 +99,6 @@ def leaf_rows_of(size: int) -> int:
     16384
     """
     return -(-LEAF_SHARE * size // 1024) * 1024
-
-
-def automatic_size(n_clusters: int) -> int:
-    """Return the automatic number of rows of a coreset for `n_clusters` clusters.
-
-    Examples
-    --------
-    >>> automatic_size(8), automatic_size(100)
-    (2000, 9211)
-    """
-    from daskcluster.elementary import log  # deferred: imports NumPy, which `--help` does not need
-
-    return max(LEAST_SIZE, math.ceil(20 * n_clusters * max(1.0, float(log(n_clusters)))))
 
 
 ALGORITHMS = {

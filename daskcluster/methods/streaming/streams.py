@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import Any, ClassVar
@@ -44,7 +44,14 @@ from daskcluster.methods.mixture.model import MixtureModel, public_variances, st
 from daskcluster.methods.mixture.parameters import MIXTURE
 from daskcluster.methods.mixture.rows import gaussians_for
 from daskcluster.methods.streaming.estimator import StreamingKMeans
-from daskcluster.methods.streaming.fold import FoldSettings, StreamFold
+from daskcluster.methods.streaming.fold import (
+    FoldSettings,
+    StreamCentres,
+    StreamFold,
+    births_after,
+    fold_of,
+    matched,
+)
 from daskcluster.methods.streaming.parameters import (
     DRIFT_THRESHOLD,
     HALF_LIFE,
@@ -54,9 +61,7 @@ from daskcluster.methods.streaming.parameters import (
     leaf_rows_of,
     summary_size,
 )
-from daskcluster.methods.streaming.refit import StreamCentres, births_after, matched
-from daskcluster.methods.streaming.state import fold_of
-from daskcluster.methods.streaming.tree.tree import Carried, Forgetting, LeafSettings, Node
+from daskcluster.methods.streaming.tree import Forgetting, LeafSettings, Piece
 from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import Model
 from daskcluster.parameters.algorithm import Algorithm, Catalogue
@@ -106,15 +111,6 @@ class MovedCentres(StreamCentres):
     weight: float
     tick: float
 
-    def aged(self, left: float) -> MovedCentres:
-        """Return the same centres with all weights and costs multiplied by `left`."""
-        return replace(
-            self,
-            weights=self.weights * left,
-            costs=self.costs * left,
-            weight=self.weight * left,
-        )
-
 
 @dataclass(frozen=True)
 class MiniBatchSteps:
@@ -132,6 +128,8 @@ class MiniBatchSteps:
     seed : int
     """
 
+    finds: ClassVar[type[StreamCentres]] = MovedCentres
+
     n_clusters: int
     init: Any
     n_init: Any
@@ -140,10 +138,6 @@ class MiniBatchSteps:
     reassignment_ratio: float | str
     chain_length: int
     seed: int
-
-    @property
-    def finds(self) -> type[MovedCentres]:
-        return MovedCentres
 
     def seek(
         self,
@@ -167,7 +161,13 @@ class MiniBatchSteps:
         if before is None:
             if rows.n_rows < self.n_clusters:
                 return None
-            state, n_steps = self._initial(rows, n_rows), 0
+            restarts = self.n_init
+            if restarts == "auto":
+                restarts = _RANDOM_INITS if self.method == "random" else 1
+            sample = Batch(rows.rows, np.arange(rows.n_rows), rows.weights, rows.normalize)
+            seed = Key(self.seed, "centres of a stream", n_rows).derived_seed()
+            centres = centres_of_sample(sample, self, seed, int(restarts))
+            state, n_steps = MovingCentres.start(centres), 0
         else:
             exact, dtype = before.exact.copy(), before.centres.dtype
             state = MovingCentres(
@@ -182,37 +182,15 @@ class MiniBatchSteps:
                 listed = order[first : first + self.batch_size]
                 n_steps += 1
                 stepper.step(Batch(rows.rows, listed, rows.weights, rows.normalize))
-        return self._evaluated(state, rows, before, n_rows, n_steps)
-
-    def _initial(self, rows: Chunk, n_rows: int) -> MovingCentres:
-        restarts = self.n_init
-        if restarts == "auto":
-            restarts = _RANDOM_INITS if self.method == "random" else 1
-        sample = Batch(rows.rows, np.arange(rows.n_rows), rows.weights, rows.normalize)
-        seed = Key(self.seed, "centres of a stream", n_rows).derived_seed()
-        return MovingCentres.start(centres_of_sample(sample, self, seed, int(restarts)))
-
-    @property
-    def method(self) -> str:
-        return method_for(self.init, in_memory=True)
-
-    def _evaluated(
-        self,
-        state: MovingCentres,
-        rows: Chunk,
-        before: MovedCentres | None,
-        n_rows: int,
-        n_steps: int,
-    ) -> MovedCentres:
         leaf, k = LabelledLeaf.of(rows, state.centres), self.n_clusters
         costs, weight = leaf.costs(k), float(leaf.weights.sum())
         if before is not None:
             costs += before.costs
             weight += before.weight
         given = self.reassignment_ratio
-        low = 0.0 if given == "auto" else float(given)
         if given != 0.0:
             seed = Key(self.seed, "swaps of a leaf", n_rows).derived_seed()
+            low = 0.0 if given == "auto" else float(given)
             after = swap_remembered(state, leaf, costs, seed, low=low)
             if after is not None:
                 costs = after
@@ -232,6 +210,10 @@ class MiniBatchSteps:
             0.0,
         )
 
+    @property
+    def method(self) -> str:
+        return method_for(self.init, in_memory=True)
+
 
 @dataclass
 class MiniBatchFold(StreamFold):
@@ -242,8 +224,9 @@ class MiniBatchFold(StreamFold):
 
     most_found: ClassVar[int] = sys.maxsize
 
-    def _push(self, leaves: Iterable[tuple[Node, Carried]], callbacks: Sequence[Callback]) -> None:
-        for node, _ in leaves:
+    def add_piece(self, piece: Piece, callbacks: Sequence[Callback] = ()) -> None:
+        """Fold in a piece that a worker has summarised."""
+        for node, _ in piece.leaves_into(self.tree):
             became_high = self._measure(node)
             opening = self._opening()
             self.tree.closed()  # drops the rows; no node is added
@@ -277,7 +260,9 @@ class MiniBatchFold(StreamFold):
             return None
         assert isinstance(before, MovedCentres)
         forgetting = self.settings.leaf.forgetting
-        return before.aged(float(forgetting.left(before.tick, now=self.tree.now)))
+        left = float(forgetting.left(before.tick, now=self.tree.now))
+        aged = {name: getattr(before, name) * left for name in ("weights", "costs", "weight")}
+        return replace(before, **aged)
 
     def _after(self, rows: Rows, weights: np.ndarray, opening: Rows | None) -> MovedCentres | None:
         """Return the centres after more rows; `weights` are current."""
@@ -340,16 +325,14 @@ class MixtureSearch:
     seed : int
     """
 
+    finds: ClassVar[type[StreamCentres]] = StreamMixture
+
     parameters: Mapping[str, Any]
     seed: int
 
     @property
     def init(self) -> Any:
         return self.parameters["init"]
-
-    @property
-    def finds(self) -> type[StreamMixture]:
-        return StreamMixture
 
     def seek(
         self,

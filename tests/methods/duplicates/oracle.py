@@ -10,8 +10,7 @@ import numpy as np
 from daskcluster.engine.local import LocalEngine
 from daskcluster.estimators.opening import open_dataset
 from daskcluster.methods.duplicates.chunkwise import Rule
-from daskcluster.methods.duplicates.plan import DuplicatesPlan
-from daskcluster.methods.duplicates.search import DuplicateSearch
+from daskcluster.methods.duplicates.search import DuplicateSearch, DuplicatesPlan
 
 
 def planted(n: int, d: int, seed: int, *, dtype: str = "f4", copies: int = 0) -> np.ndarray:

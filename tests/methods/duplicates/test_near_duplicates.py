@@ -16,7 +16,6 @@ from daskcluster import jobs
 from daskcluster.data import partitions
 from daskcluster.errors import CheckpointError, InvalidDataError, InvalidParameterError, ReachError
 from daskcluster.events import PassEnded, PassProgress, PassStarted
-from daskcluster.methods.duplicates import pairs
 from daskcluster.methods.duplicates import search as search_module
 from tests.methods.duplicates.oracle import measures, pairs_of, planted
 
@@ -107,7 +106,7 @@ def test_two_workers_and_one_process_write_the_same_file(tmp_path: Path, client:
 
 def test_a_killed_search_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state, calls = tmp_path / "state", list[int]()
-    whole = pairs.find_pairs
+    whole = search_module.find_pairs
 
     def dies(*arguments: Any) -> int:
         calls.append(arguments[1])
@@ -204,7 +203,7 @@ def find_labelled(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_named_job_resumes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "X.npy", X)
     given: dict[str, Any] = {"output": str(tmp_path / "kept.zarr"), "name": "nightly"}
-    whole, dead = pairs.find_pairs, list[int]()
+    whole, dead = search_module.find_pairs, list[int]()
 
     def dies(*arguments: Any) -> int:
         dead.append(arguments[1])
@@ -249,13 +248,13 @@ def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_equal_rows_are_compared_as_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.concatenate([np.ones((30_000, 8), np.float32), planted(500, 8, 3)])
     compared: list[int] = []
-    whole = pairs.close_pairs
+    whole = search_module.close_pairs
 
     def counted(a: Any, b: Any, *more: Any, **settings: Any) -> np.ndarray:
         compared.append(a.block.n_rows * b.block.n_rows)
         return whole(a, b, *more, **settings)
 
-    monkeypatch.setattr(pairs, "close_pairs", counted)
+    monkeypatch.setattr(search_module, "close_pairs", counted)
     found = find(rows, engine=dc.LocalEngine(1))
     assert found.n_copies >= 29_999
     assert (found.group[:30_000] == 0).all()

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskcluster.methods.duplicates import chunkwise
-from daskcluster.methods.duplicates import pairs as pairs_module
-from daskcluster.methods.duplicates.kernels.rows import hash_rows, verify
+from daskcluster.methods.duplicates import chunkwise, search
+from daskcluster.methods.duplicates.kernels import hash_rows, verify
 from tests.methods.duplicates.oracle import found_pairs, measures, pairs_of, planted
 
 METRICS = pytest.mark.parametrize("metric", ["cosine", "euclidean"])
@@ -72,7 +71,7 @@ def test_products_without_integers_find_the_same(
     X = planted(300, d, 1, copies=20)
     values = measures(X, metric)
     threshold = threshold_of(values, metric, 0.02)
-    monkeypatch.setattr(pairs_module, "integer_tile", lambda: (None, 0))
+    monkeypatch.setattr(search, "integer_tile", lambda: (None, 0))
     found = found_pairs(X, metric, threshold, tmp_path, n_cells=6, block_rows=40)
     assert found == pairs_of(values, metric, threshold)
 

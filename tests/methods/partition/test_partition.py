@@ -14,7 +14,7 @@ import daskcluster as dc
 from daskcluster.chunk import Chunk
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.methods.partition import partitioning, training
-from daskcluster.methods.partition.chunkwise import PartitionParams, partition_rows, prepare_cells
+from daskcluster.methods.partition.training import PartitionParams, partition_rows, prepare_cells
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(30, 12))

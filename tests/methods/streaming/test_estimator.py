@@ -16,10 +16,9 @@ from sklearn.exceptions import NotFittedError
 import daskcluster as dc
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import DriftFound
-from daskcluster.methods.streaming.state import document_of, fold_of
+from daskcluster.methods.streaming.fold import document_of, fold_of
 from daskcluster.methods.streaming.streams import make_learner
-from daskcluster.methods.streaming.tree.pieces import fold_dataset
-from daskcluster.methods.streaming.tree.tree import Forgetting
+from daskcluster.methods.streaming.tree import Forgetting, fold_dataset
 
 FEW = {"coreset_size": 200, "random_state": 0}
 

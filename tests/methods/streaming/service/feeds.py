@@ -10,8 +10,8 @@ import numpy as np
 import zarr
 
 from daskcluster import jobs
-from daskcluster.methods.streaming.service.loop import StreamLoop
-from daskcluster.methods.streaming.state import document_of
+from daskcluster.methods.streaming.fold import document_of
+from daskcluster.methods.streaming.service import StreamLoop
 
 OPTIONS = {"n_clusters": 4, "coreset_size": 120, "random_state": 1}
 OPTIONS_OF: dict[str, dict[str, Any]] = {

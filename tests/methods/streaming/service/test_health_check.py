@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from daskcluster.events import CycleEnded, Event, PassEnded, PassProgress, PassStarted
-from daskcluster.methods.streaming.service.exporter import HealthCheck
-from daskcluster.methods.streaming.tree import pieces as cutting
+from daskcluster.methods.streaming import tree as cutting
+from daskcluster.methods.streaming.service import HealthCheck
 from tests.methods.streaming.service.feeds import open_loop, portion, put
 
 
@@ -34,7 +34,7 @@ def answer(url: str) -> tuple[int, str]:
 
 def test_health_is_served_over_http() -> None:
     pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
-    from daskcluster.methods.streaming.service.exporter import StreamMetrics
+    from daskcluster.methods.streaming.service import StreamMetrics
 
     clock = Clock()
     health_check = HealthCheck(600, rest=60, clock=clock)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import zarr
 
-from daskcluster.methods.streaming.service import folding, ledger, loop, state
+from daskcluster.methods.streaming import service, sources
 from daskcluster.storage import checkpoint
 from tests.methods.streaming.service.feeds import bits, open_loop, portion, put
 from tests.methods.streaming.service.killing import begin_together, good_rows, start
@@ -43,12 +43,12 @@ def counted(monkeypatch: pytest.MonkeyPatch, die_at: int) -> list[int]:
         return call
 
     for module, name in [
-        (ledger, "write_file"),
+        (sources, "write_file"),
         (checkpoint, "write_file"),
-        (state, "write_file"),
-        (state, "save_model"),
-        (folding, "_enter"),
-        (loop, "write_labels"),
+        (service, "write_file"),
+        (service, "save_model"),
+        (service.Wave, "_enter"),
+        (service, "write_labels"),
     ]:
         monkeypatch.setattr(module, name, fatal(getattr(module, name)))
     return count

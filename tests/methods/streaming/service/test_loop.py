@@ -16,8 +16,8 @@ from daskcluster import jobs
 from daskcluster.data.writer import write_rows
 from daskcluster.errors import CheckpointError, InvalidParameterError
 from daskcluster.events import DriftFound, Event, Notice
-from daskcluster.methods.streaming.service.ledger import Settling
-from daskcluster.methods.streaming.tree import pieces as cutting
+from daskcluster.methods.streaming import tree as cutting
+from daskcluster.methods.streaming.sources import Settling
 from tests.methods.streaming.service.feeds import OPTIONS, bits, open_loop, order_of, portion, put
 
 N = 8
@@ -153,7 +153,7 @@ def test_corrupt_objects_are_skipped_until_they_change(feed: Path, tmp_path: Pat
 
 
 def test_objects_settle() -> None:
-    from daskcluster.methods.streaming.service.ledger import Arrival
+    from daskcluster.methods.streaming.sources import Arrival
 
     now = [0.0]
     settling = Settling(10.0, clock=lambda: now[0], wall=lambda: 1000.0)
@@ -289,7 +289,7 @@ def test_drift_is_reported_and_a_command_run(tmp_path: Path) -> None:
     feed, out = tmp_path / "feed", tmp_path / "drift.json"
     for number in range(6):
         put(feed, number, portion(number, 1024))
-    from daskcluster.methods.streaming.service.loop import DriftCommand
+    from daskcluster.methods.streaming.service import DriftCommand
 
     code = f"import sys; open({str(out)!r}, 'w').write(sys.stdin.read())"
     command = DriftCommand((sys.executable, "-c", code))

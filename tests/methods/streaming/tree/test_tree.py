@@ -11,15 +11,15 @@ import pytest
 from daskcluster import open_dataset
 from daskcluster.chunk import Chunk
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
-from daskcluster.methods.streaming.tree import pieces as cutting
-from daskcluster.methods.streaming.tree import tree as carrying
-from daskcluster.methods.streaming.tree.pieces import OpenPart, Position, cut_pieces
-from daskcluster.methods.streaming.tree.tree import (
-    Clock,
+from daskcluster.methods.streaming import tree as tree_module
+from daskcluster.methods.streaming.tree import (
     CoresetTree,
     Forgetting,
     LeafSettings,
+    OpenPart,
+    Position,
     StreamRows,
+    cut_pieces,
     leaf,
     merged,
     stream_rows,
@@ -38,11 +38,13 @@ def grown(rows=ROWS, cuts=(), stamps=None, weights=None, **changes):
     tree = CoresetTree(settings(**changes))
     edges = [0, *cuts, len(rows)]
     for number, (first, last) in enumerate(itertools.pairwise(edges)):
-        clock = Clock(tree.now, None if stamps is None else stamps[number])
+        stamp = None if stamps is None else stamps[number]
         own = None if weights is None else weights[first:last]
         chunk = Chunk(rows[first:last], 0, own)
         dtype = np.dtype(tree.settings.dtype)
-        tree.extend(stream_rows(chunk, dtype, clock, tree.settings.forgetting, 0))
+        added = stream_rows(chunk, dtype, tree.settings.forgetting, tree.now, stamp)
+        for node in tree.fill(added):
+            tree.push(node)
     return tree
 
 
@@ -102,7 +104,7 @@ def test_merges_come_with_the_leaves(first, monkeypatch):
     position = Position(tree.n_leaves, tree.tail_rows, tree.now)
     (task,) = cut_pieces([OpenPart(dataset, (first, len(ROWS)))], position, tree.settings)
     piece = task()
-    monkeypatch.setattr(carrying, "merged", counted)
+    monkeypatch.setattr(tree_module, "merged", counted)
     for node, carried in piece.leaves_into(tree):
         tree.push(node, carried)
     assert same(whole, tree)
@@ -117,7 +119,7 @@ def test_missing_merges_are_made():
     node = leaf(StreamRows(ROWS[:100]), 0, settings())
     nodes = [replace(node, first=number, stop=number + 1) for number in (0, 1, 3, 4)]
     ready = replace(node, level=1, first=0, stop=5, weights=np.zeros(20))
-    carrying.carry(nodes, settings(), [ready])
+    tree_module.carry(nodes, settings(), [ready])
     assert [each.weight for each in nodes] == [pytest.approx(400.0)]
 
 
@@ -125,7 +127,7 @@ def test_missing_merges_are_made():
     ("n_pieces", "ends"), [(2, [16, 32]), (3, [16, 20, 24, 28, 32, 36, 40, 44, 48])]
 )
 def test_the_last_pieces_of_many_are_small(monkeypatch, n_pieces, ends):
-    monkeypatch.setattr(cutting, "PIECE_BYTES", 16 * 100 * ROWS[:1].nbytes)
+    monkeypatch.setattr(tree_module, "PIECE_BYTES", 16 * 100 * ROWS[:1].nbytes)
     n_rows = 1600 * n_pieces
     dataset = open_dataset(np.zeros((n_rows, ROWS.shape[1]), ROWS.dtype))
     tasks = cut_pieces([OpenPart(dataset, (0, n_rows))], Position(0, 0, 0.0), settings())
@@ -213,7 +215,7 @@ def test_bad_rows_are_reported():
         task()
     wide = np.full((3, 3), 1e300)
     with pytest.raises(InvalidDataError, match="too large for the dtype"):
-        stream_rows(Chunk(wide), np.dtype(np.float32), Clock(0.0), Forgetting(), 0)
+        stream_rows(Chunk(wide), np.dtype(np.float32), Forgetting(), 0.0)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,27 @@
-"""Sources of a stream: a Zarr array that grows, a prefix that receives objects, or an iterator."""
+"""Sources of a stream, and the ledger of the objects, versions and rows of them that were folded.
+
+A source is a Zarr array that grows, a prefix that receives objects, or an iterator.
+
+Entries of the ledger are written in segments that never change. A commit of the state names its segments,
+so that state and ledger are updated atomically; segments that no commit names have no effect. Consecutive
+segments of similar size are rewritten as one, so that there are few segments and each entry is written
+about log2(n) times.
+"""
 
 from __future__ import annotations
 
+import enum
 import hashlib
+import json
+import math
 import os
+import time
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from daskcluster.data.missing import presence, without_incomplete
 from daskcluster.data.nodes import open_array, open_node
@@ -21,16 +33,323 @@ from daskcluster.data.weighted import holds_weighted_rows
 from daskcluster.data.writer import ROWS
 from daskcluster.data.zarr import PARTS, is_csr
 from daskcluster.errors import (
+    CheckpointError,
     DaskClusterError,
     DatasetNotFoundError,
     InvalidParameterError,
     WrongTypeError,
 )
-from daskcluster.methods.streaming.service.ledger import Arrival, Source, Taken
-from daskcluster.storage.files import StoredFile, digest_of_files, list_files, timestamp_of
+from daskcluster.storage.files import (
+    StoredFile,
+    digest_of_files,
+    list_files,
+    read_file,
+    timestamp_of,
+    write_file,
+)
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.zarr_stores import METADATA, PARTIAL_MARK
 from daskcluster.typing import Dataset, Range
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An object of a source.
+
+    Attributes
+    ----------
+    name : str
+        Unique within the source; determines the order of the stream.
+    version : str
+        A digest that changes when the content does.
+    n_rows : int
+        Number of rows that can be read.
+    timestamp : float
+        Its attribute ``timestamp``, or else the time of its last modification; seconds since 1970.
+    modified : float
+        Time of its last modification, according to the store.
+    problem : str
+        Why it cannot be read yet; empty if it can.
+    grows : bool
+        Rows are appended to it, and existing rows do not change.
+    array : str
+        Name of the array that holds the rows, if it is a group with several arrays.
+    """
+
+    name: str
+    version: str
+    n_rows: int = 0
+    timestamp: float = 0.0
+    modified: float = 0.0
+    problem: str = ""
+    grows: bool = False
+    array: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Rows of one object that were folded, or an object that was rejected.
+
+    Attributes
+    ----------
+    name, version : str
+    start, stop : int
+        Range of rows of the object.
+    first : int
+        Number of the first of them in the stream.
+    timestamp : float
+    note : str
+        ``"late"`` if objects later in the order were folded first; ``"rejected: ..."`` if it was rejected.
+    """
+
+    name: str
+    version: str
+    start: int
+    stop: int
+    first: int
+    timestamp: float
+    note: str = ""
+
+    @property
+    def n_rows(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def is_rejected(self) -> bool:
+        return self.note.startswith("rejected")
+
+
+class Source(Protocol):
+    """A source of objects with rows, in an order."""
+
+    has_times: ClassVar[bool]
+    """Whether objects have timestamps."""
+
+    def look(self, taken: Mapping[str, Entry]) -> list[Arrival]:
+        """List the objects, in the order of the stream.
+
+        Parameters
+        ----------
+        taken : mapping of str to Entry
+            The last entry of each object in the ledger. They need not be opened unless they have changed.
+        """
+        ...
+
+    def open(self, arrival: Arrival, span: Range) -> Dataset:
+        """Open rows of an object, to be read once.
+
+        Raises
+        ------
+        DaskClusterError
+            The rows cannot be read.
+        """
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return the settings that identify the source, as plain values without credentials."""
+        ...
+
+
+class Ledger:
+    """All entries, in the order in which they were folded.
+
+    `last_name` is the last folded object in the order of names; `last_time` is the timestamp and name of
+    the last one in the order of timestamps.
+
+    Examples
+    --------
+    >>> ledger = Ledger()
+    >>> ledger.append(Entry("a.zarr", "v1", 0, 100, 0, 0.0))
+    >>> "a.zarr" in ledger.taken, ledger.taken["a.zarr"].stop, ledger.last_name
+    (True, 100, 'a.zarr')
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.segments: list[dict[str, Any]] = []
+        self.taken: dict[str, Entry] = {}
+        self.versions: dict[str, str] = {}
+        self.last_name = ""
+        self.last_time = (-math.inf, "")
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def append(self, entry: Entry) -> None:
+        """Add an entry, without writing it."""
+        self.entries.append(entry)
+        self.taken[entry.name] = entry
+        # Includes rejected objects, so that copies of them are detected.
+        self.versions[entry.version] = entry.name
+        if not entry.is_rejected:
+            self.last_name = max(self.last_name, entry.name)
+            self.last_time = max(self.last_time, (entry.timestamp, entry.name))
+
+    def write(self, place: Location) -> list[dict[str, Any]]:
+        """Write new entries, and return the segments of the whole ledger; old files are not removed."""
+        first = sum(int(segment["entries"]) for segment in self.segments)
+        if first < len(self.entries):
+            kept = list(self.segments)
+            while kept and int(kept[-1]["entries"]) <= 2 * (len(self.entries) - first):
+                first -= int(kept.pop()["entries"])
+            lines = (json.dumps(asdict(entry)) + "\n" for entry in self.entries[first:])
+            content = "".join(lines).encode()
+            digest = hashlib.sha256(content).hexdigest()
+            name = f"{first:010d}-{digest[:16]}.jsonl"
+            write_file(place, name, content)
+            kept.append({"name": name, "entries": len(self.entries) - first, "sha256": digest})
+            self.segments = kept
+        return self.segments
+
+    @classmethod
+    def read(cls, place: Location, segments: Sequence[Mapping[str, Any]]) -> Ledger:
+        """Return the ledger that consists of the given segments.
+
+        Raises
+        ------
+        CheckpointError
+            A segment is missing or damaged.
+        """
+        ledger = cls()
+        for segment in segments:
+            name = str(segment["name"])
+            content = read_file(place, name)
+            if content is None or hashlib.sha256(content).hexdigest() != segment["sha256"]:
+                problem = "missing" if content is None else "damaged"
+                raise CheckpointError(
+                    f"The segment {name!r} of the ledger at {place.url!r} is {problem}; restore a backup, "
+                    "or start a new state."
+                )
+            for line in content.decode().splitlines():
+                ledger.append(Entry(**json.loads(line)))
+        ledger.segments = [dict(segment) for segment in segments]
+        return ledger
+
+
+class Oddity(enum.StrEnum):
+    """Irregularities of objects."""
+
+    LATE = "late"
+    """Objects later in the order were folded before it; it is folded nevertheless."""
+    CHANGED = "changed"
+    """It has changed since it was folded; it is not folded again."""
+    SHRUNK = "shrunk"
+    """It has fewer rows than were folded of it."""
+    DUPLICATE = "duplicate"
+    """It has the same files as another object; it is not folded."""
+    UNSETTLED = "unsettled"
+    """It is half-written, or has just changed; it is checked again in the next cycle."""
+    CORRUPT = "corrupt"
+    """It cannot be read, or has rows that are not finite; it is not folded until it changes."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An oddity of an object, and what is to be said of it."""
+
+    oddity: Oddity
+    name: str
+    what: str
+
+    @property
+    def text(self) -> str:
+        """The message: the name of the object, and `what`."""
+        return f"{self.name!r} {self.what}"
+
+
+@dataclass(frozen=True)
+class New:
+    """A range of rows of an object to fold."""
+
+    arrival: Arrival
+    span: Range
+    is_late: bool = False
+
+
+class Settling:
+    """Detects objects that have not changed for some time.
+
+    Parameters
+    ----------
+    seconds : float
+        Minimum time without a change; 0 accepts all objects.
+    clock, wall : callable () -> float
+        Monotonic seconds, and seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.seconds = seconds
+        self._clock, self._wall = clock, wall
+        self._seen: dict[str, tuple[tuple[str, int], float]] = {}
+
+    def is_settled(self, arrival: Arrival) -> bool:
+        """Whether the object is unchanged for `seconds`, by its modification time or since first seen."""
+        if self.seconds <= 0.0 or self._wall() - arrival.modified >= self.seconds > 0.0:
+            self._seen.pop(arrival.name, None)
+            return True
+        state = arrival.version, arrival.n_rows
+        before, since = self._seen.get(arrival.name, (None, 0.0))
+        if before != state:
+            self._seen[arrival.name] = state, self._clock()
+            return False
+        return self._clock() - since >= self.seconds
+
+
+def sort_out(source: Source, ledger: Ledger, settling: Settling) -> tuple[list[New], list[Finding]]:
+    """Return the rows of a source to fold, in order, and the oddities of objects."""
+    new, found, fresh = list[New](), list[Finding](), dict[str, str]()
+    by_time = getattr(source, "order", "name") == "time"
+    for arrival in source.look(ledger.taken):
+        name, before = arrival.name, ledger.taken.get(arrival.name)
+        first = 0 if before is None or before.is_rejected else before.stop
+        # A rejected object is new again if it has changed since.
+        if before is not None and not (before.is_rejected and arrival.version != before.version):
+            found += _of_taken(arrival, before)
+            if not arrival.grows or arrival.version != before.version:
+                continue
+        last = arrival.n_rows
+        if not settling.is_settled(arrival):
+            # Of a growing object, rows before its end can be read.
+            last = source.settled_rows(arrival) if isinstance(source, GrowingArray) else 0
+            if last <= first and arrival.n_rows > first:
+                found.append(Finding(Oddity.UNSETTLED, name, "waits: it has just changed"))
+        elif arrival.problem:
+            found.append(Finding(Oddity.UNSETTLED, name, f"waits: {arrival.problem}"))
+        if last <= first:
+            continue
+        twin = ledger.versions.get(arrival.version) or fresh.get(arrival.version)
+        if not arrival.grows and twin is not None and twin != name:
+            what = f"has the same files as {twin!r}; it is not folded"
+            found.append(Finding(Oddity.DUPLICATE, name, what))
+            continue
+        last_name = ledger.last_name if name < ledger.last_name else ""
+        if by_time:
+            is_late = (arrival.timestamp, name) < ledger.last_time
+            last_name = ledger.last_time[1] if is_late else ""
+        is_late = bool(last_name) and not arrival.grows
+        if is_late:
+            what = f"arrived after {last_name!r} was folded; it is folded now"
+            found.append(Finding(Oddity.LATE, name, what))
+        fresh[arrival.version] = name
+        new.append(New(arrival, (first, last), is_late))
+    return new, found
+
+
+def _of_taken(arrival: Arrival, before: Entry) -> list[Finding]:
+    """Return the oddities of an object that is in the ledger."""
+    n_rows, stop = arrival.n_rows, before.stop
+    if before.is_rejected or (arrival.version == before.version and n_rows >= stop):
+        return []
+    if 0 < n_rows < stop:
+        what = f"has {n_rows} rows, but {stop} were folded; the fold is not reverted"
+        return [Finding(Oddity.SHRUNK, arrival.name, what)]
+    what = f"has changed since {stop} rows of it were folded; it is not folded again"
+    return [Finding(Oddity.CHANGED, arrival.name, what)]
 
 
 def _grid(array: Any) -> list[int]:
@@ -112,7 +431,7 @@ class GrowingArray:
     def name(self) -> str:
         return self.array or self.location.url.rsplit("/", 1)[-1]
 
-    def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
+    def look(self, taken: Mapping[str, Entry]) -> list[Arrival]:
         """Return the array, with the rows that are stored without a gap after those in `taken`."""
         array = open_array(self.location, self.array)
         files = list_files(self.location.child(self.array) if self.array else self.location)
@@ -183,7 +502,7 @@ class Prefix:
     allow_missing: bool = False
     without: tuple[str, ...] = ()
 
-    def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
+    def look(self, taken: Mapping[str, Entry]) -> list[Arrival]:
         """Return all objects; those in `taken` are opened only if they have changed."""
         found = [
             self._arrival(name, files, taken.get(name))
@@ -237,14 +556,26 @@ class Prefix:
             for file in list_files(self.location)
             if not any(f"{base}/{file.name}".startswith(url) for url in self.without)
         ]
-        folders = _roots(files)
+        folders = sorted(
+            file.name.rpartition("/")[0]
+            for file in files
+            if file.name.rpartition("/")[2] in METADATA and "/" in file.name
+        )
+        roots: set[str] = set()  # the outermost folders that are Zarr arrays or groups
+        for folder in folders:
+            if not any(each in roots for each in _folders_of(folder)):
+                roots.add(folder)
         members: dict[str, list[StoredFile]] = {}
         others = []
         for file in files:
             if "/" not in file.name and not file.name.lower().endswith(TABLES):
                 others.append(file.name)  # e.g. the metadata of an enclosing group
                 continue
-            members.setdefault(_owner(file.name, folders), []).append(file)
+            owner = next((each for each in _folders_of(file.name) if each in roots), None)
+            if owner is None:
+                is_table = file.name.lower().endswith(TABLES)
+                owner = file.name if is_table else file.name.partition("/")[0]
+            members.setdefault(owner, []).append(file)
         rows = [name for name in others if name.lower().endswith(IN_PLACE)]
         if rows and not members:
             warnings.warn(
@@ -255,46 +586,46 @@ class Prefix:
             )
         yield from sorted(members.items())
 
-    def _arrival(self, name: str, files: Sequence[StoredFile], before: Taken | None) -> Arrival:
+    def _arrival(self, name: str, files: Sequence[StoredFile], before: Entry | None) -> Arrival:
         modified = max(file.modified for file in files)
         found = Arrival(name, digest_of_files(files, name), 0, modified, modified)
         if before is not None and before.version == found.version:
             return replace(found, n_rows=before.stop)
         try:
-            n_rows, stamp, problem, array = self._inspect(name, files)
+            return self._inspected(found, files)
         except DatasetNotFoundError as error:
             return replace(found, problem=f"half-written: {error}")
         except (DaskClusterError, KeyError, ValueError, OSError) as error:
             text = f"metadata cannot be read ({type(error).__name__}: {error})"
             return replace(found, problem=text)
-        stamp = timestamp_of(stamp, modified)
-        return replace(found, n_rows=n_rows, timestamp=stamp, problem=problem, array=array)
 
-    def _inspect(self, name: str, files: Sequence[StoredFile]) -> tuple[int, Any, str, str]:
-        """Return the number of rows, timestamp, problem and array of an object, from its metadata."""
-        place = self.location.child(name)
+    def _inspected(self, found: Arrival, files: Sequence[StoredFile]) -> Arrival:
+        """Return the object with its number of rows, timestamp, problem and array, from its metadata."""
+        name, place = found.name, self.location.child(found.name)
         if name.lower().endswith(TABLES):
             try:
-                return int(self._table(place).n_rows), None, "", ""
+                return replace(found, n_rows=int(self._table(place).n_rows))
             except NoRowsError:  # a whole file, which later files do not wait for
-                return 0, None, "", ""
+                return found
         names = {file.name[len(name) + 1 :] for file in files}
         if not names & set(METADATA):
-            return 0, None, "half-written: it has no metadata", ""
+            return replace(found, problem="half-written: it has no metadata")
         if PARTIAL_MARK in names:
-            return 0, None, "half-written: its writer has not finished", ""
+            return replace(found, problem="half-written: its writer has not finished")
         root: Any = open_node(place)
         given = self._array_of(root)
         array = ROWS if holds_weighted_rows(root) else given
         node = root[array] if array else root
         stamp = root.attrs.get("timestamp", node.attrs.get("timestamp"))
+        found = replace(found, timestamp=timestamp_of(stamp, found.modified), array=given)
         below = {each[len(array) + 1 :] for each in names if each.startswith(f"{array}/")}
         missing, total = missing_chunks(node, below if array else names)
         if missing and not self.allow_missing:
-            return 0, stamp, f"half-written: {missing} of {total} chunks are missing", given
+            text = f"half-written: {missing} of {total} chunks are missing"
+            return replace(found, problem=text)
         shape = node.attrs["shape"] if not hasattr(node, "shape") else node.shape
         n_rows = int(shape[0])
-        return n_rows, stamp, "" if n_rows else "it has no rows", given
+        return replace(found, n_rows=n_rows, problem="" if n_rows else "it has no rows")
 
     def _array_of(self, node: Any) -> str:
         """Return the name of the array of a group that holds the rows; empty if `node` is an array."""
@@ -308,29 +639,10 @@ class Prefix:
         return next((name for name in _OF_GROUPS if name in node), "")
 
 
-def _roots(files: Sequence[StoredFile]) -> set[str]:
-    """Return the outermost folders that are Zarr arrays or groups."""
-    folders = sorted(
-        file.name.rpartition("/")[0]
-        for file in files
-        if file.name.rpartition("/")[2] in METADATA and "/" in file.name
-    )
-    roots: set[str] = set()
-    for folder in folders:
-        parts = folder.split("/")
-        if not any("/".join(parts[:depth]) in roots for depth in range(1, len(parts))):
-            roots.add(folder)
-    return roots
-
-
-def _owner(name: str, roots: set[str]) -> str:
-    """Return the object that a file belongs to: a Zarr folder, itself, or its first folder."""
+def _folders_of(name: str) -> Iterator[str]:
+    """Yield the folders that a file or folder is in, the outermost first."""
     parts = name.split("/")
-    for depth in range(1, len(parts)):
-        folder = "/".join(parts[:depth])
-        if folder in roots:
-            return folder
-    return name if name.lower().endswith(TABLES) else parts[0]
+    return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
 
 
 class Portions:
@@ -363,7 +675,7 @@ class Portions:
         self._number = 0
         self._held: dict[str, Dataset] = {}
 
-    def look(self, taken: Mapping[str, Taken]) -> list[Arrival]:
+    def look(self, taken: Mapping[str, Entry]) -> list[Arrival]:
         """Return the next chunks, without those in `taken`, and release the previous ones."""
         self._held.clear()
         found: list[Arrival] = []
@@ -439,8 +751,13 @@ def open_stream_source(
                 f"the source of a stream should be a URL or an iterator, got {type(source).__name__}."
             )
         return Portions(source)
-    text = os.fspath(source)
-    head, wild = _parted(text)
+    head = text = os.fspath(source)
+    parts, wild = text.split("/"), ""
+    for number, part in enumerate(parts):
+        if any(sign in part for sign in _WILD):
+            # A folder without wildcards, and the pattern below it.
+            head, wild = "/".join(parts[:number]) or "/", "/".join(parts[number:])
+            break
     location = locate(head, storage_options)
     for url in without:
         if locate(url, storage_options).holds(location):
@@ -459,15 +776,6 @@ def open_stream_source(
         allow_missing=allow_missing,
         without=tuple(f"{locate(url).url}/" for url in without),
     )
-
-
-def _parted(url: str) -> tuple[str, str]:
-    """Split a URL into a folder without wildcards and the pattern below it."""
-    parts = url.split("/")
-    for number, part in enumerate(parts):
-        if any(sign in part for sign in _WILD):
-            return "/".join(parts[:number]) or "/", "/".join(parts[number:])
-    return url, ""
 
 
 def _is_array(location: Location, array: str | None) -> bool:

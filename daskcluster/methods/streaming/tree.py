@@ -11,10 +11,13 @@ The tree depends only on the rows and their order, not on the batches in which t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,13 +27,22 @@ from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.weighted import array_weights
 from daskcluster.elementary import exp2
-from daskcluster.engine.local import InlinePlacement
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.local import InlinePlacement, LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidParameterError, WrongTypeError
+from daskcluster.errors import (
+    DatasetNotFoundError,
+    InvalidDataError,
+    InvalidParameterError,
+    WrongTypeError,
+)
+from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.methods.coreset.algorithm import lightweight_coreset, united
 from daskcluster.parameters.checks import seconds_of
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+from daskcluster.storage.process_local import ProcessLocal
+from daskcluster.typing import Dataset, Range, Recipe
 
 NODE_SHARE = 8
 """No node spans more than the window divided by this, so that rows leave the window in steps of that size.
@@ -78,8 +90,22 @@ class Forgetting:
         name, given = ("half_life", half_life) if window is None else ("window", window)
         if given is None:
             return cls()
-        length, by_time = _length(name, given)
-        return cls(**{name: length}, by_time=by_time)
+        text = (
+            f"{name}={given!r} should be a number of rows > 0, or a time such as '90s', '10m', '6h' or "
+            "'7d'."
+        )
+        if isinstance(given, (bool, np.bool_)) or not isinstance(
+            given, (int, float, np.number, str)
+        ):
+            raise WrongTypeError(text)
+        seconds = seconds_of(given) if isinstance(given, str) else None
+        try:
+            length = float(given) if seconds is None else seconds
+        except ValueError as error:
+            raise InvalidParameterError(text) from error
+        if not (math.isfinite(length) and length > 0.0):
+            raise InvalidParameterError(text)
+        return cls(**{name: length}, by_time=seconds is not None)
 
     @property
     def forgets(self) -> bool:
@@ -124,20 +150,6 @@ class Forgetting:
         return (newest - edge) / (newest - oldest)
 
 
-def _length(name: str, given: Any) -> tuple[float, bool]:
-    text = f"{name}={given!r} should be a number of rows > 0, or a time such as '90s', '10m', '6h' or '7d'."
-    if isinstance(given, (bool, np.bool_)) or not isinstance(given, (int, float, np.number, str)):
-        raise WrongTypeError(text)
-    seconds = seconds_of(given) if isinstance(given, str) else None
-    try:
-        length = float(given) if seconds is None else seconds
-    except ValueError as error:
-        raise InvalidParameterError(text) from error
-    if not (math.isfinite(length) and length > 0.0):
-        raise InvalidParameterError(text)
-    return length, seconds is not None
-
-
 @dataclass(frozen=True)
 class StreamRows:
     """Consecutive rows of a stream.
@@ -169,11 +181,14 @@ class StreamRows:
 
     def owned(self) -> StreamRows:
         """Return a copy of the rows."""
-        rows, weights, ticks = self.rows, self.weights, self.ticks
+        rows: Rows = self.rows
+        weights, ticks = (
+            None if each is None else each.copy() for each in (self.weights, self.ticks)
+        )
         if isinstance(rows, SparseRows):
             parts = rows.data.copy(), rows.indices.copy(), rows.indptr.copy()
-            return StreamRows(SparseRows(*parts, rows.n_features), _copy(weights), _copy(ticks))
-        return StreamRows(rows.copy(), _copy(weights), _copy(ticks))
+            return StreamRows(SparseRows(*parts, rows.n_features), weights, ticks)
+        return StreamRows(rows.copy(), weights, ticks)
 
     def weights_at(self, forgetting: Forgetting, now: float) -> np.ndarray | None:
         """Return the weights of the rows at `now`; None: one each."""
@@ -182,21 +197,15 @@ class StreamRows:
         left = forgetting.left(self.ticks, now=now)
         return np.asarray(left if self.weights is None else left * self.weights)
 
-    def refuse_bad(self, first: int = 0) -> None:
-        """Raise if a row is not finite or out of range; errors number rows from `first` on."""
-        refuse_rows(self.rows, lambda bad: first + bad)
-
-
-def _copy(values: np.ndarray | None) -> np.ndarray | None:
-    return None if values is None else values.copy()
-
 
 def joined_rows(parts: Sequence[StreamRows]) -> StreamRows:
     """Return the concatenation of parts of a stream."""
     if len(parts) == 1:
         return parts[0]
-    sparse = any(isinstance(part.rows, SparseRows) for part in parts)
-    rows = join_rows([_sparse(part.rows) if sparse else part.rows for part in parts])
+    given = [part.rows for part in parts]
+    if any(isinstance(each, SparseRows) for each in given):
+        given = [each if isinstance(each, SparseRows) else SparseRows.of(each) for each in given]
+    rows = join_rows(given)
     weights = ticks = None
     if any(part.weights is not None for part in parts):
         weights = np.concatenate(
@@ -207,37 +216,28 @@ def joined_rows(parts: Sequence[StreamRows]) -> StreamRows:
     return StreamRows(rows, weights, ticks)
 
 
-def _sparse(rows: Rows) -> SparseRows:
-    return rows if isinstance(rows, SparseRows) else SparseRows.of(rows)
+def stream_rows(
+    chunk: Chunk,
+    dtype: np.dtype,
+    forgetting: Forgetting,
+    clock: float,
+    stamp: float | None = None,
+    first: int = 0,
+) -> StreamRows:
+    """Return a chunk as rows of a stream.
 
-
-@dataclass(frozen=True)
-class Clock:
-    """Times of rows on the clock of a stream.
-
-    Attributes
+    Parameters
     ----------
-    first : float
-        Time of the row before the first: if ages are numbers of rows, rows have times first + 1,
-        first + 2, ...
+    chunk : Chunk
+    dtype : numpy.dtype
+    forgetting : Forgetting
+    clock : float
+        Time of the row before `first`: if ages are numbers of rows, the rows from `first` on have times
+        clock + 1, clock + 2, ...
     stamp : float or None
         Timestamp of all rows, if ages are times.
-    """
-
-    first: float
-    stamp: float | None = None
-
-    def ticks(self, start: int, stop: int) -> np.ndarray:
-        """Return the times of rows `start` to `stop`, counted from the first."""
-        if self.stamp is not None:
-            return np.full(stop - start, self.stamp)
-        return self.first + np.arange(start + 1, stop + 1, dtype=np.float64)
-
-
-def stream_rows(
-    chunk: Chunk, dtype: np.dtype, clock: Clock, forgetting: Forgetting, first: int
-) -> StreamRows:
-    """Return a chunk as rows of a stream; `first` is the row of its dataset at which `clock` begins.
+    first : int
+        A row of the dataset of `chunk`.
 
     Raises
     ------
@@ -251,11 +251,13 @@ def stream_rows(
             else np.ascontiguousarray(chunk.rows, dtype)
         )
     ticks = None
-    if forgetting.forgets:
-        ticks = clock.ticks(chunk.start - first, chunk.stop - first)
-    found = StreamRows(rows, chunk.weights, ticks)
-    found.refuse_bad(chunk.start)
-    return found
+    if forgetting.forgets and stamp is not None:
+        ticks = np.full(chunk.n_rows, stamp)
+    elif forgetting.forgets:
+        at = np.arange(chunk.start - first + 1, chunk.stop - first + 1, dtype=np.float64)
+        ticks = clock + at
+    refuse_rows(rows, lambda bad: chunk.start + bad)
+    return StreamRows(rows, chunk.weights, ticks)
 
 
 @dataclass(frozen=True)
@@ -282,11 +284,6 @@ class LeafSettings:
     dtype: str
     normalize: bool = False
     forgetting: Forgetting = field(default_factory=Forgetting)
-
-    @property
-    def keeps_all(self) -> bool:
-        """Whether leaves keep all of their rows, without sampling or merges."""
-        return self.size >= self.leaf_rows
 
     def chunk(self, rows: Rows, weights: np.ndarray | None = None) -> Chunk:
         """Return rows of the stream as a chunk, normalized if needed."""
@@ -352,21 +349,20 @@ def leaf(rows: StreamRows, number: int, settings: LeafSettings) -> Node:
 
 def merged(nodes: Sequence[Node], settings: LeafSettings) -> Node:
     """Return the node that replaces consecutive nodes: their union, sampled again if it is too large."""
-    newest = max(node.newest for node in nodes)
-    parts = [(node.rows, node.weights * _aged(node, settings.forgetting, newest)) for node in nodes]
+    newest, forgetting, parts = max(node.newest for node in nodes), settings.forgetting, []
+    for node in nodes:
+        # With a window, weights do not decay; a node loses weight as its span leaves the window.
+        left = (
+            1.0 if forgetting.half_life is None else float(forgetting.left(node.newest, now=newest))
+        )
+        parts.append((node.rows, node.weights * left))
     rows, weights = united(parts)
-    first, stop = nodes[0].first, nodes[-1].stop
-    level = max(node.level for node in nodes) + 1
-    key = Key(settings.seed, f"merge {level}", stop)
+    level, stop = max(node.level for node in nodes) + 1, nodes[-1].stop
     if len(rows) > settings.size:
+        key = Key(settings.seed, f"merge {level}", stop)
         rows, weights = _drawn(rows, weights, key, settings)
     oldest = min(node.oldest for node in nodes)
-    return Node(level, first, stop, rows, weights, oldest, newest)
-
-
-def _aged(node: Node, forgetting: Forgetting, now: float) -> float:
-    # With a window, weights do not decay; a node loses weight as its span leaves the window.
-    return 1.0 if forgetting.half_life is None else float(forgetting.left(node.newest, now=now))
+    return Node(min(level, MOST_LEVELS), nodes[0].first, stop, rows, weights, oldest, newest)
 
 
 def _drawn(
@@ -375,23 +371,13 @@ def _drawn(
     total = float(len(rows)) if weights is None else float(weights.sum())
     if not total > 0.0:
         return rows[:0], np.empty(0)
-    dataset = _dataset(rows, weights)
+    dataset: RowDataset = ArrayDataset(rows)
+    if weights is not None:
+        dataset = dataset.with_weights(array_weights(weights, len(rows)))
     with InlinePlacement(dataset.normalized() if settings.normalize else dataset) as placement:
         found = lightweight_coreset(ScaledPlacement(placement), settings.size, key.derived_seed())
     # The total weight is known exactly; without this, its error would grow with each level.
     return found.rows, found.weights * (total / float(found.weights.sum()))
-
-
-def _dataset(rows: Rows, weights: np.ndarray | None) -> RowDataset:
-    dataset: RowDataset = ArrayDataset(rows)
-    if weights is not None:
-        dataset = dataset.with_weights(array_weights(weights, len(rows)))
-    return dataset
-
-
-def retimed(node: Node, shift: float) -> Node:
-    """Return the node with its time span moved by `shift`."""
-    return replace(node, oldest=node.oldest + shift, newest=node.newest + shift)
 
 
 FAN_IN = 4
@@ -420,7 +406,7 @@ def carry(nodes: list[Node], settings: LeafSettings, ready: Carried = ()) -> Non
     Cost: two visits of the rows of `FAN_IN` nodes for each merge that is not in `ready`.
     """
     while (last := _together(nodes, settings)) is not None:
-        node = next((one for one in ready if _is_of(one, last)), None) or _united(last, settings)
+        node = next((one for one in ready if _is_of(one, last)), None) or merged(last, settings)
         nodes[-FAN_IN:] = [node]
 
 
@@ -446,14 +432,14 @@ def carried_ahead(leaves: Sequence[Node], settings: LeafSettings) -> list[Carrie
     >>> [[(node.first, node.stop) for node in each] for each in carried_ahead(leaves, settings)]
     [[], [], [], [], [(4, 8)], []]
     """
-    if settings.keeps_all:
+    if settings.size >= settings.leaf_rows:  # leaves keep all of their rows
         return [() for _ in leaves]
     found, nodes = list[Carried](), list[Node]()
     for each in leaves:
         nodes.append(each)
         own = list[Node]()
         while (last := _together(nodes, settings)) is not None and _is_aligned(last):
-            own.append(_united(last, settings))
+            own.append(merged(last, settings))
             nodes[-FAN_IN:] = own[-1:]
         found.append(own)
     return found
@@ -472,11 +458,6 @@ def _is_aligned(nodes: Sequence[Node]) -> bool:
     """Whether a tree that has dropped no nodes would merge exactly these."""
     level = nodes[0].level
     return level == nodes[-1].level and nodes[0].first % FAN_IN ** (level + 1) == 0
-
-
-def _united(nodes: Sequence[Node], settings: LeafSettings) -> Node:
-    node = merged(nodes, settings)
-    return replace(node, level=min(node.level, MOST_LEVELS))
 
 
 def _is_of(node: Node, parts: Sequence[Node]) -> bool:
@@ -519,7 +500,8 @@ class CoresetTree:
     >>> import numpy as np
     >>> settings = LeafSettings(size=50, leaf_rows=200, seed=0, dtype="float64")
     >>> tree = CoresetTree(settings)
-    >>> tree.extend(StreamRows(np.random.default_rng(0).normal(size=(1730, 2))))
+    >>> for node in tree.fill(StreamRows(np.random.default_rng(0).normal(size=(1730, 2)))):
+    ...     tree.push(node)
     >>> [(node.first, node.stop) for node in tree.nodes], tree.tail_rows
     ([(0, 4), (4, 8)], 130)
     >>> rows, weights = tree.summary()
@@ -546,34 +528,25 @@ class CoresetTree:
 
     # -- adding rows --------------------------------------------------------------------------------
 
-    def extend(self, rows: StreamRows) -> None:
-        """Add rows, and push the leaves that they fill."""
-        for node in self.fill(rows):
-            self.push(node)
-
     def fill(self, rows: StreamRows) -> Iterator[Node]:
         """Add rows; yield every full leaf, which the caller has to `push` before the next.
 
         Until then, its rows are the tail.
         """
         at = 0
-        while len(rows) - at >= self.room:
-            part = rows.slice(at, at + self.room)
-            at += len(part)
-            self._arrived(part)
-            self.tail = (joined_rows((*self.tail, part)),)
-            yield leaf(self.tail[0], self.n_leaves, self.settings)
-        if at < len(rows):
-            # A copy, so that the array it was cut from can be freed.
-            rest = rows.slice(at, len(rows)).owned()
-            self._arrived(rest)
-            parts = (*self.tail, rest)
-            self.tail = parts if len(parts) <= _MOST_PARTS else (joined_rows(parts),)
-
-    def take(self, node: Node, n_rows: int) -> None:
-        """Count the rows of a leaf that a worker has made and that the caller will `push`."""
-        self.n_rows += n_rows
-        self._tick(node.newest)
+        while at < len(rows):
+            part = rows.slice(at, min(len(rows), at + self.room))
+            is_full, at = len(part) == self.room, at + len(part)
+            # A copy of the rest, so that the array it was cut from can be freed.
+            part = part if is_full else part.owned()
+            self.n_rows += len(part)
+            if part.ticks is not None:
+                self.now = max(self.now, float(part.ticks.max()))
+            parts = (*self.tail, part)
+            is_long = is_full or len(parts) > _MOST_PARTS
+            self.tail = (joined_rows(parts),) if is_long else parts
+            if is_full:
+                yield leaf(self.tail[0], self.n_leaves, self.settings)
 
     def push(self, node: Node, ready: Carried = ()) -> None:
         """Append a leaf, merge nodes where due, and drop forgotten ones.
@@ -593,14 +566,6 @@ class CoresetTree:
         """Close the open leaf: count it and drop its rows from the tail."""
         self.n_leaves += 1
         self.tail = ()
-
-    def _arrived(self, rows: StreamRows) -> None:
-        self.n_rows += len(rows)
-        if rows.ticks is not None and len(rows):
-            self._tick(float(rows.ticks.max()))
-
-    def _tick(self, tick: float) -> None:
-        self.now = max(self.now, tick)
 
     def _forget(self) -> None:
         forgetting = self.settings.forgetting
@@ -649,11 +614,13 @@ class CoresetTree:
         leaf of the other stream becomes a smaller leaf.
         """
         shift = 0.0 if self.settings.forgetting.by_time else self.now - other.now
-        theirs = [retimed(node, shift) for node in other.nodes]
+        theirs = list(other.nodes)
         if other.tail:
-            tail = joined_rows(other.tail)
-            rest = leaf(tail, self.n_leaves + other.n_leaves, self.settings)
-            theirs.append(retimed(rest, shift))
+            number = self.n_leaves + other.n_leaves
+            theirs.append(leaf(joined_rows(other.tail), number, self.settings))
+        theirs = [
+            replace(node, oldest=node.oldest + shift, newest=node.newest + shift) for node in theirs
+        ]
         self.now = max(self.now, other.now + shift)
         self.n_rows += other.n_rows
         self.n_leaves += other.n_leaves
@@ -663,3 +630,380 @@ class CoresetTree:
             self.nodes.append(node)
             carry(self.nodes, self.settings)
         self._forget()
+
+
+@dataclass(frozen=True)
+class Position:
+    """A position in a stream, at which a piece begins.
+
+    Attributes
+    ----------
+    n_leaves : int
+        Number of full leaves before it.
+    tail_rows : int
+        Number of rows in the open leaf.
+    clock : float
+        Clock of the stream, if it counts rows.
+    """
+
+    n_leaves: int
+    tail_rows: int
+    clock: float
+
+    def after(self, n_rows: int, leaf_rows: int) -> Position:
+        """Return the position after the next `n_rows` rows."""
+        rows = self.tail_rows + n_rows
+        return Position(self.n_leaves + rows // leaf_rows, rows % leaf_rows, self.clock + n_rows)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The summary of consecutive rows.
+
+    Attributes
+    ----------
+    head : StreamRows or None
+        Rows that complete the open leaf, or that form the first leaf, whose row order numbers the initial
+        centres.
+    leaves : tuple of Node
+    carried : tuple of sequences of Node
+        For each of `leaves`, the merges that it completes.
+    tail : StreamRows or None
+        Rows of a leaf that stays open.
+    leaf_rows : int
+        Number of rows per leaf.
+    """
+
+    head: StreamRows | None
+    leaves: tuple[Node, ...]
+    carried: tuple[Carried, ...]
+    tail: StreamRows | None
+    leaf_rows: int
+
+    def leaves_into(self, tree: CoresetTree) -> Iterator[tuple[Node, Carried]]:
+        """Add the piece to a tree; yield every full leaf, which the caller has to push before the next."""
+        if self.head is not None:
+            yield from ((node, ()) for node in tree.fill(self.head))
+        for node, carried in zip(self.leaves, self.carried, strict=True):
+            tree.n_rows += self.leaf_rows
+            tree.now = max(tree.now, node.newest)
+            yield node, carried
+        if self.tail is not None:
+            yield from ((node, ()) for node in tree.fill(self.tail))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of one dataset within a piece.
+
+    Attributes
+    ----------
+    recipe : Recipe
+    opened : ProcessLocal of Dataset
+        The open dataset, in the process that has opened it.
+    span : (start, stop)
+    stamp : float or None
+        Timestamp of all rows.
+    number : int
+        Position of the dataset among those that are summarised together.
+    """
+
+    recipe: Recipe
+    opened: ProcessLocal[Dataset]
+    span: Range
+    stamp: float | None
+    number: int
+
+    def dataset(self) -> Dataset:
+        """Return the dataset; other processes open it by its recipe."""
+        found = self.opened.value
+        return self.recipe.open() if found is None else found
+
+    @property
+    def n_rows(self) -> int:
+        return self.span[1] - self.span[0]
+
+
+@dataclass(frozen=True)
+class SumUp:
+    """A task that summarises consecutive rows of a stream, in any process that can open their datasets.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+    position : Position
+        Position of the first row.
+    settings : LeafSettings
+    """
+
+    parts: tuple[Part, ...]
+    position: Position
+    settings: LeafSettings
+
+    @property
+    def n_rows(self) -> int:
+        return sum(part.n_rows for part in self.parts)
+
+    def __call__(self) -> Piece:
+        """Read the rows once and return their summary.
+
+        Raises
+        ------
+        InvalidDataError
+            A chunk cannot be read, or a row is not finite.
+        """
+        leaf_rows, position = self.settings.leaf_rows, self.position
+        # The first rows may belong to a leaf that the driver makes: an open leaf, or the first one.
+        has_head = position.tail_rows > 0 or position.n_leaves == 0
+        numbers = count(position.n_leaves + has_head)
+        lead = leaf_rows - position.tail_rows if has_head else 0
+        head, leaves, open_rows = None, list[Node](), list[StreamRows]()
+        wanted = lead or leaf_rows
+        for rows in self._rows():
+            at = 0
+            while at < len(rows):
+                part = rows.slice(at, min(len(rows), at + wanted))
+                at += len(part)
+                wanted -= len(part)
+                open_rows.append(part)
+                if wanted:
+                    continue
+                full, open_rows, wanted = joined_rows(open_rows), [], leaf_rows
+                if head is None and lead:
+                    head = full.owned()
+                else:
+                    leaves.append(leaf(full, next(numbers), self.settings))
+        tail = joined_rows(open_rows).owned() if open_rows else None
+        carried = tuple(carried_ahead(leaves, self.settings))
+        return Piece(head, tuple(leaves), carried, tail, leaf_rows)
+
+    def _rows(self) -> Iterator[StreamRows]:
+        settings, first = self.settings, self.position.clock
+        for part in self.parts:
+            for chunk in part.dataset().chunks([part.span]):
+                at = first, part.stamp, part.span[0]
+                yield stream_rows(chunk, np.dtype(settings.dtype), settings.forgetting, *at)
+            first += part.n_rows
+
+
+PIECE_BYTES = 32 << 20
+"""Bytes of rows per task: several chunks, because chunks at its edges are read by two tasks."""
+
+_BYTES_IN_MEMORY = 4 << 20
+_PIECES_IN_MEMORY = 16
+"""Rows in memory are cut into this many pieces, within limits, to keep several threads busy."""
+
+_FINE_PIECES = 2
+"""This many last pieces are cut into four each, so that threads finish at about the same time."""
+
+
+@dataclass(frozen=True)
+class OpenPart:
+    """An open dataset, and the range of its rows that comes next."""
+
+    dataset: Dataset
+    span: Range
+    stamp: float | None = None
+
+
+def cut_pieces(
+    parts: Sequence[OpenPart], position: Position, settings: LeafSettings
+) -> list[SumUp]:
+    """Return the tasks that summarise rows, in order. Where possible, they end at the ends of leaves.
+
+    Parameters
+    ----------
+    parts : sequence of OpenPart
+        In the order of the stream.
+    position : Position
+        Position of the first row.
+    settings : LeafSettings
+    """
+    tasks, current = list[SumUp](), list[Part]()
+    cuts_of = _cuts(parts, position, settings)
+    for number, (part, cuts) in enumerate(zip(parts, cuts_of, strict=True)):
+        recipe, dataset = part.dataset.recipe(), part.dataset
+        if isinstance(dataset, RowDataset):
+            dataset = dataset.sharing([span for span, _ in cuts])
+        opened = ProcessLocal(dataset, "dataset")
+        for span, is_last in cuts:
+            current.append(Part(recipe, opened, span, part.stamp, number))
+            if is_last:
+                tasks.append(SumUp(tuple(current), position, settings))
+                position, current = position.after(tasks[-1].n_rows, settings.leaf_rows), []
+    return [*tasks, SumUp(tuple(current), position, settings)] if current else tasks
+
+
+def _cuts(
+    parts: Sequence[OpenPart], position: Position, settings: LeafSettings
+) -> list[list[tuple[Range, bool]]]:
+    """Return, for each part, its ranges of rows by piece, and whether each range ends its piece."""
+    most, found = _most_leaves(parts, settings), list[list[tuple[Range, bool]]]()
+    n_rows = sum(part.span[1] - part.span[0] for part in parts)
+    coarse = n_rows - _FINE_PIECES * most * settings.leaf_rows
+    # These small pieces still end where merges do.
+    fine = most // FAN_IN if coarse > 0 and most >= FAN_IN**2 else most
+    wanted = size = _rows_to(most if coarse > 0 else fine, position, settings)
+    for part in parts:
+        found.append([])
+        start, stop = part.span
+        while start < stop:
+            last = min(stop, start + wanted)
+            wanted -= last - start
+            found[-1].append(((start, last), not wanted))
+            start = last
+            if not wanted:
+                position = position.after(size, settings.leaf_rows)
+                coarse -= size
+                wanted = size = _rows_to(most if coarse > 0 else fine, position, settings)
+    return found
+
+
+def _most_leaves(parts: Sequence[OpenPart], settings: LeafSettings) -> int:
+    """Return the number of leaves per piece, such that pieces end where merges do and can make them."""
+    present = [part for part in parts if part.span[1] > part.span[0]]
+    if not present:
+        return 1
+    sizes = [part.dataset.bytes_of(part.span) for part in present]
+    row_bytes = max(1, sizes[0] // (present[0].span[1] - present[0].span[0]))
+    n_bytes = PIECE_BYTES
+    if present[0].dataset.in_memory:
+        n_bytes = min(PIECE_BYTES, max(_BYTES_IN_MEMORY, sum(sizes) // _PIECES_IN_MEMORY))
+    leaves = max(1, n_bytes // (row_bytes * settings.leaf_rows))
+    return leaves // _merging(leaves) * _merging(leaves)
+
+
+def _merging(leaves: int) -> int:
+    """Return the largest power of `FAN_IN` up to `leaves`: the leaves of one merged node."""
+    found = 1
+    while found * FAN_IN <= leaves:
+        found *= FAN_IN
+    return found
+
+
+def _rows_to(most: int, position: Position, settings: LeafSettings) -> int:
+    """Return the number of rows from `position` to the end of a piece of at most `most` leaves."""
+    leaves = most - position.n_leaves % _merging(most)
+    return leaves * settings.leaf_rows - position.tail_rows
+
+
+if TYPE_CHECKING:
+    from daskcluster.methods.streaming.fold import StreamFold
+
+
+def check_timestamp(forgetting: Forgetting, timestamp: float | None) -> None:
+    """Refuse a missing timestamp if ages are times, and a timestamp that has no effect."""
+    if forgetting.by_time and timestamp is None:
+        raise InvalidParameterError(
+            "half_life or window is a time, so rows need a timestamp: pass timestamp= to partial_fit, in "
+            "seconds."
+        )
+    if timestamp is not None and not forgetting.by_time:
+        raise InvalidParameterError(
+            f"timestamp={timestamp!r} has no effect where neither half_life nor window is a time; omit it, "
+            "or set one of them to a time such as '6h'."
+        )
+
+
+def fold_dataset(
+    fold: StreamFold,
+    dataset: Dataset,
+    engine: Engine,
+    callbacks: Sequence[Callback] = (),
+    timestamp: float | None = None,
+    span: Range | None = None,
+) -> StreamFold:
+    """Return a copy of `fold` with the rows of a dataset folded in; `fold` itself does not change.
+
+    Parameters
+    ----------
+    fold : StreamFold
+    dataset : Dataset
+    engine : Engine
+    callbacks : sequence of callables
+    timestamp : float, optional
+        Timestamp of all rows.
+    span : (start, stop), optional
+        Range of rows; None: all.
+
+    Notes
+    -----
+    Cost: one pass. Memory: a few pieces, which are prefetched and summarised; a summary has an eighth of
+    the rows of its piece.
+    """
+    twin, part = fold.twin(), OpenPart(dataset, span or (0, dataset.n_rows), timestamp)
+    with closing(sum_up([part], fold, engine, callbacks)) as pieces:
+        for piece in pieces:
+            assert isinstance(piece, Piece)
+            twin.add_piece(piece, callbacks)
+    return twin
+
+
+UNREADABLE = (InvalidDataError, InvalidParameterError, DatasetNotFoundError)
+"""Errors of a single object, which is then rejected; other errors end the cycle."""
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A part that cannot be read: its number, and the reason."""
+
+    number: int
+    why: str
+
+
+def _attempted(task: SumUp) -> Piece | Bad:
+    """Return the summary or, as a result too, why there is none: one bad part does not lose the others."""
+    try:
+        return task()
+    except UNREADABLE as error:
+        if len(task.parts) == 1:
+            return Bad(task.parts[0].number, str(error))
+        # Find the part that raises the error, by reading the parts one by one.
+        for part in task.parts:
+            try:
+                SumUp((part,), task.position, task.settings)()
+            except UNREADABLE as found:
+                return Bad(part.number, str(found))
+        raise
+
+
+def sum_up(
+    parts: Sequence[OpenPart],
+    fold: StreamFold,
+    engine: Engine,
+    callbacks: Sequence[Callback] = (),
+    *,
+    rejects: bool = False,
+) -> Generator[Piece | Bad]:
+    """Summarise the next parts of a stream; yield the results in order while later parts are being read.
+
+    Parameters
+    ----------
+    parts : sequence of OpenPart
+    fold : StreamFold
+        The state that the parts follow. Not changed.
+    engine : Engine
+    callbacks : sequence of callables
+        Called with the events of one pass; progress is reported when the next result is requested.
+    rejects : bool
+        Yield a `Bad` for a part that cannot be read, instead of raising its error.
+
+    Yields
+    ------
+    Piece or Bad
+        Pieces after a `Bad` part are invalid, because their positions in the stream are wrong.
+    """
+    tasks = cut_pieces(parts, fold.position(), fold.settings.leaf)
+    is_short = len(parts) == len(tasks) == 1  # not worth sending to workers
+    if is_short or not all(engine.can_read(part.dataset) for part in parts):
+        engine = LocalEngine(1) if is_short else LocalEngine()
+    calls = [partial(_attempted, task) if rejects else task for task in tasks]
+    began = time.perf_counter()
+    publish(callbacks, PassStarted("coresets", sum(task.n_rows for task in tasks)))
+    with closing(engine.run_ahead(calls)) as found:
+        for task, each in zip(tasks, found, strict=True):
+            yield each
+            publish(callbacks, PassProgress(task.n_rows))
+    read = (part for part in parts if not part.dataset.in_memory)
+    n_bytes = sum(part.dataset.bytes_of(part.span) for part in read)
+    publish(callbacks, PassEnded("coresets", time.perf_counter() - began, n_bytes))

@@ -1,7 +1,8 @@
-"""Candidates among pairs of rows of two blocks, by bounds from products of 8-bit integers.
+"""Compiled loops of near-duplicates: hashes, levels, limits, candidates by bounds, and exact measures.
 
-The tile is that of `daskcluster.kernels.pruned_search`: points are packed in panels, and only the largest
-bound of each row in a panel is stored. Here the limit of a row is known before.
+Candidates among pairs of rows of two blocks come from products of 8-bit integers. The tile is that of
+`daskcluster.kernels.pruned_search`: points are packed in panels, and only the largest bound of each row in
+a panel is stored. Here the limit of a row is known before.
 """
 
 from __future__ import annotations
@@ -26,7 +27,290 @@ from daskcluster.kernels.panels import Tile, scores_in_panel, vector_width
 from daskcluster.kernels.pruned_search import lowest_bit, rows_reaching
 from daskcluster.kernels.register_tile import panel_maxima_tile
 from daskcluster.kernels.row_block import aligned
+from daskcluster.kernels.row_ops import squared_distance
 from daskcluster.kernels.tile import working_tile
+
+
+def hash_rows(rows: np.ndarray, out: np.ndarray) -> None:
+    """Compute 64 bits for each row; equal for equal rows, also of 0.0 and -0.0.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d), C-contiguous, of a native dtype of at most 8 bytes
+    out : ndarray of shape (n,), uint64
+        OUT.
+
+    Examples
+    --------
+    >>> out = np.empty(3, np.uint64)
+    >>> hash_rows(np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0]]), out)
+    >>> bool(out[0] == out[1]), bool(out[0] == out[2])
+    (True, False)
+    """
+    bits = rows.view(f"u{rows.itemsize}")
+    sign = (1 << (8 * rows.itemsize - 1)) if rows.dtype.kind == "f" else 0
+    _hash(read_only(bits), np.uint64(2**64 - 1 - sign), out)
+
+
+@kernel
+def _hash(bits, mask, out):  # type: ignore[no-untyped-def]
+    # The finalizer of SplitMix64 (Steele, Lea, Flood, 2014) of each value and its column.
+    for i in range(bits.shape[0]):
+        total, step = np.uint64(0), np.uint64(0)
+        for t in range(bits.shape[1]):
+            step += np.uint64(0x9E3779B97F4A7C15)
+            word = np.uint64(bits[i, t])
+            is_there = np.uint64(1) if word & mask else np.uint64(0)
+            word += step
+            word ^= word >> np.uint64(30)
+            word *= np.uint64(0xBF58476D1CE4E5B9)
+            word ^= word >> np.uint64(27)
+            word *= np.uint64(0x94D049BB133111EB)
+            word ^= word >> np.uint64(31)
+            total += is_there * word
+        out[i] = total
+
+
+@kernel
+def quantize(about, step, most, levels, described):  # type: ignore[no-untyped-def]
+    """Quantize rows: ``level = rint(x / step)``, clipped to ``[-most, most]``.
+
+    OUT: levels (n, m >= d) int8; described (3, n): the length of the row, of the quantized row, and of what
+    quantizing takes from it.
+    """
+    inverse = 1.0 / step
+    for i in range(about.shape[0]):
+        square, near, lost = 0.0, 0.0, 0.0
+        for t in range(about.shape[1]):
+            value = np.float64(about[i, t])
+            level = min(max(np.rint(value * inverse), -most), most)
+            gap = value - level * step
+            levels[i, t] = np.int8(level)
+            square += value * value
+            near += level * level
+            lost += gap * gap
+        described[0, i] = np.sqrt(square)
+        described[1, i] = step * np.sqrt(near)
+        described[2, i] = np.sqrt(lost)
+
+
+@kernel
+def _root(parent, i):  # type: ignore[no-untyped-def]
+    while parent[i] != i:
+        parent[i] = parent[parent[i]]
+        i = parent[i]
+    return i
+
+
+@kernel
+def _join(parent, pairs, base, joins, found):  # type: ignore[no-untyped-def]
+    for m in range(pairs.shape[0]):
+        first, second = _root(parent, pairs[m, 0]), _root(parent, base + pairs[m, 1])
+        found[m] = first != second
+        if joins:
+            parent[max(first, second)] = min(first, second)
+
+
+def unconnected(parent: np.ndarray, pairs: np.ndarray, base: int) -> np.ndarray:
+    """Return which pairs (m, 2) a forest does not connect, bool (m,).
+
+    Parameters
+    ----------
+    parent : ndarray of shape (n,), int64
+        IN/OUT. Of each node; a root is its own. Paths become shorter.
+    pairs : ndarray of shape (m, 2), int32 or int64
+    base : int
+        Node of the second entry 0 of a pair.
+    """
+    found = np.empty(len(pairs), bool)
+    _join(parent, read_only(pairs.astype(np.int64)), base, False, found)
+    return found
+
+
+def connect(parent: np.ndarray, pairs: np.ndarray, base: int) -> np.ndarray:
+    """Connect pairs in turn; return which of them were not connected before; see `unconnected`.
+
+    Examples
+    --------
+    >>> connect(np.arange(3), np.array([[0, 1], [1, 2], [0, 2]]), 0).tolist()
+    [True, True, False]
+    """
+    found = np.empty(len(pairs), bool)
+    _join(parent, read_only(pairs.astype(np.int64)), base, True, found)
+    return found
+
+
+_LANES = 8
+
+
+@kernel
+def _cosine(a, i, b, j, d, sums):  # type: ignore[no-untyped-def]
+    # Eight sums in turn, in one order on any machine.
+    sums[:] = 0.0
+    differs = False
+    for t in range(d):
+        x, y, lane = np.float64(a[i + t]), np.float64(b[j + t]), t & (_LANES - 1)
+        sums[0, lane] += x * y
+        sums[1, lane] += x * x
+        sums[2, lane] += y * y
+        differs |= x != y
+    if not differs:
+        return 1.0
+    product, first, second = 0.0, 0.0, 0.0
+    for lane in range(_LANES):
+        product += sums[0, lane]
+        first += sums[1, lane]
+        second += sums[2, lane]
+    length = np.sqrt(first) * np.sqrt(second)
+    return min(product / length, 1.0) if length > 0.0 else 0.0
+
+
+@kernel
+def _verify(rows, points, pairs, cosine, threshold, values):  # type: ignore[no-untyped-def]
+    d, sums = rows.shape[1], np.zeros((3, _LANES))
+    a, b = rows.reshape(rows.size), points.reshape(points.size)
+    for m in range(pairs.shape[0]):
+        i, j = pairs[m, 0] * d, pairs[m, 1] * d
+        if cosine:
+            value = _cosine(a, i, b, j, d, sums)
+            is_close = value >= threshold
+        else:
+            value = np.sqrt(squared_distance(a, i, b, j, d))
+            is_close = value <= threshold
+        values[m] = value if is_close else np.nan
+
+
+def verify(
+    rows: np.ndarray, points: np.ndarray, pairs: np.ndarray, *, cosine: bool, threshold: float
+) -> np.ndarray:
+    """Return the similarity or distance of pairs, float64 (m,); NaN for pairs beyond the threshold.
+
+    It is a function of the values of the two rows alone, computed in float64 in one order: the same on any
+    machine, and the same if the two are exchanged. Equal rows have the similarity 1.
+
+    Parameters
+    ----------
+    rows, points : ndarray of shape (n, d), (p, d), C-contiguous, float32 or float64
+    pairs : ndarray of shape (m, 2), int32
+        A row and a point each.
+    cosine : bool
+    threshold : float
+        Least similarity, or largest distance.
+
+    Examples
+    --------
+    >>> x = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+    >>> pairs = np.array([[1, 0], [2, 0]], np.int32)
+    >>> verify(x, x, pairs, cosine=True, threshold=0.9).round(3).tolist()
+    [0.994, nan]
+    """
+    values = np.empty(len(pairs))
+    _verify(
+        read_only(rows), read_only(points), read_only(pairs), bool(cosine), float(threshold), values
+    )
+    return values
+
+
+@kernel
+def assign_keepers(starts, targets, order, keepers):  # type: ignore[no-untyped-def]
+    """Keep each row in `order` that no kept row covers; OUT: keepers (n,): the kept row of each row, or -1.
+
+    The rows close to row v are ``targets[starts[v]:starts[v + 1]]``.
+    """
+    keepers[:] = -1
+    for v in order:
+        if keepers[v] >= 0:
+            continue
+        keepers[v] = v
+        for at in range(starts[v], starts[v + 1]):
+            if keepers[targets[at]] < 0:
+                keepers[targets[at]] = v
+
+
+@kernel
+def sort_keys(squares, lengths, between, own, keys):  # type: ignore[no-untyped-def]
+    """OUT: keys (n,): the distance to the bisector of two centres `between` apart; to the centre if `own`.
+
+    `squares` are those of distances to the other centre, `lengths` are distances to the own one.
+    """
+    for r in range(squares.shape[0]):
+        length = np.float64(lengths[r])
+        keys[r] = length
+        if not own and between > 0.0:
+            keys[r] = (np.float64(squares[r]) - length * length) / (2.0 * between)
+
+
+@kernel
+def _windows(ours, theirs, gap, windows):  # type: ignore[no-untyped-def]
+    """OUT: windows (2, n): first and end of the points that may be close to each row.
+
+    Return the number of rows up to the last that meets a point, and of points up to the last that is met.
+
+    On the line through two centres, a row and a point on different sides of the bisector are as far apart
+    as the sum of their distances to it; in one cell, distances to its centre differ by no more than that
+    of two rows.
+    """
+    n, m = ours.shape[0], theirs.shape[0]
+    first, end = 0, m
+    for r in range(n):
+        if gap.own:
+            end = 0 if r == 0 else end
+            while first < m and theirs[first] < ours[r] - gap.slack:
+                first += 1
+            while end < m and theirs[end] <= ours[r] + gap.slack:
+                end += 1
+        elif gap.between > 0.0:
+            while end > 0 and theirs[end - 1] > gap.slack - ours[r]:
+                end -= 1
+        windows[0, r], windows[1, r] = first, min(end, r) if gap.same else end
+    n_rows, n_points = 0, 0
+    for r in range(n):
+        if windows[0, r] < windows[1, r]:
+            n_rows, n_points = r + 1, max(n_points, windows[1, r])
+    return n_rows, n_points
+
+
+@kernel
+def meet(ours, theirs, gap, windows, limits, firsts):  # type: ignore[no-untyped-def]
+    """Return how many rows and points may be close, and the largest of the first limits and first terms.
+
+    Parameters
+    ----------
+    ours, theirs : (members, squares, described)
+        Rows that reach the other cell, by ascending key, their squared distances to its centre, and
+        `Block.described`.
+    gap : `daskcluster.methods.duplicates.search.Gap`
+    windows : ndarray of shape (2, n), int64
+        OUT. First and end of the points of each row.
+    limits, firsts : ndarray of shape (2, n), (2, m), float64
+        OUT. Of heads and of all features: the product plus the first term of the point has to reach the
+        limit of the row.
+    """
+    (i, to_b, mine), (j, to_a, its) = ours, theirs
+    near, close = np.empty(len(i)), np.empty(len(j))
+    sort_keys(to_b, mine[3][i], gap.between, gap.own, near)
+    sort_keys(to_a, its[3][j], gap.between, gap.own, close)
+    n, m = _windows(near, close, gap, windows)
+    most = 0.0
+    for kind in range(2):
+        # |u - u'| |v'| + |u| |v - v'|, and what the axes leave: |t| |s| <= (t^2 + s^2) / 2.
+        first, left = 3 * kind, 1.0 - kind
+        longest, quantized = 0.0, 0.0
+        for r in range(n):
+            longest = max(longest, mine[first, i[r]])
+        for s in range(m):
+            quantized = max(quantized, its[first + 1, j[s]])
+        for r in range(n):
+            wanted = 0.5 * (np.float64(to_b[r]) - gap.half) - gap.error
+            taken = mine[first + 2, i[r]] * quantized + left * mine[6, i[r]]
+            limits[kind, r] = wanted - taken
+            most = max(most, abs(limits[kind, r]) * left)
+        for s in range(m):
+            added = its[first + 2, j[s]] * longest + left * its[6, j[s]]
+            firsts[kind, s] = added - 0.5 * (np.float64(to_a[s]) - gap.half)
+            most = max(most, abs(firsts[kind, s]) * left)
+    return n, m, most
+
 
 NEVER = 2**31 - 1
 """Limit of a row that no bound reaches."""

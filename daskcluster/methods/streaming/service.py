@@ -1,0 +1,1054 @@
+"""A stream as a service: a loop that lists the source, folds new objects, labels their rows and commits.
+
+After a killed cycle, the state is that of the last commit, and the next cycle folds the same rows again, to
+identical bits. Each wave of objects is committed. The state does not depend on how rows are divided among
+cycles and waves.
+
+The engine summarises several objects at a time. A row is labelled with the centres that were current when
+it arrived: those of the last leaf before it. The first rows, which arrive before there are any centres, are
+labelled with the centres of all rows up to the end of their object. Both depend on the stream alone, so
+repeated writes give the same labels.
+
+Layout below the URL of the state::
+
+    commits/<fingerprint>/<number>-<token>/   states of the stream (`daskcluster.storage.checkpoint`)
+    ledger/<first>-<digest>.jsonl             segments of the ledger, which commits name
+    models/<rows>/                            a model per version; versions are numbers of rows
+    latest.json                               the version of the last commit
+    status.json                               the status after the last cycle
+
+A version is the number of rows that the model has seen, so it does not depend on the number of cycles.
+Apart from the last two, files are written once and never change. A commit makes the new ledger and the new
+version effective together; files that no commit names have no effect.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.data.features import FeatureSpec
+from daskcluster.data.recipes import for_metric
+from daskcluster.data.writer import ZarrSink, write_rows_at
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.memory import ONE_PASS
+from daskcluster.errors import (
+    CheckpointError,
+    DatasetNotFoundError,
+    EngineError,
+    InvalidDataError,
+    InvalidParameterError,
+    MissingExtraError,
+    ModelFormatError,
+)
+from daskcluster.events import Callback, CycleEnded, DriftFound, Event, Notice, publish
+from daskcluster.extras import install_command
+from daskcluster.methods.streaming.fold import StreamCentres, StreamFold, document_of
+from daskcluster.methods.streaming.sources import (
+    Entry,
+    Finding,
+    Ledger,
+    New,
+    Oddity,
+    Portions,
+    Settling,
+    Source,
+    sort_out,
+)
+from daskcluster.methods.streaming.streams import Learner
+from daskcluster.methods.streaming.tree import (
+    UNREADABLE,
+    Bad,
+    OpenPart,
+    sum_up,
+)
+from daskcluster.models.persist import Model, load_document, save_model
+from daskcluster.randomness import as_seed
+from daskcluster.sparse_rows import SparseRows
+from daskcluster.storage.checkpoint import CheckpointFolder
+from daskcluster.storage.document import (
+    Document,
+    plain,
+    read_count,
+    read_mapping,
+    read_names,
+    read_records,
+    read_text,
+)
+from daskcluster.storage.files import list_names, read_file, remove_file, write_file
+from daskcluster.storage.location import Location, locate
+from daskcluster.typing import Dataset, Range, Visibility
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """The results of one poll of the source.
+
+    Attributes
+    ----------
+    rows_seen, new_rows, objects, new_objects : int
+        Rows and objects of the whole stream, and of this cycle; objects are entries of the ledger.
+    model_version : int or None
+        Number of rows that the latest model has seen.
+    model : str or None
+        URL of the latest model.
+    findings : tuple of Finding
+    drifts : tuple of dict
+        Drifts found in this cycle.
+    drift : dict
+        The error of the last leaf, its baseline, their ratio, and ``counts``, the weight of its rows in
+        each cluster.
+    remembered : float
+        Weight of all rows after forgetting.
+    n_clusters : int or None
+    algorithm : str
+    seconds : float
+    """
+
+    rows_seen: int
+    new_rows: int
+    objects: int
+    new_objects: int
+    model_version: int | None
+    model: str | None
+    findings: tuple[Finding, ...]
+    drifts: tuple[dict[str, Any], ...]
+    drift: dict[str, Any]
+    remembered: float
+    n_clusters: int | None
+    algorithm: str
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the cycle as plain JSON values."""
+        values = {name: value for name, value in vars(self).items() if name != "findings"}
+        findings = [
+            {"what": str(finding.oddity), "name": finding.name, "text": finding.text}
+            for finding in self.findings
+        ]
+        return {**values, "drifts": list(self.drifts), "findings": findings}
+
+
+STATUS = "status.json"
+
+_LAST = 10
+_MOST_FINDINGS = 50
+
+
+def status_of(cycle: Cycle, ledger: Ledger) -> dict[str, Any]:
+    """Return the status of a stream after a cycle, as plain values."""
+    rejected = sum(entry.is_rejected for entry in ledger.entries)
+    found = cycle.as_dict()
+    findings = found.pop("findings")
+    counts = Counter(each["what"] for each in findings)
+    status: dict[str, Any] = plain(
+        {
+            **found,
+            "updated": time.time(),
+            "rejected": rejected,
+            "oddities": dict(sorted(counts.items())),
+            "findings": findings[:_MOST_FINDINGS],
+            "last_objects": [
+                {"name": entry.name, "rows": entry.n_rows, "note": entry.note}
+                for entry in ledger.entries[-_LAST:]
+            ],
+        }
+    )
+    return status
+
+
+def read_status(url: Any, storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the status of the stream whose state is at `url`.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        There is no state at `url`.
+    """
+    place = locate(url, storage_options)
+    content = read_file(place, STATUS)
+    if content is None:
+        raise DatasetNotFoundError(
+            f"There is no state of a stream at {place.url!r}; pass the URL given as --state to "
+            "daskcluster stream."
+        )
+    found: dict[str, Any] = json.loads(content)
+    return found
+
+
+LATEST = "latest.json"
+
+
+@dataclass
+class StreamState:
+    """Current state of a stream.
+
+    Attributes
+    ----------
+    ledger : Ledger
+    fold : StreamFold or None
+        None before the first rows.
+    seed : int
+    n_features : int
+    feature_names : tuple of str or None
+        Those of the first rows, if they have names.
+    version : int or None
+        Version of the model; None before there is one.
+    n_commits : int
+    decoded : bool or None
+        See `daskcluster.data.features.FeatureSpec`.
+    """
+
+    ledger: Ledger
+    fold: StreamFold | None
+    seed: int
+    n_features: int = 0
+    version: int | None = None
+    n_commits: int = 0
+    feature_names: tuple[str, ...] | None = None
+    decoded: bool | None = True
+
+    @property
+    def rows_seen(self) -> int:
+        return 0 if self.fold is None else self.fold.n_rows
+
+
+class StateStore:
+    """Loads and commits the state of one stream.
+
+    Parameters
+    ----------
+    url : str or path
+    facts : mapping
+        Settings that identify the stream, as plain values.
+    storage_options : mapping, optional
+    """
+
+    def __init__(
+        self, url: Any, facts: Mapping[str, Any], storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.place = locate(url, storage_options)
+        self._facts = dict(facts)
+        self._ledger = self.place.child("ledger")
+        self._named: set[str] = set()
+
+    def load(self, learner: Learner, seed: int) -> StreamState:
+        """Return the state of the last commit, or an empty one with `seed`.
+
+        Raises
+        ------
+        CheckpointError
+            The state belongs to another stream or other parameters, or is damaged.
+        """
+        self._commits = CheckpointFolder(self.place.child("commits"), self._facts)
+        found = self._commits.latest()
+        self._number = self._commits.newest()
+        if found is None:
+            return StreamState(Ledger(), None, seed)
+        body = found.body
+        ledger = Ledger.read(self._ledger, read_records(body, "ledger"))
+        self._named = {str(segment["name"]) for segment in ledger.segments}
+        seed = int(read_text(body, "seed"))
+        fold = None
+        if "fold" in body:
+            document = Document(found.kind, read_mapping(body, "fold"), found.arrays)
+            try:
+                fold = learner.restored(document, read_text(body, "dtype"), seed)
+            except (KeyError, ModelFormatError) as error:
+                raise CheckpointError(
+                    f"The state at {self.place.url!r} cannot be resumed ({error}); it may be from "
+                    "another release: start a new state."
+                ) from error
+        version = body.get("version")
+        state = StreamState(
+            ledger,
+            fold,
+            seed,
+            read_count(body, "n_features"),
+            None if version is None else int(version),
+            read_count(body, "n_commits"),
+            read_names(body, "feature_names") if "feature_names" in body else None,
+            body.get("decoded"),
+        )
+        self.point(state)  # in case a run was stopped between its commit and this
+        return state
+
+    def commit(self, state: StreamState, learner: Learner) -> None:
+        """Commit a state with its ledger and its model.
+
+        Raises
+        ------
+        CheckpointError
+            Another loop has committed since this state was loaded.
+
+        Notes
+        -----
+        Cost: the bytes of the summary, of the model, and of the new entries of the ledger.
+        """
+        if self._commits.newest() != self._number:
+            raise CheckpointError(
+                f"The state at {self.place.url!r} was committed by another loop in the meantime; run only "
+                "one loop per state."
+            )
+        state.version = self._save_model(state, learner)
+        segments = state.ledger.write(self._ledger)
+        body: dict[str, Any] = {
+            "ledger": segments,
+            "seed": str(state.seed),
+            "n_features": state.n_features,
+            "feature_names": None if state.feature_names is None else list(state.feature_names),
+            "decoded": state.decoded,
+            "version": state.version,
+            "n_commits": state.n_commits + 1,
+        }
+        arrays, kind = {}, "stream"
+        if state.fold is not None:
+            document = document_of(state.fold)
+            body |= {"fold": document.body, "dtype": state.fold.settings.leaf.dtype}
+            arrays, kind = document.arrays, document.kind
+        self._commits.commit(Document(kind, body, arrays))
+        state.n_commits += 1
+        self._number = self._commits.newest()
+        self.point(state)
+        # Remove segments that neither this commit nor the previous one names.
+        before, self._named = self._named, {str(segment["name"]) for segment in segments}
+        if before and not before <= self._named:
+            for name in list_names(self._ledger):
+                if name not in self._named and name not in before:
+                    remove_file(self._ledger, name)
+
+    def _save_model(self, state: StreamState, learner: Learner) -> int | None:
+        """Save the model of a state, unless it exists already; return its version."""
+        if state.fold is None or state.fold.current() is None:
+            return None
+        version = state.rows_seen
+        place = self.model(version)
+        try:
+            load_document(place.url, place.storage_options())
+        except ModelFormatError:
+            found: Any = learner.model_of(state.fold, state.n_features, state.feature_names)
+            model: Model = replace(found, decoded=state.decoded)
+            options = place.storage_options() or None
+            save_model(model, place.url, overwrite=True, storage_options=options)
+        return version
+
+    def model(self, version: int) -> Location:
+        """Return the location of the model of a version."""
+        return self.place.child("models").child(f"{version:012d}")
+
+    def point(self, state: StreamState) -> None:
+        """Update ``latest.json`` to the version of a state."""
+        facts = {
+            "model_version": state.version,
+            "model": None if state.version is None else f"models/{state.version:012d}",
+            "rows_seen": state.rows_seen,
+        }
+        content = json.dumps(facts).encode()
+        if read_file(self.place, LATEST) != content:
+            write_file(self.place, LATEST, content)
+
+    def show(self, status: Mapping[str, Any]) -> None:
+        """Write the status file of the stream."""
+        write_file(self.place, STATUS, json.dumps(status).encode())
+
+
+WAVE_BYTES = 256 << 20
+WAVE_OBJECTS = 256
+"""Maximum size of a wave. Waves are committed, so at most one is folded again after a kill."""
+
+_ROW_BYTES = 256
+
+
+@dataclass(frozen=True)
+class Folded:
+    """One object that was folded.
+
+    Attributes
+    ----------
+    new : New
+    dataset : Dataset
+    entry : Entry
+    centres : tuple of (row, StreamCentres or None)
+        The current centres from that row of the stream on; the first pair is for the object's first row.
+    after : callable () -> StreamCentres or None
+        Returns the centres of all rows up to the end of this object.
+    """
+
+    new: New
+    dataset: Dataset
+    entry: Entry
+    centres: tuple[tuple[int, StreamCentres | None], ...]
+    after: Callable[[], StreamCentres | None]
+
+
+_Ready = tuple[New, Dataset]
+"""An object, and its open rows."""
+
+
+def waves(new: Sequence[New], row_bytes: int) -> list[list[New]]:
+    """Divide new objects into waves; an object larger than a wave is a wave by itself.
+
+    Growing objects are cut into several ranges of rows; other objects are folded as a whole.
+
+    Parameters
+    ----------
+    new : sequence of New
+    row_bytes : int
+        Approximate bytes per row; 0 if unknown.
+    """
+    row_bytes, found, total = row_bytes or _ROW_BYTES, list[list[New]](), 0
+    step = max(1, WAVE_BYTES // row_bytes)
+    for one in new:
+        first, last = one.span
+        rows = step if one.arrival.grows else last - first
+        for start in range(first, last, rows):
+            stop = min(last, start + rows)
+            size = (stop - start) * row_bytes
+            if not found or len(found[-1]) >= WAVE_OBJECTS or total + size > WAVE_BYTES:
+                found.append([])
+                total = 0
+            found[-1].append(replace(one, span=(start, stop)))
+            total += size
+    return found
+
+
+@dataclass
+class Wave:
+    """Objects that are folded and committed together.
+
+    Unreadable ones are recorded in the ledger as rejected.
+
+    Attributes
+    ----------
+    state : StreamState
+        IN/OUT.
+    source : Source
+    learner : Learner
+    callbacks : sequence of callables
+    folded : list of Folded
+    findings : list of Finding
+        Objects that turned out to be unreadable.
+    is_stopped : bool
+        Part of a growing object could not be read, and later rows must wait for it.
+    """
+
+    state: StreamState
+    source: Source
+    learner: Learner
+    callbacks: Sequence[Callback] = ()
+    folded: list[Folded] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    is_stopped: bool = False
+
+    def fold(self, wanted: Sequence[New], engine: Any) -> None:
+        """Fold objects into the state, in order.
+
+        Parameters
+        ----------
+        wanted : sequence of New
+        engine : object
+            As in `daskcluster.engine.choose.choose_engine`.
+
+        Notes
+        -----
+        Cost: rows are read once; the rows of a wave once more for each unreadable object in it.
+        """
+        left = self._opened(wanted)
+        while left and not self.is_stopped:
+            assert self.state.fold is not None
+            chosen = choose_engine(engine, left[0][1])
+            if not all(chosen.can_read(dataset) for _, dataset in left):
+                chosen = LocalEngine()
+            # Before there are centres, labels of an object need the state at its end.
+            is_alone = self.state.fold.fitted is None or left[0][0].arrival.grows
+            together, later = (left[:1], left[1:]) if is_alone else (left, [])
+            left = self._fold(together, chosen) + later
+
+    def _opened(self, wanted: Sequence[New]) -> list[_Ready]:
+        state, ready = self.state, list[_Ready]()
+        for new in wanted:
+            try:
+                dataset = self._checked(self.source.open(new.arrival, new.span), new)
+                dataset = for_metric(dataset, self.learner.metric)
+            except UNREADABLE as error:
+                self._reject(new, str(error))
+                continue
+            self.learner.check_rows(dataset)
+            if state.fold is None:
+                dtype = compute_dtype(dataset.dtype).name
+                state.fold = self.learner.empty(dtype, state.seed)
+                known = FeatureSpec.of(dataset)
+                state.n_features, state.feature_names = known.n_features, known.names
+                state.decoded = known.decoded
+            ready.append((new, dataset))
+        return ready
+
+    def _checked(self, dataset: Dataset, new: New) -> Dataset:
+        """Return the rows of an object with the features of the stream, in its order."""
+        state = self.state
+        if dataset.n_rows < new.span[1]:
+            raise InvalidDataError(
+                f"{new.arrival.name!r} has {dataset.n_rows} rows, expected {new.span[1]}; write it again."
+            )
+        if state.fold is None:
+            return dataset
+        has_names = state.feature_names is not None and getattr(dataset, "feature_names", None)
+        if not has_names and dataset.n_features != state.n_features:
+            raise InvalidDataError(
+                f"{new.arrival.name!r} has {dataset.n_features} features, the stream has "
+                f"{state.n_features}; remove it from the source, or start another stream."
+            )
+        names, decoded = state.feature_names, state.decoded
+        known = FeatureSpec(state.n_features, names, decoded=decoded, owner="the stream")
+        found: Dataset = known.align(dataset)
+        return found
+
+    def _reject(self, new: New, why: str) -> None:
+        name, version, stamp = new.arrival.name, new.arrival.version, new.arrival.timestamp
+        self.findings.append(Finding(Oddity.CORRUPT, name, f"is not folded: {why}"))
+        if new.arrival.grows:
+            self.is_stopped = True  # its folded rows stay folded; the next cycle retries
+            return
+        note = f"rejected: {why}"[:500]
+        self.state.ledger.append(Entry(name, version, 0, 0, self.state.rows_seen, stamp, note))
+
+    def _fold(self, ready: list[_Ready], engine: Engine) -> list[_Ready]:
+        """Fold objects; if some cannot be read, reject these and return the others, not folded."""
+        before, bad = self.state.fold, dict[int, str]()
+        assert before is not None
+        by_time = before.settings.leaf.forgetting.by_time
+        parts = [
+            OpenPart(dataset, new.span, new.arrival.timestamp if by_time else None)
+            for new, dataset in ready
+        ]
+        after, changes = before.twin(), list[tuple[int, StreamCentres]]()
+        # Drift is reported only if the rows are folded.
+        drifts = list[Event]()
+        with closing(sum_up(parts, before, engine, self.callbacks, rejects=True)) as found:
+            for each in found:
+                if isinstance(each, Bad):
+                    bad[each.number] = each.why
+                    if len(ready) == 1:
+                        break
+                elif not bad:
+                    after.add_piece(each, [drifts.append])
+                    changes += [(centres.n_rows, centres) for centres in after.take_found()]
+        if bad:
+            for number, why in bad.items():
+                self._reject(ready[number][0], why)
+            return [each for number, each in enumerate(ready) if number not in bad]
+        for event in drifts:
+            publish(self.callbacks, event)
+        self.state.fold = after
+        self._enter(ready, before, changes)
+        return []
+
+    def _enter(
+        self,
+        ready: Sequence[_Ready],
+        before: StreamFold,
+        changes: Sequence[tuple[int, StreamCentres]],
+    ) -> None:
+        """Add folded objects to the ledger and the wave, with the centres for the labels of their rows."""
+        fold, first, known = self.state.fold, before.n_rows, before.fitted
+        assert fold is not None
+        for new, dataset in ready:
+            arrival, (start, stop) = new.arrival, new.span
+            last = first + stop - start
+            inside = [(row, found) for row, found in changes if first < row < last]
+            note = "late" if new.is_late else ""
+            entry = Entry(
+                arrival.name, arrival.version, start, stop, first, arrival.timestamp, note
+            )
+            self.state.ledger.append(entry)
+            after = fold.twin().current if known is None else fold.current
+            centres = ((first, known), *inside)
+            self.folded.append(Folded(new, dataset, entry, centres, after))
+            known = next((found for row, found in reversed(changes) if row <= last), known)
+            first = last
+
+
+NEAREST = np.dtype([("label", np.int32), ("distance", np.float64)])
+
+
+@dataclass(frozen=True)
+class Spell:
+    """The centres that label the rows of a dataset from `start` on, up to the next spell.
+
+    Attributes
+    ----------
+    start : int
+    centres : StreamCentres
+    """
+
+    start: int
+    centres: StreamCentres
+
+
+def label_spells(chunk: Chunk, spells: tuple[Spell, ...]) -> np.ndarray:
+    """Return the label and the distance of every row of a chunk."""
+    found = np.empty(chunk.n_rows, NEAREST)
+    stops = [*(spell.start for spell in spells[1:]), chunk.stop]
+    for spell, stop in zip(spells, stops, strict=True):
+        first, last = max(spell.start, chunk.start), min(stop, chunk.stop)
+        if first >= last:
+            continue
+        place = slice(first - chunk.start, last - chunk.start)
+        part = chunk.slice(place.start, place.stop)
+        rows = part.rows
+        dtype = spell.centres.centres.dtype
+        if rows.dtype != dtype:
+            rows = rows.astype(dtype)
+        if not isinstance(rows, SparseRows):
+            rows = np.ascontiguousarray(rows)
+        labels, distances = spell.centres.nearest(replace(part, rows=rows))
+        found["label"][place] = labels
+        found["distance"][place] = np.sqrt(distances)
+    return found
+
+
+@dataclass(frozen=True)
+class FieldSinks:
+    """A sink that writes each field of its values, labels or distances, to a place of its own."""
+
+    sinks: Mapping[str, ZarrSink]
+
+    @property
+    def block_rows(self) -> int:
+        return self.sinks["label"].block_rows
+
+    @property
+    def visibility(self) -> Visibility:
+        return self.sinks["label"].visibility
+
+    def has(self, span: Range) -> bool:
+        """Return whether all sinks already have these rows."""
+        return all(sink.has(span) for sink in self.sinks.values())
+
+    def write(self, start: int, values: np.ndarray) -> None:
+        """Write the rows from `start` on."""
+        for name, sink in self.sinks.items():
+            sink.write(start, np.ascontiguousarray(values[name]))
+
+
+def write_labels(folded: Folded, places: Mapping[str, Location], engine: Engine) -> bool:
+    """Write the labels of an object; return False if there are no centres yet.
+
+    Parameters
+    ----------
+    folded : Folded
+    places : mapping of str to Location
+        Where to write the fields of `NEAREST`: ``"label"`` and, if wanted, ``"distance"``. An array, if the
+        source is one array; otherwise a folder with an array per object, named after it.
+    engine : Engine
+
+    Notes
+    -----
+    Cost: one pass over the new rows.
+    """
+    dataset, shift = folded.dataset, folded.new.span[0] - folded.entry.first
+    spells: list[Spell] = []
+    for row, known in folded.centres:
+        centres = folded.after() if known is None else known
+        if centres is None:
+            return False
+        spells.append(Spell(row + shift, centres))
+    params, chunk_rows = tuple(spells), max(dataset.chunk_sizes)
+    if folded.new.arrival.grows:
+        for chunk in dataset.chunks([folded.new.span]):
+            found = label_spells(chunk, params)
+            for field, place in places.items():
+                values = np.ascontiguousarray(found[field])
+                write_rows_at(place, chunk.start, values, chunk_rows)
+        return True
+    name = folded.new.arrival.name
+    with ExitStack() as written:
+        sinks = {
+            field: written.enter_context(
+                ZarrSink.create(
+                    place.child(name if name.endswith(".zarr") else f"{name}.zarr").url,
+                    n_rows=dataset.n_rows,
+                    chunk_rows=chunk_rows,
+                    dtype=NEAREST[field],
+                    overwrite=True,
+                    storage_options=place.storage_options() or None,
+                ).transaction()
+            )
+            for field, place in places.items()
+        }
+        placement = written.enter_context(engine.place(dataset, footprint=ONE_PASS))
+        placement.map_rows(label_spells, FieldSinks(sinks), params, name="labels")
+    return True
+
+
+_SECONDS = 60.0
+
+
+@dataclass
+class DriftCommand:
+    """A callback that runs a command when new rows no longer fit (`DriftFound`).
+
+    The command runs without a shell. It gets a JSON object on its standard input, with keys ``rows_seen``,
+    ``error``, ``baseline``, ``ratio`` and ``counts``. The stream waits for it, at most a minute, and
+    continues whether it succeeds or not.
+
+    Parameters
+    ----------
+    command : tuple of str
+        Program and arguments.
+
+    Attributes
+    ----------
+    failures : list of str
+        Messages of failed runs.
+
+    Examples
+    --------
+    >>> command = DriftCommand(("false",))
+    >>> command(DriftFound(100, 3.0, 1.0, (60.0, 40.0)))
+    >>> command.failures
+    ['the drift command exited with code 1']
+    """
+
+    command: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        self.failures: list[str] = []
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, DriftFound):
+            return
+        try:
+            done = subprocess.run(
+                self.command,
+                input=json.dumps(drift_facts(event)),
+                text=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            self.failures.append(f"the drift command could not be run ({error})")
+            return
+        if done.returncode:
+            self.failures.append(f"the drift command exited with code {done.returncode}")
+
+
+def drift_facts(event: DriftFound) -> dict[str, object]:
+    """Return a drift as plain values."""
+    return {
+        "rows_seen": event.n_rows,
+        "error": event.error,
+        "baseline": event.baseline,
+        "ratio": event.error / event.baseline if event.baseline else None,
+        "counts": list(event.counts),
+    }
+
+
+@dataclass
+class StreamLoop:
+    """Keeps the state of a stream up to date.
+
+    Attributes
+    ----------
+    source : Source
+    learner : Learner
+        The algorithm and its parameters.
+    state_url : str
+    labels, distances : str or None
+        URLs under which labels and distances of new rows are written.
+    settle : float
+        Seconds without a change after which an object is folded.
+    storage_options : mapping or None
+        Options of the file systems of state, labels and distances.
+    engine : object
+    callbacks : sequence of callables
+        Called with the events of `daskcluster.events`.
+    """
+
+    source: Source
+    learner: Learner
+    state_url: str
+    labels: str | None = None
+    distances: str | None = None
+    settle: float = 0.0
+    storage_options: Mapping[str, Any] | None = None
+    engine: Any = None
+    callbacks: Sequence[Callback] = ()
+    _drifts: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.distances is not None and self.labels is None:
+            raise InvalidParameterError(
+                f"distances={self.distances!r} are written together with labels; pass labels= as well."
+            )
+        if self.learner.forgetting.by_time and not self.source.has_times:
+            raise InvalidParameterError(
+                "half_life or window is a time, but rows of this source have no timestamps (only objects "
+                "below a prefix do); pass a number of rows instead."
+            )
+        facts = {
+            "source": self.source.facts(),
+            "algorithm": self.learner.algorithm,
+            "parameters": self.learner.facts(),
+        }
+        self.store = StateStore(self.state_url, facts, self.storage_options)
+        self.state = self._loaded()
+        self._settling = Settling(self.settle)
+        self._watchers = (*self.callbacks, self._hear)
+        self._reported: set[Finding] = set()
+
+    def _loaded(self) -> StreamState:
+        given = self.learner.parameters["random_state"]
+        return self.store.load(self.learner, as_seed(0 if given is None else given))
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the source is an iterator, read some chunks at a time, which may end."""
+        return isinstance(self.source, Portions)
+
+    # -- one cycle ----------------------------------------------------------------------------------
+
+    def cycle(self) -> Cycle:
+        """Fold the new objects of the source, and commit.
+
+        Raises
+        ------
+        DaskClusterError
+            The source or the state cannot be accessed. The state is then that of the last commit.
+        """
+        began, before = time.perf_counter(), (self.state.rows_seen, len(self.state.ledger))
+        self._drifts.clear()
+        try:
+            findings = self._fold_new()
+        except BaseException:
+            self.state = self._loaded()  # discards what was not committed
+            raise
+        for finding in findings:
+            if finding not in self._reported:  # of which the previous cycle did not tell
+                detail = {"what": str(finding.oddity), "name": finding.name}
+                publish(self.callbacks, Notice(finding.text, detail))
+        self._reported = set(findings)
+        state, fold, version = self.state, self.state.fold, self.state.version
+        fitted = None if fold is None else fold.current()
+        cycle = Cycle(
+            state.rows_seen,
+            state.rows_seen - before[0],
+            len(state.ledger),
+            len(state.ledger) - before[1],
+            version,
+            None if version is None else self.store.model(version).url,
+            tuple(findings),
+            tuple(self._drifts),
+            {} if fold is None else {**fold.drift.body(), "counts": fold.drift.counts.tolist()},
+            0.0 if fold is None else fold.remembered,
+            None if fitted is None else len(fitted.centres),
+            self.learner.algorithm,
+            time.perf_counter() - began,
+        )
+        self.store.show(status_of(cycle, self.state.ledger))
+        counters = cycle.rows_seen, cycle.new_rows, cycle.new_objects, cycle.model_version
+        publish(self.callbacks, CycleEnded(*counters, cycle.seconds))
+        return cycle
+
+    def _fold_new(self) -> list[Finding]:
+        new, findings = sort_out(self.source, self.state.ledger, self._settling)
+        urls = {"label": self.labels, "distance": self.distances}
+        places = {
+            name: locate(url, self.storage_options) for name, url in urls.items() if url is not None
+        }
+        for wanted in waves(new, 8 * self.state.n_features):
+            wave = Wave(self.state, self.source, self.learner, self._watchers)
+            wave.fold(wanted, self.engine)
+            findings += wave.findings
+            for each in wave.folded if places else ():
+                if not write_labels(each, places, choose_engine(self.engine, each.dataset)):
+                    name = each.new.arrival.name
+                    text = f"{name!r} has no labels: there are fewer rows than clusters"
+                    publish(self.callbacks, Notice(text))
+            self.store.commit(self.state, self.learner)
+            if wave.is_stopped:
+                break
+        return findings
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, DriftFound):
+            self._drifts.append(drift_facts(event))
+
+    def run(
+        self,
+        every: float,
+        heard: Callable[[Cycle], None],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        before: Callable[[], None] = lambda: None,
+    ) -> NoReturn:
+        """Make a cycle every `every` seconds and pass its results to `heard`.
+
+        Parameters
+        ----------
+        every : float
+        heard : callable (Cycle) -> None
+        sleep : callable (seconds) -> None
+        before : callable () -> None
+            Called before each cycle. The loop ends when this, `sleep` or `heard` raises.
+        """
+        while True:
+            before()
+            began = time.monotonic()
+            heard(self.cycle())
+            sleep(max(0.0, every - (time.monotonic() - began)))
+
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+
+class HealthCheck:
+    """A callback that detects a stuck loop: events are signs of work.
+
+    A long fold publishes an event per piece; a loop that waits for its next cycle publishes none.
+
+    Parameters
+    ----------
+    patience : float
+        Seconds without an event after which the loop counts as stuck.
+    rest : float
+        Seconds that the loop waits between two cycles; added to `patience`.
+    clock : callable () -> float
+        Monotonic seconds.
+
+    Examples
+    --------
+    >>> seconds = iter([0.0, 40.0, 90.0, 200.0])
+    >>> health_check = HealthCheck(60, rest=30, clock=lambda: next(seconds))
+    >>> health_check(Event())
+    >>> health_check.complaint() is None
+    True
+    >>> health_check.complaint()
+    'no sign of work for 160 s; 90 s are allowed'
+    """
+
+    def __init__(
+        self, patience: float, rest: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._allowed = patience + rest
+        self._clock = clock
+        self._last = clock()
+
+    def __call__(self, event: Event) -> None:
+        self._last = self._clock()
+
+    def complaint(self) -> str | None:
+        """Return a message if the loop is stuck, else None."""
+        silence = self._clock() - self._last
+        if silence <= self._allowed:
+            return None
+        return f"no sign of work for {silence:.0f} s; {self._allowed:.0f} s are allowed"
+
+
+_GAUGES = {
+    "rows_seen": "Number of rows folded.",
+    "objects": "Number of entries in the ledger.",
+    "remembered": "Weight of all rows after forgetting.",
+    "n_clusters": "Number of clusters of the latest model.",
+    "model_version": "Number of rows that the latest model has seen.",
+    "seconds": "Duration of the last cycle in seconds.",
+    "drift_error": "Mean squared distance of the last leaf to the centres before it.",
+    "drift_baseline": "Mean error of earlier leaves.",
+    "drift_ratio": "The error divided by its baseline.",
+}
+
+
+class StreamMetrics:
+    """Serves the metrics of the last cycle at /metrics, and the health of the loop at /health.
+
+    Parameters
+    ----------
+    health_check : HealthCheck
+        Health check of the loop: /health answers 503 while it has a complaint, else 200.
+    address : str
+        Address to listen at.
+    port : int
+        0 takes a free one; see the attribute `port`.
+
+    Raises
+    ------
+    MissingExtraError
+        prometheus_client is not installed.
+    EngineError
+        The port is in use.
+    """
+
+    def __init__(
+        self, health_check: HealthCheck, address: str = "127.0.0.1", port: int = 0
+    ) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+        except ImportError as error:
+            raise MissingExtraError(
+                f"Metrics need prometheus_client. Remedy: {install_command('metrics')}."
+            ) from error
+        registry = CollectorRegistry()
+        self._gauges: dict[str, Any] = {
+            name: Gauge(f"daskcluster_stream_{name}", text, registry=registry)
+            for name, text in _GAUGES.items()
+        }
+        self._updated: Any = Gauge(
+            "daskcluster_stream_updated_seconds", "End time of the last cycle.", registry=registry
+        )
+        self._jumps: Any = Counter(
+            "daskcluster_stream_drifts", "Number of drifts found.", registry=registry
+        )
+        self._odd: Any = Gauge(
+            "daskcluster_stream_odd_objects",
+            "Number of odd objects in the last cycle.",
+            ["what"],
+            registry=registry,
+        )
+        try:
+            self._server, self._thread = start_http_server(port, address, registry)
+        except OSError as error:
+            raise EngineError(
+                f"metrics cannot be served at {address}:{port} ({error}); choose another port."
+            ) from error
+        metrics = self._server.get_app()
+        assert metrics is not None
+
+        def answer(request: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+            if request["PATH_INFO"] != "/health":
+                return metrics(request, start)
+            complaint = health_check.complaint()
+            status = "200 OK" if complaint is None else "503 Service Unavailable"
+            start(status, [("Content-Type", "text/plain; charset=utf-8")])
+            return [(complaint or "ok").encode()]
+
+        self._server.set_app(answer)
+        self.port = int(self._server.server_port)
+
+    def update(self, cycle: Cycle) -> None:
+        """Set the metrics to those of a cycle."""
+        figures = vars(cycle) | {f"drift_{name}": value for name, value in cycle.drift.items()}
+        for name, gauge in self._gauges.items():
+            gauge.set(float(figures.get(name) or 0.0))
+        self._jumps.inc(len(cycle.drifts))
+        for oddity in Oddity:
+            count = sum(finding.oddity == oddity for finding in cycle.findings)
+            self._odd.labels(str(oddity)).set(count)
+        self._updated.set(time.time())
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,1 +1,0 @@
-"""Summary of a stream: a merge-and-reduce tree of coresets."""
