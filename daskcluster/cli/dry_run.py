@@ -1,4 +1,4 @@
-"""``--dry-run``: the projected passes, operations, bytes and memory of a fit, without a pass."""
+"""``--dry-run``: the projected passes, operations, bytes and memory of a job, without a pass."""
 
 from __future__ import annotations
 
@@ -7,44 +7,47 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
 
-from daskcluster.cli.detach import Task
-from daskcluster.cli.engines import Place
+from daskcluster.cli.execution import Console, Place
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.engine.local import LocalEngine, default_threads
 from daskcluster.engine.memory import Footprint, MemoryPlan, check_limit, project
 from daskcluster.estimators.plan import Plan
 from daskcluster.host import format_bytes, host_memory
-from daskcluster.jobs.opening import open_metadata
-from daskcluster.jobs.plans import OwnPlan
-from daskcluster.jobs.spec import JobSpec
+from daskcluster.jobs.run import open_metadata
+from daskcluster.jobs.spec import JobSpec, OwnPlan
 from daskcluster.reports.tables import Rows, format_seconds
 from daskcluster.typing import Dataset
 
 
-def show_plan(spec: JobSpec, given: Mapping[str, Any], task: Task) -> None:
+def show_plan(spec: JobSpec, given: Mapping[str, Any], place: Place, console: Console) -> None:
     """Print what a job will cost; raise the errors that it would raise before it starts."""
     dataset = open_metadata(given["source"], given)
     plan = resolve_name(spec.plan)(dataset, given)
     if isinstance(plan, OwnPlan):
-        _show_own_plan(task, plan)
+        _show_own_plan(plan, place, console)
         return
     name, scale = given.get("algorithm", spec.name), given.get("scale")
-    found = project_plan(dataset, plan, task.place, name, scale=scale)
-    if spec.algorithms is not None:
-        task.console.emit(found, rows_of_projection(found))
-        return
-    # Without what only fits have.
-    left_out = ("seeding", "passes", "iteration", "time", "  bounds")
-    rows = [row for row in rows_of_projection(found) if row[0] not in left_out]
-    record = {name: value for name, value in found.items() if name not in _OF_A_FIT}
-    record |= {"size": given["size"]} if "size" in given else {}
-    task.console.emit(record, [*rows, ("passes", f"{found['passes_at_most']}")])
+    found = project_plan(dataset, plan, place, name, scale=scale)
+    rows = rows_of_projection(found)
+    if spec.algorithms is None:
+        # Without what only fits have.
+        rows = [row for row in rows if row[0] not in _LINES_OF_A_FIT]
+        rows.append(("passes", f"{found['passes_at_most']}"))
+        found = {name: value for name, value in found.items() if name not in _OF_A_FIT}
+        found |= {"size": given["size"]} if "size" in given else {}
+    console.emit(found, rows)
+
+
+_OF_A_FIT = ("algorithm", "planned", "seeding", "passes_seeding", "restarts", "bounds")
+_LINES_OF_A_FIT = ("seeding", "passes", "iteration", "  bounds")
+"""Fields of a projection, and its lines, that apply to fits but not to samples."""
 
 
 def project_plan(
     dataset: Dataset, plan: Plan | None, place: Place, name: str, *, scale: str | None = None
 ) -> dict[str, Any]:
     """Return the projection of a plan as plain values; see `show_plan`."""
+    decoded = dataset.bytes_of((0, dataset.n_rows))
     facts = {
         "dry_run": True,
         "algorithm": name,
@@ -53,29 +56,34 @@ def project_plan(
         "dtype": str(dataset.dtype),
         "chunks": len(dataset.chunk_sizes),
         "partitions": len(dataset.partitions),
-        "bytes_decoded": dataset.bytes_of((0, dataset.n_rows)),
+        "bytes_decoded": decoded,
         "scale": scale,
         "planned": plan is not None,
     }
     if plan is None:
         return facts
-    return {**facts, **_costs(dataset, plan, place)}
-
-
-def _costs(dataset: Dataset, plan: Plan, place: Place) -> dict[str, Any]:
     processes, threads, memory = _memory(dataset, plan.footprint, place)
-    read = _bytes(dataset, memory, plan.passes_at_most)
+    # Rows in memory are not read; resident partitions are read once.
+    first, later = (0, 0) if dataset.in_memory else (decoded, decoded - memory.resident)
+    at_most = first + later * (plan.passes_at_most - 1)
+    room, states = memory.state_room, dict(plan.states)
+    if plan.states_at_most is not None:
+        room = min(room, plan.states_at_most)
+    fitting = [kind for kind, size in states.items() if size <= room]
     return {
+        **facts,
         "seeding": plan.seeding,
         "passes_seeding": plan.passes_seeding,
         "restarts": plan.restarts,
         "passes_at_most": plan.passes_at_most,
-        **read,
-        "in_place": _in_place(dataset, read["bytes_at_most"]),
+        "bytes_first_pass": first,
+        "bytes_later_pass": later,
+        "bytes_at_most": at_most,
+        "in_place": _in_place(dataset, at_most),
         "threads": threads,
         "processes": processes,
         "memory": {**vars(memory), "projected": memory.projected},
-        "bounds": _states(plan, memory),
+        "bounds": {"room": room, "needed": states, "fitting": fitting},
         "commit_bytes": plan.commit_bytes,
         "flop_per_iteration": plan.flop,
         "traffic": vars(plan.travel),
@@ -85,40 +93,14 @@ def _costs(dataset: Dataset, plan: Plan, place: Place) -> dict[str, Any]:
 
 def _memory(dataset: Dataset, footprint: Footprint, place: Place) -> tuple[int, int, MemoryPlan]:
     """Return the number of processes (-1 for an existing cluster), of all threads, and the memory plan."""
-    if place.is_remote:
-        with place.open() as engine:
-            return -1, engine.n_threads, engine.plan(dataset, footprint)
-    if place.workers is None:
-        local = LocalEngine(place.threads, memory_limit=place.memory_limit)
-        return 1, local.n_threads, local.plan(dataset, footprint)
-    threads = place.workers * (place.threads or 1)
-    memory = project(
-        dataset,
-        footprint.of_workers(),
-        limit=place.memory_limit or host_memory(),
-        n_threads=threads,
-        n_processes=place.workers,
-    )
-    return place.workers, threads, memory
-
-
-def _states(plan: Plan, memory: MemoryPlan) -> dict[str, Any]:
-    """Return the bytes of each kind of optional row state, and the room for them."""
-    most = plan.states_at_most
-    room = memory.state_room if most is None else min(memory.state_room, most)
-    needed = dict(plan.states)
-    return {"room": room, "needed": needed, "fitting": [k for k, v in needed.items() if v <= room]}
-
-
-def _bytes(dataset: Dataset, memory: MemoryPlan, passes: int) -> dict[str, int]:
-    # Rows in memory are not read; resident partitions are read once.
-    decoded = dataset.bytes_of((0, dataset.n_rows))
-    first, later = (0, 0) if dataset.in_memory else (decoded, decoded - memory.resident)
-    return {
-        "bytes_first_pass": first,
-        "bytes_later_pass": later,
-        "bytes_at_most": first + later * (passes - 1),
-    }
+    if place.workers is not None:
+        limit, threads = place.memory_limit or host_memory(), place.workers * (place.threads or 1)
+        counts = {"n_threads": threads, "n_processes": place.workers}
+        found = project(dataset, footprint.of_workers(), limit=limit, **counts)
+        return place.workers, threads, found
+    with place.open() as engine:
+        found = engine.plan(dataset, footprint)
+        return 1 if isinstance(engine, LocalEngine) else -1, engine.n_threads, found
 
 
 CONVERTED_BYTE_SECONDS, WRITTEN_BYTE_SECONDS = 1 / 1.0e9, 1 / 0.25e9
@@ -145,18 +127,10 @@ def _in_place(dataset: Dataset, n_bytes: int) -> dict[str, float] | None:
     }
 
 
-_OF_A_FIT = (
-    "algorithm", "planned", "seeding", "passes_seeding", "restarts", "bounds", "seconds_at_most_about",
-    "bottleneck",
-)  # fmt: skip
-"""Fields of a projection that apply to fits but not to samples."""
-
-
-def _show_own_plan(task: Task, own: OwnPlan) -> None:
-    place, plan = task.place, own.plan
-    threads = place.threads or (1 if place.workers else default_threads())
+def _show_own_plan(own: OwnPlan, place: Place, console: Console) -> None:
+    plan, threads = own.plan, place.threads or (1 if place.workers else default_threads())
     memory = plan.memory(threads)
-    task.console.emit(
+    console.emit(
         {"dry_run": True, **plan.facts(), "threads": threads, "memory": memory},
         [
             ("rows", f"{plan.n_rows:,} x {plan.n_features:,} {plan.dtype}"),
@@ -192,33 +166,20 @@ def rows_of_projection(found: Mapping[str, Any]) -> Rows:
 
 
 def _rows_of_passes(found: Mapping[str, Any]) -> Rows:
-    return [
+    first, later = (format_bytes(found[f"bytes_{which}_pass"]) for which in ("first", "later"))
+    rows = [
         ("seeding", f"{found['seeding']}, {found['passes_seeding']} passes"),
         ("passes", f"at most {found['passes_at_most']:,} ({found['restarts']} restart(s))"),
-        (
-            "read",
-            f"{format_bytes(found['bytes_first_pass'])} in the first pass, "
-            f"{format_bytes(found['bytes_later_pass'])} in each later one",
-        ),
-        *_rows_of_reading(found["in_place"]),
-        ("iteration", f"{found['flop_per_iteration']:.3g} operations"),
-        *_rows_of_traffic(found),
+        ("read", f"{first} in the first pass, {later} in each later one"),
     ]
-
-
-def _rows_of_reading(seconds: Mapping[str, float] | None) -> Rows:
-    """Return what reading Parquet in place costs, and which is cheaper: that or converting it first."""
-    if seconds is None:
-        return []
-    read, converted = (format_seconds(seconds[name]) for name in ("read", "convert"))
-    cheaper = "in place" if seconds["read"] <= seconds["convert"] else "daskcluster convert first"
-    text = f"{read} of one core to decode Parquet in all passes, {converted} if converted first"
-    return [("reading", text), ("cheaper", cheaper)]
-
-
-def _rows_of_traffic(found: Mapping[str, Any]) -> Rows:
-    """Return the lines on traffic between processes, if there are several, and on work after the passes."""
-    rows, traffic, stage = [], found["traffic"], found["afterwards"]
+    if seconds := found["in_place"]:  # Parquet
+        read, converted = (format_seconds(seconds[name]) for name in ("read", "convert"))
+        is_cheaper = seconds["read"] <= seconds["convert"]
+        text = f"{read} of one core to decode Parquet in all passes, {converted} if converted first"
+        rows.append(("reading", text))
+        rows.append(("cheaper", "in place" if is_cheaper else "daskcluster convert first"))
+    rows.append(("iteration", f"{found['flop_per_iteration']:.3g} operations"))
+    traffic, stage = found["traffic"], found["afterwards"]
     if found["processes"] != 1 and any(traffic.values()):
         drawn = f", {format_bytes(traffic['drawn'])} of rows" if traffic["drawn"] else ""
         sent, returned = (format_bytes(traffic[name]) for name in ("sent", "returned"))
@@ -232,8 +193,11 @@ def _rows_of_traffic(found: Mapping[str, Any]) -> Rows:
 
 
 def _rows_of_memory(found: Mapping[str, Any]) -> Rows:
-    memory = found["memory"]
-    processes = found["processes"]
+    memory, processes, bounds = found["memory"], found["processes"], found["bounds"]
+    sizes = " or ".join(
+        f"{name} {format_bytes(size)}" + ("" if name in bounds["fitting"] else " (too much)")
+        for name, size in bounds["needed"].items()
+    )
     where = "of the cluster" if processes < 0 else f"in {processes} process(es)"
     return [
         ("threads", f"{found['threads']} {where}"),
@@ -241,14 +205,6 @@ def _rows_of_memory(found: Mapping[str, Any]) -> Rows:
         ("  libraries", format_bytes(memory["baseline"])),
         ("  working set", format_bytes(memory["working"])),
         ("  row state", format_bytes(memory["state"])),
-        ("  bounds", _bounds_text(found["bounds"])),
+        ("  bounds", f"{sizes}, of {format_bytes(bounds['room'])}" if sizes else "none"),
         ("  resident", f"{format_bytes(memory['resident'])} in {memory['residents']:,} partitions"),
     ]
-
-
-def _bounds_text(bounds: Mapping[str, Any]) -> str:
-    parts = [
-        f"{name} {format_bytes(size)}" + ("" if name in bounds["fitting"] else " (too much)")
-        for name, size in bounds["needed"].items()
-    ]
-    return f"{' or '.join(parts)}, of {format_bytes(bounds['room'])}" if parts else "none"

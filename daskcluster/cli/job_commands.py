@@ -2,95 +2,284 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import io
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
 
 import click
 
-from daskcluster.cli.detach import Task, takes_job
+from daskcluster.cli.execution import Console, Place
+from daskcluster.cli.main import after_a_commit
 from daskcluster.cli.options import (
+    INPUT,
     OTHER,
     OUTPUT,
+    WHERE,
+    AlgorithmCommand,
     SectionedCommand,
     complete_path,
     declared_option,
+    given_parameters,
     option,
     overwrite_option,
+    parameter_options,
+    takes_console,
+    takes_place,
     takes_source,
 )
-from daskcluster.cli.parameter_flags import AlgorithmCommand, given_parameters, parameter_options
-from daskcluster.cli.signals import after_a_commit
 from daskcluster.jobs.spec import JobSpec
+from daskcluster.parameters.shared import METHODS
 
 _RESUME = "Resume from the state at --checkpoint, if there is one."
 
 
 def job_command(spec: JobSpec) -> click.Command:
     """Return the command of a job."""
+    catalogue = spec.catalogue
 
-    def call(opening: dict[str, Any], task: Task, **values: Any) -> None:
-        _run(spec, given_parameters(values) if spec.algorithms else values, opening, task)
+    def call(
+        opening: dict[str, Any],
+        place: Place,
+        console: Console,
+        name: str | None,
+        detach: bool,
+        **values: Any,
+    ) -> None:
+        given = (values if catalogue is None else given_parameters(values)) | opening
+        resolve_name(spec.task)(spec, place, console, name, detach).carry_out(given)
 
-    flags: list[Any] = [click.argument(n, shell_complete=complete_path) for n in spec.arguments]
-    flags.append(takes_source(*spec.without))
-    shown = [(getattr(each, "section", "") or OTHER, each) for each in spec.parameters]
-    flags += [declared_option(each, section=at) for at, each in shown if at != OUTPUT]
-    for output in spec.outputs:
-        more = {"type": click.Path(dir_okay=False)} if output.is_local else {}
-        metavar = "FILE" if output.is_local else "URL"
-        name = f"--{output.name}"
-        flags.append(option(name, section=OUTPUT, metavar=metavar, help=output.help, **more))
-    flags += [declared_option(each, section=at) for at, each in shown if at == OUTPUT]
-    flags += [overwrite_option] * bool(spec.outputs)
-    if spec.algorithms is not None:
-        flags.append(parameter_options(required=("n_clusters",), catalogue=spec.algorithms))
+    flags: dict[str, list[Any]] = {INPUT: [], OTHER: [], OUTPUT: []}
+    for each in spec.parameters:
+        section = getattr(each, "section", "") or OTHER
+        flag = declared_option(each, section=section)
+        flags[section if section in flags else OTHER].append(flag)
+    for output in reversed(spec.outputs):
+        more = {"type": click.Path(dir_okay=False)} if output.metavar == "FILE" else {}
+        flags[OUTPUT].insert(
+            0,
+            option(
+                f"--{output.name}",
+                section=OUTPUT,
+                metavar=output.metavar,
+                help=output.help,
+                **more,
+            ),
+        )
+    decorators = [click.argument(n, shell_complete=complete_path) for n in spec.arguments]
+    decorators += [*flags[INPUT], takes_source(*spec.without), *flags[OTHER], *flags[OUTPUT]]
+    if spec.outputs and spec.replaces:
+        decorators.append(overwrite_option)
+    if catalogue is not None:
+        decorators.append(parameter_options(required=("n_clusters",), catalogue=catalogue))
     if spec.keeps:
-        flags.append(option("--checkpoint", section=OUTPUT, metavar="URL", help=spec.keeps))
+        decorators.append(option("--checkpoint", section=OUTPUT, metavar="URL", help=spec.keeps))
     if spec.keeps or spec.resumes:
-        help_of_resume = spec.resumes or _RESUME
-        flags.append(option("--resume", section=OUTPUT, is_flag=True, help=help_of_resume))
-    flags.append(takes_job)
+        text = spec.resumes or _RESUME
+        decorators.append(option("--resume", section=OUTPUT, is_flag=True, help=text))
+    decorators.append(takes_place)
+    decorators.append(
+        option(
+            "--name",
+            section=WHERE,
+            metavar="NAME",
+            help="Name of the job. Run the same command with the same name to resume it.",
+        )
+    )
+    decorators.append(
+        option(
+            "--detach",
+            section=WHERE,
+            is_flag=True,
+            help="Submit a job to --scheduler and return; see daskcluster jobs.",
+        )
+    )
+    decorators.append(takes_console)
     if spec.plan:
-        flags.append(
+        decorators.append(
             option("--dry-run", is_flag=True, help="Show passes, bytes and memory, then exit.")
         )
-    for flag in reversed(flags):
-        call = flag(call)
-    kind = SectionedCommand if spec.algorithms is None else AlgorithmCommand
-    return click.command(spec.name, cls=kind, help=spec.help)(call)
+    for decorate in reversed(decorators):
+        call = decorate(call)
+    if catalogue is None:
+        return click.command(spec.name, cls=SectionedCommand, help=spec.help)(call)
+    command = click.command(spec.name, cls=AlgorithmCommand, help=spec.help)(call)
+    command.catalogue = catalogue
+    return command
 
 
-def _run(spec: JobSpec, given: dict[str, Any], opening: Mapping[str, Any], task: Task) -> None:
-    if given.pop("dry_run", False):
-        from daskcluster.cli.dry_run import show_plan
+@dataclass
+class Task:
+    """A job of a command: how and where it runs, and what is shown of it.
 
-        show_plan(spec, {**given, **opening}, task)
-        return
-    needs = list(spec.needs)
-    if spec.keeps:
-        needs.append(("resume", "checkpoint", "the URL of the state to resume from"))
-    for flag, other, why in needs:
-        if given.get(flag) and given.get(other) is None:
-            raise click.UsageError(f"--{flag} needs --{other}, {why}.")
-    for output in spec.outputs:
-        url = given.setdefault(output.name, None)
-        if url is None and output.what:
-            raise click.UsageError(f"Missing option '--{output.name}': the URL to {output.what}.")
-        if url is not None and output.is_local and (task.detach or task.name is not None):
+    Attributes
+    ----------
+    spec : JobSpec
+    place : Place
+    console : Console
+    name : str or None
+        ``--name``.
+    detach : bool
+    """
+
+    spec: JobSpec
+    place: Place
+    console: Console
+    name: str | None = None
+    detach: bool = False
+
+    def carry_out(self, given: dict[str, Any]) -> None:
+        """Run the job, submit it with ``--detach``, or show its plan with ``--dry-run``.
+
+        Parameters
+        ----------
+        given : dict
+            Arguments of the job, and values of flags that the command alone has.
+        """
+        if self.detach and not self.place.is_remote:
             raise click.UsageError(
-                f"--{output.name} needs a job of this process: leave out --name and --detach, or "
-                f"--{output.name}."
+                "--detach leaves the work to a Dask cluster: give its address with --scheduler."
             )
-        if url is not None and output.check:
-            resolve_name(output.check)(url)
-    task.run(spec, given, opening, within=_deferred(spec, given, task))
+        if given.pop("dry_run", False):
+            from daskcluster.cli.dry_run import show_plan
+
+            show_plan(self.spec, given, self.place, self.console)
+            return
+        self.check(given)
+        spec = self.spec
+        own = [each.name for each in spec.parameters if getattr(each, "is_local", False)]
+        values = {name: value for name, value in given.items() if name not in own}
+        if self.detach:
+            self._submit(values)
+            return
+        if spec.outputs and spec.replaces and self.name is None:
+            # A job may replace its own outputs.
+            from daskcluster.jobs.run import check_outputs_of
+
+            check_outputs_of(spec, values, values["overwrite"])
+        # Signals wait for a commit where the job makes some: one with a name does, if its algorithm can.
+        known = spec.catalogue
+        can = known is None or "checkpoint" in known.find(values["algorithm"]).parameters
+        stored = values.get("checkpoint") is not None or (self.name is not None and can)
+        with (
+            self.running(given) as options,
+            after_a_commit(wanted=spec.commits and stored),
+        ):
+            job = resolve_name(spec.function)
+            record = job(**{**values, **options}, name=self.name).as_dict()
+        self.show(record, given)
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise for flags that contradict each other; bring others to what the job takes."""
+        needs = list(self.spec.needs)
+        if self.spec.keeps:
+            needs.append(("resume", "checkpoint", "the URL of the state to resume from"))
+        for flag, other, why in needs:
+            if given.get(flag) and given.get(other) is None:
+                raise click.UsageError(f"--{flag} needs --{other}, {why}.")
+        for output in self.spec.outputs:
+            url = given.setdefault(output.name, None)
+            if url is None and output.what:
+                raise click.UsageError(
+                    f"Missing option '--{output.name}': the URL to {output.what}."
+                )
+            if url is not None and output.is_local and (self.detach or self.name is not None):
+                raise click.UsageError(
+                    f"--{output.name} needs a job of this process: leave out --name and --detach, or "
+                    f"--{output.name}."
+                )
+        self.spec.check_urls(given)
+
+    @contextmanager
+    def running(self, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield what the job gets of this process: its engine and callbacks."""
+        with self.place.open() as engine, self.console.watching() as callbacks:
+            yield {"engine": engine, "callbacks": callbacks}
+
+    def show(self, record: dict[str, Any], given: Mapping[str, Any]) -> None:
+        """Print the record of the job."""
+        self.console.emit(record, resolve_name(self.spec.lines)(record))
+
+    def _submit(self, given: Mapping[str, Any]) -> None:
+        from daskcluster import jobs
+        from daskcluster.jobs.arguments import absolute
+
+        spec = self.spec
+        given = absolute(given)  # workers have other working directories
+        shown = [*spec.arguments, *spec.of_outputs(given), "checkpoint"]
+        shown += ["init"] * (given.get("init", METHODS[0]) not in METHODS)
+        with self.place.connect() as client:
+            future = jobs.submit(client, resolve_name(spec.function), name=self.name, **given)
+            name = self.name or future.key
+        record = {"job": name, "scheduler": self.place.scheduler}
+        record |= {each: given[each] for each in shown if each in given}
+        hint = f"daskcluster jobs status {name} --scheduler {self.place.scheduler}"
+        self.console.emit(record, [("job", name), ("see", hint)])
 
 
-def _deferred(spec: JobSpec, given: Mapping[str, Any], task: Task) -> AbstractContextManager[None]:
-    """Defer signals to a commit, where the job makes some: one with a name does, if its algorithm can."""
-    known = spec.algorithms
-    can = known is None or "checkpoint" in known.find(given["algorithm"]).parameters
-    stored = given.get("checkpoint") is not None or (task.name is not None and can)
-    return after_a_commit(wanted=spec.commits and stored)
+# -- a sweep -------------------------------------------------------------------------------------
+
+_SUFFIXES = (".json", ".png", ".svg")
+
+
+@dataclass
+class SweepTask(Task):
+    """A sweep, of which the command also draws the curves, to the file `curves`."""
+
+    curves: str | None = None
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Bring the flags to what `daskcluster.jobs.sweep` takes; a file of curves is not its output."""
+        given |= given.pop("numbers")
+        if given["coreset_size"] is None:
+            given["coreset_size"] = "auto"
+        output = given["output"]
+        if output is not None and not output.endswith(".json"):
+            if self.detach:
+                raise click.UsageError(
+                    "--detach writes no curves: give --output a name that ends in .json, or leave it out "
+                    "and see the table with daskcluster jobs status."
+                )
+            from daskcluster.reports.pages import check_output
+
+            check_output(output, _SUFFIXES, overwrite=given["overwrite"])
+            self.curves, given["output"] = output, None
+        super().check(given)
+
+    def show(self, record: dict[str, Any], given: Mapping[str, Any]) -> None:
+        """Draw the curves, and print the table."""
+        if self.curves is not None:
+            from daskcluster.reports.k_selection import KSelection
+            from daskcluster.reports.pages import write_output
+
+            drawn = io.BytesIO()
+            kind = os.path.splitext(self.curves)[1].lower()[1:]
+            KSelection.of(record).plot().figure.savefig(drawn, format=kind, dpi=150)
+            write_output(self.curves, drawn.getvalue())
+            record["output"] = self.curves
+        super().show(record, given)
+
+
+def lines_of_sweep(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the table of a sweep, the best number and its caveats as lines of text."""
+    from daskcluster.reports.k_selection import KSelection
+    from daskcluster.reports.tables import rows_of_work
+
+    found = KSelection.of(record)
+    head, rows = found.texts()
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    table = []
+    for row in (head, *rows):
+        line = "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        table.append(click.style(line, bold=True) if row[0] == str(found.best_k) else line)
+    passes, seconds = (text for _, text in rows_of_work(record))
+    return [
+        *((line, "") for line in table),
+        ("best", f"k={found.best_k} by {found.criterion}"),
+        *(("note", note) for note in found.notes),
+        ("passes", f"{passes}, {seconds}"),
+        *([("written", record["output"])] if record["output"] is not None else []),
+    ]

@@ -1,4 +1,4 @@
-"""The command ``daskcluster``: imports commands when they are called, turns errors into exit codes.
+"""The command ``daskcluster``: imports commands when called, turns errors and signals into exit codes.
 
 0 done, 1 failed, 2 bad usage, 130 interrupted, 143 terminated. Known errors are one line on stderr;
 ``--debug`` shows their traceback.
@@ -9,24 +9,88 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
+import sys
+import threading
 import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
+from types import FrameType
 from typing import Any
 
 import click
 
 from daskcluster import __version__
-from daskcluster.cli.signals import (
-    INTERRUPTED,
-    TERMINATED,
-    Terminated,
-    farewell,
-    leave_quietly,
-    listen,
-)
 from daskcluster.errors import DaskClusterError
+from daskcluster.interrupts import deferred
 from daskcluster.jobs.spec import JOBS, declared_jobs
+
+INTERRUPTED = 130
+TERMINATED = 143
+_MOMENT_SECONDS = 0.05
+
+
+class Terminated(SystemExit):
+    """SIGTERM was received: exit with the same clean-up as after an error."""
+
+    def __init__(self) -> None:
+        super().__init__(TERMINATED)
+
+
+_ERRORS: Mapping[int, type[BaseException]] = {
+    signal.SIGINT: KeyboardInterrupt,
+    signal.SIGTERM: Terminated,
+}
+
+
+def listen() -> None:
+    """Turn SIGTERM into an exception, and Control-C into a quiet one.
+
+    Containers are stopped with SIGTERM; partial outputs must be removed and worker processes stopped.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    signal.signal(signal.SIGTERM, _hear)
+    # A shell makes background processes ignore Control-C; leave that as it is.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _hear)
+
+
+def _hear(number: int, frame: FrameType | None) -> None:
+    raise _error_of(number)
+
+
+def _error_of(number: int) -> BaseException:
+    leave_quietly()
+    return _ERRORS[number]()
+
+
+def leave_quietly() -> None:
+    """Silence errors of half-constructed objects when they are freed after an interrupt."""
+    sys.unraisablehook = _come_again
+    warnings.simplefilter("ignore")
+
+
+def _come_again(lost: sys.UnraisableHookArgs) -> None:
+    # It was raised in a finalizer, where Python cannot propagate it: raise it again in a moment.
+    main = threading.main_thread().ident
+    for number in (one for one, error in _ERRORS.items() if lost.exc_type is error):
+        again = threading.Timer(_MOMENT_SECONDS, signal.pthread_kill, [main, number])
+        again.daemon = True
+        again.start()
+
+
+@contextmanager
+def after_a_commit(*, wanted: bool) -> Iterator[None]:
+    """If `wanted`, defer signals to the end of an iteration, where the fit commits its state."""
+    if not wanted:
+        yield
+        return
+    with deferred({signal.Signals(one): partial(_error_of, one) for one in _ERRORS}):
+        yield
+
 
 DEBUG = "daskcluster.debug"
 
@@ -49,7 +113,15 @@ COMMANDS = {
     "warm-up": "Compile kernels before the first fit needs them.",
     "jobs": "List, show and cancel jobs on a Dask scheduler.",
 }
-"""Commands and their short help; each has a module of the same name (with _ for -), or is a job."""
+"""Commands and their short help."""
+_MODULES = {
+    "datasets": ("convert", "shuffle", "info"),
+    "reports": ("demo", "report"),
+    "streams": ("stream-status",),
+    "warm_up": ("warm-up",),
+    "jobs": ("jobs",),
+}
+"""Where the commands are that are no jobs."""
 
 
 class Failure(click.ClickException):
@@ -70,10 +142,11 @@ class Commands(click.Group):
         return list(dict.fromkeys((*COMMANDS, *more)))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = f"daskcluster.cli.{cmd_name.replace('-', '_')}"
-        if cmd_name in COMMANDS and find_spec(module) is not None:
-            command: click.Command = import_module(module).command
-            return command
+        for module, names in _MODULES.items():
+            if cmd_name in names:
+                found = import_module(f"daskcluster.cli.{module}")
+                command: click.Command = getattr(found, cmd_name.replace("-", "_"))
+                return command
         if cmd_name not in declared_jobs():
             return None
         from daskcluster.cli.job_commands import job_command
@@ -94,8 +167,12 @@ class Commands(click.Group):
                 return super().invoke(ctx)
         except (KeyboardInterrupt, Terminated) as error:
             leave_quietly()
-            click.echo(f"\n{_in_flags(farewell(error))}", err=True)
-            ctx.exit(TERMINATED if isinstance(error, Terminated) else INTERRUPTED)
+            is_terminated = isinstance(error, Terminated)
+            what = "Terminated" if is_terminated else "Interrupted"
+            notes = getattr(error, "__notes__", [])
+            text = " ".join([f"{what}; no half-written output was left.", *notes])
+            click.echo(f"\n{_in_flags(text)}", err=True)
+            ctx.exit(TERMINATED if is_terminated else INTERRUPTED)
         except (DaskClusterError, OSError, MemoryError) as error:
             if ctx.meta.get(DEBUG) or getattr(error, "errno", None) == errno.EPIPE:
                 raise

@@ -1,21 +1,219 @@
-"""Flags that several commands share."""
+"""Flags that several commands share, types of their values, and the flags of declared parameters."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import wraps
-from typing import Any, TypeVar
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from daskcluster.cli.engines import Place
+from daskcluster.cli.execution import QUIET, Console, Place
 from daskcluster.cli.main import DEBUG
-from daskcluster.cli.output import QUIET, Console
-from daskcluster.cli.values import Size, StorageOption, click_type, gather_options
+from daskcluster.errors import InvalidParameterError
+from daskcluster.methods.catalogue import ALGORITHMS
+from daskcluster.parameters.algorithm import Catalogue
 from daskcluster.parameters.parameter import Parameter
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:  # not generic in older releases of click
+    ParamType = click.ParamType
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+class Size(ParamType):
+    """A number of bytes such as 800MB, 1.5GiB or 2e9."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().lower()
+        match = re.fullmatch(r"([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?i?)b?", text)
+        try:
+            number = float(match.group(1)) if match else 0.0
+            size = int(number * {**_UNITS, **_BINARY}[match.group(2) if match else ""])
+        except (ValueError, KeyError):
+            size = 0
+        if size < 1:
+            self.fail(f"{value!r} is not a size such as 800MB, 1.5GiB or 2e9.", param, ctx)
+        return size
+
+
+class ImageShape(ParamType):
+    """Height, width and optionally channels of an image, such as 28x28 or 32x32x3."""
+
+    name = "HxW[xC]"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        if not re.fullmatch(r"[1-9][0-9]*(x[1-9][0-9]*){1,2}", str(value)):
+            self.fail(f"{value!r} is not a shape such as 28x28 or 32x32x3.", param, ctx)
+        return tuple(int(size) for size in str(value).split("x"))
+
+
+class Duration(ParamType):
+    """A time such as 30s, 5m, 2h or 7d, in seconds; a bare number is seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        if isinstance(value, (int, float)):
+            return float(value)
+        from daskcluster.parameters.checks import seconds_of
+
+        text = str(value).strip()
+        seconds = seconds_of(text)
+        if seconds is None and re.fullmatch(r"[0-9]*\.?[0-9]+", text):
+            seconds = float(text)
+        if seconds is None:
+            self.fail(f"{value!r} is not a time such as 30s, 5m, 2h or 7d.", param, ctx)
+        return seconds
+
+
+class NumbersOfClusters(ParamType):
+    """FIRST:LAST, FIRST:LAST:STEP, or comma-separated numbers; arguments of `daskcluster.select_k`."""
+
+    name = "first:last"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        text = str(value).replace(" ", "")
+        if re.fullmatch(r"\d+(,\d+)*", text):
+            return {"ks": [int(part) for part in text.split(",")]}
+        parts = text.split(":") if re.fullmatch(r"\d+:\d+(:\d+)?", text) else ["0", "0"]
+        first, last, *step = map(int, parts)
+        if not 1 <= first <= last or step == [0]:
+            expected = "should be a range such as 2:64 or 10:100:10, or 4,8,16."
+            self.fail(f"{value!r} {expected}", param, ctx)
+        if step:
+            return {"ks": list(range(first, last + 1, step[0]))}
+        return {"k_min": first, "k_max": last}
+
+
+class ValueOrWord(ParamType):
+    """The values of another type, or one word that stands for itself or for a value."""
+
+    def __init__(self, other: ParamType, word: str, meaning: Any = None) -> None:
+        self.name = f"{other.name}|{word}"
+        self._other = other
+        self._word = word
+        self._meaning = word if meaning is None else meaning
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return self._meaning if value == self._word else self._other.convert(value, param, ctx)
+
+
+class NameOrUrl(ParamType):
+    """One of some names, or a URL; any other word is refused at once."""
+
+    def __init__(self, names: Sequence[str], other: str) -> None:
+        self.name = "name|url"
+        self._names = tuple(names)
+        self._other = other
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        text = str(value)
+        if text not in self._names and not re.search(r"[/.\\]", text):
+            names = ", ".join(self._names)
+            self.fail(f"{text!r} should be one of {names}, or {self._other}.", param, ctx)
+        return text
+
+
+class Names(ParamType):
+    """Comma-separated names, or one word for all of them."""
+
+    name = "names"
+
+    def __init__(self, known: Sequence[str], word: str) -> None:
+        self._known, self._word = tuple(known), word
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        given = tuple(name.strip() for name in str(value).split(",") if name.strip())
+        if given == (self._word,):
+            return self._known
+        for name in given:
+            if name not in self._known:
+                self.fail(f"{name!r} should be one of {', '.join(self._known)}.", param, ctx)
+        return given
+
+
+class StorageOption(ParamType):
+    """KEY=VALUE for a file system; a dotted key reaches into a nested option."""
+
+    name = "key=value"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).partition("=")
+        if not (key and equals):
+            # Do not repeat the text: it may be a secret.
+            self.fail("should be KEY=VALUE, for example endpoint_url=http://host:9000.", param, ctx)
+        plain: Any = {"true": True, "false": False}.get(text.lower(), text)
+        from daskcluster.storage.location import looks_secret
+
+        if any(looks_secret(part, plain) for part in key.split(".")):
+            self.fail(
+                f"{key} looks like a secret, and command lines are visible to others; leave it out and "
+                "give credentials through the environment (such as AWS_ACCESS_KEY_ID) or the "
+                "cloud's own files.",
+                param,
+                ctx,
+            )
+        return key, plain
+
+
+def gather_options(ctx: Any, param: Any, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
+    """Return the pairs of `StorageOption` as one mapping; dotted keys become nested mappings."""
+    options: dict[str, Any] = {}
+    for key, value in pairs:
+        *outer, last = key.split(".")
+        inner = options
+        for name in outer:
+            inner = inner.setdefault(name, {})
+        inner[last] = value
+    return options or None
+
+
+def click_type(parameter: Parameter) -> ParamType:
+    """Return the type of a parameter's flag."""
+    found: ParamType = click.STRING
+    choices = tuple(parameter.choices)
+    if getattr(parameter, "type", ""):
+        own: ParamType = resolve_name(parameter.type)()  # type: ignore[attr-defined]
+        return own
+    if parameter.kind is tuple:
+        return Names(choices, parameter.word)
+    if choices:
+        found = NameOrUrl(choices, parameter.other) if parameter.other else click.Choice(choices)
+    elif parameter.kind is bool:
+        found = click.BOOL
+    elif parameter.kind in (int, float):
+        of_kind: Any = click.IntRange if parameter.kind is int else click.FloatRange
+        found = of_kind(
+            min=parameter.gt if parameter.ge is None else parameter.ge,
+            max=parameter.lt if parameter.le is None else parameter.le,
+            min_open=parameter.gt is not None,
+            max_open=parameter.lt is not None,
+        )
+    if parameter.word:
+        found = ValueOrWord(found, parameter.word)
+    return ValueOrWord(found, parameter.off, meaning=False) if parameter.off else found
+
 
 OTHER = "Options"
 _PATHS = re.compile(r"\b(URL|FILE|DIR)\b")
@@ -61,7 +259,8 @@ def declared_option(parameter: Parameter, *, section: str = OTHER, **settings: A
         said |= {"default": default, "show_default": default != ()}
     if getattr(parameter, "metavar", ""):
         said["metavar"] = parameter.metavar  # type: ignore[attr-defined]
-    return option(parameter.flag, section=section, **{**said, **settings})
+    names = getattr(parameter, "flags", ()) or (parameter.flag,)
+    return option(*names, parameter.name, section=section, **{**said, **settings})
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,12 +272,11 @@ WHERE = "Execution"
 SHOWN = "Display"
 
 
-def _set_debug(ctx: click.Context, param: Any, value: bool) -> None:
-    ctx.meta[DEBUG] = value
+def _mark(key: str) -> Callable[..., None]:
+    def mark(ctx: click.Context, param: Any, value: bool) -> None:
+        ctx.meta[key] = value
 
-
-def _set_quiet(ctx: click.Context, param: Any, value: bool) -> None:
-    ctx.meta[QUIET] = value
+    return mark
 
 
 def complete_path(
@@ -307,7 +505,7 @@ output_options = _decorate(
         is_flag=True,
         expose_value=False,
         is_eager=True,
-        callback=_set_quiet,
+        callback=_mark(QUIET),
         help="Show no progress and no table, only warnings and errors (and --json).",
     ),
     option(
@@ -316,7 +514,7 @@ output_options = _decorate(
         is_flag=True,
         expose_value=False,
         is_eager=True,
-        callback=_set_debug,
+        callback=_mark(DEBUG),
         help="Show the traceback of an error.",
     ),
 )
@@ -326,23 +524,11 @@ def takes_place(function: F) -> F:
     """Add the flags of the engine to a command; pass them as ``place``, checked."""
 
     @wraps(function)
-    def call(
-        *arguments: Any,
-        scheduler: str,
-        workers: int | None,
-        threads: int | None,
-        memory_limit: int | None,
-        timeout: float,
-        tls_ca: str | None,
-        tls_cert: str | None,
-        tls_key: str | None,
-        **values: Any,
-    ) -> Any:
+    def call(*arguments: Any, **values: Any) -> Any:
+        place = Place(**{each.name: values.pop(each.name) for each in fields(Place)})
         found = click.get_current_context().get_parameter_source("scheduler")
-        if found is ParameterSource.ENVIRONMENT and (workers or threads) is not None:
-            scheduler = "local"  # a flag counts for more than the environment
-        tls = tls_ca, tls_cert, tls_key
-        place = Place(scheduler, workers, threads, memory_limit, timeout, *tls)
+        if found is ParameterSource.ENVIRONMENT and (place.workers or place.threads) is not None:
+            place = replace(place, scheduler="local")  # a flag counts for more than the environment
         place.check()
         return function(*arguments, place=place, **values)
 
@@ -359,3 +545,131 @@ def takes_console(function: F) -> F:
 
     decorated: F = output_options(call)
     return decorated
+
+
+EVERY = "Clustering"
+
+Variants = Mapping[str, Parameter]
+"""A parameter's declaration in each algorithm that has it."""
+
+
+def parameter_options(
+    required: Sequence[str] = (), catalogue: Catalogue = ALGORITHMS
+) -> Callable[[F], F]:
+    """Add ``--algorithm`` and one flag for every parameter of any algorithm to a command."""
+
+    def decorate(function: F) -> F:
+        for name, variants in reversed(catalogue.parameters().items()):
+            function = _flag(name, variants, catalogue, required=name in required)(function)
+        named: F = option(
+            "--algorithm",
+            section=EVERY,
+            type=click.Choice(list(catalogue)),
+            default=next(iter(catalogue)),
+            show_default=True,
+            is_eager=True,  # other flags are parsed by its parameters
+            metavar="NAME",
+            help="An algorithm; see the list below.",
+        )(function)
+        return named
+
+    return decorate
+
+
+def given_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags that were given; for others, the estimator's defaults apply."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+class AlgorithmCommand(SectionedCommand):
+    """A command whose help ends with a list of the algorithms."""
+
+    catalogue: Catalogue = ALGORITHMS
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        with formatter.section("Algorithms"):
+            formatter.write_dl([(name, entry.about) for name, entry in self.catalogue.items()])
+
+
+def _flag(name: str, variants: Variants, catalogue: Catalogue, *, required: bool) -> Any:
+    first = next(iter(variants.values()))
+    facts = [] if required else _defaults(variants)
+    facts += [first.limits] if first.limits else []
+    settings: dict[str, Any] = {"section": _section(variants, catalogue), "help": first.help}
+    if facts:
+        settings["help"] += f"  [{'; '.join(facts)}]"
+    if first.kind is bool:
+
+        def check(ctx: click.Context, param: click.Parameter, value: bool | None) -> bool | None:
+            if value is not None:
+                _chosen(ctx, name, catalogue)
+            return value
+
+        switch = f"{first.flag}/--no-{first.flag[2:]}"
+        return option(switch, name, default=None, callback=check, **settings)
+    metavars: dict[str, None] = {}
+    for parameter in variants.values():
+        kind = {int: "INTEGER", float: "FLOAT"}.get(parameter.kind, "TEXT")
+        names = [*(parameter.choices or [kind]), "URL" if parameter.other else ""]
+        metavars |= dict.fromkeys([*names, parameter.word, parameter.off])
+    return option(
+        first.flag,
+        *(["-k"] if name == "n_clusters" else []),
+        name,
+        required=required,
+        type=AsTheAlgorithmHasIt(name, catalogue),
+        metavar=" | ".join(filter(None, metavars)),
+        **settings,
+    )
+
+
+class AsTheAlgorithmHasIt(ParamType):
+    """A value of a parameter of the chosen algorithm; a usage error if the algorithm lacks it."""
+
+    name = "value"
+
+    def __init__(self, parameter: str, catalogue: Catalogue = ALGORITHMS) -> None:
+        self._parameter, self._catalogue = parameter, catalogue
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        chosen = _chosen(ctx, self._parameter, self._catalogue)
+        return click_type(chosen).convert(value, param, ctx)
+
+
+def _chosen(ctx: click.Context, name: str, catalogue: Catalogue) -> Parameter:
+    algorithm = ctx.params["algorithm"]
+    try:
+        catalogue.check(algorithm, [name])
+    except InvalidParameterError as error:
+        raise click.UsageError(str(error), ctx) from error
+    return catalogue.find(algorithm).parameters[name]
+
+
+def _section(variants: Variants, catalogue: Catalogue) -> str:
+    """Return the heading of a flag: the algorithms that have it, or lack it."""
+    lacking = [name for name in catalogue if name not in variants]
+    if not lacking:
+        return EVERY
+    if len(lacking) < len(variants):
+        return f"Not with {', '.join(lacking)}"
+    return f"Only with {', '.join(variants)}"
+
+
+def _defaults(variants: Variants) -> list[str]:
+    by_text: dict[str, list[str]] = {}
+    for name, parameter in variants.items():
+        default = parameter.default
+        if default is None:
+            continue
+        text = str(default)
+        if default is False and parameter.off:
+            text = parameter.off
+        elif isinstance(default, bool):
+            text = parameter.flag if default else f"--no-{parameter.flag[2:]}"
+        by_text.setdefault(text, []).append(name)
+    if not by_text:
+        return []
+    common = max(by_text, key=lambda text: len(by_text[text]))
+    rest = [f"{text} for {', '.join(names)}" for text, names in by_text.items() if text != common]
+    return [", ".join([f"default: {common}", *rest])]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from daskcluster.cli.execution import Console
 from daskcluster.cli.options import SectionedCommand, takes_console
-from daskcluster.cli.output import Console
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -37,7 +37,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     "version, and print shell commands that set the variables numba needs.",
 )
 @takes_console
-def command(
+def warm_up(
     output: Path | None, cpus: tuple[str, ...], take: Path | None, console: Console
 ) -> None:
     """Compile kernels before the first fit needs them; a minute or two for each CPU."""
@@ -46,16 +46,26 @@ def command(
             "--cpu needs --output, and --take works with neither; give --output FOLDER with --cpu."
         )
     if take is not None:
-        _take(take)
-        return
-    if output is not None:
-        _ship(output, cpus, console)
-        return
-    from daskcluster.jobs.kernel_cache import fill
+        cache = os.environ.get("NUMBA_CACHE_DIR")
+        if not cache:
+            raise click.UsageError(
+                "--take copies to NUMBA_CACHE_DIR, which is not set; set it to a folder."
+            )
+        from daskcluster.jobs.kernel_cache import settings
+        from daskcluster.jobs.kernel_cache import take as take_shipped
+        from daskcluster.kernels.jit import sources_digest
 
-    with console.watching():
-        compiled = fill()
-    console.emit({"compiled": compiled}, [("compiled", f"{compiled} kernels")])
+        cpu = take_shipped(take, Path(cache), sources_digest())
+        for name, value in settings(cpu).items() if cpu else ():
+            click.echo(f"export {name}={shlex.quote(value)}")
+    elif output is not None:
+        _ship(output, cpus, console)
+    else:
+        from daskcluster.jobs.kernel_cache import fill
+
+        with console.watching():
+            compiled = fill()
+        console.emit({"compiled": compiled}, [("compiled", f"{compiled} kernels")])
 
 
 def _ship(output: Path, cpus: tuple[str, ...], console: Console) -> None:
@@ -81,17 +91,3 @@ def _ship(output: Path, cpus: tuple[str, ...], console: Console) -> None:
         {"output": str(output), "cpus": filled},
         [("output", str(output)), ("CPUs", ", ".join(filled))],
     )
-
-
-def _take(folder: Path) -> None:
-    cache = os.environ.get("NUMBA_CACHE_DIR")
-    if not cache:
-        raise click.UsageError(
-            "--take copies to NUMBA_CACHE_DIR, which is not set; set it to a folder."
-        )
-    from daskcluster.jobs.kernel_cache import settings, take
-    from daskcluster.kernels.jit import sources_digest
-
-    cpu = take(folder, Path(cache), sources_digest())
-    for name, value in settings(cpu).items() if cpu else ():
-        click.echo(f"export {name}={shlex.quote(value)}")

@@ -13,21 +13,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from daskcluster.jobs.coresets import build_coreset
-    from daskcluster.jobs.duplicates import dedup
-    from daskcluster.jobs.fitting import fit
-    from daskcluster.jobs.kinds import examine
-    from daskcluster.jobs.outputs import check_outputs
-    from daskcluster.jobs.partitioning import partition
-    from daskcluster.jobs.predicting import predict
-    from daskcluster.jobs.registry import JobStatus
+    from daskcluster.jobs.fitting import build_coreset, dedup, fit, partition
+    from daskcluster.jobs.predicting import examine, predict, score
+    from daskcluster.jobs.registry import JobStatus, cancel, list_jobs, logs, status, submit, wait
+    from daskcluster.jobs.run import check_outputs
     from daskcluster.jobs.sampling import sample
-    from daskcluster.jobs.scoring import score
-    from daskcluster.jobs.selection import select_k
+    from daskcluster.jobs.selection import select_k, sweep
     from daskcluster.jobs.spec import JobSpec, Output, register_job
     from daskcluster.jobs.streaming import open_stream, stream
-    from daskcluster.jobs.submitting import cancel, list_jobs, logs, status, submit, wait
-    from daskcluster.jobs.sweeping import sweep
     from daskcluster.models.record import (
         CoresetRecord,
         DuplicatesRecord,
@@ -73,38 +66,29 @@ __all__ = [
     "sweep",
 ]
 
-_LAZY = {
-    "CoresetRecord": "daskcluster.models.record",
-    "build_coreset": "daskcluster.jobs.coresets",
-    "DuplicatesRecord": "daskcluster.models.record",
-    "FitRecord": "daskcluster.models.record",
-    "PartitionRecord": "daskcluster.models.record",
-    "PredictRecord": "daskcluster.models.record",
-    "SampleRecord": "daskcluster.models.record",
-    "ScoreRecord": "daskcluster.models.record",
-    "SweepRecord": "daskcluster.models.record",
-    "check_outputs": "daskcluster.jobs.outputs",
-    "dedup": "daskcluster.jobs.duplicates",
-    "examine": "daskcluster.jobs.kinds",
-    "fit": "daskcluster.jobs.fitting",
-    "partition": "daskcluster.jobs.partitioning",
-    "predict": "daskcluster.jobs.predicting",
-    "sample": "daskcluster.jobs.sampling",
-    "score": "daskcluster.jobs.scoring",
-    "select_k": "daskcluster.jobs.selection",
-    "JobStatus": "daskcluster.jobs.registry",
-    **dict.fromkeys(("JobSpec", "Output", "register_job"), "daskcluster.jobs.spec"),
-    **dict.fromkeys(
-        ("cancel", "list_jobs", "logs", "status", "submit", "wait"), "daskcluster.jobs.submitting"
+_HOMES = {
+    "daskcluster.jobs.fitting": ("build_coreset", "dedup", "fit", "partition"),
+    "daskcluster.jobs.predicting": ("examine", "predict", "score"),
+    "daskcluster.jobs.registry": (
+        "JobStatus",
+        "cancel",
+        "list_jobs",
+        "logs",
+        "status",
+        "submit",
+        "wait",
     ),
-    "open_stream": "daskcluster.jobs.streaming",
-    "stream": "daskcluster.jobs.streaming",
-    "sweep": "daskcluster.jobs.sweeping",
+    "daskcluster.jobs.run": ("check_outputs",),
+    "daskcluster.jobs.sampling": ("sample",),
+    "daskcluster.jobs.selection": ("select_k", "sweep"),
+    "daskcluster.jobs.spec": ("JobSpec", "Output", "register_job"),
+    "daskcluster.jobs.streaming": ("open_stream", "stream"),
 }
+_LAZY = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    module = _LAZY.get(name)
+    module = "daskcluster.models.record" if name.endswith("Record") else _LAZY.get(name)
     if module is None:
         from daskcluster.jobs.spec import spec_of  # those of other packages
 

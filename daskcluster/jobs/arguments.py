@@ -12,13 +12,13 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, time, timedelta
 from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.jobs.spec import spec_of
-from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.parameters.shared import METHODS
 from daskcluster.storage.location import locate
 
@@ -28,7 +28,6 @@ _APART = frozenset({
 """Arguments that do not change what a job computes. Options of a store may hold credentials."""
 PACE = frozenset({"every", "settle"})
 """Arguments that say how often a stream looks for rows: they may change from run to run."""
-_OUTPUTS = {"stream": "state"}
 _URLS = frozenset({
     "centroids", "checkpoint", "distances", "labels", "model", "output", "posteriors", "report", "rows",
     "source", "state",
@@ -50,9 +49,7 @@ def output_of(job: str, arguments: Mapping[str, Any]) -> str:
 def output_name(job: str) -> str:
     """Return the name of the argument that is the main output of a job."""
     spec = spec_of(job)
-    return (
-        spec.outputs[0].name if spec is not None and spec.outputs else _OUTPUTS.get(job, "output")
-    )
+    return spec.outputs[0].name if spec is not None and spec.outputs else "output"
 
 
 def given_to(job: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
@@ -91,18 +88,19 @@ def plain_arguments(job: str, given: Mapping[str, Any]) -> dict[str, Any]:
     >>> plain_arguments("score", {"model": "m", "source": "x.npy", "metrics": [], "engine": "local"})
     {'model': 'm', 'source': 'x.npy'}
     """
-    signature = inspect.signature(getattr(import_module("daskcluster.jobs"), job))
+    function = getattr(import_module("daskcluster.jobs"), job)
     flat: dict[str, Any] = {}
-    for name, parameter in signature.parameters.items():
+    for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             flat |= given.get(name, {})
         elif name in given:
             flat[name] = given[name]
-    plain = {name: _plain(value) for name, value in flat.items() if name not in _APART}
-    passed_on = _further_defaults(job, flat)
-    defaults = {n: d for n, d in passed_on.items() if n not in signature.parameters}
-    defaults |= _defaults(signature)
-    return {n: v for n, v in plain.items() if not (n in defaults and _equals(v, defaults[n]))}
+    found = {name: _plain(value) for name, value in flat.items() if name not in _APART}
+    for name, default in _defaults(job, function, flat).items():
+        is_default = name in found and bool(found[name] == _plain(default))
+        if is_default or (default is None and found.get(name) in ({}, [])):
+            found.pop(name, None)
+    return found
 
 
 def located(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,7 +116,13 @@ def located(arguments: Mapping[str, Any]) -> dict[str, Any]:
     >>> located({"source": "s3://bucket/rows.zarr/", "n_clusters": 5})
     {'source': 's3://bucket/rows.zarr', 'n_clusters': 5}
     """
-    return {name: _shortened(_located(name, value)) for name, value in arguments.items()}
+    found = {name: _located(name, value) for name, value in arguments.items()}
+    for name, value in found.items():
+        text = json.dumps(value, sort_keys=True)
+        if len(text) > _MOST_CHARACTERS:
+            kind = f"{len(value)} values" if isinstance(value, list) else type(value).__name__
+            found[name] = f"<{kind} {_digest(text.encode())}>"
+    return found
 
 
 def absolute(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,37 +145,20 @@ def absolute(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _defaults(signature: inspect.Signature) -> dict[str, Any]:
-    parameters = signature.parameters.values()
-    return {each.name: each.default for each in parameters if each.default is not each.empty}
-
-
-def _further_defaults(job: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of what a job passes on."""
-    algorithm = str(given.get("algorithm", ""))
-    if job == "fit":
-        return _of_catalogue(ALGORITHMS, algorithm or next(iter(ALGORITHMS)))
-    if job == "sweep":
-        from daskcluster.jobs.selection import select_k
-
-        return _defaults(inspect.signature(select_k))
-    if job == "stream":
-        # Scikit-learn takes long to import.
-        from daskcluster.jobs.streaming import open_stream
-        from daskcluster.methods.streaming.streams import STREAMS
-
-        own = _defaults(inspect.signature(open_stream))
-        return {**_of_catalogue(STREAMS, algorithm or own["algorithm"]), **own}
-    return {}
-
-
-def _equals(value: Any, default: Any) -> bool:
-    return bool(value == _plain(default)) or (default is None and value in ({}, []))
-
-
-def _of_catalogue(catalogue: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
-    found = catalogue[algorithm].parameters if algorithm in catalogue else {}
-    return {name: parameter.default for name, parameter in found.items()}
+def _defaults(job: str, function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults of a job, and of what it passes on."""
+    spec, found = spec_of(job), dict[str, Any]()
+    if spec is not None and (known := spec.catalogue) is not None:
+        entry = known.get(str(given.get("algorithm") or next(iter(known))))
+        parameters = {} if entry is None else entry.parameters
+        found = {name: parameter.default for name, parameter in parameters.items()}
+    functions = [resolve_name(spec.extends)] if spec is not None and spec.extends else []
+    for each in (*functions, function):
+        taken = inspect.signature(each).parameters
+        found |= {name: parameter.default for name, parameter in taken.items()}
+    return {
+        name: default for name, default in found.items() if default is not inspect.Parameter.empty
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -202,16 +189,14 @@ def _of_object(value: Any) -> Any:
     value = getattr(value, "cluster_centers_", getattr(value, "means_", value))
     if type(value).__module__.partition(".")[0] in ("pandas", "polars"):
         value = value.to_numpy() if hasattr(value, "to_numpy") else value
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist()) if value.size <= _LISTED else _of_array(value)
-    module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
-    return f"<{module}.{name}>" if name else f"<{type(value).__name__}>"
-
-
-def _of_array(array: np.ndarray) -> str:
-    rows = np.ascontiguousarray(array[:: 1 + array.nbytes // _HASHED_BYTES])
-    content = repr(rows.tolist()).encode() if array.dtype == object else rows.tobytes()
-    return f"<array {array.shape} {array.dtype} {_digest(content)}>"
+    if not isinstance(value, np.ndarray):
+        module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+        return f"<{module}.{name}>" if name else f"<{type(value).__name__}>"
+    if value.size <= _LISTED:
+        return _plain(value.tolist())
+    rows = np.ascontiguousarray(value[:: 1 + value.nbytes // _HASHED_BYTES])
+    content = repr(rows.tolist()).encode() if value.dtype == object else rows.tobytes()
+    return f"<array {value.shape} {value.dtype} {_digest(content)}>"
 
 
 def _digest(content: bytes) -> str:
@@ -238,14 +223,6 @@ def _is_url(name: str, text: str) -> bool:
     # A name of an array or of a column may have a slash.
     is_path = text.startswith(("/", "./", "../", "~")) or text.lower().endswith((".npy", ".zarr"))
     return name in _MAYBE_URLS and is_path
-
-
-def _shortened(value: Any) -> Any:
-    text = json.dumps(value, sort_keys=True)
-    if len(text) <= _MOST_CHARACTERS:
-        return value
-    kind = f"{len(value)} values" if isinstance(value, list) else type(value).__name__
-    return f"<{kind} {_digest(text.encode())}>"
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

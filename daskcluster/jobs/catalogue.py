@@ -6,9 +6,11 @@ from daskcluster.jobs.spec import JOBS, Flag, JobSpec, Output
 from daskcluster.methods import catalogue
 from daskcluster.methods.coreset import parameters as coreset
 from daskcluster.methods.duplicates import parameters as duplicates
+from daskcluster.methods.mixture.parameters import COVARIANCE_TYPE
 from daskcluster.methods.partition import parameters as partition
 from daskcluster.parameters import shared
 from daskcluster.parameters.algorithm import MEASURES
+from daskcluster.parameters.parameter import Parameter
 
 _RESUME_ID = "Seed; the same seed draws the same rows. Default: a fresh one."
 _LABELS = (
@@ -16,6 +18,31 @@ _LABELS = (
 )
 _DISTANCES = "Also write Euclidean distances"
 _RESULT = "URL of the result: .parquet or .csv (both with ids) by its ending, else Zarr."
+_SAME_TABLE = "Seed; the same seed gives the same table. Default: a fresh one."
+_SEEDS = "Fits per number; the best one counts."
+_SIZE_OF_SWEEP = "Rows of the coreset that is fitted. Default: 100 per cluster, at least 10,000."
+_CHECKED = "How many of the results to measure on all rows, in one pass."
+_DURATION = "daskcluster.cli.options:Duration"
+_ORDER = "Order of objects that are present at the same time."
+_SETTLE = (
+    "Read an object once it has not changed for this time.  [default: 0 with --once, else 10s]"
+)
+_ONCE = "Poll the source once.  [default without --every]"
+_EVERY = "Poll the source at this interval: 30s, 5m."
+_ON_DRIFT = (
+    "Run this command when new rows no longer fit; it receives details as JSON on standard input."
+)
+_PORT = "Serve Prometheus metrics and /health at this port (0: any free port)."
+_STALL_AFTER = (
+    "/health returns 503 after this time without work, not counting the wait between polls.  "
+    "[default: 30m]"
+)
+
+
+def _under(section: str, *parameters: Parameter) -> tuple[Flag, ...]:
+    """Return flags that stand under a heading of the help."""
+    return tuple(Flag(**{**vars(each), "section": section}) for each in parameters)
+
 
 for _spec in (
     JobSpec(
@@ -40,21 +67,21 @@ for _spec in (
             Output(
                 name="labels",
                 help=f"Also write the label of every row: {_LABELS}",
-                check="daskcluster.jobs.outputs:check_labels",
+                check="daskcluster.jobs.run:check_labels",
             ),
         ),
-        kinds="daskcluster.jobs.outputs:kinds_of_labels",
+        kinds="daskcluster.jobs.run:kinds_of_labels",
         resumes="Resume from the state at --checkpoint, if there is one.",
         commits=True,
         needs=(
             ("resume", "checkpoint", "the URL of the state to resume from"),
             ("distances", "labels", "to which they are added"),
         ),
-        plan="daskcluster.jobs.plans:plan_fit",
+        plan="daskcluster.jobs.fitting:plan_fit",
     ),
     JobSpec(
         name="coreset",
-        function="daskcluster.jobs.coresets:build_coreset",
+        function="daskcluster.jobs.fitting:build_coreset",
         help="Draw a lightweight coreset of SOURCE: a small weighted sample of its rows, in two passes.\n\n"
         "Any command takes OUTPUT in place of SOURCE, and finds the weights by itself.",
         without=("scale",),
@@ -80,8 +107,8 @@ for _spec in (
         kinds=("group",),
         keeps="Save progress here; continue with --resume.",
         commits=True,
-        plan="daskcluster.jobs.plans:plan_coreset",
-        lines="daskcluster.jobs.lines:lines_of_coreset",
+        plan="daskcluster.jobs.fitting:plan_coreset",
+        lines="daskcluster.jobs.fitting:lines_of_coreset",
     ),
     JobSpec(
         name="sample",
@@ -121,17 +148,17 @@ for _spec in (
             Output(
                 name="rows",
                 help="Also write the rows to this URL: .parquet (with ids) by its ending, else Zarr.",
-                check="daskcluster.jobs.sample_outputs:check_rows",
+                check="daskcluster.jobs.sampling:check_rows",
             ),
         ),
         kinds=("array", "group"),
         needs=(("weighted", "rows", "the URL of the rows to write"),),
-        plan="daskcluster.jobs.plans:plan_sample",
-        lines="daskcluster.jobs.lines:lines_of_sample",
+        plan="daskcluster.jobs.sampling:plan_sample",
+        lines="daskcluster.jobs.sampling:lines_of_sample",
     ),
     JobSpec(
         name="dedup",
-        function="daskcluster.jobs.duplicates:dedup",
+        function="daskcluster.jobs.fitting:dedup",
         help="Find near-duplicates among the rows of SOURCE, and write which rows to keep.\n\n"
         "The output has, for every row, the first row of its group, whether it is kept, and its cosine "
         "similarity (or Euclidean distance) to the kept row. All pairs beyond the threshold are found.",
@@ -157,17 +184,18 @@ for _spec in (
                 name="report",
                 help="Also write a report on the groups to this file: .html, .png, .md or .json.",
                 is_local=True,
+                metavar="FILE",
             ),
         ),
         kinds=("group",),
         keeps="Folder for sorted rows and finished pairs; continue with --resume. A cluster on several "
         "hosts needs one.",
-        plan="daskcluster.jobs.plans:plan_duplicates",
-        lines="daskcluster.jobs.lines:lines_of_duplicates",
+        plan="daskcluster.jobs.fitting:plan_duplicates",
+        lines="daskcluster.jobs.fitting:lines_of_duplicates",
     ),
     JobSpec(
         name="partition",
-        function="daskcluster.jobs.partitioning:partition",
+        function="daskcluster.jobs.fitting:partition",
         help="Divide the rows of SOURCE into partitions of an index, of nearly equal sizes.\n\n"
         "The output has the partition of every row, and those in which a copy of it pays. No partition has "
         "more rows than --max-size, copies left out.",
@@ -183,8 +211,8 @@ for _spec in (
         ),
         kinds=("group", "file"),
         keeps="Folder for the trained centres; continue with --resume.",
-        plan="daskcluster.jobs.plans:plan_partition",
-        lines="daskcluster.jobs.lines:lines_of_partitions",
+        plan="daskcluster.jobs.fitting:plan_partition",
+        lines="daskcluster.jobs.fitting:lines_of_partitions",
     ),
     JobSpec(
         name="predict",
@@ -222,19 +250,19 @@ for _spec in (
                 name="output",
                 help=f"URL of the labels: {_LABELS}",
                 what="write the labels to",
-                check="daskcluster.jobs.outputs:check_labels",
+                check="daskcluster.jobs.run:check_labels",
             ),
             Output(
                 name="posteriors",
                 help="For a mixture: also write the posteriors of every row to this Zarr group.",
             ),
         ),
-        kinds="daskcluster.jobs.outputs:kinds_of_labels",
+        kinds="daskcluster.jobs.run:kinds_of_labels",
         resumes="Resume an interrupted call; an interrupted run keeps finished chunks for the next one.",
     ),
     JobSpec(
         name="score",
-        function="daskcluster.jobs.scoring:score",
+        function="daskcluster.jobs.predicting:score",
         help="Compute the inertia of MODEL on SOURCE: the sum of squared distances to its centres, in one "
         "pass.\n\nWith --metrics, also how compact and how far apart the clusters are that MODEL makes of "
         "these rows.",
@@ -270,7 +298,95 @@ for _spec in (
                 section="Measures",
             ),
         ),
-        lines="daskcluster.jobs.lines:lines_of_score",
+        lines="daskcluster.jobs.predicting:lines_of_score",
+    ),
+    JobSpec(
+        name="sweep",
+        function="daskcluster.jobs.selection:sweep",
+        extends="daskcluster.jobs.selection:select_k",
+        help="Fit several numbers of clusters to SOURCE and report the best one.\n\n"
+        "All fits are made on one small weighted sample, which takes two passes over the rows.",
+        parameters=_under(
+            "Candidates",
+            Flag(
+                "numbers",
+                str,
+                "2:32",
+                "Numbers of clusters: FIRST:LAST, FIRST:LAST:STEP, or 4,8,16. A range of more than 32 is "
+                "refined.",
+                flags=("-k", "--k"),
+                type="daskcluster.cli.options:NumbersOfClusters",
+                is_local=True,
+            ),
+            Parameter(
+                "criterion",
+                str,
+                "knee",
+                "Criterion of the best number; bic fits Gaussian mixtures.",
+                choices=("knee", "silhouette", "bic"),
+            ),
+            Flag("n_seeds", int, 3, _SEEDS, ge=1, flags=("--seeds",)),
+            coreset.CORESET_SIZE.varied(default=None, help=_SIZE_OF_SWEEP),
+            Parameter("check", int, 3, _CHECKED, ge=0),
+            shared.INIT.varied(other="", help="How the first centres of a fit are chosen."),
+            shared.METRIC,
+            COVARIANCE_TYPE.varied(default="diag", help="Covariance of the mixtures of bic."),
+            shared.RANDOM_STATE.varied(help=_SAME_TABLE),
+        ),
+        outputs=(
+            Output(
+                name="output",
+                help="Also write the table (.json, also a URL) or the curves (.png, .svg; needs "
+                "matplotlib).",
+                metavar="FILE",
+                check="daskcluster.jobs.selection:check_table",
+            ),
+        ),
+        kinds=("file",),
+        lines="daskcluster.cli.job_commands:lines_of_sweep",
+        task="daskcluster.cli.job_commands:SweepTask",
+    ),
+    JobSpec(
+        name="stream",
+        function="daskcluster.jobs.streaming:stream",
+        extends="daskcluster.jobs.streaming:open_stream",
+        help="Keep a model of SOURCE up to date: read every row once, optionally forget old ones.\n\n"
+        "SOURCE is a Zarr array that grows, a folder or prefix to which Zarr arrays, groups and Parquet "
+        "files are added, or a pattern of their names. The last line of stdout is one JSON object, with "
+        '"rows_seen" and "model_version".',
+        without=("flatten", "grid", "scale"),
+        algorithms="daskcluster.methods.streaming.streams:STREAMS",
+        parameters=(
+            *_under(
+                "Input",
+                Parameter("order", str, "name", _ORDER, choices=("name", "time")),
+                Flag("settle", float, None, _SETTLE, type=_DURATION),
+                Parameter("allow_missing", bool, False, "Read missing chunks as the fill value."),
+            ),
+            *_under(
+                "Loop",
+                Flag("once", bool, False, _ONCE, is_local=True),
+                Flag("every", float, None, _EVERY, type=_DURATION),
+                Flag("on_drift", str, None, _ON_DRIFT, is_local=True, metavar="COMMAND"),
+                Flag("metrics_port", int, None, _PORT, ge=0, le=65535, is_local=True),
+                Flag("metrics_address", str, "127.0.0.1", "Address to listen on.", is_local=True),
+                Flag("stall_after", float, None, _STALL_AFTER, type=_DURATION, is_local=True),
+            ),
+        ),
+        outputs=(
+            Output(
+                name="state",
+                help="URL of the state of the stream.  [required]",
+                what="keep the state of the stream at",
+            ),
+            Output(
+                name="labels",
+                help="Also write the labels of new rows: one growing array, or one array per object.",
+            ),
+            Output(name="distances", help="Also write their distances."),
+        ),
+        replaces=False,
+        task="daskcluster.cli.streams:StreamTask",
     ),
 ):
     JOBS.setdefault(_spec.name, _spec)  # a preloaded module may have declared another one

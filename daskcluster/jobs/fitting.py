@@ -1,27 +1,36 @@
-"""The job that fits a model with any algorithm of the catalogue."""
+"""Jobs that learn from rows: models, coresets, near-duplicates and partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
 from daskcluster.data.label_files import check_map
+from daskcluster.data.spec import looks_like_path
+from daskcluster.data.tables import TableFormat
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import CentreEstimator
 from daskcluster.estimators.labels import Labels
+from daskcluster.estimators.plan import Plan
 from daskcluster.events import Callback
-from daskcluster.jobs.opening import open_rows
+from daskcluster.host import format_bytes
 from daskcluster.jobs.run import Run
-from daskcluster.methods.catalogue import ALGORITHMS
+from daskcluster.jobs.spec import OwnPlan
+from daskcluster.methods.catalogue import ALGORITHMS, plan_of
+from daskcluster.methods.duplicates.parameters import RULES
 from daskcluster.models.persist import Model
-from daskcluster.models.record import FitRecord
+from daskcluster.models.record import CoresetRecord, DuplicatesRecord, FitRecord, PartitionRecord
 from daskcluster.parameters.checks import check_arguments
+from daskcluster.reports.tables import Rows, rows_of_work
 from daskcluster.storage.checkpoint import noting_stored_state
 from daskcluster.storage.files import check_space
 from daskcluster.storage.location import locate
+from daskcluster.typing import Dataset
 
 _LABEL_BYTES = 4
 
@@ -132,7 +141,7 @@ def fit(
     >>> record.inertia, record.stop_reason
     (1.0, 'converged')
     """
-    asked = dict(locals())
+    asked = locals()
     given = {"n_clusters": n_clusters, **parameters}
     if random_state is not None:
         given["random_state"] = random_state
@@ -146,15 +155,18 @@ def fit(
         )
     run = Run("fit", asked)
     with run, noting_stored_state(given.get("checkpoint")):
-        before = run.begin(FitRecord)
-        if before is not None:
+        if (before := run.begin(FitRecord)) is not None:
             return before
-        dataset, chosen = open_rows(run)
+        dataset, chosen = run.open_rows()
         if labels is not None:
             kind = np.dtype(np.float32 if distances else np.int32)
             check_map(labels, getattr(dataset, "grid", None), kind)
             check_space(labels, _LABEL_BYTES * dataset.n_rows, storage_options=storage_options)
-        estimator = _estimator(algorithm, run.keeping(algorithm, given), chosen, run.callbacks)
+        entry, hearing = ALGORITHMS.find(algorithm), {"callbacks": run.callbacks}
+        given = run.keeping(algorithm, given)
+        estimator = resolve_name(entry.estimator)(
+            **entry.arguments(given), engine=chosen, **hearing
+        )
         if distances and not isinstance(estimator, CentreEstimator):
             raise InvalidParameterError(
                 f"algorithm={algorithm!r} has no centres, so there are no distances to them; leave "
@@ -171,11 +183,7 @@ def fit(
         }
         save = partial(estimator.save, model, **options)
         # The model is written last: until it exists, the same call resumes.
-        options |= {
-            "callbacks": run.callbacks,
-            "resume": resume or run.is_resumed,
-            "before_end": save,
-        }
+        options |= {"resume": resume or run.is_resumed, "before_end": save, **hearing}
         # Not `estimator.labels_`, which may compute them.
         known = vars(estimator).get("labels_")
         if labels is None:
@@ -186,33 +194,428 @@ def fit(
             known.write(labels, **options)
         else:
             estimator.map_rows(dataset, estimator.label_function, output=labels, **options)
-        common = run.counters.common(dataset)
+        objectives = fitted.facts()
         return run.done(
             FitRecord(
-                model=str(model), labels=labels, algorithm=algorithm, **_facts(fitted), **common
+                model=str(model),
+                labels=labels,
+                algorithm=algorithm,
+                estimator=fitted.estimator,
+                n_clusters=fitted.n_clusters,
+                n_iter=fitted.n_iter,
+                stop_reason=fitted.stop_reason,
+                seeding=fitted.seeding,
+                inertia=objectives.get("inertia"),
+                lower_bound=objectives.get("lower_bound"),
+                **run.counters.common(dataset),
             )
         )
 
 
-def _estimator(
-    algorithm: str, given: Mapping[str, Any], engine: Any, callbacks: tuple[Callback, ...]
-) -> Any:
-    # Imported here, since scikit-learn takes long to import and other jobs do not need it.
-    from pkgutil import resolve_name
-
-    entry = ALGORITHMS.find(algorithm)
-    estimator = resolve_name(entry.estimator)
-    return estimator(**entry.arguments(given), engine=engine, callbacks=callbacks)
+def plan_fit(dataset: Dataset, given: Mapping[str, Any]) -> Plan | None:
+    """Return the plan of a fit; None if its algorithm has none."""
+    algorithm = given["algorithm"]
+    known = {name: given[name] for name in ALGORITHMS.find(algorithm).parameters if name in given}
+    return plan_of(dataset, algorithm, known)
 
 
-def _facts(fitted: Model) -> dict[str, Any]:
-    objectives = fitted.facts()
-    return {
-        "estimator": fitted.estimator,
-        "n_clusters": fitted.n_clusters,
-        "n_iter": fitted.n_iter,
-        "stop_reason": fitted.stop_reason,
-        "seeding": fitted.seeding,
-        "inertia": objectives.get("inertia"),
-        "lower_bound": objectives.get("lower_bound"),
-    }
+def build_coreset(
+    source: Any,
+    *,
+    size: int,
+    output: str,
+    random_state: int | None = None,
+    quality: int | None = None,
+    array: str | None = None,
+    weights: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    flatten: bool = False,
+    decode: bool | None = None,
+    columns: Any = None,
+    missing: str = "error",
+    grid: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    checkpoint: str | None = None,
+    resume: bool = False,
+    name: str | None = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> CoresetRecord:
+    """Draw a lightweight coreset of `source` and save it.
+
+    Parameters
+    ----------
+    source : URL, or anything `open_dataset` takes
+    size : int
+        Rows to draw.
+    output : str
+        URL of the coreset to write: a Zarr group of ``X``, ``weights`` and ``indices``, which every
+        estimator accepts as rows.
+    random_state : int, optional
+    quality : int, optional
+        Also compare estimated and true costs of this many centres; see `daskcluster.coreset_quality`.
+    checkpoint : str, optional
+        URL under which to save progress; see `daskcluster.LightweightCoreset`.
+    resume : bool
+        Resume from the state under `checkpoint`.
+    array, weights, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine
+    callbacks
+        See `fit`.
+
+    Returns
+    -------
+    CoresetRecord
+
+    Raises
+    ------
+    OutputExistsError
+        An output exists; raised before any work.
+    InvalidParameterError, InvalidDataError, MemoryLimitError
+
+    Notes
+    -----
+    Cost: two passes; one more with `quality`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).normal(size=(5000, 2))
+    >>> url = "memory://example/coreset"
+    >>> record = build_coreset(rows, size=100, output=url, random_state=0, overwrite=True)
+    >>> record.size, record.passes
+    (100, 2)
+    """
+    run = Run("build_coreset", locals())
+    place = None if checkpoint is None else locate(checkpoint, storage_options)
+    with run, noting_stored_state(place, "the draw"):
+        if (before := run.begin(CoresetRecord)) is not None:
+            return before
+        dataset, chosen = run.open_rows()
+        # Imported here, since scikit-learn takes long to import.
+        from daskcluster.methods.coreset.estimator import LightweightCoreset
+        from daskcluster.methods.coreset.quality import coreset_quality
+
+        given = run.keeping("coreset", {"checkpoint": place, "random_state": random_state})
+        drawn = LightweightCoreset(size, engine=chosen, callbacks=run.callbacks, **given)
+        drawn.fit(dataset, resume=run.resumes("coreset", resume=resume))
+        run.counters.at_least(drawn.passes_, drawn.bytes_read_)
+        run.begin_output()
+        options = None if storage_options is None else dict(storage_options)
+        drawn.save(output, overwrite=run.overwrite, storage_options=options)
+        report = None
+        if quality is not None:
+            report = coreset_quality(
+                drawn, dataset, n_clusters=quality, engine=chosen, callbacks=run.callbacks
+            ).as_dict()
+        return run.done(
+            CoresetRecord(
+                output=str(output),
+                size=drawn.coreset_.n_rows,
+                seed=drawn.seed_,
+                total_weight=drawn.total_weight_,
+                coreset_weight=float(drawn.coreset_.weights.sum()),
+                quality=report,
+                **run.counters.common(dataset),
+            )
+        )
+
+
+def plan_coreset(dataset: Dataset, given: Mapping[str, Any]) -> Plan | None:
+    """Return the plan of drawing a coreset, and of measuring its quality if that is asked for."""
+    plan = plan_of(dataset, "coreset", {"n_clusters": 1, "coreset_size": given["size"]})
+    if plan is None or given["quality"] is None:
+        return plan
+    return replace(plan, passes_at_most=plan.passes_at_most + 1)
+
+
+def lines_of_coreset(record: Mapping[str, Any]) -> Rows:
+    """Return the record of a coreset as lines of text."""
+    rows = [
+        ("output", record["output"]),
+        ("rows", f"{record['size']:,} of {record['n_rows']:,} x {record['n_features']:,}"),
+        ("weight", f"{record['coreset_weight']:,.6g} for {record['total_weight']:,.6g}"),
+        ("seed", f"{record['seed']}"),
+        *rows_of_work(record),
+    ]
+    for cost in (record["quality"] or {"costs": []})["costs"]:
+        text = f"{cost['estimated']:.5g} estimated, {cost['true']:.5g} true"
+        rows.append((f"cost of {cost['name']}", f"{text}, off by {cost['relative_error']:+.2%}"))
+    return rows
+
+
+def dedup(
+    source: Any,
+    *,
+    output: str,
+    report: str | None = None,
+    threshold: float = 0.95,
+    metric: str = "cosine",
+    keep: Any = "first",
+    groups: str = "components",
+    random_state: int = 0,
+    checkpoint: str | None = None,
+    resume: bool = False,
+    scratch: str | None = None,
+    array: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    flatten: bool = False,
+    decode: bool | None = None,
+    columns: Any = None,
+    missing: str = "error",
+    grid: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    name: str | None = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> DuplicatesRecord:
+    """Find the near-duplicates of `source`, and write group, kept and similarity of every row.
+
+    Parameters
+    ----------
+    source : URL, or anything `open_dataset` takes
+    output : str
+        URL of the result, which appears there only when complete: a ``.parquet`` or ``.csv`` file with the
+        ids of the rows, else a Zarr group of the arrays ``group``, ``kept`` and ``similarity`` (or
+        ``distance``).
+    report : str, optional
+        Local file for a report on the groups: .html, .png, .md or .json. A job with `name` writes none,
+        since it may be finished already.
+    threshold, metric, groups, random_state, checkpoint, resume, scratch
+        See `daskcluster.near_duplicates`.
+    keep : str or array
+        As there. Of a table, also the name of a column of scores, which should be no feature.
+    array, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine, callbacks
+        See `fit`.
+
+    Returns
+    -------
+    DuplicatesRecord
+
+    Raises
+    ------
+    OutputExistsError
+        The output or the report exists; raised before any work.
+    InvalidParameterError, InvalidDataError, CheckpointError, DiskSpaceError
+
+    Notes
+    -----
+    Cost: see `daskcluster.near_duplicates`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).normal(size=(100, 32))
+    >>> rows[60] = rows[7]
+    >>> record = dedup(rows, output="memory://example/duplicates", overwrite=True)
+    >>> record.n_kept, record.n_groups
+    (99, 1)
+    """
+    asked = locals()
+    if report is not None:
+        from daskcluster.reports.pages import FORMATS, check_output
+
+        if name is not None:
+            raise InvalidParameterError(
+                f"report={report!r} should be left out of a job with a name, which may be finished "
+                "already; leave out name, or report."
+            )
+        check_output(report, FORMATS, overwrite=overwrite)
+    is_score = isinstance(keep, str) and keep not in RULES
+    with Run("dedup", asked) as run:
+        is_url = is_score and looks_like_path(keep)
+        if (before := run.begin(DuplicatesRecord, keep=keep if is_url else None)) is not None:
+            return before
+        dataset, chosen = run.open_rows()
+        # Imported here, since scikit-learn takes long to import.
+        from daskcluster.methods.duplicates.near_duplicates import searching
+
+        if is_score and isinstance(getattr(dataset, "form", None), TableFormat):
+            keep = run.open_rows(columns=[keep])[0].to_numpy()[:, 0]
+        opened, n_bytes = run.counters.passes, run.counters.bytes_read
+        # The state goes when the output is there and the job is done.
+        with searching(
+            dataset,
+            keep=keep,
+            threshold=threshold,
+            metric=metric,
+            groups=groups,
+            random_state=random_state,
+            engine=chosen,
+            callbacks=run.callbacks,
+            checkpoint=run.state_at(checkpoint),
+            resume=resume or run.is_resumed,
+            scratch=scratch,
+            storage_options=storage_options,
+        ) as found:
+            # Sweeps over the blocks on scratch are no passes.
+            common = run.counters.common(dataset)
+            common |= {"passes": opened + found.passes, "bytes_read": n_bytes + found.bytes_read}
+            run.begin_output()
+            found.save(output, overwrite=run.overwrite, storage_options=storage_options)
+            if report is not None:
+                title = f"Near-duplicates in {source if isinstance(source, str) else 'rows'}"
+                found.report(title).save(report, overwrite=run.overwrite)
+            return run.done(
+                DuplicatesRecord(
+                    output=str(output),
+                    n_kept=found.n_kept,
+                    n_groups=found.n_groups,
+                    n_copies=found.n_copies,
+                    n_pairs=found.n_pairs,
+                    threshold=threshold,
+                    metric=metric,
+                    **common,
+                )
+            )
+
+
+def plan_duplicates(dataset: Dataset, given: Mapping[str, Any]) -> OwnPlan:
+    """Return the plan of a search for near-duplicates."""
+    from daskcluster.methods.duplicates.search import DuplicatesPlan
+
+    plan = DuplicatesPlan.of(dataset)
+    cells = ("cells", f"{plan.n_cells:,}, blocks of at most {plan.block_rows:,} rows")
+    scratch = ("scratch", format_bytes(plan.bytes_scratch + plan.bytes_sorted))
+    return OwnPlan(plan, "The search takes", [cells, scratch])
+
+
+def lines_of_duplicates(record: Mapping[str, Any]) -> Rows:
+    """Return the record of a search for near-duplicates as lines of text."""
+    removed = record["n_rows"] - record["n_kept"]
+    return [
+        ("output", record["output"]),
+        ("rows", f"{record['n_rows']:,} x {record['n_features']:,}"),
+        ("kept", f"{record['n_kept']:,}; {removed:,} are near-duplicates"),
+        ("groups", f"{record['n_groups']:,} of two rows or more"),
+        ("copies", f"{record['n_copies']:,} rows equal an earlier one"),
+        *rows_of_work(record),
+    ]
+
+
+def partition(
+    source: Any,
+    *,
+    output: str,
+    centroids: str | None = None,
+    target_size: int = 1000,
+    max_size: int | None = None,
+    spill: int = 0,
+    metric: str = "euclidean",
+    random_state: int = 0,
+    checkpoint: str | None = None,
+    resume: bool = False,
+    array: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    flatten: bool = False,
+    decode: bool | None = None,
+    columns: Any = None,
+    missing: str = "error",
+    grid: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    name: str | None = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> PartitionRecord:
+    """Divide `source` into partitions of nearly equal sizes, and write the partition of every row.
+
+    Parameters
+    ----------
+    source : URL, or anything `open_dataset` takes
+    output : str
+        URL of the result, which appears there only when complete: a ``.parquet`` or ``.csv`` file with the
+        ids of the rows, else a Zarr group of the arrays ``partition``, ``copy_1`` and so on.
+    centroids : str, optional
+        URL of a file of the centres, which is written at last: ``.npy``, ``.faiss`` or ``.parquet``; see
+        `daskcluster.Partitions.save_centres`.
+    target_size, max_size, spill, metric, random_state, checkpoint, resume
+        See `daskcluster.partition`.
+    array, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine, callbacks
+        See `fit`.
+
+    Returns
+    -------
+    PartitionRecord
+
+    Raises
+    ------
+    OutputExistsError
+        An output exists; raised before any work.
+    InvalidParameterError, InvalidDataError, CheckpointError
+
+    Notes
+    -----
+    Cost: see `daskcluster.partition`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).normal(size=(1000, 8))
+    >>> record = partition(rows, output="memory://example/parts", target_size=500, overwrite=True)
+    >>> record.n_rows, record.largest <= 1000
+    (1000, True)
+    """
+    with Run("partition", locals()) as run:
+        if (before := run.begin(PartitionRecord)) is not None:
+            return before
+        dataset, chosen = run.open_rows()
+        # Imported here, since scikit-learn takes long to import.
+        from daskcluster.methods.partition.partitioning import centres_writer, partitioning
+
+        if centroids is not None:
+            centres_writer(centroids)  # before any work
+        # The state goes when the outputs are there and the job is done.
+        with partitioning(
+            dataset,
+            target_size=target_size,
+            max_size=max_size,
+            spill=spill,
+            metric=metric,
+            random_state=random_state,
+            engine=chosen,
+            callbacks=run.callbacks,
+            checkpoint=run.state_at(checkpoint),
+            resume=resume or run.is_resumed,
+            storage_options=storage_options,
+        ) as found:
+            common = run.counters.common(dataset)
+            run.begin_output()
+            options: Any = {"overwrite": run.overwrite, "storage_options": storage_options}
+            found.save(output, **options)
+            if centroids is not None:
+                found.save_centres(centroids, **options)
+            return run.done(
+                PartitionRecord(
+                    output=str(output),
+                    centroids=centroids,
+                    n_partitions=found.balance.n_clusters,
+                    n_copies=found.n_copies,
+                    metric=metric,
+                    variation=found.balance.variation,
+                    largest=found.balance.largest,
+                    largest_over_mean=found.largest_over_mean,
+                    **common,
+                )
+            )
+
+
+def plan_partition(dataset: Dataset, given: Mapping[str, Any]) -> OwnPlan:
+    """Return the plan of dividing rows into partitions."""
+    from daskcluster.methods.partition.partitioning import PartitionPlan
+
+    plan = PartitionPlan.of(dataset, given["target_size"], given["spill"])
+    parts = ("partitions", f"{plan.n_partitions:,}, trained on {plan.sample_rows:,} rows")
+    return OwnPlan(plan, "Partitions take", [parts], "; more if any is split")
+
+
+def lines_of_partitions(record: Mapping[str, Any]) -> Rows:
+    """Return the record of partitions as lines of text."""
+    return [
+        ("output", record["output"]),
+        *([("centroids", record["centroids"])] if record["centroids"] else []),
+        ("rows", f"{record['n_rows']:,} x {record['n_features']:,}"),
+        ("partitions", f"{record['n_partitions']:,}, the largest of {record['largest']:,} rows"),
+        ("sizes", f"variation {record['variation']:.3g}"),
+        ("  largest", f"{record['largest_over_mean']:.3g} times the mean"),
+        ("copies", f"{record['n_copies']:,}"),
+        *rows_of_work(record),
+    ]

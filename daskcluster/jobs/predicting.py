@@ -1,19 +1,70 @@
-"""The job that labels rows with a saved model."""
+"""Rows under saved models: the jobs that label and score them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.examples import MOST_RANKED, Examination
 from daskcluster.events import Callback
-from daskcluster.jobs.kinds import estimator_of
-from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
+from daskcluster.metrics.separation import SAMPLE_SIZE, measure
 from daskcluster.models.balance import ancestors, check_labels_alone
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import load_document
-from daskcluster.models.record import PredictRecord
+from daskcluster.models.persist import Model, load_document
+from daskcluster.models.record import PredictRecord, ScoreRecord
+from daskcluster.parameters.algorithm import check_measures
+from daskcluster.reports.tables import Rows, rows_of_record
+
+ESTIMATORS: dict[str, str] = {
+    "kmeans": "daskcluster.methods.kmeans.estimator:KMeans",
+    "hierarchical-kmeans": "daskcluster.methods.hierarchical.estimator:HierarchicalKMeans",
+    "partitions": "daskcluster.methods.partition.partitioning:PartitionRows",
+    "mixture": "daskcluster.methods.mixture.estimator:VariationalGaussianMixture",
+    "kernel-kmeans": "daskcluster.methods.kernel.estimator:KernelKMeans",
+    "graph-kmeans": "daskcluster.methods.kernel.estimator:KernelKMeans",
+}
+"""Import paths of estimators by kind of model, as in `daskcluster.models.persist.KINDS`."""
+
+
+def estimator_of(model: Model, engine: Any = None) -> Any:
+    """Return an estimator that has results for rows under a model, on an engine."""
+    kind: Any = resolve_name(ESTIMATORS[model.kind])
+    return kind.from_model(model).set_params(engine=engine)
+
+
+def examine(
+    model: Model,
+    dataset: Any,
+    *,
+    shown: int = 0,
+    most: int = MOST_RANKED,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> Examination:
+    """Return size, weight and cost of every cluster, and its `most` nearest and farthest rows.
+
+    Kernel k-means has no examples, since its centres are not points in the space of the rows.
+
+    Parameters
+    ----------
+    dataset : anything that estimators take
+    shown : int
+        Number of clusters, from the largest, for which the example rows are returned as well. If it is
+        positive, so is a sample of 10,000 rows, for silhouettes and the stability of k-means.
+
+    Notes
+    -----
+    Cost: one pass with k + 1 distances per row. Each worker returns at most 40 k (`most` + 1) bytes, its
+    part of the sample, and example rows of all clusters if these take at most 64 MiB; else those of the
+    `shown` clusters are read once more.
+    """
+    estimator = estimator_of(model, engine)
+    rows = estimator.known_rows(dataset, complete=True)
+    found: Examination = estimator.examine(rows, shown, most, callbacks)
+    return found
 
 
 def predict(
@@ -76,11 +127,8 @@ def predict(
     Cost: one pass; one more for `posteriors`. With `missing`, and for a grid with ``nodata`` or a GeoTIFF,
     finding what is missing takes one more first, or two (see `daskcluster.open_dataset`).
     """
-    asked = dict(locals())
-    run = Run("predict", asked)
-    with run:
-        before = run.begin(PredictRecord)
-        if before is not None:
+    with Run("predict", locals()) as run:
+        if (before := run.begin(PredictRecord)) is not None:
             return before
         fitted = load_document(model, storage_options)
         parents = ancestors(getattr(fitted, "parents", ()), level)
@@ -96,7 +144,7 @@ def predict(
                 f"a model of kind {fitted.kind!r} has no nearest centres; leave n_nearest and distances "
                 "out."
             )
-        dataset, chosen = open_rows(run, fitted.feature_names)
+        dataset, chosen = run.open_rows(fitted.feature_names)
         estimator = estimator_of(fitted, chosen)
         dataset = estimator.known_rows(dataset)
         run.begin_output()
@@ -126,3 +174,87 @@ def predict(
                 **run.counters.common(dataset),
             )
         )
+
+
+def score(
+    model: str,
+    source: Any,
+    *,
+    array: str | None = None,
+    weights: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    flatten: bool = False,
+    decode: bool | None = None,
+    columns: Any = None,
+    missing: str | None = None,
+    grid: Mapping[str, Any] | None = None,
+    metrics: Sequence[str] = (),
+    sample_size: int | None = SAMPLE_SIZE,
+    random_state: int | None = None,
+    name: str | None = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+) -> ScoreRecord:
+    """Return the inertia of `source` under a saved model.
+
+    Parameters
+    ----------
+    model : str
+        URL of a saved model.
+    source, array, weights, storage_options, flatten, decode, columns, missing, grid, name, engine
+    callbacks
+        See `fit`. By default, rows that lack a value are treated as in the fit of the model.
+    metrics : sequence of str
+        Measures of the model's clustering of these rows; names of
+        `daskcluster.parameters.algorithm.MEASURES`. Silhouettes use the model's metric.
+    sample_size, random_state
+        Sample of the silhouette; see `daskcluster.metrics.silhouette`.
+
+    Raises
+    ------
+    ModelFormatError
+    InvalidDataError
+        The rows have another number of features than the model.
+    InvalidParameterError
+        A measure is unknown, or undefined since all rows are in one cluster.
+
+    Notes
+    -----
+    Cost: one pass, and the passes of the measures, which are shared between them. To leave out rows that
+    lack a value takes one more.
+    """
+    asked = locals()
+    wanted = check_measures(metrics)
+    with Run("score", asked) as run:
+        run.hold()
+        fitted = load_document(model, storage_options)
+        opened, chosen = run.open_rows(fitted.feature_names)
+        estimator = estimator_of(fitted, chosen)
+        dataset: Any = estimator.known_rows(opened, complete=True)
+        inertia, value = estimator.scores(dataset, run.callbacks)
+        found = None
+        if wanted:
+            found = measure(
+                dataset.with_facts(normalize=False),
+                estimator.label_function(dataset.dtype),
+                fitted.n_clusters,
+                wanted,
+                metric=str(fitted.facts().get("metric", "euclidean")),
+                sample_size=sample_size,
+                random_state=random_state,
+                engine=chosen,
+                callbacks=run.callbacks,
+            )
+        common = run.counters.common(dataset)
+        return run.done(
+            ScoreRecord(model=str(model), inertia=inertia, score=value, metrics=found, **common)
+        )
+
+
+def lines_of_score(record: Mapping[str, Any]) -> Rows:
+    """Return a score as lines of text, with the measured values."""
+    measured = [
+        (name.replace("-", " "), f"{value:.6g}")
+        for name, value in (record["metrics"] or {}).items()
+    ]
+    return [*rows_of_record(record), *measured]

@@ -1,35 +1,55 @@
-"""The registry of jobs on a scheduler: states and last log lines, readable by any client.
+"""Jobs on a cluster: submit them; list, follow and cancel them from any client.
 
-All of it is in the scheduler's event log, so it is bounded, outlives clients and workers, and is lost with
-the scheduler. A flag on the scheduler asks a job to stop.
+What is known of them is in the scheduler's event log, so it is bounded, outlives clients and workers, and
+is lost with the scheduler. A flag on the scheduler asks a job to stop.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from daskcluster.engine.compat import lock
+import dask
+
+from daskcluster.engine.compat import lock, running_workers
+from daskcluster.engine.connect import check_versions
+from daskcluster.engine.registry import NO_LIMITS, WorkerLimit, limits_of_caller
 from daskcluster.errors import (
+    DaskClusterError,
+    EngineError,
     InvalidParameterError,
     JobNotFoundError,
     LeaseError,
     SchedulerUnreachableError,
+    WrongTypeError,
 )
-from daskcluster.jobs.arguments import PACE
+from daskcluster.jobs.arguments import (
+    PACE,
+    check_name,
+    given_to,
+    located,
+    new_name,
+    output_of,
+    plain_arguments,
+)
 from daskcluster.storage.lease import what_differs
+from daskcluster.storage.location import split_options
 
 if TYPE_CHECKING:
-    from distributed import Client, Event
+    from distributed import Client, Event, Future
 
 _INDEX = "daskcluster-jobs"
 _RUNNING = ("submitted", "running")
 _GONE = ("erred", "forgotten")
-_SUBMIT_SECONDS = 60.0
+_SUBMIT_SECONDS = _KNOWN_SECONDS = 60.0
+_STORE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -103,7 +123,7 @@ _FIELDS = frozenset(each.name for each in fields(JobStatus))
 
 
 class JobRegistry:
-    """The jobs of one scheduler.
+    """The jobs of one scheduler, as the jobs themselves and `submit` see them.
 
     Parameters
     ----------
@@ -112,8 +132,6 @@ class JobRegistry:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-
-    # -- by jobs ------------------------------------------------------------------------------------
 
     def announce(self, name: str, **facts: Any) -> None:
         """Post a change of state, which appears in the list of all jobs."""
@@ -131,16 +149,20 @@ class JobRegistry:
     def is_cancelled(self, name: str) -> bool:
         """Return whether the job was asked to stop."""
         try:
-            return bool(self._flag(name).is_set())
+            return bool(self.flag(name).is_set())
         except (OSError, TimeoutError, RuntimeError):
             return False  # if the scheduler is lost, the next pass raises
 
     def clear(self, name: str) -> None:
         """Withdraw the cancel request for a job."""
         with _answered():
-            self._flag(name).clear()
+            self.flag(name).clear()
 
-    # -- for clients ----------------------------------------------------------------------------------
+    def flag(self, name: str) -> Event:
+        """Return the event that asks a job to stop."""
+        from distributed import Event
+
+        return Event(f"daskcluster-cancel-{name}", client=self._client)
 
     @contextmanager
     def submitting(self, name: str) -> Iterator[None]:
@@ -165,117 +187,22 @@ class JobRegistry:
             with suppress(OSError, TimeoutError, RuntimeError):
                 mutex.release()
 
-    def has_task(self, key: str) -> bool:
-        """Return whether the scheduler has a task of this key."""
-        with _answered():
-            return self._task_state(key) not in ("forgotten", "unknown")
-
     def find(self, name: str) -> JobStatus | None:
         """Return the status of a job, or None if the job is unknown."""
-        with _answered():
-            # A job may end after its reports were read and before its task was looked for.
-            for _ in range(2):
-                entries = [*self._entries(_INDEX), *self._entries(_topic(name))]
-                mine = sorted(
-                    ((stamp, entry) for stamp, entry in entries if entry.get("name") == name),
-                    key=lambda pair: pair[0],
-                )
-                found = self._folded(mine) if mine else None
-                if found is None or found.state != "lost":
-                    break
-            return found
-
-    def status(self, name: str) -> JobStatus:
-        """Return the status of a job.
-
-        Raises
-        ------
-        JobNotFoundError
-        """
-        found = self.find(name)
-        if found is None:
-            raise JobNotFoundError(
-                f"the scheduler {self._client.scheduler.address} knows no job {name!r}; list its jobs "
-                "with `daskcluster jobs list` (jobs are forgotten when the scheduler ends)."
-            )
+        found = None
+        # A job may end after its reports were read and before its task was looked for.
+        for _ in range(2):
+            entries = [*self.entries(_INDEX), *self.entries(_topic(name))]
+            mine = [(stamp, entry) for stamp, entry in entries if entry.get("name") == name]
+            found = self._folded(sorted(mine, key=lambda pair: pair[0])) if mine else None
+            if found is None or found.state != "lost":
+                break
         return found
 
-    def all(self) -> list[JobStatus]:
-        """Return the status of all known jobs, the last submitted first."""
+    def entries(self, topic: str) -> list[tuple[float, Mapping[str, Any]]]:
+        """Return the times and messages of a topic of the scheduler's event log."""
         with _answered():
-            names = {entry["name"]: stamp for stamp, entry in self._entries(_INDEX)}
-        found = [self.find(name) for name in names]
-        return sorted(filter(None, found), key=lambda job: job.submitted, reverse=True)
-
-    def logs(self, name: str) -> list[tuple[float, str]]:
-        """Return the time and text of a job's last log lines.
-
-        Raises
-        ------
-        JobNotFoundError
-        """
-        self.status(name)
-        with _answered():
-            entries = self._entries(_topic(name))
-        return [(stamp, text) for stamp, entry in entries if (text := _line(entry))]
-
-    def cancel(self, name: str) -> JobStatus:
-        """Ask a job to stop; return its status before that.
-
-        Raises
-        ------
-        JobNotFoundError
-        """
-        before = self.status(name)
-        if not before.is_over:
-            with _answered():
-                self._flag(name).set()
-            self.report(name, "asked to stop")
-        return before
-
-    def wait(self, name: str, *, timeout: float | None = None) -> JobStatus:
-        """Wait until a job ends; return its status.
-
-        Parameters
-        ----------
-        name : str
-        timeout : float, optional
-            Seconds after which to return the current status anyway.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = 0.1
-        while True:
-            found = self.status(name)
-            if found.is_over or (deadline is not None and time.monotonic() > deadline):
-                return found
-            time.sleep(pause)
-            pause = min(2.0, pause * 1.5)
-
-    def until_known(self, key: str, timeout: float = 60.0) -> None:
-        """Wait until the scheduler has a task: if the client left earlier, the task would be lost.
-
-        Raises
-        ------
-        SchedulerUnreachableError
-        """
-        deadline = time.monotonic() + timeout
-        with _answered():
-            while self._task_state(key) == "forgotten":
-                if time.monotonic() > deadline:
-                    raise SchedulerUnreachableError(
-                        f"the scheduler did not take the job {key!r} within {timeout:g} s; check its log."
-                    )
-                time.sleep(0.02)
-
-    # -- the log --------------------------------------------------------------------------------------
-
-    def _flag(self, name: str) -> Event:
-        from distributed import Event
-
-        return Event(f"daskcluster-cancel-{name}", client=self._client)
-
-    def _entries(self, topic: str) -> list[tuple[float, Mapping[str, Any]]]:
-        events = self._client.get_events(topic) or ()
+            events = self._client.get_events(topic) or ()
         return [(stamp, entry) for stamp, entry in events if isinstance(entry, dict)]
 
     def _folded(self, entries: list[tuple[float, Mapping[str, Any]]]) -> JobStatus:
@@ -293,17 +220,35 @@ class JobRegistry:
         if facts.get("arguments") is not None:  # on its way, a list becomes a tuple
             facts["arguments"] = json.loads(json.dumps(facts["arguments"]))
         found = JobStatus(**facts)
-        if found.is_over or not found.key or self._task_state(found.key) not in _GONE:
+        if found.is_over or not found.key or self.state_of(found.key) not in _GONE:
             return found
-        return JobStatus(**{**facts, "state": "lost"})
+        return replace(found, state="lost")
 
-    def _task_state(self, key: str) -> str | None:
-        try:
-            return str(self._client.run_on_scheduler(_state_of_task, key))
-        except (OSError, TimeoutError):
-            raise
-        except Exception:  # a scheduler without this package cannot tell
-            return "unknown"
+    def state_of(self, key: str) -> str:
+        """Return the state of a task; "forgotten" if the scheduler has none of this key."""
+        with _answered():
+            try:
+                return str(self._client.run_on_scheduler(_state_of_task, key))
+            except (OSError, TimeoutError):
+                raise
+            except Exception:  # a scheduler without this package cannot tell
+                return "unknown"
+
+    def until_known(self, key: str) -> None:
+        """Wait until the scheduler has a task: if the client left earlier, the task would be lost.
+
+        Raises
+        ------
+        SchedulerUnreachableError
+        """
+        deadline = time.monotonic() + _KNOWN_SECONDS
+        while self.state_of(key) == "forgotten":
+            if time.monotonic() > deadline:
+                raise SchedulerUnreachableError(
+                    f"the scheduler did not take the job {key!r} within {_KNOWN_SECONDS:g} s; check its "
+                    "log."
+                )
+            time.sleep(0.02)
 
 
 def refuse_other(before: JobStatus, kind: str, arguments: Mapping[str, Any]) -> None:
@@ -315,23 +260,21 @@ def refuse_other(before: JobStatus, kind: str, arguments: Mapping[str, Any]) -> 
     """
     if before.state == "failed":
         return
+    apart = PACE if before.is_over else frozenset()
+    known, now = (
+        {name: value for name, value in (given or {}).items() if name not in apart}
+        for given in (before.arguments, arguments)
+    )
     if before.kind != kind:
         what = f"it is the job {before.kind!r} and not {kind!r}"
-    elif before.arguments is None or _compared(before, arguments) == _compared(
-        before, before.arguments
-    ):
+    elif before.arguments is None or known == now:
         return
     else:
-        what = what_differs(_compared(before, before.arguments), _compared(before, arguments))
+        what = what_differs(known, now)
     raise InvalidParameterError(
         f"the job {before.name!r} ({before.state}) has other arguments: {what}; give another name to start "
         "a new job, or the same arguments to continue this one."
     )
-
-
-def _compared(before: JobStatus, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that must be the same."""
-    return {n: v for n, v in arguments.items() if not (before.is_over and n in PACE)}
 
 
 def _state_of_task(key: str, dask_scheduler: Any = None) -> str:
@@ -343,14 +286,6 @@ def _topic(name: str) -> str:
     return f"daskcluster-job-{name}"
 
 
-def _line(entry: Mapping[str, Any]) -> str:
-    state = entry.get("state")
-    if state is None:
-        return str(entry.get("line", ""))
-    detail = entry.get("error") or entry.get("worker") or ""
-    return f"{state}: {detail}" if detail else str(state)
-
-
 @contextmanager
 def _answered() -> Iterator[None]:
     """Turn errors of a lost scheduler into `SchedulerUnreachableError`."""
@@ -360,3 +295,268 @@ def _answered() -> Iterator[None]:
         raise SchedulerUnreachableError(
             f"the scheduler does not answer ({type(error).__name__}: {error}); check that it runs."
         ) from error
+
+
+# -- for clients -------------------------------------------------------------------------------------
+
+
+def call(
+    job: str,
+    arguments: Sequence[Any],
+    options: Mapping[str, Any],
+    annotations: Mapping[str, Any] = {},
+) -> Any:
+    """Call a job by name, under annotations; runs on a worker."""
+    found = getattr(import_module("daskcluster.jobs"), job, None)
+    if found is None:
+        from daskcluster.jobs.run import registry_of, worker_here
+
+        error = InvalidParameterError(
+            f"the worker {worker_here()} knows no job {job!r}; import the module that registers it on "
+            "workers, e.g. by DASKCLUSTER_PRELOAD=module in their environment."
+        )
+        registry = registry_of(None)
+        if registry is not None:
+            registry.announce(options["name"], kind=job, state="failed", error=str(error))
+        raise error
+    # A worker in a process keeps the annotations that held where it was started.
+    with dask.annotate(**{**NO_LIMITS, **annotations}):
+        return found(*arguments, **options)
+
+
+def submit(
+    client: Client,
+    job: Callable[..., Any],
+    /,
+    *arguments: Any,
+    name: str | None = None,
+    **options: Any,
+) -> Future:
+    """Run a job on a cluster; this process need not wait for it.
+
+    The job runs as a task on one worker, secedes from its thread pool, and uses the whole cluster. If that
+    worker is lost, Dask restarts the job on another one, where it resumes from its checkpoint. If the
+    cluster is lost, submit the job again under its name to a new cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    job : callable
+        `fit`, `predict`, `sample`, `score`, `sweep`, `build_coreset` or `stream`.
+    *arguments, **options
+        Arguments of the job. Credentials are refused: workers must have their own.
+    name : str, optional
+        Name of the job, which stands for its arguments. Submitted again under its name, a running job is
+        not started twice, a failed one resumes, and a finished one returns its record if its output holds
+        it (a stream polls again, a score is computed again). Other arguments are refused, unless the
+        earlier run failed. Default: a new name.
+
+    Returns
+    -------
+    distributed.Future
+        Future of the record. Its key is the name, unless a task of an earlier run has that key. You need
+        not keep it.
+
+    Raises
+    ------
+    EngineError
+        The versions of client, scheduler and workers differ, or no worker is one that annotations allow.
+    InvalidParameterError
+        The name is invalid or that of a job with other arguments, or URLs or storage options contain a
+        credential.
+    LeaseError
+        Another job writes the output.
+    SchedulerUnreachableError, WrongTypeError
+
+    Notes
+    -----
+    Cost: that of the job, and a few messages a second to the scheduler. Before it starts, a worker looks
+    at the state next to the output. Limits of workers by ``dask.annotate`` hold for the job and its passes.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from daskcluster import jobs
+    >>> client = Client("tcp://scheduler:8786")  # doctest: +SKIP
+    >>> future = jobs.submit(client, jobs.fit, "s3://bucket/rows.zarr", n_clusters=50,
+    ...                      model="s3://bucket/model", name="monday")  # doctest: +SKIP
+    >>> jobs.status(client, "monday").state  # doctest: +SKIP
+    'running'
+    """
+    from distributed import fire_and_forget
+
+    kind = getattr(job, "__name__", "")
+    known_job = getattr(import_module("daskcluster.jobs"), kind, None)
+    if known_job is not job or "name" not in inspect.signature(job).parameters:
+        raise WrongTypeError(
+            f"job={job!r} should be a function of daskcluster.jobs such as jobs.fit; other functions go to "
+            "Client.submit."
+        )
+    withheld = split_options(options.get("storage_options") or {})[1]
+    if withheld:
+        raise InvalidParameterError(
+            f"storage_options {', '.join(withheld)} would be sent in plain text; leave them out and give "
+            "the workers credentials of their own, through their environment or the cloud's files."
+        )
+    name = new_name(kind) if name is None else check_name(name)
+    asked = plain_arguments(kind, given_to(job, arguments, options))
+    known = located(asked)
+    limits = limits_of_caller()
+    check_versions(client)
+    registry = JobRegistry(client)
+    with registry.submitting(name):
+        before = registry.find(name)
+        if before is not None:
+            refuse_other(before, kind, known)
+        if before is not None and not before.is_over:
+            key = before.key or name  # the scheduler has the task: return another future of it
+        else:
+            _look_on_worker(client, kind, name, asked, options.get("storage_options"))
+            registry.clear(name)
+            # Some client may still hold a task of an earlier run, or one of its own; under the same key,
+            # Dask would return its result.
+            is_free = before is None and registry.state_of(name) in ("forgotten", "unknown")
+            key = name if is_free else new_name(name)
+            facts = {"kind": kind, "key": key, "output": output_of(kind, known)}
+            registry.announce(name, state="submitted", arguments=known, **facts)
+        given = {**options, "name": name}
+        future = client.submit(call, kind, arguments, given, limits, key=key, pure=False)
+        fire_and_forget(future)
+        registry.until_known(key)
+    return future
+
+
+def _look_on_worker(
+    client: Client,
+    job: str,
+    name: str,
+    asked: Mapping[str, Any],
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    """Raise if no worker may run the job, or if the state next to its output is that of another one.
+
+    A worker looks, since it has the credentials and the folders of the job. If it cannot tell now, the job
+    itself will.
+    """
+    there, limit = running_workers(client), WorkerLimit.of_caller()
+    admitted = list(limit.admitted(there))
+    if there and not admitted:
+        raise EngineError(limit.unmatched(there))
+    if not admitted or not output_of(job, asked):
+        return
+    given = job, name, asked, storage_options
+    found = client.run(refusal_of_store, *given, workers=admitted[:1], on_error="return")
+    for refusal in found.values():
+        if isinstance(refusal, InvalidParameterError | LeaseError):
+            raise refusal
+
+
+async def refusal_of_store(
+    job: str, name: str, asked: Mapping[str, Any], storage_options: Mapping[str, Any] | None
+) -> DaskClusterError | None:
+    """Return the error with which the state in the store refuses a job; runs on a worker."""
+    from daskcluster.jobs.run import lease_of
+
+    def look() -> None:
+        lease_of(job, name, output_of(job, asked), located(asked), storage_options).earlier()
+
+    try:
+        await asyncio.wait_for(asyncio.to_thread(look), _STORE_SECONDS)
+    except (InvalidParameterError, LeaseError) as error:
+        return error
+    except Exception:  # the job reports what is wrong with its store
+        return None
+    return None
+
+
+def status(client: Client, name: str) -> JobStatus:
+    """Return the status of a job.
+
+    Raises
+    ------
+    JobNotFoundError, SchedulerUnreachableError
+
+    Notes
+    -----
+    Cost: up to three requests to the scheduler, for the job's last messages and the state of its task.
+    """
+    found = JobRegistry(client).find(name)
+    if found is None:
+        raise JobNotFoundError(
+            f"the scheduler {client.scheduler.address} knows no job {name!r}; list its jobs with "
+            "`daskcluster jobs list` (jobs are forgotten when the scheduler ends)."
+        )
+    return found
+
+
+def list_jobs(client: Client) -> list[JobStatus]:
+    """Return the status of all jobs that the scheduler knows, the last submitted first."""
+    registry = JobRegistry(client)
+    names = {entry["name"]: None for _, entry in registry.entries(_INDEX)}
+    found = filter(None, map(registry.find, names))
+    return sorted(found, key=lambda job: job.submitted, reverse=True)
+
+
+def logs(client: Client, name: str) -> list[tuple[float, str]]:
+    """Return the time (seconds since the epoch) and text of a job's last log lines.
+
+    Raises
+    ------
+    JobNotFoundError, SchedulerUnreachableError
+
+    Notes
+    -----
+    Cost: a few requests to the scheduler, which keeps the last lines only.
+    """
+    status(client, name)
+    found = []
+    for stamp, entry in JobRegistry(client).entries(_topic(name)):
+        text = str(entry.get("line", ""))
+        if "state" in entry:
+            detail = entry.get("error") or entry.get("worker")
+            text = f"{entry['state']}: {detail}" if detail else str(entry["state"])
+        if text:
+            found.append((stamp, text))
+    return found
+
+
+def cancel(client: Client, name: str) -> JobStatus:
+    """Ask a job to stop, which it does at its next pass or iteration; return its status before that.
+
+    The checkpoint is kept. Use this instead of `Future.cancel`: Dask does not stop running tasks.
+
+    Raises
+    ------
+    JobNotFoundError, SchedulerUnreachableError
+
+    Notes
+    -----
+    Cost: a few requests to the scheduler.
+    """
+    before, registry = status(client, name), JobRegistry(client)
+    if not before.is_over:
+        with _answered():
+            registry.flag(name).set()
+        registry.report(name, "asked to stop")
+    return before
+
+
+def wait(client: Client, name: str, timeout: float | None = None) -> JobStatus:
+    """Wait until a job ends, at most `timeout` seconds; return its status.
+
+    Raises
+    ------
+    JobNotFoundError, SchedulerUnreachableError
+
+    Notes
+    -----
+    Cost: that of `status`, first after 0.1 s and then less often, at least every 2 s.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    pause = 0.1
+    while True:
+        found = status(client, name)
+        if found.is_over or (deadline is not None and time.monotonic() > deadline):
+            return found
+        time.sleep(pause)
+        pause = min(2.0, pause * 1.5)

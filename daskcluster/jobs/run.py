@@ -1,14 +1,20 @@
-"""One run of a job: its name, lease, stored state, and reports to the scheduler."""
+"""One run of a job: the check of its outputs, its lease and stored state, its rows, and its reports."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from daskcluster.data.dataset import refuse_replacing
+from daskcluster.data.label_files import GRID_KINDS, is_file_output
+from daskcluster.data.sources import is_list_of_files
+from daskcluster.data.spec import RowsSpec
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import (
@@ -17,7 +23,21 @@ from daskcluster.errors import (
     JobCancelledError,
     LeaseError,
 )
-from daskcluster.events import Callback
+from daskcluster.estimators.grids import is_raster
+from daskcluster.estimators.opening import open_stored
+from daskcluster.estimators.prepared import prepared
+from daskcluster.events import (
+    Callback,
+    CycleEnded,
+    Event,
+    FitsMade,
+    FitStarted,
+    IterationEnded,
+    PassEnded,
+    PassProgress,
+    PassShare,
+    PassStarted,
+)
 from daskcluster.jobs.arguments import (
     PACE,
     check_name,
@@ -26,79 +46,270 @@ from daskcluster.jobs.arguments import (
     output_name,
     plain_arguments,
 )
-from daskcluster.jobs.monitor import JobCounters, JobMonitor
-from daskcluster.jobs.outputs import check_outputs
-from daskcluster.jobs.spec import spec_of
+from daskcluster.jobs.spec import JobSpec, spec_of
 from daskcluster.methods.catalogue import ALGORITHMS
+from daskcluster.models.fitted import created_with
+from daskcluster.models.persist import check_free
 from daskcluster.models.record import Record
+from daskcluster.reports.progress import ProgressLines
 from daskcluster.storage.checkpoint import tell_where
 from daskcluster.storage.files import list_names, remove_folder
 from daskcluster.storage.lease import Holder, Lease, folder_of
 from daskcluster.storage.location import Location, locate
+from daskcluster.storage.staging import check_free as check_output_free
+from daskcluster.storage.staging import refuse_overlaps
 from daskcluster.typing import Dataset, Visibility
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from daskcluster.jobs.registry import JobRegistry
 
+# -- outputs -------------------------------------------------------------------------------------
 
-def in_task() -> bool:
-    """Return whether this thread runs a Dask task."""
+_MAP = "map"
+"""Among kinds: an output may be a GeoTIFF."""
+_KINDS = {"posteriors": ("group",), "centroids": ("file",)}
+
+
+def check_outputs(
+    outputs: Mapping[str, str | None],
+    inputs: Mapping[str, Any],
+    storage_options: Mapping[str, Any] | None,
+    overwrite: bool,
+    *,
+    kinds: tuple[str, ...] = ("array",),
+) -> None:
+    """Raise if an output exists, or would replace an input or another output.
+
+    Parameters
+    ----------
+    outputs : mapping of str to URL or None
+        URLs by name: ``"model"``, ``"posteriors"`` (a Zarr group), ``"centroids"`` (a file), or any other
+        name for a Zarr array or a file of labels. None is an output that is not requested.
+    inputs : mapping of str to object
+        Inputs by name; those that are URLs are compared with the outputs.
+    storage_options : mapping, optional
+        Options of the file system for all URLs.
+    overwrite : bool
+        Existing outputs will be replaced.
+    kinds : tuple of {"array", "group"}
+        Kinds of Zarr node that an output other than a model may replace; ``("file",)`` for any file.
+
+    Raises
+    ------
+    OutputExistsError, InvalidParameterError
+
+    Notes
+    -----
+    Cost: a few requests to the store for each output; no rows are read.
+    """
+    places = {
+        name: locate(url, storage_options) for name, url in outputs.items() if url is not None
+    }
+    for other, value in inputs.items():
+        for each in value if is_list_of_files(value) else [value]:
+            if not (isinstance(each, str) or hasattr(each, "__fspath__")):
+                continue
+            read = locate(each, storage_options)
+            for name, place in places.items():
+                if place.holds(read):
+                    raise InvalidParameterError(
+                        f"{name}={place.url!r} would replace the {other} {read.url!r}; write to another "
+                        "URL."
+                    )
+    refuse_overlaps(places)
+    for name, place in places.items():
+        options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
+        if name == "model":
+            check_free(place.url, **options)
+            continue
+        own = _KINDS.get(name, kinds)
+        if own != ("file",) and is_file_output(place.url, maps=_MAP in kinds):
+            own = ("file",)
+        check_output_free(place.url, kinds=own, **options)
+
+
+def check_outputs_of(
+    spec: JobSpec, given: Mapping[str, Any], overwrite: bool, **inputs: Any
+) -> None:
+    """Check the outputs of a job against its inputs, and `inputs` that may be URLs."""
+    inputs |= {name: given.get(name) for name in (*spec.arguments, "weights")}
+    outputs, options = spec.of_outputs(given), given["storage_options"]
+    check_outputs(outputs, inputs, options, overwrite, kinds=spec.kinds_of(given))
+
+
+def kinds_of_labels(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what labels may replace, by the arguments of a job: of a grid, or with distances, groups."""
+    is_grid = bool(given.get("grid")) or is_raster(given["source"])
+    return (*(GRID_KINDS if is_grid or given.get("distances") else ("array",)), _MAP)
+
+
+def check_labels(url: str) -> None:
+    """Refuse endings of files that labels are not written to."""
+    is_file_output(url, maps=True)
+
+
+# -- where a job runs ----------------------------------------------------------------------------
+
+
+def _task() -> Any:
+    """Return `daskcluster.engine.connect` if this thread runs a Dask task, else None."""
     if "distributed" not in sys.modules:
-        return False
+        return None
     from daskcluster.engine import connect
 
-    return connect.in_task()
-
-
-def task_key() -> str | None:
-    """Return the key of the Dask task of this thread; None outside tasks."""
-    if not in_task():
-        return None
-    from daskcluster.engine.connect import key_of_task
-
-    return str(key_of_task())
+    return connect if connect.in_task() else None
 
 
 def worker_here() -> str:
     """Return the address of the worker that runs this task; empty outside tasks."""
-    if not in_task():
-        return ""
-    from daskcluster.engine.connect import worker_of_task
-
-    return worker_of_task()
+    task = _task()
+    return "" if task is None else str(task.worker_of_task())
 
 
 def registry_of(engine: Any) -> JobRegistry | None:
     """Return the job registry of the scheduler that the job uses or runs on; None if there is none."""
-    client: Client | None = None
-    if in_task():
-        from daskcluster.engine.connect import client_here
-
-        client = client_here()
-    elif "distributed" in sys.modules:
-        from daskcluster.engine.connect import Client as AnyClient
-
-        given = getattr(engine, "client", engine)
-        client = given if isinstance(given, AnyClient) else None
-    if client is None:
+    task = _task()
+    client = getattr(engine, "client", engine) if task is None else task.client_here()
+    if "distributed" not in sys.modules:
         return None
+    from daskcluster.engine.connect import Client
     from daskcluster.jobs.registry import JobRegistry
 
-    return JobRegistry(client)
+    return JobRegistry(client) if isinstance(client, Client) else None
 
 
-class JobResult(Protocol):
-    """The record that a job returns."""
+# -- what a job reports --------------------------------------------------------------------------
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        ...
+CANCEL_SECONDS = 0.25
+"""Most seconds between two checks for a cancel request, while there are events."""
+LEASE_SECONDS = 2.0
+_REPORT_SECONDS = 0.5
+_OF_PASSES = PassStarted | PassProgress | PassEnded
 
+
+class JobMonitor:
+    """A callback that reports progress to the scheduler, and raises if the job must stop.
+
+    Parameters
+    ----------
+    name : str or None
+        Name of the job.
+    registry : JobRegistry or None
+    lease : Lease or None
+        Checked from time to time once it is held.
+
+    Raises
+    ------
+    JobCancelledError
+        The job was cancelled.
+    LeaseError
+        Another run of the job has taken over.
+    """
+
+    def __init__(self, name: str | None, registry: JobRegistry | None, lease: Lease | None) -> None:
+        self._name = name or ""
+        self._registry = registry
+        self._lease = lease
+        self._said: list[str] = []
+        self._lines = ProgressLines(self._said.append)
+        self._facts: dict[str, Any] = {}
+        self._pass = PassShare()
+        self._rows_seen = -1
+        self._reported = self._asked = self._checked = 0.0
+
+    def __call__(self, event: Event) -> None:
+        self._lines(event)
+        self._facts |= self._learned(event)
+        now = time.monotonic()
+        # Passes and iterations may be short and many; all other events are reported at once.
+        often = isinstance(event, _OF_PASSES | IterationEnded)
+        is_due = now - self._reported >= _REPORT_SECONDS or (self._said and not often)
+        if is_due and (self._said or self._facts):
+            self._reported = now
+            if self._registry is not None:
+                line = self._said[-1] if self._said else ""
+                self._registry.report(self._name, line, **self._facts)
+            self._said.clear()
+            self._facts = {}
+        self.look(now)
+
+    def look(self, now: float | None = None) -> None:
+        """Raise if the job was cancelled or restarted; checks at most once per interval."""
+        now = time.monotonic() if now is None else now
+        self.listen(now)
+        if self._lease is not None and self._lease.is_held and now - self._checked >= LEASE_SECONDS:
+            self._checked = now
+            self._lease.check()
+
+    def listen(self, now: float) -> None:
+        """Raise if the job was cancelled."""
+        if self._registry is not None and now - self._asked >= CANCEL_SECONDS:
+            self._asked = now
+            if self._registry.is_cancelled(self._name):
+                raise JobCancelledError(
+                    f"the job {self._name!r} was cancelled; submit it again under its name to resume from "
+                    "its checkpoint."
+                )
+
+    def rest(self, seconds: float) -> None:
+        """Sleep; raise if the job is cancelled meanwhile. Makes no requests to the store."""
+        until = time.monotonic() + seconds
+        while (left := until - (now := time.monotonic())) > 0:
+            self.listen(now)
+            time.sleep(min(left, CANCEL_SECONDS))
+
+    def _learned(self, event: Event) -> Mapping[str, Any]:
+        if isinstance(event, FitStarted):
+            return {"iteration": 0, "max_iter": event.max_iter}
+        if isinstance(event, IterationEnded):
+            inertia = float(event.inertia)
+            finite = inertia if math.isfinite(inertia) else None
+            return {"iteration": int(event.iteration), "inertia": finite}
+        if isinstance(event, CycleEnded):
+            is_news = event.n_rows != self._rows_seen  # cycles without new rows are not reported
+            self._rows_seen = event.n_rows
+            return {"rows_seen": event.n_rows} if is_news else {}
+        if isinstance(event, FitsMade):
+            return {"phase": "fits", "share": event.done / event.total}
+        self._pass(event)
+        is_known = isinstance(event, _OF_PASSES)
+        return {"phase": self._pass.name, "share": self._pass.done} if is_known else {}
+
+
+class JobCounters:
+    """Counts passes and bytes from the events of a job."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+        self.bytes_read = 0
+        self._began = time.perf_counter()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, PassEnded):
+            self.passes += 1
+            self.bytes_read += event.bytes_read
+
+    def at_least(self, passes: int, bytes_read: int) -> None:
+        """Include the passes and bytes that a resumed fit made before the interruption."""
+        self.passes = max(self.passes, passes)
+        self.bytes_read = max(self.bytes_read, bytes_read)
+
+    def common(self, dataset: Dataset) -> dict[str, Any]:
+        """Return the fields that all records share."""
+        return {
+            "n_rows": dataset.n_rows,
+            "n_features": dataset.n_features,
+            "passes": self.passes,
+            "bytes_read": self.bytes_read,
+            "seconds": time.perf_counter() - self._began,
+            "versions": created_with(),
+        }
+
+
+# -- a run ---------------------------------------------------------------------------------------
 
 R = TypeVar("R", bound=Record)
-T = TypeVar("T", bound=JobResult)
+T = TypeVar("T")
 
 
 class Run:
@@ -127,6 +338,7 @@ class Run:
     counters : JobCounters
     callbacks : tuple of callables
         The given callbacks and the run's own.
+    monitor : JobMonitor
     is_resumed : bool
         Whether an earlier run of the same job left state; known after `hold`.
     outputs : dict of str to Location
@@ -135,16 +347,13 @@ class Run:
         Whether existing outputs are to be replaced; known after `begin`.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        given: Mapping[str, Any],
-    ) -> None:
-        key, name = task_key(), given["name"]
-        if name is None and key is not None:
-            name = name_of_key(key)
+    def __init__(self, kind: str, given: Mapping[str, Any]) -> None:
+        task, name = _task(), given["name"]
+        self._key = None if task is None else str(task.key_of_task())
+        if name is None and self._key is not None:
+            name = name_of_key(self._key)
         self.name = None if name is None else check_name(name)
-        self.kind, self.given = kind, given
+        self.kind, self.given = kind, dict(given)
         self.counters = JobCounters()
         self.callbacks: tuple[Callback, ...] = (*given["callbacks"], self.counters)
         self.is_resumed = False
@@ -154,53 +363,35 @@ class Run:
         output = given.get(output_name(kind))
         self._output = "" if output is None else str(output)
         self._lease: Lease | None = None
-        self._monitor: JobMonitor | None = None
         self._registry: JobRegistry | None = None
-        self._earlier: Holder | None = None
-        self._record: JobResult | None = None
+        self._record: Any = None
         self._is_refused = False
-        self._is_own = key is not None
-        if self.name is None:
-            return
-        self._arguments = located(plain_arguments(kind, given))
-        if output is not None:
-            options = given.get("storage_options")
-            self._lease = lease_of(kind, self.name, output, self._arguments, options)
-        self._registry = registry_of(given["engine"])
+        self._is_own = self._key is not None
+        if self.name is not None:
+            self._arguments = located(plain_arguments(kind, given))
+            if output is not None:
+                options = given.get("storage_options")
+                self._lease = lease_of(kind, self.name, output, self._arguments, options)
+            self._registry = registry_of(given["engine"])
         if self._registry is not None:
-            self._look_up(self._registry, key)
-        self._monitor = JobMonitor(self.name, self._registry, self._lease)
-        self.callbacks = (*self.callbacks, self._monitor)
+            self._look_up(self._registry)
+        self.monitor = JobMonitor(self.name, self._registry, self._lease)
+        if self.name is not None:
+            self.callbacks = (*self.callbacks, self.monitor)
 
-    def _look_up(self, registry: JobRegistry, key: str | None) -> None:
+    def _look_up(self, registry: JobRegistry) -> None:
         """Raise if the scheduler knows the name as that of another job."""
         from daskcluster.jobs.registry import refuse_other
 
         assert self.name is not None
         before = registry.find(self.name)
-        if before is not None and (key is None or before.key != key):
+        if before is not None and (self._key is None or before.key != self._key):
             refuse_other(before, self.kind, self._arguments)
             self._is_own = False
-        if key is None:
+        if self._key is None:
             registry.clear(self.name)
 
     # -- from the arguments to the record ---------------------------------------------------------------
-
-    def earlier(self, kind: type[R]) -> R | None:
-        """Return the record of an earlier run of the same job, if that run was done.
-
-        Raises
-        ------
-        LeaseError, InvalidParameterError
-        """
-        if self._lease is None:
-            return None
-        with self._refusable():
-            self._earlier = self._lease.earlier()
-        if self._earlier is None or self._earlier.state != "done" or not self._earlier.record:
-            return None
-        found = self._record = kind(**self._earlier.record)
-        return found
 
     def begin(self, kind: type[R], **inputs: Any) -> R | None:
         """Return the record of an earlier run that was done, or check the outputs and take the lease.
@@ -217,22 +408,26 @@ class Run:
         ------
         OutputExistsError, InvalidParameterError, LeaseError
         """
-        before = self.earlier(kind)
-        if before is not None:
-            return before
+        earlier: Holder | None = None
+        if self._lease is not None:
+            with self._refusable():
+                earlier = self._lease.earlier()
+        if earlier is not None and earlier.state == "done" and earlier.record:
+            found = self._record = kind(**earlier.record)
+            return found
         spec, given = spec_of(self.kind), self.given
         assert spec is not None
-        inputs |= {name: given.get(name) for name in (*spec.arguments, "weights")}
-        self.overwrite = self.may_replace(given["overwrite"])
-        options, outputs = given["storage_options"], spec.of_outputs(given)
-        check_outputs(outputs, inputs, options, self.overwrite, kinds=spec.kinds_of(given))
-        self.outputs = {n: locate(url, options) for n, url in outputs.items() if url is not None}
+        # Outputs of an earlier run may always be replaced.
+        self.overwrite = given["overwrite"] or (earlier is not None and earlier.started)
+        spec.check_urls(given)
+        check_outputs_of(spec, given, self.overwrite, **inputs)
+        self.outputs = {
+            name: locate(url, given["storage_options"])
+            for name, url in spec.of_outputs(given).items()
+            if url is not None
+        }
         self.hold()
         return None
-
-    def may_replace(self, overwrite: bool) -> bool:
-        """Return whether existing outputs may be replaced, as those of an earlier run always may."""
-        return overwrite or (self._earlier is not None and self._earlier.started)
 
     def hold(self) -> None:
         """Take the lease; call this after checking the arguments.
@@ -247,8 +442,7 @@ class Run:
                 self._lease.take()
             self.is_resumed = self._lease.attempt > 1
         self._announce("running", attempt=self._lease.attempt if self._lease is not None else 1)
-        if self._monitor is not None:
-            self._monitor.look()
+        self.monitor.look()
 
     @contextmanager
     def _refusable(self) -> Iterator[None]:
@@ -258,10 +452,32 @@ class Run:
             self._is_refused = True
             raise
 
-    def engine(self, dataset: Dataset) -> Engine:
-        """Return the engine to use for work on `dataset`; see `drives`."""
-        chosen = choose_engine(self.drives(dataset.visibility), dataset)
-        return chosen if self.name is None else chosen.named(self.name)
+    def open_rows(
+        self, expected: Sequence[str] | None = None, **changed: Any
+    ) -> tuple[Dataset, Engine]:
+        """Return the rows of the job, brought to what its arguments say, and the engine that reads them.
+
+        Parameters
+        ----------
+        expected : sequence of str, optional
+            Names of the features of a model, which are read from a table unless others were chosen.
+        **changed
+            Arguments in place of those of the run.
+        """
+        given = {**self.given, **changed}
+        dataset, left = open_stored(
+            given["source"],
+            RowsSpec.among(given, expected),
+            weights=given.get("weights"),
+            storage_options=given["storage_options"],
+            engine=given["engine"],
+            callbacks=self.callbacks,
+        )
+        refuse_replacing(dataset, **self.outputs)
+        engine = choose_engine(self.drives(dataset.visibility), dataset)
+        if self.name is not None:
+            engine = engine.named(self.name)
+        return prepared(dataset, left, engine=engine, callbacks=self.callbacks), engine
 
     def drives(self, visibility: Visibility) -> Any:
         """Return the given engine; if it is None inside a Dask task, the workers of that cluster.
@@ -269,12 +485,11 @@ class Run:
         Rows that only this process can read are processed by one thread of it.
         """
         engine = self.given["engine"]
-        if engine is not None or not in_task() or visibility is Visibility.PROCESS:
+        if engine is not None or self._key is None or visibility is Visibility.PROCESS:
             return engine
-        from daskcluster.engine.connect import client_of_task
         from daskcluster.engine.dask import DaskEngine
 
-        return DaskEngine(client_of_task())
+        return DaskEngine(_task().client_of_task())
 
     def keeping(self, algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a fit, with a ``checkpoint`` next to the output unless it has one."""
@@ -287,18 +502,17 @@ class Run:
             return checkpoint
         self._keeps = True
         if not self.is_resumed:
-            self._clear()  # remove state of earlier, failed jobs
+            self._clear(self._lease.folder)  # remove state of earlier, failed jobs
         return self._lease.folder
 
     def resumes(self, algorithm: str, *, resume: bool) -> bool:
         """Return whether the fit should look for a checkpoint."""
         return resume or (self.is_resumed and _resumes(algorithm))
 
-    def _clear(self) -> None:
-        assert self._lease is not None
-        for name in list_names(self._lease.folder):
+    def _clear(self, folder: Location) -> None:
+        for name in list_names(folder):
             if name != "jobs":
-                remove_folder(self._lease.folder.child(name))
+                remove_folder(folder.child(name))
 
     def begin_output(self) -> None:
         """Record that outputs are about to be written; raise if this run may not write them.
@@ -309,30 +523,17 @@ class Run:
             Another run of the job has taken over.
         JobCancelledError
         """
-        if self._monitor is not None:
-            self._monitor.look()
+        self.monitor.look()
         if self._lease is not None:
             self._lease.begin()
-
-    def rest(self, seconds: float) -> None:
-        """Sleep; raise if the job is cancelled meanwhile.
-
-        Raises
-        ------
-        JobCancelledError
-        """
-        if self._monitor is None:
-            time.sleep(seconds)
-        else:
-            self._monitor.rest(seconds)
 
     def done(self, record: T) -> T:
         """Store the record, remove the state of the job, and return the record."""
         self._record = record
         if self._lease is not None:
-            self._lease.end("done", record.as_dict())
+            self._lease.end("done", self._record.as_dict())
             if self._keeps:
-                self._clear()
+                self._clear(self._lease.folder)
         return record
 
     # -- reports -------------------------------------------------------------------------------
@@ -346,7 +547,7 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None and in_task():
+        if error is not None and self._key is not None:
             # The cause may be a client's error that cannot be pickled, so drop it: otherwise, this error
             # could not be pickled either.
             error.__cause__ = error.__context__ = None
@@ -354,37 +555,32 @@ class Run:
             return  # the run that took over reports for the job
         if self._is_refused and not self._is_own:
             return  # the scheduler's entry, if any, is that of the job that stays
-        if error is not None and self._keeps and self._lease is not None:
-            what, again = f"the job {self.name!r}", "the same call under the same name"
-            tell_where(error, self._lease.folder, what, again)
         if error is None:
             record = None if self._record is None else self._record.as_dict()
             self._announce("done", record=record)
             return
+        if self._keeps and self._lease is not None:
+            what, again = f"the job {self.name!r}", "the same call under the same name"
+            tell_where(error, self._lease.folder, what, again)
         state = "cancelled" if isinstance(error, JobCancelledError) else "failed"
         if self._lease is not None and self._lease.is_held:
             self._lease.end(state)
-        self._announce(state, error=_described(error))
+        text = " ".join(str(error).split())
+        is_known = isinstance(error, DaskClusterError) and text
+        self._announce(state, error=text if is_known else f"{type(error).__name__}: {text}")
 
     def _announce(self, state: str, **facts: Any) -> None:
         if self._registry is None or self.name is None:
             return
-        place: dict[str, Any] = {}
         if state == "running":
-            place = {"worker": worker_here(), "key": task_key() or "", "arguments": self._arguments}
-        self._registry.announce(
-            self.name, kind=self.kind, output=self._output, state=state, **place, **facts
-        )
+            facts |= {"worker": worker_here(), "key": self._key or ""}
+            facts["arguments"] = self._arguments
+        facts |= {"kind": self.kind, "output": self._output}
+        self._registry.announce(self.name, state=state, **facts)
 
 
 def _resumes(algorithm: str) -> bool:
     return "checkpoint" in ALGORITHMS.find(algorithm).parameters
-
-
-def _described(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    known = isinstance(error, DaskClusterError) and text
-    return text if known else f"{type(error).__name__}: {text}"
 
 
 def lease_of(
@@ -408,3 +604,13 @@ def lease_of(
     apart = PACE | {output_name(job)}  # the lease is next to the output, wherever that has moved
     kept = {n: value for n, value in arguments.items() if n not in apart}
     return Lease(folder_of(output, storage_options), name, kept)
+
+
+def open_metadata(source: Any, opening: Mapping[str, Any]) -> Dataset:
+    """Return the rows of a source without a pass over them: no cell or row is left out."""
+    spec = RowsSpec.among(opening)
+    if spec.grid:
+        grid = {name: value for name, value in spec.grid.items() if name != "nodata"}
+        spec = replace(spec, grid=grid or {"features": None})
+    options = opening.get("storage_options")
+    return open_stored(source, spec, weights=opening.get("weights"), storage_options=options)[0]

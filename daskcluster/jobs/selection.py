@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -20,10 +21,12 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, FitsMade, publish
-from daskcluster.jobs.monitor import JobCounters
+from daskcluster.jobs.run import JobCounters, Run
 from daskcluster.methods.coreset.quality import true_costs
+from daskcluster.models.record import SweepRecord
 from daskcluster.randomness import Key, as_seed
 from daskcluster.reports.k_selection import KCandidate, KSelection, range_notes
+from daskcluster.storage.files import write_file
 from daskcluster.typing import Dataset
 
 CRITERIA = ("knee", "silhouette", "bic")
@@ -124,7 +127,18 @@ def select_k(
     counters = JobCounters()
     dataset = open_source(X, weights=sample_weight)
     tried = _tried(ks, k_min, k_max, dataset.n_rows)
-    _check(criterion, n_seeds, check, coreset_size)
+    if criterion not in CRITERIA:
+        raise InvalidParameterError(
+            f"criterion={criterion!r} should be one of {', '.join(CRITERIA)}."
+        )
+    if n_seeds < 1 or check < 0:
+        raise InvalidParameterError(
+            f"n_seeds={n_seeds} should be >= 1 and check={check} should be >= 0."
+        )
+    if coreset_size != "auto" and not (isinstance(coreset_size, int) and coreset_size >= 1):
+        raise InvalidParameterError(
+            f"coreset_size={coreset_size!r} should be 'auto' or a whole number >= 1."
+        )
     chosen, seed = choose_engine(engine, dataset), as_seed(random_state)
     size = max(_LEAST_CORESET, _PER_CLUSTER * tried[-1])
     size = size if coreset_size == "auto" else int(coreset_size)
@@ -132,33 +146,37 @@ def select_k(
         raise InvalidParameterError(
             f"coreset_size={size} should be >= k_max={tried[-1]}; 100 rows per cluster are a good start."
         )
-    watchers: tuple[Callback, ...] = (*callbacks, counters)
-    few = _coreset(dataset, size, seed, metric, chosen, watchers)
+    from daskcluster.methods.coreset.estimator import LightweightCoreset
+
+    hearing: dict[str, Any] = {"engine": chosen, "callbacks": (*callbacks, counters)}
+    seed_of_coreset = Key(seed, "coreset of a selection").derived_seed()
+    coreset = LightweightCoreset(size, random_state=seed_of_coreset, **hearing)
+    few = coreset.draw(for_metric(dataset, metric)).coreset_
     mixture = criterion == "bic"
     settings = {"init": init, "max_iter": max_iter, "tol": tol}
     settings |= {"covariance_type": covariance_type} if mixture else {"metric": metric}
     parameters = FitParameters(mixture, seed, settings)
-    fits: dict[int, tuple[KFit, float]] = {}
+    fits: dict[int, KFit] = {}
     more = tried
     while more:
         attempts = [(k, number) for k in more for number in range(n_seeds)]
-        fits |= _fit_all(few, parameters, attempts, chosen, watchers)
+        fits |= _fit_all(few, parameters, attempts, **hearing)
         tried = sorted(fits)
-        candidates = [_candidate(*fits[k]) for k in tried]
+        candidates = [fits[k].candidate for k in tried]
         best, notes = _decide(candidates, criterion)
         more = [] if ks is not None else around(tried, best)
-    near = sorted(tried, key=lambda k: (abs(tried.index(k) - tried.index(best)), k))
-    measured = _measured(
-        candidates, fits, near[:check], dataset, metric, chosen, watchers, mixture=mixture
-    )
+    near = sorted(tried, key=lambda k: (abs(tried.index(k) - tried.index(best)), k))[:check]
+    # Of mixtures, at most the best one is measured.
+    measured = _measured([fits[k] for k in near], dataset, metric, mixture=mixture, **hearing)
+    candidates = [replace(each, **measured.get(each.k, {})) for each in candidates]
     counts = counters.common(dataset)
     counts.pop("versions")
     return KSelection(
         best,
         criterion,
-        tuple(measured),
-        (*notes, *_misleading(measured)),
-        {k: fit.centres for k, (fit, _) in fits.items()},
+        tuple(candidates),
+        (*notes, *_misleading(candidates)),
+        {k: fit.centres for k, fit in fits.items()},
         few.n_rows,
         n_seeds,
         **counts,
@@ -224,51 +242,17 @@ def around(tried: Sequence[int], best: int, most: int = _REFINED) -> list[int]:
     return [k for k in spaced(low, high, most + 2) if k not in tried]
 
 
-def _check(criterion: str, n_seeds: int, check: int, coreset_size: int | str) -> None:
-    if criterion not in CRITERIA:
-        raise InvalidParameterError(
-            f"criterion={criterion!r} should be one of {', '.join(CRITERIA)}."
-        )
-    if n_seeds < 1 or check < 0:
-        raise InvalidParameterError(
-            f"n_seeds={n_seeds} should be >= 1 and check={check} should be >= 0."
-        )
-    if coreset_size != "auto" and not (isinstance(coreset_size, int) and coreset_size >= 1):
-        raise InvalidParameterError(
-            f"coreset_size={coreset_size!r} should be 'auto' or a whole number >= 1."
-        )
-
-
-def _coreset(
-    dataset: Dataset,
-    size: int,
-    seed: int,
-    metric: str,
-    engine: Engine,
-    callbacks: Sequence[Callback],
-) -> Dataset:
-    from daskcluster.methods.coreset.estimator import LightweightCoreset
-
-    drawn = LightweightCoreset(
-        size,
-        random_state=Key(seed, "coreset of a selection").derived_seed(),
-        engine=engine,
-        callbacks=callbacks,
-    )
-    return drawn.draw(for_metric(dataset, metric)).coreset_
-
-
 def _fit_all(
     few: Dataset,
     parameters: FitParameters,
     attempts: Sequence[Try],
     engine: Engine,
     callbacks: Sequence[Callback],
-) -> dict[int, tuple[KFit, float]]:
+) -> dict[int, KFit]:
     # Local threads share the coreset, so one task per fit costs no transfer.
     n_shares = len(attempts) if engine.name == "local" else _SHARES * engine.n_threads
-    shares = dealt(attempts, n_shares)
     found: list[KFit] = []
+    shares = dealt(attempts, n_shares)
     tasks = [partial(fit_shares, few, parameters, share) for share in shares]
     with closing(engine.run_ahead(tasks)) as made:
         for fits in made:
@@ -280,12 +264,6 @@ def _fit_all(
 # -- after them --------------------------------------------------------------------------------------------
 
 
-def _candidate(fit: KFit, spread: float) -> KCandidate:
-    if fit.bic is not None:
-        return KCandidate(fit.k, spread=spread, log_likelihood=fit.log_likelihood, bic=fit.bic)
-    return KCandidate(fit.k, inertia=fit.cost, spread=spread, silhouette=fit.silhouette)
-
-
 def _decide(candidates: Sequence[KCandidate], criterion: str) -> tuple[int, list[str]]:
     """Return the best k, and notes about the range."""
     ks = [each.k for each in candidates]
@@ -294,51 +272,48 @@ def _decide(candidates: Sequence[KCandidate], criterion: str) -> tuple[int, list
         knee = find_knee(np.array(ks), np.array([each.inertia for each in candidates]))
         best, clear = ks[knee.index], knee.is_clear
     elif criterion == "bic":
-        best = min(candidates, key=lambda each: (_known(each.bic), each.k)).k
+        # No value counts as the worst.
+        values = {each.k: np.inf if each.bic is None else each.bic for each in candidates}
+        best = min(ks, key=lambda k: (values[k], k))
     else:
-        best = max(candidates, key=lambda each: (_known(each.silhouette, -1.0), -each.k)).k
+        values = {
+            each.k: -1.0 if each.silhouette is None else each.silhouette for each in candidates
+        }
+        best = max(ks, key=lambda k: (values[k], -k))
     return best, range_notes(ks, best, criterion, clear=clear)
 
 
-def _known(value: float | None, otherwise: float = np.inf) -> float:
-    return otherwise if value is None else value
-
-
 def _measured(
-    candidates: Sequence[KCandidate],
-    fits: Mapping[int, tuple[KFit, float]],
-    ks: Sequence[int],
+    fits: Sequence[KFit],
     dataset: Dataset,
     metric: str,
-    engine: Engine,
-    callbacks: Sequence[Callback],
     *,
     mixture: bool,
-) -> list[KCandidate]:
-    """Return the candidates, those of `ks` with their cost on all rows. One pass."""
-    if not ks:
-        return list(candidates)
+    engine: Engine,
+    callbacks: Sequence[Callback],
+) -> dict[int, dict[str, Any]]:
+    """Return the cost of fits on all rows, or the log-likelihood of the first mixture, by k. One pass."""
+    if not fits:
+        return {}
     dataset = dataset if mixture else for_metric(dataset, metric)
+    dtype = compute_dtype(dataset.dtype)
     with engine.place(dataset, callbacks=callbacks) as placement:
         rows = ScaledPlacement(placement)
-        if mixture:
-            found: dict[int, dict[str, Any]] = {}
-            found[ks[0]] = {"true_log_likelihood": _mean_density(rows, fits[ks[0]][0])}
-        else:
-            dtype = compute_dtype(dataset.dtype)
-            costs = true_costs(rows, [fits[k][0].on_scale.astype(dtype) for k in ks])
-            found = {k: {"true_inertia": cost} for k, cost in zip(ks, costs, strict=True)}
-    return [replace(each, **found.get(each.k, {})) for each in candidates]
+        if not mixture:
+            costs = true_costs(rows, [fit.on_scale.astype(dtype) for fit in fits])
+            return {
+                fit.candidate.k: {"true_inertia": cost}
+                for fit, cost in zip(fits, costs, strict=True)
+            }
+        from daskcluster.methods.mixture.rows import gaussians_for, log_likelihood
 
-
-def _mean_density(rows: ScaledPlacement, fit: KFit) -> float:
-    from daskcluster.methods.mixture.rows import gaussians_for, log_likelihood
-
-    dtype, model = rows.placement.dataset.dtype, fit.model
-    variances, mixing = model.covariances_, model.weights_
-    gaussians = gaussians_for(dtype, fit.on_scale, variances, mixing, model.covariance_type)
-    total, weight = log_likelihood(rows, gaussians)
-    return total / weight
+        best, model = fits[0], fits[0].model
+        variances, mixing = model.covariances_, model.weights_
+        gaussians = gaussians_for(
+            dataset.dtype, best.on_scale, variances, mixing, model.covariance_type
+        )
+        total, weight = log_likelihood(rows, gaussians)
+        return {best.candidate.k: {"true_log_likelihood": total / weight}}
 
 
 def _misleading(candidates: Sequence[KCandidate]) -> list[str]:
@@ -387,68 +362,67 @@ class KFit:
 
     Attributes
     ----------
-    k, number : int
+    candidate : KCandidate
+        The number of clusters, and what is known of it.
+    number : int
+        The index of the start.
     centres : ndarray of shape (k, d)
         In the units of the data.
     on_scale : ndarray of shape (k, d)
         The centres on the scale of the fit; the same array where features are not scaled.
     cost : float
         The value that the best start minimises: inertia, or minus the mean log-likelihood.
-    silhouette, log_likelihood, bic, true_log_likelihood : float or None
+    model : VariationalGaussianMixture or None
     """
 
-    k: int
+    candidate: KCandidate
     number: int
     centres: np.ndarray
     on_scale: np.ndarray
     cost: float
-    silhouette: float | None = None
-    log_likelihood: float | None = None
-    bic: float | None = None
     model: Any = None
 
 
 def fit_shares(few: Dataset, parameters: FitParameters, attempts: Sequence[Try]) -> list[KFit]:
     """Run fits one after the other."""
     fit = _fit_mixture if parameters.mixture else _fit_kmeans
-    return [fit(few, parameters, attempt) for attempt in attempts]
+    return [
+        fit(
+            few,
+            attempt,
+            random_state=parameters.seed_of(attempt),
+            engine=LocalEngine(n_threads=1),
+            **parameters.settings,
+        )
+        for attempt in attempts
+    ]
 
 
-def _fit_kmeans(few: Dataset, parameters: FitParameters, attempt: Try) -> KFit:
+def _fit_kmeans(few: Dataset, attempt: Try, **settings: Any) -> KFit:
     from daskcluster.methods.kmeans.estimator import KMeans
 
     k, number = attempt
-    model = KMeans(
-        k,
-        n_init=1,
-        random_state=parameters.seed_of(attempt),
-        engine=LocalEngine(n_threads=1),
-        **parameters.settings,
-    ).fit(few)
+    model = KMeans(k, n_init=1, **settings).fit(few)
     silhouette = None
     if k > 1:
         _, distances = model.predict(few, n_nearest=2, return_distance=True)
         silhouette = simplified_silhouette(distances, few.weights)
-    centres, on_scale = model.cluster_centers_, model.to_model().centres
-    return KFit(k, number, centres, on_scale, float(model.inertia_), silhouette)
+    cost = float(model.inertia_)
+    candidate = KCandidate(k, inertia=cost, silhouette=silhouette)
+    return KFit(candidate, number, model.cluster_centers_, model.to_model().centres, cost)
 
 
-def _fit_mixture(few: Dataset, parameters: FitParameters, attempt: Try) -> KFit:
+def _fit_mixture(few: Dataset, attempt: Try, **settings: Any) -> KFit:
     from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 
     k, number = attempt
-    model = VariationalGaussianMixture(
-        k,
-        random_state=parameters.seed_of(attempt),
-        engine=LocalEngine(n_threads=1),
-        **parameters.settings,
-    ).fit(few)
+    model = VariationalGaussianMixture(k, **settings).fit(few)
     mean = float(model.score(few))
     rows = effective_rows(few)
     bic = model.n_parameters() * float(log(rows)) - 2.0 * rows * mean
     kept = model.set_params(engine=None, callbacks=())
-    on_scale = model.to_model().centres
-    return KFit(k, number, model.means_, on_scale, -mean, log_likelihood=mean, bic=bic, model=kept)
+    candidate = KCandidate(k, log_likelihood=mean, bic=bic)
+    return KFit(candidate, number, model.means_, model.to_model().centres, -mean, kept)
 
 
 def simplified_silhouette(distances: np.ndarray, weights: Any) -> float:
@@ -497,14 +471,15 @@ def dealt(attempts: Sequence[Try], shares: int) -> list[list[Try]]:
     return [ordered[first::shares] for first in range(min(shares, len(ordered)))]
 
 
-def best_fits(fits: Sequence[KFit]) -> dict[int, tuple[KFit, float]]:
+def best_fits(fits: Sequence[KFit]) -> dict[int, KFit]:
     """Return the best start of every k, ascending, and by which share the worst start is worse."""
-    found: dict[int, tuple[KFit, float]] = {}
-    for k in sorted({fit.k for fit in fits}):
-        starts = sorted((fit for fit in fits if fit.k == k), key=lambda fit: (fit.cost, fit.number))
+    found: dict[int, KFit] = {}
+    for k in sorted({fit.candidate.k for fit in fits}):
+        mine = [fit for fit in fits if fit.candidate.k == k]
+        starts = sorted(mine, key=lambda fit: (fit.cost, fit.number))
         best, worst = starts[0], starts[-1]
         spread = (worst.cost - best.cost) / abs(best.cost) if best.cost else 0.0
-        found[k] = best, spread
+        found[k] = replace(best, candidate=replace(best.candidate, spread=spread))
     return found
 
 
@@ -563,3 +538,101 @@ def find_knee(ks: np.ndarray, costs: np.ndarray) -> Knee:
     height = chord - (down - down[-1]) / fall
     index = 1 + int(np.argmax(height[1:-1]))
     return Knee(index, float(height[index]))
+
+
+def sweep(
+    source: Any,
+    *,
+    k_min: int = 2,
+    k_max: int = 32,
+    ks: Iterable[int] | None = None,
+    output: str | None = None,
+    random_state: int | None = None,
+    array: str | None = None,
+    weights: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    flatten: bool = False,
+    decode: bool | None = None,
+    columns: Any = None,
+    missing: str = "error",
+    scale: str | None = None,
+    grid: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    name: str | None = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+    **settings: Any,
+) -> SweepRecord:
+    """Fit several numbers of clusters to `source` and return the best one.
+
+    Parameters
+    ----------
+    source : URL, or anything `open_dataset` takes
+    k_min, k_max, ks
+        The numbers to try; see `daskcluster.select_k`.
+    output : str, optional
+        URL of a JSON file to write, which must end in ``.json``: the table and the best number.
+    random_state : int, optional
+    array, weights, storage_options, flatten, decode, columns, missing, scale, grid, overwrite, name, engine
+    callbacks
+        See `fit`. Without `output`, a restarted job starts from scratch.
+    **settings
+        Further arguments of `daskcluster.select_k`: ``criterion``, ``n_seeds``, ``coreset_size``,
+        ``check``, ``init``, ``max_iter``, ``tol``, ``metric``, ``covariance_type``.
+
+    Returns
+    -------
+    SweepRecord
+
+    Raises
+    ------
+    OutputExistsError
+        The output exists; raised before any work.
+    InvalidParameterError, InvalidDataError
+    JobCancelledError, LeaseError
+        The job was cancelled (checked during passes and after fits), or another job or run writes the
+        output.
+
+    Notes
+    -----
+    Cost: that of `daskcluster.select_k`: three passes, and one more with `scale`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> rows = rng.normal(size=(4000, 2)) + 30 * rng.permutation(np.arange(4000) % 5)[:, None]
+    >>> url = "memory://example/table.json"
+    >>> record = sweep(rows, k_max=12, n_seeds=2, random_state=0, output=url, overwrite=True)
+    >>> record.best_k, len(record.candidates)
+    (5, 11)
+    """
+    asked = locals()
+    tried = {"k_min": k_min, "k_max": k_max, "ks": None if ks is None else [int(k) for k in ks]}
+    with Run("sweep", asked) as run:
+        if (before := run.begin(SweepRecord)) is not None:
+            return before
+        dataset, chosen = run.open_rows()
+        found = select_k(
+            dataset,
+            **{**settings, **tried},
+            random_state=random_state,
+            engine=chosen,
+            callbacks=run.callbacks,
+        )
+        common = {**found.as_dict(), **run.counters.common(dataset)}
+        record = SweepRecord(output=output, **common)
+        if output is not None:
+            run.begin_output()
+            content = json.dumps(record.as_dict(), allow_nan=False, indent=1)
+            folder, _, file = run.outputs["output"].url.rpartition("/")
+            write_file(replace(run.outputs["output"], url=folder), file, content.encode())
+        return run.done(record)
+
+
+def check_table(url: str) -> None:
+    """Refuse endings of files that a sweep does not write."""
+    if not str(url).endswith(".json"):
+        raise InvalidParameterError(
+            f"output={str(url)!r} should end in '.json': a sweep writes one JSON file."
+        )

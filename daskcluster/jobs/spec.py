@@ -21,10 +21,19 @@ class Flag(Parameter):
     section : str
         Heading of the help under which it stands.
     metavar : str
+    flags : tuple of str
+        Names of the flag, if it is not that of the parameter.
+    type : str
+        ``"module:Class"`` of the type of its values for click, if it is not that of the parameter.
+    is_local : bool
+        The command alone has it, not the function.
     """
 
     section: str = ""
     metavar: str = ""
+    flags: tuple[str, ...] = ()
+    type: str = ""
+    is_local: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +49,8 @@ class Output:
         Completes "the URL to ..." for a command that lacks it; empty if it is optional.
     is_local : bool
         A file of this host, which jobs that may run elsewhere do not write.
+    metavar : str
+        ``"FILE"`` for one of this host, or a URL.
     check : str
         ``"module:function"`` of what refuses a URL before anything else is done.
     """
@@ -48,6 +59,7 @@ class Output:
     help: str
     what: str = ""
     is_local: bool = False
+    metavar: str = "URL"
     check: str = ""
 
 
@@ -71,10 +83,14 @@ class JobSpec:
     without : tuple of str
         What of the arguments of rows it does not take; see `daskcluster.cli.options.takes_source`.
     parameters : tuple of Parameter
-    algorithms : Catalogue, optional
-        The parameters are those of its algorithms, and ``algorithm``.
+    algorithms : Catalogue, or str, optional
+        The parameters are those of its algorithms, and ``algorithm``. A str is its ``"module:NAME"``.
+    extends : str
+        ``"module:function"`` to which the function passes further arguments; so it has their defaults.
     outputs : tuple of Output
         The first one is the main output, next to which the state of the job is.
+    replaces : bool
+        Outputs are written anew, with ``overwrite``; otherwise, they grow.
     kinds : tuple of str, or str
         Kinds of Zarr nodes that outputs may replace, or ``"module:function"`` of what returns them for the
         arguments.
@@ -88,9 +104,11 @@ class JobSpec:
         Flags without meaning alone: the flag, the one that it needs, and why.
     plan : str
         ``"module:function"`` for ``--dry-run``, called with the rows (none of which are read) and the
-        arguments: returns a `daskcluster.estimators.plan.Plan` or a `daskcluster.jobs.plans.OwnPlan`.
+        arguments: returns a `daskcluster.estimators.plan.Plan` or an `OwnPlan`.
     lines : str
         ``"module:function"`` of what makes lines of text of the record.
+    task : str
+        ``"module:class"`` of a `daskcluster.cli.job_commands.Task`, if the command has flags of its own.
     """
 
     name: str
@@ -100,8 +118,10 @@ class JobSpec:
     arguments: tuple[str, ...] = ("source",)
     without: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...] = ()
-    algorithms: Catalogue | None = None
+    algorithms: Catalogue | str | None = None
+    extends: str = ""
     outputs: tuple[Output, ...] = ()
+    replaces: bool = True
     kinds: tuple[str, ...] | str = ("array",)
     keeps: str = ""
     resumes: str = ""
@@ -109,18 +129,52 @@ class JobSpec:
     needs: tuple[tuple[str, str, str], ...] = ()
     plan: str = ""
     lines: str = "daskcluster.reports.tables:rows_of_record"
+    task: str = "daskcluster.cli.job_commands:Task"
 
     @property
     def function_name(self) -> str:
         return self.function.rpartition(":")[2]
 
+    @property
+    def catalogue(self) -> Catalogue | None:
+        """The catalogue of its algorithms, imported."""
+        known = self.algorithms
+        return resolve_name(known) if isinstance(known, str) else known
+
     def kinds_of(self, given: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the kinds of Zarr nodes that outputs may replace."""
         return resolve_name(self.kinds)(given) if isinstance(self.kinds, str) else self.kinds
 
+    def check_urls(self, given: Mapping[str, Any]) -> None:
+        """Raise if an output has a URL that is refused whatever is there."""
+        for each in self.outputs:
+            if each.check and given.get(each.name) is not None:
+                resolve_name(each.check)(given[each.name])
+
     def of_outputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs among the arguments that are places of the job."""
         return {each.name: given[each.name] for each in self.outputs if not each.is_local}
+
+
+@dataclass(frozen=True)
+class OwnPlan:
+    """The plan of a job that sizes its own work.
+
+    Attributes
+    ----------
+    plan : DuplicatesPlan, PartitionPlan or another with their attributes
+    what : str
+        Begins the error if a limit refuses the job.
+    lines : list of (str, str)
+        Further lines of text.
+    note : str
+        What is to be said of the passes.
+    """
+
+    plan: Any
+    what: str
+    lines: list[tuple[str, str]]
+    note: str = ""
 
 
 JOBS: dict[str, JobSpec] = {}

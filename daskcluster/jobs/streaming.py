@@ -82,44 +82,34 @@ def stream(
     >>> found.rows_seen, found.model_version
     (3000, 3000)
     """
-    asked = dict(locals())
+    asked = locals()
     if every is not None and not every >= 0.0:
         raise InvalidParameterError(
             f"every={every!r} should be >= 0, in seconds, or None for once."
         )
-    run = Run("stream", asked)
-    with run:
+    visibility = Visibility.PROCESS
+    if isinstance(source, str | os.PathLike):
+        visibility = locate(source).visibility
+    hearing = heard or (lambda cycle: None)
+    with Run("stream", asked) as run:
         run.hold()
         loop = open_stream(
             source,
             state=state,
             n_clusters=n_clusters,
             storage_options=storage_options,
-            engine=run.drives(_visibility(source)),
+            engine=run.drives(visibility),
             callbacks=run.callbacks,
             **arguments,
         )
-        return run.done(_followed(loop, run, every, heard or (lambda cycle: None)))
-
-
-def _followed(
-    loop: StreamLoop, run: Run, every: float | None, heard: Callable[[Cycle], None]
-) -> Cycle:
-    """Return the last cycle; with `every`, runs until cancelled."""
-    if every is not None:
-        loop.run(every, heard, sleep=run.rest, before=run.begin_output)
-    while True:
-        run.begin_output()
-        cycle = loop.cycle()
-        heard(cycle)
-        if not (loop.is_drawn and cycle.new_objects):
-            return cycle
-
-
-def _visibility(source: Any) -> Visibility:
-    return (
-        locate(source).visibility if isinstance(source, str | os.PathLike) else Visibility.PROCESS
-    )
+        if every is not None:  # until the job is cancelled
+            loop.run(every, hearing, sleep=run.monitor.rest, before=run.begin_output)
+        while True:
+            run.begin_output()
+            cycle = loop.cycle()
+            hearing(cycle)
+            if not (loop.is_drawn and cycle.new_objects):
+                return run.done(cycle)
 
 
 def open_stream(
@@ -197,7 +187,7 @@ def open_stream(
     -----
     Cost: reads the last commit of the state, if there is one; no rows.
     """
-    asked = dict(locals())
+    spec = RowsSpec.among(locals())
     if not settle >= 0.0:
         raise InvalidParameterError(f"settle={settle!r} should be >= 0, in seconds.")
     # Scikit-learn takes long to import.
@@ -217,7 +207,7 @@ def open_stream(
         )
     opened = open_stream_source(
         source,
-        RowsSpec.among(asked),
+        spec,
         order=order,
         allow_missing=allow_missing,
         storage_options=storage_options,

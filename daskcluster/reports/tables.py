@@ -120,6 +120,14 @@ def rows_of_record(record: Mapping[str, Any]) -> Rows:
     ]
 
 
+def rows_of_work(record: Mapping[str, Any]) -> Rows:
+    """Return the lines that say what a job took."""
+    return [
+        ("passes", f"{record['passes']}, {format_bytes(record['bytes_read'])} read"),
+        ("time", format_seconds(record["seconds"])),
+    ]
+
+
 def format_field(name: str, value: Any) -> str:
     """Return one field of a record or a model as text."""
     if name == "stop_reason":

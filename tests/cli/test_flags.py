@@ -17,8 +17,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from daskcluster.cli.main import COMMANDS, main
-from daskcluster.cli.parameter_flags import AlgorithmCommand, given_parameters, parameter_options
-from daskcluster.cli.values import Size, click_type
+from daskcluster.cli.options import (
+    AlgorithmCommand,
+    Size,
+    click_type,
+    given_parameters,
+    parameter_options,
+)
 from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.parameters import Algorithm, Parameter

@@ -11,7 +11,7 @@ import pytest
 COMES_IN_A_CONSTRUCTOR = """
 import signal
 from daskcluster.cli.main import main
-from daskcluster.cli import info
+from daskcluster.cli.datasets import info
 
 class Half:
     def __init__(self):
@@ -22,13 +22,13 @@ class Half:
 
 async def late(half): ...
 
-info.command.callback = lambda **_: late(Half()).send(None)
+info.callback = lambda **_: late(Half()).send(None)
 main(["info", "x"])
 """
 COMES_IN_A_FINALIZER = """
 import signal, time
 from daskcluster.cli.main import main
-from daskcluster.cli import info
+from daskcluster.cli.datasets import info
 
 class Last:
     def __del__(self):
@@ -38,7 +38,7 @@ def callback(**_):
     Last()
     time.sleep(20)
 
-info.command.callback = callback
+info.callback = callback
 main(["info", "x"])
 """
 

@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 import yaml
 
-from daskcluster.cli.stream import command as stream
+from daskcluster.cli.job_commands import job_command
+from daskcluster.jobs.spec import declared_jobs
 from tests.deploy.chart import (
     CHART,
     FIT,
@@ -176,6 +177,7 @@ def test_a_stream_that_is_stuck_is_started_again(mode: str) -> None:
     assert container["ports"] == [{"name": "http-metrics", "containerPort": 8791}]
     for probe in (container["startupProbe"], container["livenessProbe"]):
         assert probe["httpGet"] == {"path": "/health", "port": "http-metrics"}
+    stream = job_command(declared_jobs()["stream"])
     with stream.make_context("stream", arguments[1:]) as context:
         assert context.params["stall_after"] == 600.0
     # A command that ends has nothing to answer with.

@@ -11,7 +11,6 @@ import numpy as np
 from daskcluster.data.writer import RowsShape, write_rows
 from daskcluster.estimators.plan import Plan
 from daskcluster.jobs import JobSpec, Output, register_job
-from daskcluster.jobs.opening import open_rows
 from daskcluster.jobs.run import Run
 from daskcluster.models.record import Record
 
@@ -42,12 +41,11 @@ def extremes(
     callbacks: Sequence[Any] = (),
 ) -> ExtremesRecord:
     """Write the smallest and the largest value of every feature of `source` to a Zarr array (2, d)."""
-    run = Run("extremes", dict(locals()))
-    with run:
+    with Run("extremes", locals()) as run:
         before = run.begin(ExtremesRecord)
         if before is not None:
             return before
-        dataset, _ = open_rows(run)
+        dataset, _ = run.open_rows()
         chunks = [chunk.rows for chunk in dataset.chunks(dataset.partitions)]
         found = np.stack([
             np.min([rows.min(axis=0) for rows in chunks], axis=0),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import daskcluster.cli.job_commands
-import daskcluster.jobs.coresets
+import daskcluster.jobs.fitting
 import daskcluster.jobs.predicting  # noqa: F401
 from daskcluster.engine.local import LocalEngine
 from daskcluster.methods.catalogue import ALGORITHMS

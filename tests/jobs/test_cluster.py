@@ -244,7 +244,7 @@ def test_refused_before_anything_travels(
     def other_versions(*_: Any, **__: Any) -> None:
         raise EngineError("client, scheduler and workers should run the same software")
 
-    monkeypatch.setattr("daskcluster.jobs.submitting.check_versions", other_versions)
+    monkeypatch.setattr("daskcluster.jobs.registry.check_versions", other_versions)
     with pytest.raises(EngineError, match="same software"):
         jobs.submit(client, jobs.fit, source, **given)
 

@@ -192,7 +192,7 @@ def test_a_run_that_was_overtaken_writes_nothing(
     rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tmp_path / "m"
-    monkeypatch.setattr("daskcluster.jobs.monitor.LEASE_SECONDS", 0.0)
+    monkeypatch.setattr("daskcluster.jobs.run.LEASE_SECONDS", 0.0)
 
     def overtake(event: Event) -> None:
         if isinstance(event, IterationEnded) and event.iteration == 4:
@@ -208,7 +208,7 @@ def test_an_overtaken_run_is_refused_at_its_commit(
     rows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tmp_path / "m"
-    monkeypatch.setattr("daskcluster.jobs.monitor.LEASE_SECONDS", 1e9)
+    monkeypatch.setattr("daskcluster.jobs.run.LEASE_SECONDS", 1e9)
     original = KMeans.fit
 
     def fit_and_be_overtaken(*arguments: Any, **options: Any) -> Any:

@@ -18,8 +18,8 @@ from daskcluster.errors import (
     OutputExistsError,
 )
 from daskcluster.events import Event, FitsMade
-from daskcluster.jobs.monitor import JobMonitor
 from daskcluster.jobs.registry import JobRegistry
+from daskcluster.jobs.run import JobMonitor
 from daskcluster.methods.streaming.service import Cycle
 from daskcluster.storage.lease import Lease, folder_of
 from tests.methods.streaming.service.feeds import OPTIONS, bits, open_loop, put
@@ -163,8 +163,8 @@ SWEEP: dict[str, Any] = {
 
 
 def test_a_sweep_can_be_cancelled_between_its_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daskcluster.jobs.monitor.CANCEL_SECONDS", 0.0)
-    monkeypatch.setattr("daskcluster.jobs.monitor._REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("daskcluster.jobs.run.CANCEL_SECONDS", 0.0)
+    monkeypatch.setattr("daskcluster.jobs.run._REPORT_SECONDS", 0.0)
     rows = np.random.default_rng(0).normal(size=(3_000, 2))
     registry, heard = Asked(), list[Event]()
     watch = JobMonitor("a", registry, None)

@@ -188,7 +188,7 @@ def test_a_refused_call_does_not_withdraw_a_request_to_stop(
 ) -> None:
     registry = JobRegistry(local)
     registry.announce(name, state="running", kind="fit", key="", arguments={"n_clusters": 1})
-    registry.cancel(name)
+    jobs.cancel(local, name)
     with pytest.raises(InvalidParameterError, match="n_clusters was 1 and is 5"):
         jobs.fit(rows, model=str(tmp_path / "m"), name=name, engine=local, **FIT)
     assert registry.is_cancelled(name)
@@ -325,13 +325,13 @@ def test_paths_are_those_of_the_client(local: Client, name: str) -> None:
     facts: dict[str, Any] = {"kind": "fit", "key": "forgotten"}
     registry.announce(name, state="submitted", arguments={"source": "/client/rows"}, **facts)
     registry.announce(name, state="running", arguments={"source": "/worker/rows"}, **facts)
-    assert registry.status(name).arguments == {"source": "/client/rows"}
-    assert registry.status(name).state == "lost"
+    assert jobs.status(local, name).arguments == {"source": "/client/rows"}
+    assert jobs.status(local, name).state == "lost"
     registry.announce(
         name, state="running", kind="fit", key="", arguments={"source": "/shell/rows"}
     )
-    assert registry.status(name).arguments == {"source": "/shell/rows"}
-    assert registry.status(name).state == "running"
+    assert jobs.status(local, name).arguments == {"source": "/shell/rows"}
+    assert jobs.status(local, name).state == "running"
 
 
 def test_a_call_in_this_process_is_known_with_its_arguments(

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from daskcluster.cli.execution import emit
 from daskcluster.cli.options import OUTPUT, SHOWN, SectionedCommand, option, output_options
-from daskcluster.cli.output import emit
 from daskcluster.errors import InvalidParameterError
 
 MEASURED = "What is measured"

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from daskcluster.cli.execution import Console
 from daskcluster.cli.options import (
     OUTPUT,
     SectionedCommand,
@@ -15,7 +16,6 @@ from daskcluster.cli.options import (
     overwrite_option,
     takes_console,
 )
-from daskcluster.cli.output import Console
 
 
 @click.command("calibrate", cls=SectionedCommand)

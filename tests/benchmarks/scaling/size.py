@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.options import INPUT, WHERE, option, takes_console, takes_source
-from daskcluster.cli.output import Console
-from daskcluster.cli.parameter_flags import AlgorithmCommand, given_parameters, parameter_options
-from daskcluster.cli.values import Size
+from daskcluster.cli.execution import Console
+from daskcluster.cli.options import (
+    INPUT,
+    WHERE,
+    AlgorithmCommand,
+    Size,
+    given_parameters,
+    option,
+    parameter_options,
+    takes_console,
+    takes_source,
+)
 
 if TYPE_CHECKING:
     from daskcluster.typing import Dataset
@@ -187,7 +195,7 @@ def command(
 def _dataset(source: str, opening: dict[str, Any], dtype: str) -> Dataset:
     shape = _SHAPE.fullmatch(source)
     if shape is None:
-        from daskcluster.jobs.opening import open_metadata
+        from daskcluster.jobs.run import open_metadata
 
         return open_metadata(source, opening)
     from daskcluster.data.generate import Mixture
