@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 from daskcluster.methods.backward_euler.fit import BackwardEulerFit
@@ -10,6 +11,7 @@ from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.parameters.parameter import Parameter
 
 
+@dataclass(eq=False, repr=False)
 class BackwardEulerKMeans(KMeansEstimator):
     """K-means by stochastic backward Euler: where the first centres are hardly matters.
 
@@ -114,52 +116,28 @@ class BackwardEulerKMeans(KMeansEstimator):
 
     _parameters: ClassVar[tuple[Parameter, ...]] = BACKWARD_EULER
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        init: Any = "auto",
-        n_init: int = 1,
-        batch_size: int = 1000,
-        step_size: float | str = "auto",
-        decay: float = 1 / 1.02,
-        averaging: float = 0.9,
-        inner_iter: int = 5,
-        max_iter: int = 100,
-        size_limit: float | bool | None = 1.25,
-        guard: bool = True,
-        refine_iter: int = 0,
-        metric: str = "euclidean",
-        random_state: Any = None,
-        engine: Any = None,
-        callbacks: Any = (),
-        verbose: int = 0,
-        max_time: float | None = None,
-        chain_length: int = 10,
-        checkpoint: Any = None,
-        checkpoint_every: int = 10,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.init = init
-        self.n_init = n_init
-        self.batch_size = batch_size
-        self.step_size = step_size
-        self.decay = decay
-        self.averaging = averaging
-        self.inner_iter = inner_iter
-        self.max_iter = max_iter
-        self.size_limit = size_limit
-        self.guard = guard
-        self.refine_iter = refine_iter
-        self.metric = metric
-        self.random_state = random_state
-        self.engine = engine
-        self.callbacks = callbacks
-        self.verbose = verbose
-        self.max_time = max_time
-        self.chain_length = chain_length
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+    n_clusters: int = 8
+    _: KW_ONLY
+    init: Any = "auto"
+    n_init: int = 1
+    batch_size: int = 1000
+    step_size: float | str = "auto"
+    decay: float = 1 / 1.02
+    averaging: float = 0.9
+    inner_iter: int = 5
+    max_iter: int = 100
+    size_limit: float | bool | None = 1.25
+    guard: bool = True
+    refine_iter: int = 0
+    metric: str = "euclidean"
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    verbose: int = 0
+    max_time: float | None = None
+    chain_length: int = 10
+    checkpoint: Any = None
+    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -122,6 +123,7 @@ def source_of(dataset: Any) -> str:
     return str(getattr(dataset, "source", type(dataset).__name__))
 
 
+@dataclass(eq=False, repr=False)
 class LightweightCoreset(SharesEngine):
     """A lightweight coreset (Bachem, Lucic, Krause, KDD 2018): m weighted rows in place of n.
 
@@ -184,20 +186,12 @@ class LightweightCoreset(SharesEngine):
 
     _parameters: ClassVar[tuple[Parameter, ...]] = LIGHTWEIGHT
 
-    def __init__(
-        self,
-        size: int = 10_000,
-        *,
-        random_state: Any = None,
-        engine: Any = None,
-        callbacks: Any = (),
-        checkpoint: Any = None,
-    ) -> None:
-        self.size = size
-        self.random_state = random_state
-        self.engine = engine
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
+    size: int = 10_000
+    _: KW_ONLY
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    checkpoint: Any = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

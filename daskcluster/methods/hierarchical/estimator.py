@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.chunkwise.feature_scaling import undone
@@ -20,6 +20,7 @@ from daskcluster.models.kmeans import KMeansModel
 from daskcluster.parameters.parameter import Parameter
 
 
+@dataclass(eq=False, repr=False)
 class HierarchicalKMeans(KMeansEstimator):
     """K-means with very many clusters, found cell by cell, and clusters of clusters.
 
@@ -143,55 +144,29 @@ class HierarchicalKMeans(KMeansEstimator):
 
     _parameters: ClassVar[tuple[Parameter, ...]] = HIERARCHICAL
     model_kinds = (KMeansModel.kind, HierarchicalModel.kind)
-    parents_: list[np.ndarray]
-    level_sizes_: list[int]
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        n_coarse: int | str = "auto",
-        n_levels: int = 1,
-        level_sizes: str | Sequence[int] | None = None,
-        resample_rounds: int | str = "auto",
-        resample_size: int | str = "auto",
-        refine: bool = True,
-        refine_iter: int = 2,
-        init: str = "auto",
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        metric: str = "euclidean",
-        random_state: Any = None,
-        engine: Any = None,
-        callbacks: Any = (),
-        verbose: int = 0,
-        max_time: float | None = None,
-        bounds_memory: int | str = "auto",
-        chain_length: int = 10,
-        checkpoint: Any = None,
-        checkpoint_every: int = 10,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.n_coarse = n_coarse
-        self.n_levels = n_levels
-        self.level_sizes = level_sizes
-        self.resample_rounds = resample_rounds
-        self.resample_size = resample_size
-        self.refine = refine
-        self.refine_iter = refine_iter
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.metric = metric
-        self.random_state = random_state
-        self.engine = engine
-        self.callbacks = callbacks
-        self.verbose = verbose
-        self.max_time = max_time
-        self.bounds_memory = bounds_memory
-        self.chain_length = chain_length
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+    n_clusters: int = 8
+    _: KW_ONLY
+    n_coarse: int | str = "auto"
+    n_levels: int = 1
+    level_sizes: str | Sequence[int] | None = None
+    resample_rounds: int | str = "auto"
+    resample_size: int | str = "auto"
+    refine: bool = True
+    refine_iter: int = 2
+    init: str = "auto"
+    max_iter: int = 100
+    tol: float = 1e-4
+    metric: str = "euclidean"
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    verbose: int = 0
+    max_time: float | None = None
+    bounds_memory: int | str = "auto"
+    chain_length: int = 10
+    checkpoint: Any = None
+    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -201,6 +201,7 @@ class KernelEstimator(ClusterEstimator):
         return self
 
 
+@dataclass(eq=False, repr=False)
 class KernelKMeans(KernelEstimator):
     """K-means in the space of a Mercer kernel, or of a graph of neighbours.
 
@@ -287,50 +288,27 @@ class KernelKMeans(KernelEstimator):
 
     model_kinds = (KernelKMeansModel.kind, GraphKMeansModel.kind)
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        kernel: Any = "rbf",
-        gamma: float | str = "auto",
-        degree: int = 3,
-        coef0: float = 1.0,
-        n_neighbors: int = 10,
-        heat_time: float = 1.0,
-        kernel_params: dict[str, Any] | None = None,
-        init: Any = "k-means++",
-        n_local_trials: int | None = None,
-        n_init: int | str = "auto",
-        max_iter: int = 300,
-        tol: float = 0.0,
-        random_state: Any = None,
-        engine: Any = None,
-        callbacks: Any = (),
-        verbose: int = 0,
-        max_time: float | None = None,
-        checkpoint: Any = None,
-        checkpoint_every: int = 10,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_neighbors = n_neighbors
-        self.heat_time = heat_time
-        self.kernel_params = kernel_params
-        self.init = init
-        self.n_local_trials = n_local_trials
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.engine = engine
-        self.callbacks = callbacks
-        self.verbose = verbose
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+    n_clusters: int = 8
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    gamma: float | str = "auto"
+    degree: int = 3
+    coef0: float = 1.0
+    n_neighbors: int = 10
+    heat_time: float = 1.0
+    kernel_params: dict[str, Any] | None = None
+    init: Any = "k-means++"
+    n_local_trials: int | None = None
+    n_init: int | str = "auto"
+    max_iter: int = 300
+    tol: float = 0.0
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    verbose: int = 0
+    max_time: float | None = None
+    checkpoint: Any = None
+    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False

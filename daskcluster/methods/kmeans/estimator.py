@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -142,6 +142,7 @@ class KMeansEstimator(CentreEstimator):
         return self
 
 
+@dataclass(eq=False, repr=False)
 class KMeans(KMeansEstimator):
     """K-means clustering of rows in memory, on disk or in a bucket.
 
@@ -240,42 +241,23 @@ class KMeans(KMeansEstimator):
     _parameters: ClassVar[tuple[Parameter, ...]] = KMEANS
     fits_partial: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        init: Any = "auto",
-        n_init: int | str = "auto",
-        algorithm: str = "auto",
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        metric: str = "euclidean",
-        random_state: Any = None,
-        engine: Any = None,
-        callbacks: Any = (),
-        verbose: int = 0,
-        max_time: float | None = None,
-        bounds_memory: int | str = "auto",
-        chain_length: int = 10,
-        checkpoint: Any = None,
-        checkpoint_every: int = 10,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.init = init
-        self.n_init = n_init
-        self.algorithm = algorithm
-        self.max_iter = max_iter
-        self.tol = tol
-        self.metric = metric
-        self.random_state = random_state
-        self.engine = engine
-        self.callbacks = callbacks
-        self.verbose = verbose
-        self.max_time = max_time
-        self.bounds_memory = bounds_memory
-        self.chain_length = chain_length
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+    n_clusters: int = 8
+    _: KW_ONLY
+    init: Any = "auto"
+    n_init: int | str = "auto"
+    algorithm: str = "auto"
+    max_iter: int = 300
+    tol: float = 1e-4
+    metric: str = "euclidean"
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    verbose: int = 0
+    max_time: float | None = None
+    bounds_memory: int | str = "auto"
+    chain_length: int = 10
+    checkpoint: Any = None
+    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False

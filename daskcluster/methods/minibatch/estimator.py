@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,6 +26,7 @@ from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed
 
 
+@dataclass(eq=False, repr=False)
 class MiniBatchKMeans(KMeansEstimator):
     """K-means by mini-batches: fast, approximate, for data of any size.
 
@@ -130,50 +132,27 @@ class MiniBatchKMeans(KMeansEstimator):
 
     _parameters: ClassVar[tuple[Parameter, ...]] = MINI_BATCH
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        init: Any = "auto",
-        n_init: int | str = "auto",
-        batch_size: int = 1024,
-        learning_rate: str = "count",
-        max_iter: int = 100,
-        max_no_improvement: int | bool | None = 10,
-        reassignment_ratio: float | str = "auto",
-        tol: float = 0.0,
-        init_size: int | None = None,
-        metric: str = "euclidean",
-        random_state: Any = None,
-        engine: Any = None,
-        callbacks: Any = (),
-        verbose: int = 0,
-        max_time: float | None = None,
-        validation: Any = None,
-        chain_length: int = 10,
-        checkpoint: Any = None,
-        checkpoint_every: int = 10,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.init = init
-        self.n_init = n_init
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.max_no_improvement = max_no_improvement
-        self.reassignment_ratio = reassignment_ratio
-        self.tol = tol
-        self.init_size = init_size
-        self.metric = metric
-        self.random_state = random_state
-        self.engine = engine
-        self.callbacks = callbacks
-        self.verbose = verbose
-        self.max_time = max_time
-        self.validation = validation
-        self.chain_length = chain_length
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+    n_clusters: int = 8
+    _: KW_ONLY
+    init: Any = "auto"
+    n_init: int | str = "auto"
+    batch_size: int = 1024
+    learning_rate: str = "count"
+    max_iter: int = 100
+    max_no_improvement: int | bool | None = 10
+    reassignment_ratio: float | str = "auto"
+    tol: float = 0.0
+    init_size: int | None = None
+    metric: str = "euclidean"
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    verbose: int = 0
+    max_time: float | None = None
+    validation: Any = None
+    chain_length: int = 10
+    checkpoint: Any = None
+    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,6 +31,7 @@ _NOT_CONVERGED = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class VariationalGaussianMixture(MixtureRows):
     """Gaussian mixture by truncated variational EM: var-GMM-S, or vc-GMM with a coreset.
 
@@ -168,58 +170,31 @@ class VariationalGaussianMixture(MixtureRows):
 
     model_kinds = (MixtureModel.kind,)
 
-    def __init__(
-        self,
-        n_components: int = 8,
-        *,
-        covariance_type: str = "isotropic",
-        truncation: int = 5,
-        n_neighbors: int = 5,
-        n_random: int = 0,
-        coreset_size: int | None = None,
-        init: Any = "auto",
-        n_init: int = 1,
-        weights_init: Any = None,
-        precisions_init: Any = None,
-        warmup_steps: int = 0,
-        reg_covar: float | str = "auto",
-        discard_empty: bool = False,
-        tol: float = 1e-4,
-        max_iter: int = 300,
-        search: str = "tile",
-        chain_length: int = 10,
-        random_state: Any = None,
-        engine: Any = None,
-        callbacks: Any = (),
-        verbose: int = 0,
-        max_time: float | None = None,
-        checkpoint: Any = None,
-        checkpoint_every: int = 10,
-    ) -> None:
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.truncation = truncation
-        self.n_neighbors = n_neighbors
-        self.n_random = n_random
-        self.coreset_size = coreset_size
-        self.init = init
-        self.n_init = n_init
-        self.weights_init = weights_init
-        self.precisions_init = precisions_init
-        self.warmup_steps = warmup_steps
-        self.reg_covar = reg_covar
-        self.discard_empty = discard_empty
-        self.tol = tol
-        self.max_iter = max_iter
-        self.search = search
-        self.chain_length = chain_length
-        self.random_state = random_state
-        self.engine = engine
-        self.callbacks = callbacks
-        self.verbose = verbose
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+    n_components: int = 8
+    _: KW_ONLY
+    covariance_type: str = "isotropic"
+    truncation: int = 5
+    n_neighbors: int = 5
+    n_random: int = 0
+    coreset_size: int | None = None
+    init: Any = "auto"
+    n_init: int = 1
+    weights_init: Any = None
+    precisions_init: Any = None
+    warmup_steps: int = 0
+    reg_covar: float | str = "auto"
+    discard_empty: bool = False
+    tol: float = 1e-4
+    max_iter: int = 300
+    search: str = "tile"
+    chain_length: int = 10
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    verbose: int = 0
+    max_time: float | None = None
+    checkpoint: Any = None
+    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False

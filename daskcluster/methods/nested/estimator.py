@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 from daskcluster.errors import InvalidParameterError
@@ -12,6 +13,7 @@ from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
 
 
+@dataclass(eq=False, repr=False)
 class NestedMiniBatchKMeans(KMeansEstimator):
     """Nested mini-batch k-means: the speed of mini-batches, the end of Lloyd's algorithm.
 
@@ -114,52 +116,28 @@ class NestedMiniBatchKMeans(KMeansEstimator):
 
     _parameters: ClassVar[tuple[Parameter, ...]] = NESTED
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        init: Any = "auto",
-        batch_size: int = 5000,
-        rho: float = 100.0,
-        bounds: str | bool = "auto",
-        shuffle: bool = True,
-        seeds_vote: bool = False,
-        doubling: str = "paper",
-        validation: Any = None,
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        metric: str = "euclidean",
-        random_state: Any = None,
-        engine: Any = None,
-        callbacks: Any = (),
-        verbose: int = 0,
-        max_time: float | None = None,
-        bounds_memory: int | str = "auto",
-        chain_length: int = 10,
-        checkpoint: Any = None,
-        checkpoint_every: int = 10,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.init = init
-        self.batch_size = batch_size
-        self.rho = rho
-        self.bounds = bounds
-        self.shuffle = shuffle
-        self.seeds_vote = seeds_vote
-        self.doubling = doubling
-        self.validation = validation
-        self.max_iter = max_iter
-        self.tol = tol
-        self.metric = metric
-        self.random_state = random_state
-        self.engine = engine
-        self.callbacks = callbacks
-        self.verbose = verbose
-        self.max_time = max_time
-        self.bounds_memory = bounds_memory
-        self.chain_length = chain_length
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+    n_clusters: int = 8
+    _: KW_ONLY
+    init: Any = "auto"
+    batch_size: int = 5000
+    rho: float = 100.0
+    bounds: str | bool = "auto"
+    shuffle: bool = True
+    seeds_vote: bool = False
+    doubling: str = "paper"
+    validation: Any = None
+    max_iter: int = 300
+    tol: float = 1e-4
+    metric: str = "euclidean"
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    verbose: int = 0
+    max_time: float | None = None
+    bounds_memory: int | str = "auto"
+    chain_length: int = 10
+    checkpoint: Any = None
+    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
@@ -11,6 +12,7 @@ from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
 
 
+@dataclass(eq=False, repr=False)
 class VarianceReducedKMeans(KMeansEstimator):
     """Variance reduced k-means (VRKM, VRKM++).
 
@@ -110,48 +112,26 @@ class VarianceReducedKMeans(KMeansEstimator):
 
     _parameters: ClassVar[tuple[Parameter, ...]] = VARIANCE_REDUCED
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        init: Any = "auto",
-        variant: str = "vrkm++",
-        learning_rate: float | str = "auto",
-        adaptive_rate: bool = False,
-        epoch_size: float | str = 1.0,
-        n_partitions: int | str = "auto",
-        guard: bool = True,
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        metric: str = "euclidean",
-        random_state: Any = None,
-        engine: Any = None,
-        callbacks: Any = (),
-        verbose: int = 0,
-        max_time: float | None = None,
-        chain_length: int = 10,
-        checkpoint: Any = None,
-        checkpoint_every: int = 10,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.init = init
-        self.variant = variant
-        self.learning_rate = learning_rate
-        self.adaptive_rate = adaptive_rate
-        self.epoch_size = epoch_size
-        self.n_partitions = n_partitions
-        self.guard = guard
-        self.max_iter = max_iter
-        self.tol = tol
-        self.metric = metric
-        self.random_state = random_state
-        self.engine = engine
-        self.callbacks = callbacks
-        self.verbose = verbose
-        self.max_time = max_time
-        self.chain_length = chain_length
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+    n_clusters: int = 8
+    _: KW_ONLY
+    init: Any = "auto"
+    variant: str = "vrkm++"
+    learning_rate: float | str = "auto"
+    adaptive_rate: bool = False
+    epoch_size: float | str = 1.0
+    n_partitions: int | str = "auto"
+    guard: bool = True
+    max_iter: int = 300
+    tol: float = 1e-4
+    metric: str = "euclidean"
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    verbose: int = 0
+    max_time: float | None = None
+    chain_length: int = 10
+    checkpoint: Any = None
+    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False

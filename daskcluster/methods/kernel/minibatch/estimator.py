@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 from daskcluster.errors import InvalidParameterError
@@ -14,6 +15,7 @@ from daskcluster.methods.kernel.parameters import MINI_BATCH_KERNEL, is_graph
 from daskcluster.parameters.parameter import Parameter
 
 
+@dataclass(eq=False, repr=False)
 class MiniBatchKernelKMeans(KernelEstimator):
     """K-means in the space of a Mercer kernel, by mini-batches, for any number of rows.
 
@@ -143,64 +145,34 @@ class MiniBatchKernelKMeans(KernelEstimator):
 
     model_kinds = (KernelKMeansModel.kind, GraphKMeansModel.kind)
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        kernel: Any = "rbf",
-        gamma: float | str = "auto",
-        degree: int = 3,
-        coef0: float = 1.0,
-        n_neighbors: int = 10,
-        heat_time: float = 1.0,
-        kernel_params: dict[str, Any] | None = None,
-        batch_size: int = 1024,
-        replacement: bool = False,
-        truncation: int | None = 200,
-        normalize_truncated: bool = True,
-        cut_batches: bool = False,
-        learning_rate: str = "sqrt",
-        init: Any = "k-means++",
-        n_local_trials: int | None = None,
-        n_init: int | str = "auto",
-        init_size: int | None = None,
-        max_iter: int = 200,
-        tol: float = 0.0,
-        random_state: Any = None,
-        engine: Any = None,
-        callbacks: Any = (),
-        verbose: int = 0,
-        max_time: float | None = None,
-        checkpoint: Any = None,
-        checkpoint_every: int = 10,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.n_neighbors = n_neighbors
-        self.heat_time = heat_time
-        self.kernel_params = kernel_params
-        self.batch_size = batch_size
-        self.replacement = replacement
-        self.truncation = truncation
-        self.normalize_truncated = normalize_truncated
-        self.cut_batches = cut_batches
-        self.learning_rate = learning_rate
-        self.init = init
-        self.n_local_trials = n_local_trials
-        self.n_init = n_init
-        self.init_size = init_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.engine = engine
-        self.callbacks = callbacks
-        self.verbose = verbose
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+    n_clusters: int = 8
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    gamma: float | str = "auto"
+    degree: int = 3
+    coef0: float = 1.0
+    n_neighbors: int = 10
+    heat_time: float = 1.0
+    kernel_params: dict[str, Any] | None = None
+    batch_size: int = 1024
+    replacement: bool = False
+    truncation: int | None = 200
+    normalize_truncated: bool = True
+    cut_batches: bool = False
+    learning_rate: str = "sqrt"
+    init: Any = "k-means++"
+    n_local_trials: int | None = None
+    n_init: int | str = "auto"
+    init_size: int | None = None
+    max_iter: int = 200
+    tol: float = 0.0
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    verbose: int = 0
+    max_time: float | None = None
+    checkpoint: Any = None
+    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
