@@ -10,7 +10,7 @@ import fsspec
 import numpy as np
 
 import daskcluster as dc
-from daskcluster.methods.streaming.service.loop import StreamLoop
+from daskcluster.methods.streaming.service import StreamLoop
 from tests.methods.streaming.service.feeds import bits, open_loop
 
 N, K = 500, 5
