@@ -96,7 +96,7 @@ def stored(X):
     """Return a sparse matrix as CSR rows in Zarr, which are not in memory either."""
     rows = dc.open_dataset(X)
     url = f"memory://sparse-{hash((X.shape, X.tocsr().data.tobytes()))}"
-    write_rows(url, [rows.rows], rows, overwrite=True)
+    write_rows(url, [rows.held], rows, overwrite=True)
     return dc.open_dataset(url)
 
 

@@ -204,7 +204,7 @@ def test_sparse_rows_in_pools(tmp_path):
 
     rows = dc.open_dataset(csr_matrix(X))
     url = str(tmp_path / "sparse.zarr")
-    write_rows(url, [rows.rows], rows)
+    write_rows(url, [rows.held], rows)
     dataset = dc.open_dataset(url)
     size = dataset.bytes_of((0, N))
     with Batches(dataset, 130, 0, room_bytes=size - 1) as batches:

@@ -279,7 +279,7 @@ def test_sparse_rows(tmp_path: Path) -> None:
 
     for number in range(3):
         rows = dc.open_dataset(csr_array(np.where(portion(number) > 0, portion(number), 0)))
-        write_rows(str(tmp_path / "feed" / f"{number}.zarr"), [rows.rows], rows)
+        write_rows(str(tmp_path / "feed" / f"{number}.zarr"), [rows.held], rows)
     loop = open_loop(tmp_path / "feed", tmp_path / "state", algorithm="mini-batch")
     assert loop.cycle().rows_seen == 2100
     again = open_loop(tmp_path / "feed", tmp_path / "state", algorithm="mini-batch")

@@ -248,7 +248,7 @@ def test_parquet_groups_and_sparse_objects(tmp_path: Path) -> None:
 
     for number in range(3):
         rows = dc.open_dataset(csr_array(np.where(portion(number) > 0, portion(number), 0)))
-        write_rows(str(sparse / f"{number}.zarr"), [rows.rows], rows)
+        write_rows(str(sparse / f"{number}.zarr"), [rows.held], rows)
     loop = open_loop(sparse, tmp_path / "of-sparse")
     assert loop.cycle().rows_seen == 2100
     assert bits(open_loop(sparse, tmp_path / "of-sparse")) == bits(loop)
