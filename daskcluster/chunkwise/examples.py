@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,15 +9,14 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics, score_block
-from daskcluster.chunkwise.labelled import PickedRows
+from daskcluster.chunkwise.labelled import PickedRows, SmallestKeys
 from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.elementary import exp2, log2
-from daskcluster.sparse_rows import Rows, join_rows
+from daskcluster.sparse_rows import Rows
 
 BINS_PER_OCTAVE = 4
 """Bins of the histogram of distances: each ends at 2^(1/4) times its start."""
 _LEAST_OCTAVE, _MOST_OCTAVE = -64, 64
-_LEAST_SORTED = 16_384
 N_BINS = 1 + (_MOST_OCTAVE - _LEAST_OCTAVE) * BINS_PER_OCTAVE
 
 
@@ -45,56 +43,12 @@ class ExamineParams:
 
 
 @dataclass
-class RankedRows:
-    """Some rows of every cluster, sorted by cluster, distance and row.
+class RankedRows(SmallestKeys):
+    """The nearest rows of every cluster; or the farthest, whose keys are negative squared distances."""
 
-    Attributes
-    ----------
-    labels : ndarray of shape (p,), int32
-    sqdist : ndarray of shape (p,), float64
-        Squared distance to the row's own centre.
-    rows : ndarray of shape (p,), int64
-        Global indices.
-    values : Rows of shape (p, d), optional
-        The rows, as stored.
-    """
-
-    labels: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
-    sqdist: np.ndarray = field(default_factory=lambda: np.empty(0))
-    rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    values: Rows | None = None
-
-    def first(self, most: int, *, farthest: bool) -> RankedRows:
-        """Return the `most` nearest, or farthest, rows of every cluster.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> found = RankedRows(np.array([1, 0, 1, 1]), np.array([4.0, 0, 1, 9]), np.arange(4))
-        >>> found.first(2, farthest=True).rows
-        array([1, 3, 0])
-        """
-        rank = -self.sqdist if farthest else self.sqdist
-        order = np.lexsort((self.rows, rank, self.labels))
-        labels = self.labels[order]
-        place = np.arange(len(labels)) - np.searchsorted(labels, labels, side="left")
-        return self.at(order[place < most])
-
-    def at(self, places: np.ndarray) -> RankedRows:
-        """Return the rows at these places."""
-        values = None if self.values is None else self.values[places]
-        return RankedRows(self.labels[places], self.sqdist[places], self.rows[places], values)
-
-    def with_(self, others: Sequence[RankedRows]) -> RankedRows:
-        """Return the rows of all, unsorted."""
-        every = (self, *others)
-        values = [one.values for one in every if one.values is not None]
-        return RankedRows(
-            np.concatenate([one.labels for one in every]),
-            np.concatenate([one.sqdist for one in every]),
-            np.concatenate([one.rows for one in every]),
-            join_rows(values) if values else None,
-        )
+    @property
+    def sqdist(self) -> np.ndarray:
+        return np.abs(self.keys)
 
     def of(self, cluster: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of one cluster, and their distances (not squared)."""
@@ -107,14 +61,6 @@ class RankedRows:
 
     def _part(self, cluster: int) -> slice:
         return slice(*np.searchsorted(self.labels, [cluster, cluster + 1]).tolist())
-
-    def last_of_full(self, n_clusters: int, most: int, missing: float) -> np.ndarray:
-        """Return the squared distance of the last of `most` rows by cluster, or `missing` for fewer."""
-        ends = np.searchsorted(self.labels, np.arange(n_clusters), side="right")
-        full = np.diff(ends, prepend=0) >= most
-        found = np.full(n_clusters, missing)
-        found[full] = self.sqdist[ends[full] - 1]
-        return found
 
 
 class Examples:
@@ -137,64 +83,31 @@ class Examples:
     """
 
     def __init__(self, n_clusters: int, most: int, *, keeps_rows: bool = False) -> None:
-        self.n_clusters, self.most, self.keeps_rows = n_clusters, most, keeps_rows
+        self.most, self.keeps_rows = most, keeps_rows
         self.histogram = np.zeros(N_BINS, np.int64)
-        self._nearest, self._farthest = RankedRows(), RankedRows()
-        self._added: list[RankedRows] = []
-        self._limits: tuple[np.ndarray, np.ndarray] | None = None
+        counts, below = np.full(n_clusters, most), np.full(n_clusters, np.inf if most else -np.inf)
+        self._nearest, self._farthest = RankedRows(counts, below), RankedRows(counts, below)
 
     def add(self, labels: np.ndarray, sqdist: np.ndarray, start: int, rows: Rows) -> None:
         """Add contiguous rows, the first of which has the global index `start`."""
         self.histogram += np.bincount(_bins(sqdist), minlength=N_BINS)
-        if self._limits is None:
-            places = np.arange(len(labels))
-        else:
-            near, far = (limit[labels] for limit in self._limits)
-            places = np.flatnonzero((sqdist <= near) | (sqdist >= far))
-        found = RankedRows(labels[places], sqdist[places], start + places)
-        if self.keeps_rows:  # only of few: a block may be as large as all that is returned
-            near_rows = found.first(self.most, farthest=False).rows
-            far_rows = found.first(self.most, farthest=True).rows
-            kept = np.union1d(near_rows, far_rows) - start
-            found = RankedRows(labels[kept], sqdist[kept], start + kept, rows[kept])
-        self._added.append(found)
-        # Each sort includes the rows ranked so far, so wait until there are as many new ones.
-        least = _LEAST_SORTED // 16 if self.keeps_rows else _LEAST_SORTED
-        if sum(len(one.rows) for one in self._added) > max(least, len(self._nearest.rows)):
-            self._rank()
+        found = start + np.arange(len(labels)), rows if self.keeps_rows else None
+        self._nearest.add(labels, sqdist, *found)
+        self._farthest.add(labels, -sqdist, *found)
 
     def combine(self, other: Examples) -> Examples:
-        near, far = self.nearest.with_([other.nearest]), self.farthest.with_([other.farthest])
-        self._nearest = near.first(self.most, farthest=False)
-        self._farthest = far.first(self.most, farthest=True)
+        self._nearest.combine(other.nearest)
+        self._farthest.combine(other.farthest)
         self.histogram += other.histogram
-        self._limits = None
         return self
 
     @property
     def nearest(self) -> RankedRows:
-        self._rank()
-        return self._nearest
+        return self._nearest.settle()
 
     @property
     def farthest(self) -> RankedRows:
-        self._rank()
-        return self._farthest
-
-    def _rank(self) -> None:
-        if not self._added:
-            return
-        self._nearest = self._nearest.with_(self._added).first(self.most, farthest=False)
-        self._farthest = self._farthest.with_(self._added).first(self.most, farthest=True)
-        self._added = []
-        self._limits = (
-            self._nearest.last_of_full(self.n_clusters, self.most, np.inf),
-            self._farthest.last_of_full(self.n_clusters, self.most, -np.inf),
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        self._rank()  # pickle only the ranked rows
-        return vars(self) | {"_limits": None}
+        return self._farthest.settle()
 
 
 @dataclass(frozen=True)

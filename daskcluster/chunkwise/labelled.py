@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -286,6 +286,8 @@ class SmallestKeys:
     keys : ndarray of shape (m,), float64
     rows : ndarray of shape (m,), int64
         Global indices.
+    values : Rows of shape (m, d), optional
+        The rows as stored, if they were added.
     """
 
     most: np.ndarray
@@ -293,46 +295,52 @@ class SmallestKeys:
     labels: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
     keys: np.ndarray = field(default_factory=lambda: np.empty(0))
     rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    _pending: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
-    _n_pending: int = 0
+    values: Rows | None = None
+    _pending: list[tuple[np.ndarray, np.ndarray, np.ndarray, Rows | None]] = field(
+        default_factory=list
+    )
 
-    def add(self, labels: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
+    def add(
+        self, labels: np.ndarray, keys: np.ndarray, rows: np.ndarray, values: Rows | None = None
+    ) -> None:
         """Add rows with their clusters and keys."""
         kept = np.flatnonzero(keys < self.below[labels])
-        self._pending.append((labels[kept], keys[kept], rows[kept]))
-        self._n_pending += len(kept)
+        some = None if values is None else values[kept]
+        self._pending.append((labels[kept], keys[kept], rows[kept], some))
         # Each sort includes the rows found so far, so wait until there are as many new ones.
-        if self._n_pending > max(_LEAST_SORTED, len(self.rows)):
+        least = _LEAST_SORTED if values is None else _LEAST_SORTED // 16
+        if sum(len(part[2]) for part in self._pending) > max(least, len(self.rows)):
             self.settle()
 
-    def combine(self, other: SmallestKeys) -> SmallestKeys:
+    def combine(self, other: Self) -> Self:
         other.settle()
-        self._pending.append((other.labels, other.keys, other.rows))
-        self.settle()
-        return self
+        self._pending.append((other.labels, other.keys, other.rows, other.values))
+        return self.settle()
 
-    def settle(self) -> None:
+    def settle(self) -> Self:
         """Sort in the rows that were added, and leave out those that are no longer needed."""
         if not self._pending:
-            return
-        every = [(self.labels, self.keys, self.rows), *self._pending]
-        labels, keys, rows = (np.concatenate(parts) for parts in zip(*every, strict=True))
-        self._pending, self._n_pending = [], 0
+            return self
+        every = [(self.labels, self.keys, self.rows, self.values), *self._pending]
+        labels, keys, rows = (np.concatenate([part[i] for part in every]) for i in range(3))
+        values = [part[3] for part in every if part[3] is not None]
+        self._pending = []
         order = np.lexsort((rows, keys, labels))
-        labels, keys, rows = labels[order], keys[order], rows[order]
+        labels, keys = labels[order], keys[order]
         counts = np.bincount(labels, minlength=len(self.most))
         firsts = np.cumsum(counts) - counts
         kept = np.arange(len(labels)) - firsts[labels] < self.most[labels]
-        self.labels, self.keys, self.rows = labels[kept], keys[kept], rows[kept]
+        self.labels, self.keys, self.rows = labels[kept], keys[kept], rows[order[kept]]
+        self.values = join_rows(values)[order[kept]] if values else None
         # The last of a full cluster may still give way to an equal key of an earlier row.
         full = np.flatnonzero((counts >= self.most) & (self.most > 0))
         last = keys[firsts[full] + self.most[full] - 1]
         self.below = self.below.copy()
         self.below[full] = np.minimum(self.below[full], np.nextafter(last, np.inf))
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
-        self.settle()  # pickle only the rows that are needed
-        return vars(self)
+        return vars(self.settle())  # pickle only the rows that are needed
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from daskcluster.kernels.jit import kernel, read_only, weights_or_none
 from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.row_block import aligned, first_row, pack_rows
 from daskcluster.kernels.row_ops import add_on_grid, add_on_grids, move_on_grid, move_on_grids
-from daskcluster.kernels.search import FETCHING, Shape, place_winners, score_block, tile_shape
+from daskcluster.kernels.search import FETCHING, place_winners, score_block, tile_shape
 from daskcluster.kernels.sum_grid import SumGrid, split
 
 
@@ -337,12 +337,8 @@ def group_by_label(labels, order, starts):  # type: ignore[no-untyped-def]
 @cache
 def fused_kernel(tile: Tile, lanes: int, *, two_stage: bool = False) -> Any:
     """Build the loop for a tile; `lanes` elements fill 128 bits; `two_stage` as in `search_kernel`."""
-    return _build(tile_shape(tile, lanes, 0 if two_stage else 1))
-
-
-def _build(shape: Shape) -> Any:
-    vectors, width, _, _, keep = shape
-    block, two_stage = vectors * width, keep == 0
+    shape = tile_shape(tile, lanes, 0 if two_stage else 1)
+    block = tile.rows
 
     def label_and_add(rows, panels, offset, labels, shift, sums, counts, moving):  # type: ignore[no-untyped-def]
         # OUT: labels (n,). IN/OUT: sums (k, d), counts (k,). With `moving` labels are IN/OUT, and only rows

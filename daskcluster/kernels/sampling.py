@@ -66,8 +66,10 @@ def _sum_block(x, d, c, rows, rough, safe, mind2, weights, grid, out):  # type: 
                     out[1, j] -= low
 
 
-def _build_sum(width: int, lanes: int) -> Any:
-    block, shape = _VECTORS * width, (_VECTORS, width, lanes)
+@cache
+def _sum_kernel(dtype: np.dtype[Any]) -> Any:
+    width = vector_width(dtype, tile_name())
+    block, shape = _VECTORS * width, (_VECTORS, width, lanes_of(dtype))
 
     def sum_masses(rows, candidates, panels, zero, safe, mind2, weights, grid, out):  # type: ignore[no-untyped-def]
         # OUT: out (2, t + 1), see `_sum_block`.
@@ -108,11 +110,6 @@ def _lower_rows(rows, centre, mind2):  # type: ignore[no-untyped-def]
     x = rows.reshape(n * d)
     for i in range(n):
         mind2[i] = min(mind2[i], squared_distance(x, i * d, centre, 0, d))
-
-
-@cache
-def _sum_kernel(dtype: np.dtype[Any]) -> Any:
-    return _build_sum(vector_width(dtype, tile_name()), lanes_of(dtype))
 
 
 @kernel

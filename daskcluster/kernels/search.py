@@ -131,12 +131,8 @@ def search_kernel(tile: Tile, lanes: int, keep: int, *, two_stage: bool = False)
     """
     if tile == PORTABLE:
         return build_portable(tile.height, tile.width, keep)
-    return _build(tile_shape(tile, lanes, 0 if two_stage else keep), keep)
-
-
-def _build(shape: Shape, keep: int) -> Any:
-    vectors, width, _, _, compared = shape
-    block, two_stage = vectors * width, compared == 0
+    shape = tile_shape(tile, lanes, 0 if two_stage else keep)
+    block = tile.rows
 
     def search(rows, panels, offset, labels, second, scores, blocks, group):  # type: ignore[no-untyped-def]
         # OUT: labels (n,), and with keep = 2 second (n,) and, unless empty, scores (n, 2).

@@ -503,10 +503,6 @@ def sparse_search_kernel(vectors: int, width: int, keep: int) -> Any:
     The kernel is ``search(data, indices, indptr, listed, panels, labels, second, scores)``, for all rows if
     none is listed. OUT: labels (n,), and with keep = 2 second (n,) and, unless empty, scores (n, 2).
     """
-    return _build(vectors, width, keep)
-
-
-def _build(vectors: int, width: int, keep: int) -> Any:
     height = vectors * width
 
     def search(data, indices, indptr, listed, panels, labels, second, scores):  # type: ignore[no-untyped-def]

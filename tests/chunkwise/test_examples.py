@@ -11,7 +11,7 @@ import pytest
 import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise import examples as examples_module
+from daskcluster.chunkwise import labelled
 from daskcluster.chunkwise.assign import AssignParams
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.examples import EXAMINE, ExamineParams, Examples, histogram_edges
@@ -58,7 +58,7 @@ def test_examples_are_those_of_a_plain_search(rows: np.ndarray) -> None:
 def test_chunks_do_not_matter(rows: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     centres = rows[:5].copy()
     whole = found_in(rows, [0, 300], centres, most=3)
-    monkeypatch.setattr(examples_module, "_LEAST_SORTED", 20)  # ranked many times on the way
+    monkeypatch.setattr(labelled, "_LEAST_SORTED", 20)  # ranked many times on the way
     cut = found_in(rows, [0, 1, 150, 299, 300], centres, most=3)
     for one, other in ((whole.nearest, cut.nearest), (whole.farthest, cut.farthest)):
         assert (one.labels == other.labels).all()

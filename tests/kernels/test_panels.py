@@ -11,7 +11,7 @@ from daskcluster.kernels.panels import Panels, choose_tile, common_offset, fill_
 from daskcluster.kernels.tile import group_size, pack, pack_groups
 from daskcluster.methods.kernel import kernels as gram
 from daskcluster.methods.kernel import kernels as gram_tile
-from daskcluster.methods.kmeans.chunkwise.yinyang import balanced_groups
+from daskcluster.methods.kmeans.chunkwise.grouped import balanced_groups
 
 NAMES = ("avx512", "avx2", "neon", "portable")
 KINDS = (np.float32, np.float64)

@@ -33,7 +33,7 @@ from daskcluster.methods.kmeans.assignment import (
     search_for,
 )
 from daskcluster.methods.kmeans.chunkwise.bounded import Changes
-from daskcluster.methods.kmeans.chunkwise.elkan import ELKAN
+from daskcluster.methods.kmeans.chunkwise.grouped import ELKAN, YINYANG
 from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY, SPARSE_HAMERLY
 from daskcluster.methods.kmeans.chunkwise.kind import (
     REPAID,
@@ -44,7 +44,6 @@ from daskcluster.methods.kmeans.chunkwise.kind import (
     SparseCostModel,
     tile_slowness,
 )
-from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
 from daskcluster.methods.kmeans.parameters import EXACT
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, join_rows
 

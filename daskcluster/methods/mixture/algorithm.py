@@ -39,8 +39,7 @@ from daskcluster.methods.mixture.chunkwise.statistics import (
     diagonals,
     raised,
 )
-from daskcluster.methods.mixture.kernels.candidates import listed_tile_for
-from daskcluster.methods.mixture.kernels.neighbours import learn_neighbours
+from daskcluster.methods.mixture.kernels.candidates import learn_neighbours, listed_tile_for
 from daskcluster.methods.mixture.kernels.truncated import STEPS
 from daskcluster.methods.mixture.parameters import MATRICES
 from daskcluster.randomness import Key

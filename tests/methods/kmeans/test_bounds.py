@@ -10,9 +10,8 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.algorithm import updated
 from daskcluster.methods.kmeans.assignment import BoundedAssignment, FullAssignment
 from daskcluster.methods.kmeans.bounds import BOUNDS, AutoAssignment, automatic
-from daskcluster.methods.kmeans.chunkwise.elkan import ELKAN
+from daskcluster.methods.kmeans.chunkwise.grouped import ELKAN, balanced_groups
 from daskcluster.methods.kmeans.chunkwise.kind import Drift, Gaps, half_gaps
-from daskcluster.methods.kmeans.chunkwise.yinyang import balanced_groups
 from tests.tiles import BOUNDS_SPARE
 
 

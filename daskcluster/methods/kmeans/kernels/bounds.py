@@ -21,7 +21,7 @@ from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row, squared_distance
-from daskcluster.kernels.search import Shape, list_lines, score_listed, tile_shape
+from daskcluster.kernels.search import list_lines, score_listed, tile_shape
 from daskcluster.kernels.sparse import row_distance
 
 SAFE = 4.0 * 2.0**-24
@@ -186,12 +186,8 @@ def reassign_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     ``reassign(Listed, State, Centres, drift, margin, Moved)`` returns how many rows went through the tile
     and how many moved.
     """
-    return _build_reassign(tile_shape(tile, lanes_of(dtype), 2))
-
-
-def _build_reassign(shape: Shape) -> Any:
-    vectors, width, lanes = shape[:3]
-    block, line = vectors * width, 4 * lanes
+    shape = tile_shape(tile, lanes_of(dtype), 2)
+    block, line = tile.rows, 4 * lanes_of(dtype)
 
     def reassign(some, state, near, drift, margin, out):  # type: ignore[no-untyped-def]
         (rows, at, which), labels = some, state.labels

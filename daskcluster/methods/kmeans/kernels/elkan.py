@@ -138,11 +138,8 @@ def probe_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     ``look(Listed, State, Centres, halves, drift, margin, error, Moved)`` returns how many distances it
     computed, and how many rows moved.
     """
-    return _build_probe(tile.height, tile.vectors, tile.width, lanes_of(dtype))
-
-
-def _build_probe(height: int, vectors: int, width: int, lanes: int) -> Any:
-    block, line, shape = vectors * width, 4 * lanes, (vectors, width, lanes)
+    height, vectors, width, lanes = tile.height, tile.vectors, tile.width, lanes_of(dtype)
+    block, line, shape = tile.rows, 4 * lanes, (vectors, width, lanes)
 
     def look(some, state, near, halves, drift, margin, error, out):  # type: ignore[no-untyped-def]
         (rows, at, which), (labels, upper, lower) = some, state

@@ -17,7 +17,7 @@ from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row, squared_distance
-from daskcluster.kernels.search import Shape, list_lines, score_listed, tile_shape
+from daskcluster.kernels.search import list_lines, score_listed, tile_shape
 from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN, lowered, raised, threshold
 
 _SAFE = np.float32(1.0 + 2.0**-21)
@@ -148,19 +148,15 @@ class Groups(NamedTuple):
 
 
 @cache
-def reassign_groups_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
+def reassign_groups_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:  # noqa: C901
     """Build the loop that reassigns rows, for a register tile.
 
     ``reassign(Listed, State, Centres, Groups, drift, drifted, margin, most, Moved)`` returns how many
     distances it computed, and how many rows moved. `most` rows are held back at a time, so that each group
     finds enough of them.
     """
-    return _build_reassign(tile_shape(tile, lanes_of(dtype), 2))
-
-
-def _build_reassign(shape: Shape) -> Any:  # noqa: C901
-    vectors, width, lanes, height, _ = shape
-    block, line = vectors * width, 4 * lanes
+    shape, height = tile_shape(tile, lanes_of(dtype), 2), tile.height
+    block, line = tile.rows, 4 * lanes_of(dtype)
 
     def reassign(some, state, near, groups, drift, drifted, margin, most, out):  # type: ignore[no-untyped-def]  # noqa: C901
         (rows, at, which), (labels, upper, lower) = some, state

@@ -27,8 +27,7 @@ from daskcluster.methods.mixture.chunkwise.statistics import (
     MixtureGrids,
     MixtureStatistics,
 )
-from daskcluster.methods.mixture.kernels.candidates import Space, listed_tile_for
-from daskcluster.methods.mixture.kernels.neighbours import neighbour_lists
+from daskcluster.methods.mixture.kernels.candidates import Space, listed_tile_for, neighbour_lists
 from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
 from daskcluster.methods.mixture.kernels.truncated import all_kernel, draw_sets, step_kernel
 from daskcluster.randomness import Key

@@ -19,19 +19,19 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.kernels.jit import aligned_zeros, read_only
 from daskcluster.kernels.sum_grid import SumGrid, grid_shift
 from daskcluster.methods.mixture.kernels import candidates
-from daskcluster.methods.mixture.kernels.candidates import Costs
+from daskcluster.methods.mixture.kernels.candidates import (
+    Costs,
+    list_pairs,
+    merge_pairs,
+    new_table,
+    with_room,
+)
 from daskcluster.methods.mixture.kernels.mahalanobis import (
     factorise,
     invert_factors,
     multiply_out,
     raise_eigenvalues,
     whiten_means,
-)
-from daskcluster.methods.mixture.kernels.neighbours import (
-    list_pairs,
-    merge_pairs,
-    new_table,
-    with_room,
 )
 from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
 from daskcluster.methods.mixture.kernels.truncated import NeighbourSums

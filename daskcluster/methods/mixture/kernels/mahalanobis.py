@@ -95,64 +95,56 @@ def listed_mahalanobis(  # type: ignore[no-untyped-def]
     emit.loop(builder, count, 1, [], cluster)
 
 
-def _build_pairs(block: int) -> Any:
-    def pair_mahalanobis(  # type: ignore[no-untyped-def]
-        x, taken, d, means, factors, pairs, n_pairs, gaps, out
-    ):
-        """Store squared Mahalanobis distances for pairs of a row and a cluster; see `pair_distances`."""
-        stride = d * (d + 1) // 2
-        for p in range(n_pairs):
-            slot, c = pairs[p] >> SLOT_BITS, pairs[p] & ((1 << SLOT_BITS) - 1)
-            row, mean, total = taken[slot % block] * d, c * d, 0.0
-            for t in range(d):
-                gaps[t] = np.float64(x[row + t]) - np.float64(means[mean + t])
-            for t in range(d):
-                at, part = c * stride + t, 0.0
-                for s in range(t + 1):
-                    part += factors[at] * gaps[s]
-                    at += d - 1 - s
-                total += part * part
-            out[slot] = total
-
-    return kernel(pair_mahalanobis)
+@kernel
+def pair_mahalanobis(  # type: ignore[no-untyped-def]
+    x, taken, d, means, factors, pairs, n_pairs, gaps, out
+):
+    """Store squared Mahalanobis distances for pairs of a row and a cluster; see `pair_distances`."""
+    stride = d * (d + 1) // 2
+    for p in range(n_pairs):
+        slot, c = pairs[p] >> SLOT_BITS, pairs[p] & ((1 << SLOT_BITS) - 1)
+        row, mean, total = taken[slot % BLOCK] * d, c * d, 0.0
+        for t in range(d):
+            gaps[t] = np.float64(x[row + t]) - np.float64(means[mean + t])
+        for t in range(d):
+            at, part = c * stride + t, 0.0
+            for s in range(t + 1):
+                part += factors[at] * gaps[s]
+                at += d - 1 - s
+            total += part * part
+        out[slot] = total
 
 
-pair_mahalanobis = _build_pairs(BLOCK)
+@kernel
+def whiten_block(x, taken, d, origin, factor, gaps, out):  # type: ignore[no-untyped-def]
+    """Whiten the rows of a block; OUT: out (d * block,), feature after feature.
+
+    `gaps` is float64 scratch of d blocks.
+    """
+    for r in range(BLOCK):
+        row = taken[r] * d
+        for t in range(d):
+            gaps[t * BLOCK + r] = np.float64(x[row + t]) - origin[t]
+    out[: d * BLOCK] = 0.0
+    place = 0
+    for s in range(d):
+        for t in range(s, d):
+            weight = factor[place]
+            for r in range(BLOCK):
+                out[t * BLOCK + r] += weight * gaps[s * BLOCK + r]
+            place += 1
 
 
-def _build_whiten(block: int) -> tuple[Any, Any]:
-    def whiten_block(x, taken, d, origin, factor, gaps, out):  # type: ignore[no-untyped-def]
-        """Whiten the rows of a block; OUT: out (d * block,), feature after feature.
-
-        `gaps` is float64 scratch of d blocks.
-        """
-        for r in range(block):
-            row = taken[r] * d
-            for t in range(d):
-                gaps[t * block + r] = np.float64(x[row + t]) - origin[t]
-        out[: d * block] = 0.0
-        place = 0
-        for s in range(d):
-            for t in range(s, d):
-                weight = factor[place]
-                for r in range(block):
-                    out[t * block + r] += weight * gaps[s * block + r]
-                place += 1
-
-    def pair_whitened(white, d, origin_and_means, pairs, n_pairs, out):  # type: ignore[no-untyped-def]
-        """Store squared distances of whitened rows for pairs of a row and a cluster."""
-        for p in range(n_pairs):
-            slot, c = pairs[p] >> SLOT_BITS, pairs[p] & ((1 << SLOT_BITS) - 1)
-            r, mean, total = slot % block, (c + 1) * d, 0.0
-            for t in range(d):
-                gap = white[t * block + r] - origin_and_means[mean + t]
-                total += gap * gap
-            out[slot] = total
-
-    return kernel(whiten_block), kernel(pair_whitened)
-
-
-whiten_block, pair_whitened = _build_whiten(BLOCK)
+@kernel
+def pair_whitened(white, d, origin_and_means, pairs, n_pairs, out):  # type: ignore[no-untyped-def]
+    """Store squared distances of whitened rows for pairs of a row and a cluster."""
+    for p in range(n_pairs):
+        slot, c = pairs[p] >> SLOT_BITS, pairs[p] & ((1 << SLOT_BITS) - 1)
+        r, mean, total = slot % BLOCK, (c + 1) * d, 0.0
+        for t in range(d):
+            gap = white[t * BLOCK + r] - origin_and_means[mean + t]
+            total += gap * gap
+        out[slot] = total
 
 
 @kernel

@@ -207,63 +207,58 @@ def _add_squares(x, row_at, w, means, at, d, shifts, low_shifts, high, low):  # 
         low[at + t] += rest
 
 
-def _build_add_block(block: int) -> Any:
-    def add_block(  # type: ignore[no-untyped-def]
-        x, d, taken, here, weights, found, costs, sums, scratch
-    ):
-        """Add the first `here` rows of a block to their clusters; `found` is (index, best, posterior).
+@kernel
+def add_block(  # type: ignore[no-untyped-def]
+    x, d, taken, here, weights, found, costs, sums, scratch
+):
+    """Add the first `here` rows of a block to their clusters; `found` is (index, best, posterior).
 
-        `sums` is (`MomentGrids`, `Moments`); `scratch` comes from `add_scratch`.
-        """
-        # Tuples are unpacked once, because numba counts a reference at every access.
-        (index, best, posterior), (grids, moments) = found, sums
-        means, scale, add = costs.means, costs.scale, costs.add
-        grid, (second, low_second), both = grids.firsts, grids.seconds, grids.totals
-        firsts, low_firsts, totals = moments.firsts, moments.low_firsts, moments.totals
-        factors, shares, places = scratch
-        count = index.shape[0] // block
-        squares = 1.0
+    `sums` is (`MomentGrids`, `Moments`); `scratch` comes from `add_scratch`.
+    """
+    # Tuples are unpacked once, because numba counts a reference at every access.
+    (index, best, posterior), (grids, moments) = found, sums
+    means, scale, add = costs.means, costs.scale, costs.add
+    grid, (second, low_second), both = grids.firsts, grids.seconds, grids.totals
+    firsts, low_firsts, totals = moments.firsts, moments.low_firsts, moments.totals
+    factors, shares, places = scratch
+    count = index.shape[0] // BLOCK
+    squares = 1.0
+    for r in range(here):
+        factors[r] = weights[taken[r]] if weights.shape[0] else 1.0
+    if second.shape[0] > 0:
+        squares = 0.0
+        seconds, low_seconds = moments.seconds[0], moments.seconds[1]
+        size, k = second.shape[0], scale.shape[0]
+        stride = size if seconds.shape[0] == k * size else 0
+        products, gaps = size != d or stride == 0, np.empty(d)
         for r in range(here):
-            factors[r] = weights[taken[r]] if weights.shape[0] else 1.0
-        if second.shape[0] > 0:
-            squares = 0.0
-            seconds, low_seconds = moments.seconds[0], moments.seconds[1]
-            size, k = second.shape[0], scale.shape[0]
-            stride = size if seconds.shape[0] == k * size else 0
-            products, gaps = size != d or stride == 0, np.empty(d)
-            for r in range(here):
-                for at in range(r, index.shape[0], block):
-                    w = factors[r] * posterior[at]
-                    if w > 0.0:
-                        c = np.int64(index[at])
-                        if products:
-                            add_products(
-                                x, taken[r] * d, w, means, c * d, d,
-                                second, low_second, seconds, low_seconds, c * stride, gaps,
-                            )  # fmt: skip
-                        else:
-                            _add_squares(
-                                x, taken[r] * d, w, means, c * d, d,
-                                second, low_second, seconds, low_seconds,
-                            )  # fmt: skip
-        if low_firsts.shape[0] > 0:
-            add_rows(
-                x, taken, here, d, factors, posterior, best, index, count, scale, add, squares, False,
-                grid, both, firsts, low_firsts, totals, shares, places, block, 1,
-            )  # fmt: skip
-        else:
-            add_rows(
-                x, taken, here, d, factors, posterior, best, index, count, scale, add, squares, False,
-                grid, both, firsts, firsts, totals, shares, places, block, 0,
-            )  # fmt: skip
-
-    return kernel(add_block)
+            for at in range(r, index.shape[0], BLOCK):
+                w = factors[r] * posterior[at]
+                if w > 0.0:
+                    c = np.int64(index[at])
+                    if products:
+                        add_products(
+                            x, taken[r] * d, w, means, c * d, d,
+                            second, low_second, seconds, low_seconds, c * stride, gaps,
+                        )  # fmt: skip
+                    else:
+                        _add_squares(
+                            x, taken[r] * d, w, means, c * d, d,
+                            second, low_second, seconds, low_seconds,
+                        )  # fmt: skip
+    if low_firsts.shape[0] > 0:
+        add_rows(
+            x, taken, here, d, factors, posterior, best, index, count, scale, add, squares, False,
+            grid, both, firsts, low_firsts, totals, shares, places, BLOCK, 1,
+        )  # fmt: skip
+    else:
+        add_rows(
+            x, taken, here, d, factors, posterior, best, index, count, scale, add, squares, False,
+            grid, both, firsts, firsts, totals, shares, places, BLOCK, 0,
+        )  # fmt: skip
 
 
 @kernel
 def add_scratch(block, count):  # type: ignore[no-untyped-def]
     """Return the scratch arrays of `add_block` for blocks of rows with `count` posteriors each."""
     return np.empty(block), np.empty(count), np.empty(count, np.int64)
-
-
-add_block = _build_add_block(BLOCK)

@@ -25,6 +25,7 @@ from daskcluster.kernels.sum_grid import rounded
 from daskcluster.methods.mixture.kernels.candidates import (
     BLOCK,
     BY_FEATURE,
+    SLOT,
     SLOT_BITS,
     WHITENED,
     WHITENED_ONCE,
@@ -33,6 +34,9 @@ from daskcluster.methods.mixture.kernels.candidates import (
     listed_distances,
     listed_tile_for,
     pair_distances,
+    pair_key,
+    slot_of,
+    with_room,
 )
 from daskcluster.methods.mixture.kernels.mahalanobis import (
     listed_mahalanobis,
@@ -40,7 +44,6 @@ from daskcluster.methods.mixture.kernels.mahalanobis import (
     pair_whitened,
     whiten_block,
 )
-from daskcluster.methods.mixture.kernels.neighbours import SLOT, pair_key, slot_of, with_room
 from daskcluster.methods.mixture.kernels.posteriors import add_keys, keep_least, weigh
 from daskcluster.methods.mixture.kernels.sums import add_block, add_rows, add_scratch
 
@@ -87,52 +90,47 @@ def _steps(key, shift, step, rooted):  # type: ignore[no-untyped-def]
     return np.int64(rounded(value, shift) * step)
 
 
-def _build_add_moved(block: int) -> Any:
-    def add_moved(  # type: ignore[no-untyped-def]
-        costs, number, counts, here, home, stays, grid, table, used, keys
-    ):
-        """Add the keys of rows that moved to the table: of the first `counts` costs of each such row.
+@kernel
+def _add_moved(  # type: ignore[no-untyped-def]
+    costs, number, counts, here, home, stays, grid, table, used, keys
+):
+    """Add the keys of rows that moved to the table: of the first `counts` costs of each such row.
 
-        Of the first `here` rows, those with ``stays[r] == 0`` moved; pairs of a cluster with itself are
-        left out. `grid` is (shift, rooted). `keys` is scratch for the pairs, whose slots are all prefetched
-        before the first is used. The code of `add_pair` is repeated here, because numba counts references
-        at every call of a function that has a loop.
-        """
-        shift, rooted = grid
-        step, n_pairs, n_used = STEPS / shift, 0, used[0]
-        mask, flat = np.uint64(table.shape[0] - 1), table.reshape(table.size).view(np.float64)
-        for r in range(here):
-            if stays[r] > 0.0:
-                continue
-            own = np.int64(home[r])
-            for j in range(counts[r]):
-                at = j * block + r
-                if number[at] != own:
-                    keys[0, n_pairs], keys[1, n_pairs] = pair_key(own, number[at]), at
-                    n_pairs += 1
-        for p in range(n_pairs):
-            fetch_row(flat, np.int64(slot_of(keys[0, p], mask)) * SLOT, 1)
-        for p in range(n_pairs):
-            key, value = keys[0, p], _steps(costs[keys[1, p]], shift, step, rooted)
-            at = slot_of(key, mask)
-            while table[at, 0] != key:
-                if table[at, 0] < 0:
-                    table[at, 0] = key
-                    n_used += 1
-                    break
-                at = (at + np.uint64(1)) & mask
-            table[at, 1] += value
-            table[at, 2] += 1
-        used[0] = n_used
-
-    return kernel(add_moved)
-
-
-_add_moved = _build_add_moved(BLOCK)
+    Of the first `here` rows, those with ``stays[r] == 0`` moved; pairs of a cluster with itself are
+    left out. `grid` is (shift, rooted). `keys` is scratch for the pairs, whose slots are all prefetched
+    before the first is used. The code of `add_pair` is repeated here, because numba counts references
+    at every call of a function that has a loop.
+    """
+    shift, rooted = grid
+    step, n_pairs, n_used = STEPS / shift, 0, used[0]
+    mask, flat = np.uint64(table.shape[0] - 1), table.reshape(table.size).view(np.float64)
+    for r in range(here):
+        if stays[r] > 0.0:
+            continue
+        own = np.int64(home[r])
+        for j in range(counts[r]):
+            at = j * BLOCK + r
+            if number[at] != own:
+                keys[0, n_pairs], keys[1, n_pairs] = pair_key(own, number[at]), at
+                n_pairs += 1
+    for p in range(n_pairs):
+        fetch_row(flat, np.int64(slot_of(keys[0, p], mask)) * SLOT, 1)
+    for p in range(n_pairs):
+        key, value = keys[0, p], _steps(costs[keys[1, p]], shift, step, rooted)
+        at = slot_of(key, mask)
+        while table[at, 0] != key:
+            if table[at, 0] < 0:
+                table[at, 0] = key
+                n_used += 1
+                break
+            at = (at + np.uint64(1)) & mask
+        table[at, 1] += value
+        table[at, 2] += 1
+    used[0] = n_used
 
 
 @cache
-def step_kernel(dtype: np.dtype[Any], *, scaled: int) -> Any:
+def step_kernel(dtype: np.dtype[Any], *, scaled: int) -> Any:  # noqa: C901
     """Build the kernel of an E-step and the sums of an M-step; for `scaled`, see `Costs`.
 
     ``step((rows, weights), sets, costs, (sharpness, least), space, neighbour_sums_of, pairs,
@@ -142,12 +140,9 @@ def step_kernel(dtype: np.dtype[Any], *, scaled: int) -> Any:
     nothing is added to the moments, and `bounds` are the weighted smallest costs, from which the first
     variance is computed.
     """
-    return _build_step(*listed_tile_for(dtype), lanes_of(dtype), int(scaled))
-
-
-def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) -> Any:  # noqa: C901
     # One long loop: numba counts references of arrays at every call of a function that has a loop.
-    block, shape = BLOCK, (vectors, width, lanes)
+    height, vectors, width = listed_tile_for(dtype)
+    block, shape, scaled = BLOCK, (vectors, width, lanes_of(dtype)), int(scaled)
     by_feature, whitened = int(scaled == BY_FEATURE), scaled == WHITENED
     once, (tall, many, narrow) = scaled == WHITENED_ONCE, listed_tile_for(np.dtype(np.float64))
 
@@ -349,7 +344,7 @@ def _build_step(height: int, vectors: int, width: int, lanes: int, scaled: int) 
 
 
 @cache
-def all_kernel(dtype: np.dtype[Any], *, scaled: int) -> Any:
+def all_kernel(dtype: np.dtype[Any], *, scaled: int) -> Any:  # noqa: C901
     """Build the kernel that compares rows with all clusters; for `scaled`, see `Costs`.
 
     ``visit((rows, weights), costs, (sharpness, least), every, (grids, moments), index, posteriors,
@@ -358,12 +353,9 @@ def all_kernel(dtype: np.dtype[Any], *, scaled: int) -> Any:
     index.shape[1]`` clusters of least cost. OUT: index (n, q) int32 and posteriors (n, q), or (n, 0), of
     these q clusters; bounds.
     """
-    return _build(*listed_tile_for(dtype), lanes_of(dtype), int(scaled))
-
-
-def _build(height: int, vectors: int, width: int, lanes: int, scaled: int) -> Any:  # noqa: C901
     # One long loop: numba counts references of arrays at every call of a function that has a loop.
-    block, shape = BLOCK, (vectors, width, lanes)
+    height, vectors, width = listed_tile_for(dtype)
+    block, shape, scaled = BLOCK, (vectors, width, lanes_of(dtype)), int(scaled)
     by_feature, whitened = int(scaled == BY_FEATURE), scaled == WHITENED
     once, (tall, many, narrow) = scaled == WHITENED_ONCE, listed_tile_for(np.dtype(np.float64))
 

@@ -13,8 +13,8 @@ from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.methods.kmeans.bounds import BOUNDS
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams, BoundState, Changes
+from daskcluster.methods.kmeans.chunkwise.grouped import balanced_groups
 from daskcluster.methods.kmeans.chunkwise.kind import Drift, Gaps
-from daskcluster.methods.kmeans.chunkwise.yinyang import balanced_groups
 
 KINDS = ["hamerly", "yinyang", "elkan"]
 N_CHUNKS = 8

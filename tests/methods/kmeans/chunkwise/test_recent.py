@@ -23,9 +23,9 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.assignment import BoundedAssignment, FullAssignment
 from daskcluster.methods.kmeans.chunkwise.bounded import NearBoundaryCache
+from daskcluster.methods.kmeans.chunkwise.grouped import YINYANG
 from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind
-from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
 from daskcluster.models.fitted import FitResult
 from tests.tiles import BOUNDS_SPARE
 

@@ -12,7 +12,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans import bounds
 from daskcluster.methods.kmeans.assignment import Assigned, BoundedAssignment, FullAssignment
 from daskcluster.methods.kmeans.bounds import automatic
-from daskcluster.methods.kmeans.chunkwise.yinyang import YINYANG
+from daskcluster.methods.kmeans.chunkwise.grouped import YINYANG
 from tests.chunkwise.test_pruned import no_tile
 from tests.kernels.test_pruned_search import spectrum
 

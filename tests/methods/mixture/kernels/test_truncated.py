@@ -12,11 +12,13 @@ from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.methods.mixture.kernels import candidates as truncated_apart
 from daskcluster.methods.mixture.kernels import candidates as truncated_tile
 from daskcluster.methods.mixture.kernels import posteriors as truncated_keep
-from daskcluster.methods.mixture.kernels.candidates import Costs, Space, listed_tile_for
-from daskcluster.methods.mixture.kernels.neighbours import (
+from daskcluster.methods.mixture.kernels.candidates import (
+    Costs,
+    Space,
     add_pair,
     learn_neighbours,
     list_pairs,
+    listed_tile_for,
     merge_pairs,
     neighbour_lists,
     new_table,

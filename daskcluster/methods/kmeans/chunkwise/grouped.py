@@ -1,8 +1,12 @@
-"""Assignment with one lower bound per group of centres, for many centres in many dimensions.
+"""Assignment with one lower bound per group of centres, or per centre, for many features.
 
-As in `hamerly`, but a row that fails is compared only with groups whose bounds fail, so
-the tile computes a part of the distances. (Ding et al., "Yinyang K-means", ICML 2015. Its groups come
-from k-means on the initial centres; ours are of one size, whole panels of the tile.)
+As in `hamerly`, but a row that fails is compared only with groups whose bounds fail, so the tile computes a
+part of the distances. (Ding et al., "Yinyang K-means", ICML 2015. Its groups come from k-means on the
+initial centres; ours are of one size, whole panels of the tile.)
+
+With a bound for each of few centres, a row that fails is compared with single centres in place; only rows
+that fail for many centres, or that rounding leaves undecided, go through the tile. (Elkan, "Using the
+triangle inequality to accelerate k-means", ICML 2003.)
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
     prepare,
 )
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, CostModel, Counts, Drift, Gaps
-from daskcluster.methods.kmeans.kernels.bounds import Listed, Moved
+from daskcluster.methods.kmeans.kernels.bounds import OWN, Listed, Moved
+from daskcluster.methods.kmeans.kernels.elkan import probe_kernel, rough_error
 from daskcluster.methods.kmeans.kernels.groups import (
     Groups,
     filter_groups,
@@ -114,14 +119,20 @@ class GroupedParams:
 
 
 @dataclass(frozen=True)
-class _Grouped(Bounded):
+class _WithGroups(Bounded):
+    """The accumulated drift of each group, (g,); or of each centre, if it has a bound of its own."""
+
+    drift: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Grouped(_WithGroups):
     """Centres are packed into panels group by group.
 
     `most` rows are held back until the groups are searched: they should stay in the cache.
     """
 
     groups: Groups
-    drift: np.ndarray
     most: int
     search: GroupSearch | None
 
@@ -154,11 +165,11 @@ def _search(params: GroupedParams, tile: Tile) -> GroupSearch | None:
     return GroupSearch(found, np.ascontiguousarray(params.bounded.centres), params.groups)
 
 
-def _fresh(n_rows: int, prepared: _Grouped) -> BoundState:
+def _fresh(n_rows: int, prepared: _WithGroups) -> BoundState:
     return fresh_state(n_rows, prepared.params, len(prepared.drift))
 
 
-def _failing(prepared: _Grouped, state: BoundState, margin: np.ndarray) -> np.ndarray:
+def _failing(prepared: _WithGroups, state: BoundState, margin: np.ndarray) -> np.ndarray:
     failing = np.empty(state.n_rows, np.int64)
     drift = prepared.params.drift
     return failing[: filter_groups(*state.arrays, drift, prepared.drift, margin, failing)]
@@ -268,4 +279,86 @@ YINYANG = BoundKind(
     may_win=_may_win,
     searches=True,
     setting=_setting,
+)
+
+# -- one bound per centre ------------------------------------------------------------------------------
+
+_SMALL_SHARE, _FEW_CENTRES = 1 / 8, 64
+_FILTERED_ALONE, _FILTERED_CENTRE = 10.0, 0.3
+_TOUCHED_ALONE, _TOUCHED_CENTRE = 30.0, 0.8
+"""Nanoseconds to filter a row, and to assign one."""
+_MEASURED, _FETCH = 0.085, 0.085
+"""Per feature of a row and a centre that are measured where they stand, and per byte of the row."""
+
+
+@dataclass(frozen=True)
+class ElkanParams:
+    """`BoundedParams`, and half the distances between centres, shape (k, k), float32, never too large."""
+
+    bounded: BoundedParams
+    halves: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Elkan(_WithGroups):
+    halves: np.ndarray
+    error: np.ndarray
+
+
+def _prepare_elkan(params: ElkanParams) -> _Elkan:
+    centres, drift = params.bounded.centres, params.bounded.drift[OWN]
+    error, common = rough_error(centres.shape[1], centres.dtype), prepare(params.bounded)
+    return _Elkan(**vars(common), drift=drift, halves=params.halves, error=error)
+
+
+def _reassign_alone(
+    some: Gathered, prepared: _Elkan, into: Changes, state: BoundState
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compare rows with single centres in place; the remaining rows go through the tile."""
+    panels, drift, moved = prepared.panels, prepared.params.drift, some.moved()
+    computed, n_moved = probe_kernel(panels.tile, panels.dtype)(
+        some.listed, state.arrays, prepared.near, prepared.halves, drift, prepared.margin,
+        prepared.error, moved,
+    )  # fmt: skip
+    into.n_distances += computed
+    return moved.which[:n_moved], moved.old[:n_moved]
+
+
+_ELKAN_PASS = BoundedPass(_failing, _reassign_alone)
+
+
+def _elkan_step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulReduction, Any]:
+    row_bytes = 8 + 4 * len(params.centres) + params.recent_bytes
+    reduction = _ELKAN_PASS.reduction(
+        "assign within bounds of centres", row_bytes, _fresh, _prepare_elkan
+    )
+    return reduction, ElkanParams(params, gaps.between(params.centres))
+
+
+def _elkan_cost(shape: CostModel, counts: Counts) -> float:
+    filtered = _FILTERED_ALONE + shape.k * _FILTERED_CENTRE
+    touched = _TOUCHED_ALONE + shape.k * _TOUCHED_CENTRE + shape.row_bytes * _FETCH
+    measured = counts.distances * shape.d * _MEASURED
+    return filtered + counts.touched * touched + measured + shape.decode(counts.read)
+
+
+def _elkan_bytes(n_clusters: int, dtype: np.dtype[Any]) -> int:
+    return 8 + 4 * n_clusters
+
+
+def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:
+    """Return True if centres are few and rows long compared to the bounds, where Elkan's is the fastest."""
+    room = _SMALL_SHARE * n_features * dtype.itemsize
+    return n_clusters <= _FEW_CENTRES and _elkan_bytes(n_clusters, dtype) <= room
+
+
+ELKAN = BoundKind(
+    "elkan",
+    _elkan_bytes,
+    _elkan_step,
+    _elkan_cost,
+    n_lower=lambda n_groups, n_clusters: (n_clusters,),
+    pairwise=True,
+    suits=_suits,
+    excludes_others=True,
 )
