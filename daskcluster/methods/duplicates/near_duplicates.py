@@ -231,11 +231,7 @@ def near_duplicates(
     (NearDuplicates(1 of 100 rows in 1 groups), [60], 7)
     >>> clean = X[found.kept]
     """
-    with searching(
-        source, threshold, metric=metric, keep=keep, groups=groups, random_state=random_state,
-        engine=engine, callbacks=callbacks, checkpoint=checkpoint, resume=resume, scratch=scratch,
-        storage_options=storage_options,
-    ) as found:  # fmt: skip
+    with searching(**locals()) as found:
         return found
 
 
@@ -271,7 +267,9 @@ def searching(
     on_the_way = 0 if dataset.in_memory else plan.bytes_sorted
     check_scratch(folder, on_the_way + (plan.bytes_scratch if place is None else 0))
     search = DuplicateSearch(rows, rule, plan, chosen, callbacks, seed, forest)
-    stored = None if place is None else CheckpointFolder(place, _facts(rows, rule, seed, forest))
+    facts = {"data": data_identity(rows), "threshold": rule.threshold, "metric": metric}
+    facts |= {"groups": groups, "random_state": seed}
+    stored = None if place is None else CheckpointFolder(place, facts)
     with (
         # A job says itself where its state is.
         noting_stored_state(None if place is checkpoint else place, "the search"),
@@ -342,16 +340,6 @@ def _local_folder(scratch: Any) -> str:
             f"scratch={folder!r} should be a folder of this host; make it, or name another one."
         )
     return folder
-
-
-def _facts(dataset: Dataset, rule: Rule, seed: int, forest: bool) -> dict[str, Any]:
-    return {
-        "data": data_identity(dataset),
-        "threshold": rule.threshold,
-        "metric": "cosine" if rule.cosine else "euclidean",
-        "groups": "components" if forest else "covered",
-        "random_state": seed,
-    }
 
 
 # -- groups from pairs --------------------------------------------------------------------------------

@@ -652,11 +652,7 @@ def partition(
     >>> found.n_partitions >= 10, int(found.sizes.sum()), int(found.sizes.max()) <= 200
     (True, 1000, True)
     """
-    with partitioning(
-        source, target_size, max_size=max_size, spill=spill, metric=metric,
-        random_state=random_state, engine=engine, callbacks=callbacks, checkpoint=checkpoint,
-        resume=resume, storage_options=storage_options,
-    ) as found:  # fmt: skip
+    with partitioning(**locals()) as found:
         return found
 
 
