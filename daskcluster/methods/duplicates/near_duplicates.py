@@ -253,7 +253,15 @@ def searching(
 ) -> Iterator[NearDuplicates]:
     """Yield what `near_duplicates` returns; the state at `checkpoint` stays if the block raises or dies."""
     started = time.monotonic()
-    rule = _checked_rule(threshold, metric, keep, groups, random_state)
+    given = (threshold, metric, keep, groups)
+    for parameter, value in zip(NEAR_DUPLICATES[:-1], given, strict=True):  # all but the seed
+        check_value("near_duplicates", parameter, value)
+    if metric == "cosine" and not 0.0 < threshold <= 1.0:
+        raise InvalidParameterError(
+            f"threshold={threshold} should be a cosine similarity in (0, 1]; for a distance, give "
+            "metric='euclidean'."
+        )
+    rule = Rule(metric == "cosine", float(threshold))
     dataset = _opened(source, storage_options)
     scores = _scores(keep, dataset.n_rows, storage_options)
     rows: Dataset = dataset.normalized() if rule.cosine else dataset
@@ -289,19 +297,6 @@ def searching(
             int((search.sorted.leaders != numbers).sum()), search.passes, search.bytes_read,
             time.monotonic() - started, dataset,
         )  # fmt: skip
-
-
-def _checked_rule(threshold: Any, metric: Any, keep: Any, groups: Any, random_state: Any) -> Rule:
-    given = (threshold, metric, keep, groups, random_state)
-    for parameter, value in zip(NEAR_DUPLICATES, given, strict=True):
-        if parameter.name != "random_state":
-            check_value("near_duplicates", parameter, value)
-    if metric == "cosine" and not 0.0 < threshold <= 1.0:
-        raise InvalidParameterError(
-            f"threshold={threshold} should be a cosine similarity in (0, 1]; for a distance, give "
-            "metric='euclidean'."
-        )
-    return Rule(metric == "cosine", float(threshold))
 
 
 def _opened(source: Any, storage_options: Mapping[str, Any] | None) -> Dataset:
