@@ -30,24 +30,9 @@ from daskcluster.reports.progress import Remaining
 from daskcluster.reports.tables import format_field, format_rate, format_seconds
 
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(
-        (
-            "fit",
-            "name",
-            "state",
-            "estimator",
-            "algorithm",
-            "phase",
-            "seeding",
-            "objective",
-            "stop_reason",
-            "reason",
-        ),
-        str,
-    ),
-    **dict.fromkeys(
-        ("n_rows", "n_features", "n_clusters", "max_iter", "passes", "bytes_read"), int
-    ),
+    **dict.fromkeys("fit name state estimator algorithm phase".split(), str),
+    **dict.fromkeys("seeding objective stop_reason reason".split(), str),
+    **dict.fromkeys("n_rows n_features n_clusters max_iter passes bytes_read".split(), int),
     **dict.fromkeys(("share", "inertia", "seconds"), (int, float)),
 }
 """The known history of a fit. Any client of the scheduler can send messages."""
