@@ -30,24 +30,9 @@ from daskcluster.reports.progress import Remaining
 from daskcluster.reports.tables import format_field, format_rate, format_seconds
 
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(
-        (
-            "fit",
-            "name",
-            "state",
-            "estimator",
-            "algorithm",
-            "phase",
-            "seeding",
-            "objective",
-            "stop_reason",
-            "reason",
-        ),
-        str,
-    ),
-    **dict.fromkeys(
-        ("n_rows", "n_features", "n_clusters", "max_iter", "passes", "bytes_read"), int
-    ),
+    **dict.fromkeys("fit name state estimator algorithm phase".split(), str),
+    **dict.fromkeys("seeding objective stop_reason reason".split(), str),
+    **dict.fromkeys("n_rows n_features n_clusters max_iter passes bytes_read".split(), int),
     **dict.fromkeys(("share", "inertia", "seconds"), (int, float)),
 }
 """The known history of a fit. Any client of the scheduler can send messages."""
@@ -176,15 +161,12 @@ def _is_news(message: Mapping[Any, Any]) -> bool:
             for name, kinds in _KINDS.items()
         )
         and isinstance(steps, list | tuple)
-        and all(_is_step(step) for step in steps)
-    )
-
-
-def _is_step(step: object) -> bool:
-    return (
-        isinstance(step, list | tuple)
-        and len(step) == len(_STEP)
-        and all(isinstance(value, kinds) for value, kinds in zip(step, _STEP, strict=True))
+        and all(
+            isinstance(step, list | tuple)
+            and len(step) == len(_STEP)
+            and all(isinstance(value, kinds) for value, kinds in zip(step, _STEP, strict=True))
+            for step in steps
+        )
     )
 
 
@@ -226,7 +208,9 @@ def list_of_fits(fits: Sequence[FitHistory], now: float) -> str:
 
 def page_of_fit(fit: FitHistory, now: float) -> str:
     """Return the figures of one fit, its curve and its last iterations."""
-    facts = fit.facts
+    facts, state = fit.facts, _state(fit, now)
+    if not (fit.is_running or fit.has_failed):
+        state = format_field("stop_reason", facts.get("stop_reason", "ended"))
     figures = [
         ("estimator", facts.get("estimator", "")),
         ("algorithm", facts["algorithm"]),
@@ -234,7 +218,7 @@ def page_of_fit(fit: FitHistory, now: float) -> str:
         ("features", f"{facts['n_features']:,}"),
         ("clusters", f"{facts['n_clusters']:,}"),
         ("began", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(fit.began))),
-        ("state", _state(fit, now) if fit.is_running or fit.has_failed else _ended(fit)),
+        ("state", state),
         ("seeding", facts.get("seeding", "")),
         ("inertia", _number(facts.get("inertia"))),
         ("passes", _number(facts.get("passes"))),
@@ -247,7 +231,16 @@ def page_of_fit(fit: FitHistory, now: float) -> str:
         known=[(name, str(value)) for name, value in figures if value],
         picture=large_curve(fit.steps),
         objective=facts.get("objective", "inertia"),
-        steps=[_step(step) for step in reversed(fit.steps[-_MOST_LISTED:])],
+        steps=[
+            (
+                str(step.number),
+                _number(step.value),
+                format_seconds(step.seconds),
+                _speed(step),
+                _skipped(step),
+            )
+            for step in reversed(fit.steps[-_MOST_LISTED:])
+        ],
     )
 
 
@@ -337,11 +330,6 @@ def _line(fit: FitHistory, now: float) -> dict[str, Any]:
     }
 
 
-def _step(step: Step) -> Sequence[str]:
-    took = format_seconds(step.seconds)
-    return str(step.number), _number(step.value), took, _speed(step), _skipped(step)
-
-
 def _speed(step: Step) -> str:
     return "" if step.rows_per_second is None else format_rate(step.rows_per_second)
 
@@ -362,10 +350,6 @@ def _state(fit: FitHistory, now: float) -> str:
     if not phase:
         return "running"
     return f"running: {phase}" if share is None else f"running: {phase} {share:.0%}"
-
-
-def _ended(fit: FitHistory) -> str:
-    return format_field("stop_reason", fit.facts.get("stop_reason", "ended"))
 
 
 def _seconds(fit: FitHistory, now: float) -> float:

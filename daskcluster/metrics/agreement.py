@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
-from daskcluster.data.label_files import BLOCK_ROWS, LabelArray, open_labels
+from daskcluster.data.label_files import BLOCK_ROWS, open_labels
 from daskcluster.elementary import exp, log
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 
@@ -112,7 +112,20 @@ def contingency(labels_true: Any, labels_pred: Any) -> Contingency:
             "Found input variables with inconsistent numbers of samples: "
             f"{[true.n_rows, predicted.n_rows]}. labels_true and labels_pred should label the same rows."
         )
-    return _collected(_count(true, predicted))
+    counts: Counter[tuple[Any, Any]] = Counter()
+    for start in range(0, true.n_rows, BLOCK_ROWS):
+        stop = min(start + BLOCK_ROWS, true.n_rows)
+        here, rows = np.unique(true.read(start, stop), return_inverse=True)
+        there, columns = np.unique(predicted.read(start, stop), return_inverse=True)
+        codes, found = np.unique(rows * len(there) + columns, return_counts=True)
+        one, other = np.divmod(codes, len(there))
+        keys = zip(here[one].tolist(), there[other].tolist(), strict=True)
+        counts.update(dict(zip(keys, found.tolist(), strict=True)))
+    classes, clusters = (np.array(sorted({key[side] for key in counts})) for side in (0, 1))
+    numbers = [{label: i for i, label in enumerate(side.tolist())} for side in (classes, clusters)]
+    cells = sorted((numbers[0][a], numbers[1][b], n) for (a, b), n in counts.items())
+    table = np.array(cells, np.int64).reshape(-1, 3)
+    return Contingency(classes, clusters, table[:, :2], table[:, 2])
 
 
 def table_of(labels_true: Any, labels_pred: Any) -> Contingency:
@@ -124,30 +137,6 @@ def table_of(labels_true: Any, labels_pred: Any) -> Contingency:
             "labels_pred=None: give labels of both sides, or a Contingency alone."
         )
     return contingency(labels_true, labels_pred)
-
-
-def _count(true: LabelArray, predicted: LabelArray) -> Counter[tuple[Any, Any]]:
-    counts: Counter[tuple[Any, Any]] = Counter()
-    for start in range(0, true.n_rows, BLOCK_ROWS):
-        stop = min(start + BLOCK_ROWS, true.n_rows)
-        classes, rows = np.unique(true.read(start, stop), return_inverse=True)
-        clusters, columns = np.unique(predicted.read(start, stop), return_inverse=True)
-        codes, found = np.unique(rows * len(clusters) + columns, return_counts=True)
-        here, there = np.divmod(codes, len(clusters))
-        keys = zip(classes[here].tolist(), clusters[there].tolist(), strict=True)
-        counts.update(dict(zip(keys, found.tolist(), strict=True)))
-    return counts
-
-
-def _collected(counts: Counter[tuple[Any, Any]]) -> Contingency:
-    classes = np.array(sorted({key[0] for key in counts}))
-    clusters = np.array(sorted({key[1] for key in counts}))
-    rows, columns = (
-        {label: i for i, label in enumerate(side.tolist())} for side in (classes, clusters)
-    )
-    cells = sorted((rows[one], columns[other], n) for (one, other), n in counts.items())
-    table = np.array(cells, np.int64).reshape(-1, 3)
-    return Contingency(classes, clusters, table[:, :2], table[:, 2])
 
 
 def adjusted_rand_index(labels_true: Any, labels_pred: Any = None) -> float:
@@ -517,22 +506,17 @@ def accuracy(labels_true: Any, labels_pred: Any = None) -> float:
     table = table_of(labels_true, labels_pred)
     if table.n_rows == 0:
         return 1.0
-    return _matched(table) / table.n_rows
-
-
-def _matched(table: Contingency) -> int:
-    shape = len(table.classes), len(table.clusters)
-    if shape[0] * shape[1] <= _DENSE_CELLS:
+    n, m = len(table.classes), len(table.clusters)
+    if n * m <= _DENSE_CELLS:
         dense = table.table()
-        return int(dense[linear_sum_assignment(dense, maximize=True)].sum())
+        return int(dense[linear_sum_assignment(dense, maximize=True)].sum()) / table.n_rows
     # One extra column per class lets the class match no cluster.
-    n, m = shape
     rows = np.concatenate((table.pairs[:, 0], np.arange(n)))
     columns = np.concatenate((table.pairs[:, 1], m + np.arange(n)))
     gains = np.concatenate((table.counts + 1, np.ones(n, np.int64))).astype(np.float64)
     graph = csr_array((gains, (rows, columns)), shape=(n, m + n))
     chosen = min_weight_full_bipartite_matching(graph, maximize=True)
-    return int(graph[chosen].sum()) - n
+    return (int(graph[chosen].sum()) - n) / table.n_rows
 
 
 def purity(labels_true: Any, labels_pred: Any = None) -> float:

@@ -176,8 +176,7 @@ def numbered(values: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return found.astype(np.int32)
 
 
-# -- picklable cluster numbers
-# -------------------------------------------------------------------------------------
+# -- picklable cluster numbers ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,17 +232,13 @@ class _StoredReader:
         while start < chunk.stop:
             first = start // self._step * self._step
             stop = min(chunk.stop, first + self._step)
-            part = self._chunk_from(first)[start - first : stop - first]
+            if getattr(self._kept, "first", None) != first:
+                values = np.asarray(self._array[first : first + self._step])
+                self._kept.numbers, self._kept.first = numbered(values, self._classes), first
+            part = self._kept.numbers[start - first : stop - first]
             found[start - chunk.start : stop - chunk.start] = part
             start = stop
         return found
-
-    def _chunk_from(self, first: int) -> np.ndarray:
-        if getattr(self._kept, "first", None) != first:
-            values = np.asarray(self._array[first : first + self._step])
-            self._kept.numbers, self._kept.first = numbered(values, self._classes), first
-        numbers: np.ndarray = self._kept.numbers
-        return numbers
 
 
 DISTANCES = ("euclidean", "cosine")
@@ -743,30 +738,23 @@ class _Distances:
             self._no_angle = ~self._rows.any(axis=1)
 
     def __call__(self, first: int, last: int) -> np.ndarray:
-        squares = self._squares(first, last)
+        own = np.arange(last - first), np.arange(first, last)
+        squares = np.zeros((last - first, len(self._no_angle)))
+        if self._parts:
+            for part in self._parts:
+                for other in self._parts:
+                    squares += (part[first:last] @ other.T).toarray()
+            squares = self._norms[first:last, None] + self._norms - 2.0 * squares
+            squares[own] = 0.0
+            squares = np.maximum(squares, 0.0)
+        else:
+            sqdist_all(self._rows[first:last], self._rows, squares)
         if not self._cosine:
             return np.asarray(np.sqrt(squares))
         squares[self._no_angle[first:last]] = 2.0
         squares[:, self._no_angle] = 2.0
-        squares[np.arange(last - first), np.arange(first, last)] = 0.0
+        squares[own] = 0.0
         return 0.5 * squares
-
-    def _squares(self, first: int, last: int) -> np.ndarray:
-        if not self._parts:
-            found = np.empty((last - first, len(self._rows)))
-            sqdist_all(self._rows[first:last], self._rows, found)
-            return found
-        products = self._products(first, last)
-        squares = self._norms[first:last, None] + self._norms - 2.0 * products
-        squares[np.arange(last - first), np.arange(first, last)] = 0.0
-        return np.maximum(squares, 0.0)
-
-    def _products(self, first: int, last: int) -> np.ndarray:
-        found = np.zeros((last - first, len(self._norms)))
-        for part in self._parts:
-            for other in self._parts:
-                found += (part[first:last] @ other.T).toarray()
-        return found
 
 
 def _short_parts(matrix: Any, dtype: Any) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -322,7 +321,17 @@ def _examples(
     shown = largest(clusters.weights, MOST_EXAMPLES)
     ends = (("nearest", examples.found.nearest), ("farthest", examples.found.farthest))
     if shape is not None:
-        return [_gallery(name, ranked, shown, examples, shape) for name, ranked in ends]
+        charts_of_ends: list[Table | Chart] = []
+        for name, ranked in ends:
+            found = [ranked.of(cluster)[0].tolist() for cluster in shown]
+            pictures = [
+                examples.rows[rows[place]] if place < len(rows) else None
+                for place in range(examples.found.most)
+                for rows in found
+            ]
+            text = f"the {name} rows of clusters {', '.join(map(str, shown))}"
+            charts_of_ends.append(charts.gallery(pictures, shape, len(shown), text))
+        return charts_of_ends
     return [
         Table(
             [_example(cluster, ranked, examples) for cluster in shown],
@@ -346,29 +355,8 @@ def _example(
     )
 
 
-def _gallery(
-    name: str, ranked: RankedRows, shown: Sequence[int], examples: ClusterExamples, shape: Shape
-) -> Chart:
-    most = examples.found.most
-    pictures: list[np.ndarray | None] = []
-    for place in range(most):
-        for cluster in shown:
-            indices = ranked.of(cluster)[0]
-            pictures.append(examples.rows[int(indices[place])] if place < len(indices) else None)
-    numbers_of = ", ".join(map(str, shown))
-    return charts.gallery(pictures, shape, len(shown), f"the {name} rows of clusters {numbers_of}")
-
-
 def _parameters(model: Model) -> list[Table | Chart]:
-    rows = [
-        (
-            name,
-            format_field(name, value)
-            if isinstance(value, bool | int | float | str)
-            else str(value),
-        )
-        for name, value in model.parameters.items()
-    ]
+    rows = [(name, format_field(name, value)) for name, value in model.parameters.items()]
     return [Table(rows)] if rows else []
 
 

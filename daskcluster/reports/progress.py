@@ -117,9 +117,7 @@ class ProgressLines:
                 f"{event.n_clusters} clusters, engine {event.engine}"
             )
         if isinstance(event, SeedingEnded):
-            return (
-                f"seeding by {event.method}: {event.passes} passes, {format_seconds(event.seconds)}"
-            )
+            return describe_seeding(event)
         if isinstance(event, IterationEnded):
             left = self._remaining.at_most
             return describe_iteration(event, self._max_iter, left, self._n_rows)
@@ -171,6 +169,11 @@ def describe_stream(event: CycleEnded | DriftFound) -> str:
     objects = f"{event.new_objects:,} object{'s' * (event.new_objects > 1)}"
     new = f"{event.new_rows:,} new rows of {objects}"
     return f"{new} in {format_seconds(event.seconds)}; {event.n_rows:,} rows so far, {version}"
+
+
+def describe_seeding(event: SeedingEnded) -> str:
+    """Return one line about the search for initial centres."""
+    return f"seeding by {event.method}: {event.passes} passes, {format_seconds(event.seconds)}"
 
 
 def describe_start(event: StartEnded) -> str:
@@ -292,8 +295,7 @@ class ProgressDisplay:
                 at_most=None,
             )
         elif isinstance(event, SeedingEnded):
-            seconds = format_seconds(event.seconds)
-            self._say(f"seeding by {event.method}: {event.passes} passes, {seconds}")
+            self._say(describe_seeding(event))
             self._progress.update(self._fit, completed=0, description="iterations")
         elif isinstance(event, IterationEnded):
             self._progress.update(

@@ -16,15 +16,7 @@ from daskcluster.chunkwise.examples import Sample
 from daskcluster.metrics.agreement import DISSOLVED, Stability
 from daskcluster.metrics.separation import distance_totals, silhouettes_of_totals
 from daskcluster.models.balance import largest
-from daskcluster.reports.charts import (
-    BLUE,
-    GREY,
-    MOST_NUMBERED,
-    WIDTH,
-    Chart,
-    plane,
-    plot,
-)
+from daskcluster.reports.charts import BLUE, GREY, MOST_NUMBERED, WIDTH, Chart, plane, plot
 from daskcluster.reports.tables import Table
 from daskcluster.sparse_rows import Rows, SparseRows, dense_rows
 

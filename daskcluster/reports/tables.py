@@ -136,7 +136,7 @@ def format_field(name: str, value: Any) -> str:
         return format_bytes(value)
     if name == "seconds":
         return format_seconds(value)
-    if isinstance(value, bool | str):
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.10g}"
 

@@ -233,7 +233,11 @@ class _Writer:
         alike[1:] = known[1:] == known[:-1]
         leaders = np.maximum.accumulate(np.where(alike, 0, np.arange(len(numbers))))
         which = np.flatnonzero(alike)
-        equal = _equal(values, which, leaders[which])
+        equal = np.empty(len(which), bool)
+        for first in range(0, len(which), _COMPARED_ROWS):
+            part = which[first : first + _COMPARED_ROWS]
+            same = values[part] == values[leaders[part]]
+            equal[first : first + _COMPARED_ROWS] = same.all(axis=1)
         alike[which[~equal]] = False  # other values with the same hash
         self.leaders[numbers[which[equal]]] = numbers[leaders[which[equal]]]
         last = leaders[-1:]
@@ -257,13 +261,6 @@ class _Writer:
             start = stop
         self._pending = numbers[start:].copy(), values[start:].copy()
 
-    def close(self) -> None:
-        """Write the last block."""
-        if self._pending is not None and len(self._pending[0]):
-            numbers, values = self._pending
-            self._write(int(self.described["cell"][numbers[0]]), numbers, values)
-        self._pending = None
-
     def _write(self, cell: int, numbers: np.ndarray, values: np.ndarray) -> None:
         block = len(self.table)
         self.scratch.write(ROWS, block, np.ascontiguousarray(values), numbers)
@@ -271,21 +268,15 @@ class _Writer:
         self.table.append((cell, len(numbers)))
 
     def found(self) -> SortedRows:
-        """Return where the rows are."""
+        """Return where the rows are, after the last block is written."""
+        if self._pending is not None and len(self._pending[0]):
+            numbers, values = self._pending
+            self._write(int(self.described["cell"][numbers[0]]), numbers, values)
         cells, sizes = np.array(self.table, np.int64).reshape(-1, 2).T
         return SortedRows(
             cells.copy(), sizes.copy(), self.leaders, self.places,
             np.ascontiguousarray(self.described["distance"]),
         )  # fmt: skip
-
-
-def _equal(values: np.ndarray, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return which pairs of rows have the same values, (m,)."""
-    found = np.empty(len(rows), bool)
-    for first in range(0, len(rows), _COMPARED_ROWS):
-        part = slice(first, first + _COMPARED_ROWS)
-        found[part] = (values[rows[part]] == values[others[part]]).all(axis=1)
-    return found
 
 
 def sort_rows(
@@ -323,8 +314,8 @@ def sort_rows(
         for numbers, values in pieces(dataset, order, folder, running.read):
             writer.add(numbers, values)
             running.advance(len(numbers))
-        writer.close()
-    return writer.found(), running.bytes_read
+        found = writer.found()
+    return found, running.bytes_read
 
 
 def bucket_rows(dataset: Dataset) -> int:

@@ -209,32 +209,21 @@ def prepare_block(rows: np.ndarray, cell: int, cells: Cells, rule: Rule) -> Bloc
     lengths = own_lengths[0]
     members, column, squares = (np.concatenate(each) for each in zip(*parts, strict=True))
     squares = squares.astype(X.dtype)
-    order, starts = _by_cell(column, len(cells.centres))
+    starts = np.zeros(len(cells.centres) + 1, np.int64)
+    np.cumsum(np.bincount(column, minlength=len(cells.centres)), out=starts[1:])
+    # 16 bits are sorted in linear time.
+    small = column.astype(np.min_scalar_type(len(cells.centres)))
+    order = np.argsort(small, kind="stable")
     members, squares = members[order].astype(np.int32), squares[order]
     keys = squares - np.square(lengths)[members]
     own = slice(starts[cell], starts[cell + 1])
     keys[own] = lengths[members[own]]
-    order = np.concatenate(
-        [np.argsort(part, kind="stable") + at for part, at in _parts(keys, starts)]
-    )
+    spans = pairwise(starts.tolist())
+    order = np.concatenate([np.argsort(keys[a:b], kind="stable") + a for a, b in spans])
     numbers = head_step, step, error, float(lengths.min()) / ROUNDING**2, float(lengths.max())
     return Block(
         head_levels, levels, described, starts, members[order], squares[order], np.array(numbers)
     )  # fmt: skip
-
-
-def _by_cell(column: np.ndarray, n_cells: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stable order by cell, and where each cell begins in it, int64 (n_cells + 1,)."""
-    starts = np.zeros(n_cells + 1, np.int64)
-    np.cumsum(np.bincount(column, minlength=n_cells), out=starts[1:])
-    # 16 bits are sorted in linear time.
-    small = column.astype(np.min_scalar_type(n_cells))
-    return np.argsort(small, kind="stable"), starts
-
-
-def _parts(keys: np.ndarray, starts: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    for first, last in pairwise(starts.tolist()):
-        yield keys[first:last], first
 
 
 def least_gaps(block: Block, cell: int, cells: Cells) -> np.ndarray:
@@ -264,10 +253,8 @@ def _quantized(about: np.ndarray, least_step: float) -> tuple[np.ndarray, float,
     # Few rows are clipped, which their losses tell.
     at = len(furthest) - 1 - len(furthest) // _CLIPPED
     step = max(float(np.partition(furthest, at)[at]) / most, least_step) or 1.0
-    levels, lengths = (
-        np.zeros((len(about), padded(about.shape[1])), np.int8),
-        np.empty((3, len(about))),
-    )
+    levels = np.zeros((len(about), padded(about.shape[1])), np.int8)
+    lengths = np.empty((3, len(about)))
     quantize(about, step, float(most), levels, lengths)
     lengths *= ROUNDING
     return levels, step, lengths

@@ -7,6 +7,7 @@ a panel is stored. Here the limit of a row is known before.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -111,7 +112,9 @@ def _join(parent, pairs, base, joins, found):  # type: ignore[no-untyped-def]
             parent[max(first, second)] = min(first, second)
 
 
-def unconnected(parent: np.ndarray, pairs: np.ndarray, base: int) -> np.ndarray:
+def unconnected(
+    parent: np.ndarray, pairs: np.ndarray, base: int, *, connect: bool = False
+) -> np.ndarray:
     """Return which pairs (m, 2) a forest does not connect, bool (m,).
 
     Parameters
@@ -121,22 +124,16 @@ def unconnected(parent: np.ndarray, pairs: np.ndarray, base: int) -> np.ndarray:
     pairs : ndarray of shape (m, 2), int32 or int64
     base : int
         Node of the second entry 0 of a pair.
-    """
-    found = np.empty(len(pairs), bool)
-    _join(parent, read_only(pairs.astype(np.int64)), base, False, found)
-    return found
-
-
-def connect(parent: np.ndarray, pairs: np.ndarray, base: int) -> np.ndarray:
-    """Connect pairs in turn; return which of them were not connected before; see `unconnected`.
+    connect : bool
+        Connect each pair before the next one is looked at.
 
     Examples
     --------
-    >>> connect(np.arange(3), np.array([[0, 1], [1, 2], [0, 2]]), 0).tolist()
+    >>> unconnected(np.arange(3), np.array([[0, 1], [1, 2], [0, 2]]), 0, connect=True).tolist()
     [True, True, False]
     """
     found = np.empty(len(pairs), bool)
-    _join(parent, read_only(pairs.astype(np.int64)), base, True, found)
+    _join(parent, read_only(pairs.astype(np.int64)), base, connect, found)
     return found
 
 
@@ -323,6 +320,8 @@ _BLOCKS = 8
 
 _PAIRS_HEIGHT = 4
 """More points a panel would not leave registers for pairs of products."""
+
+_ROOM = 1 << 18
 
 _MANY = 1 << 20
 """One tile for all cells: its height suits many points."""
@@ -553,8 +552,8 @@ def _pack(heads, meeting, start, here, words, windows, shape):  # type: ignore[n
         windows[b, 0], windows[b, 1] = least // height, -(-most // height)
 
 
-class IntegerBounds:
-    """Levels of few coordinates of rows and points, of which the pairs that reach a limit are candidates.
+def integer_candidates(rows: Levels, points: Levels, meeting: Meeting) -> Iterator[np.ndarray]:
+    """Yield the pairs (m, 2) of rows and points whose bounds reach the limits.
 
     Parameters
     ----------
@@ -562,18 +561,13 @@ class IntegerBounds:
         At most `most_level` on both sides of zero; those of rows with `bias`.
     meeting : Meeting
     """
-
-    def __init__(self, rows: Levels, points: Levels, meeting: Meeting) -> None:
-        tile, dot = integer_tile()
-        self._given = rows, points, meeting
-        self._kernel = _candidates_kernel(tile, dot, bias())
-        self.room = tile.rows * len(meeting.which[1])
-        """Least pairs that `candidates` needs room for."""
-
-    def candidates(self, start: int, found: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return pairs (m, 2) of rows from `start` on and points, and the row to continue with."""
-        n, next_row = self._kernel(*self._given, start, found)
-        return found[:n], next_row
+    (tile, dot), start = integer_tile(), 0
+    kernel_of_tile = _candidates_kernel(tile, dot, bias())
+    # Those of the rows of one tile need room at least.
+    room = np.empty((max(_ROOM, tile.rows * len(meeting.which[1])), 2), np.int32)
+    while start < len(meeting.which[0]):
+        n, start = kernel_of_tile(rows, points, meeting, start, room)
+        yield room[:n]
 
 
 def padded(n_features: int) -> int:

@@ -230,11 +230,7 @@ def near_duplicates(
     (NearDuplicates(1 of 100 rows in 1 groups), [60], 7)
     >>> clean = X[found.kept]
     """
-    with searching(
-        source, threshold, metric=metric, keep=keep, groups=groups, random_state=random_state,
-        engine=engine, callbacks=callbacks, checkpoint=checkpoint, resume=resume, scratch=scratch,
-        storage_options=storage_options,
-    ) as found:  # fmt: skip
+    with searching(**locals()) as found:
         return found
 
 
@@ -256,7 +252,15 @@ def searching(
 ) -> Iterator[NearDuplicates]:
     """Yield what `near_duplicates` returns; the state at `checkpoint` stays if the block raises or dies."""
     started = time.monotonic()
-    rule = _checked_rule(threshold, metric, keep, groups, random_state)
+    given = (threshold, metric, keep, groups)
+    for parameter, value in zip(NEAR_DUPLICATES[:-1], given, strict=True):  # all but the seed
+        check_value("near_duplicates", parameter, value)
+    if metric == "cosine" and not 0.0 < threshold <= 1.0:
+        raise InvalidParameterError(
+            f"threshold={threshold} should be a cosine similarity in (0, 1]; for a distance, give "
+            "metric='euclidean'."
+        )
+    rule = Rule(metric == "cosine", float(threshold))
     dataset = _opened(source, storage_options)
     scores = _scores(keep, dataset.n_rows, storage_options)
     rows: Dataset = dataset.normalized() if rule.cosine else dataset
@@ -270,7 +274,9 @@ def searching(
     on_the_way = 0 if dataset.in_memory else plan.bytes_sorted
     check_scratch(folder, on_the_way + (plan.bytes_scratch if place is None else 0))
     search = DuplicateSearch(rows, rule, plan, chosen, callbacks, seed, forest)
-    stored = None if place is None else CheckpointFolder(place, _facts(rows, rule, seed, forest))
+    facts = {"data": data_identity(rows), "threshold": rule.threshold, "metric": metric}
+    facts |= {"groups": groups, "random_state": seed}
+    stored = None if place is None else CheckpointFolder(place, facts)
     with (
         # A job says itself where its state is.
         noting_stored_state(None if place is checkpoint else place, "the search"),
@@ -290,19 +296,6 @@ def searching(
             int((search.sorted.leaders != numbers).sum()), search.passes, search.bytes_read,
             time.monotonic() - started, dataset,
         )  # fmt: skip
-
-
-def _checked_rule(threshold: Any, metric: Any, keep: Any, groups: Any, random_state: Any) -> Rule:
-    given = (threshold, metric, keep, groups, random_state)
-    for parameter, value in zip(NEAR_DUPLICATES, given, strict=True):
-        if parameter.name != "random_state":
-            check_value("near_duplicates", parameter, value)
-    if metric == "cosine" and not 0.0 < threshold <= 1.0:
-        raise InvalidParameterError(
-            f"threshold={threshold} should be a cosine similarity in (0, 1]; for a distance, give "
-            "metric='euclidean'."
-        )
-    return Rule(metric == "cosine", float(threshold))
 
 
 def _opened(source: Any, storage_options: Mapping[str, Any] | None) -> Dataset:
@@ -341,16 +334,6 @@ def _local_folder(scratch: Any) -> str:
             f"scratch={folder!r} should be a folder of this host; make it, or name another one."
         )
     return folder
-
-
-def _facts(dataset: Dataset, rule: Rule, seed: int, forest: bool) -> dict[str, Any]:
-    return {
-        "data": data_identity(dataset),
-        "threshold": rule.threshold,
-        "metric": "cosine" if rule.cosine else "euclidean",
-        "groups": "components" if forest else "covered",
-        "random_state": seed,
-    }
 
 
 # -- groups from pairs --------------------------------------------------------------------------------

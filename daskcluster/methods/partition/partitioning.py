@@ -652,11 +652,7 @@ def partition(
     >>> found.n_partitions >= 10, int(found.sizes.sum()), int(found.sizes.max()) <= 200
     (True, 1000, True)
     """
-    with partitioning(
-        source, target_size, max_size=max_size, spill=spill, metric=metric,
-        random_state=random_state, engine=engine, callbacks=callbacks, checkpoint=checkpoint,
-        resume=resume, storage_options=storage_options,
-    ) as found:  # fmt: skip
+    with partitioning(**locals()) as found:
         return found
 
 
@@ -677,7 +673,14 @@ def partitioning(
 ) -> Iterator[Partitions]:
     """Yield what `partition` returns; the state at `checkpoint` stays if the block raises or dies."""
     started = time.monotonic()
-    limit = _checked(target_size, max_size, spill, metric, random_state)
+    given = (target_size, max_size, spill, metric)
+    for parameter, value in zip(PARTITION[:-1], given, strict=True):  # all but the seed
+        check_value("partition", parameter, value)
+    limit = 2 * int(target_size) if max_size is None else int(max_size)
+    if limit < target_size:
+        raise InvalidParameterError(
+            f"max_size={max_size} should be >= target_size={target_size}, the mean size; raise it."
+        )
     dataset = _opened(source, storage_options)
     refuse_partial(dataset, "partition")
     rows: Dataset = dataset.normalized() if metric == "cosine" else dataset
@@ -822,20 +825,6 @@ class _Partitioning:
         )
         self.means = np.concatenate([self.means, self.means[copied]])
         return found
-
-
-def _checked(target_size: Any, max_size: Any, spill: Any, metric: Any, random_state: Any) -> int:
-    """Check the parameters; return the largest size."""
-    given = (target_size, max_size, spill, metric, random_state)
-    for parameter, value in zip(PARTITION, given, strict=True):
-        if parameter.name != "random_state":
-            check_value("partition", parameter, value)
-    limit = 2 * int(target_size) if max_size is None else int(max_size)
-    if limit < target_size:
-        raise InvalidParameterError(
-            f"max_size={max_size} should be >= target_size={target_size}, the mean size; raise it."
-        )
-    return limit
 
 
 def _opened(source: Any, storage_options: Mapping[str, Any] | None) -> Dataset:

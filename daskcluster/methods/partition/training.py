@@ -46,13 +46,6 @@ class PartitionParams:
         return self.lifted[:, :-1]
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    params: PartitionParams
-    lifted: PreparedCentres
-    centres: np.ndarray
-
-
 def lifted_rows(rows: np.ndarray) -> np.ndarray:
     """Return computed rows (n, d) with a last feature of 0."""
     found = np.zeros((len(rows), rows.shape[1] + 1), rows.dtype)
@@ -60,27 +53,26 @@ def lifted_rows(rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def prepare_cells(params: PartitionParams) -> _Prepared:
-    """Prepare the centres, once per task."""
-    lifted = params.lifted
-    return _Prepared(params, PreparedCentres(lifted), np.ascontiguousarray(lifted[:, :-1]))
+def prepare_cells(params: PartitionParams) -> tuple[PartitionParams, PreparedCentres, np.ndarray]:
+    """Prepare the centres, once per task; return them with and without the penalties."""
+    return params, PreparedCentres(params.lifted), np.ascontiguousarray(params.centres)
 
 
-def partition_rows(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+def partition_rows(
+    chunk: Chunk, prepared: tuple[PartitionParams, PreparedCentres, np.ndarray]
+) -> np.ndarray:
     """Return the partition of every row, int32 (n,); with copies (n, 1 + spill), -1 where there is none."""
-    params = prepared.params
+    params, lifted, centres = prepared
     found = np.full((chunk.n_rows, 1 + params.spill), -1, np.int32)
     for block in chunk.cache_blocks(least=params.lifted.dtype):
         refuse_bad(block)
         labels = np.empty(block.n_rows, np.int32)
-        prepared.lifted.nearest(lifted_rows(block.rows), labels)
+        lifted.nearest(lifted_rows(block.rows), labels)
         out = found[block.start - chunk.start : block.stop - chunk.start]
         if params.spill and params.neighbours is not None:
-            spill_rows(block.rows, labels, prepared.centres, params.neighbours, out[:, 1:])
+            spill_rows(block.rows, labels, centres, params.neighbours, out[:, 1:])
         out[:, 0] = labels
-    if params.spill:
-        return found
-    return found[:, 0].copy()
+    return found if params.spill else found[:, 0].copy()
 
 
 NEIGHBOURS = 32
@@ -146,15 +138,15 @@ def _nearest_cells(
 
 def _least(values: np.ndarray, most: int) -> np.ndarray:
     """Return the columns of the least values of each row, ascending, ties by number."""
-    if most < values.shape[1]:
-        # Ties at the threshold are broken by number on every machine.
-        limit = np.partition(values, most - 1, axis=1)[:, most - 1]
-        found = np.empty((len(values), most), np.int32)
-        for row, (own, at_most) in enumerate(zip(values, limit, strict=True)):
-            inside = np.flatnonzero(own <= at_most)
-            found[row] = inside[np.argsort(own[inside], kind="stable")[:most]]
-        return found
-    return np.argsort(values, axis=1, kind="stable").astype(np.int32)
+    if most >= values.shape[1]:
+        return np.argsort(values, axis=1, kind="stable").astype(np.int32)
+    # Ties at the threshold are broken by number on every machine.
+    limit = np.partition(values, most - 1, axis=1)[:, most - 1]
+    found = np.empty((len(values), most), np.int32)
+    for row, (own, at_most) in enumerate(zip(values, limit, strict=True)):
+        inside = np.flatnonzero(own <= at_most)
+        found[row] = inside[np.argsort(own[inside], kind="stable")[:most]]
+    return found
 
 
 @dataclass
@@ -250,8 +242,7 @@ class BalancedKMeans:
         if cells == 1:
             return [(which, first, cells)]
         few = which[:: max(1, len(which) // _HALVING_ROWS)]
-        rows = self._computed(few)
-        ends = self._two_means(rows, first)
+        ends = self._two_means(self._computed(few), first)
         gaps = np.empty(len(which))
         for start in range(0, len(which), TASK_ROWS):
             part = slice(start, start + TASK_ROWS)
@@ -281,18 +272,20 @@ class BalancedKMeans:
         """Label all rows with the best and the second-best cell, and find the gaps between the two."""
         lifted = PreparedCentres(self.trained.lifted())
         starts = range(0, self.rows.n_rows, TASK_ROWS)
-        list(self.engine.run_ahead([partial(self._search_rows, lifted, start) for start in starts]))
+        parts = [slice(start, start + TASK_ROWS) for start in starts]
+        list(self.engine.run_ahead([partial(self._search_rows, lifted, part) for part in parts]))
         both = self.labels, self.second
         self.lists = [
             np.unique(np.concatenate([each[which] for each in both])) for which in self.groups
         ]
 
-    def _search_rows(self, lifted: PreparedCentres, start: int) -> None:
-        part = slice(start, start + TASK_ROWS)
-        rows = lifted_rows(self._computed(part))
-        scores = np.empty((len(rows), 2), lifted.array.dtype)
-        lifted.nearest_two(rows, self.labels[part], self.second[part], scores)
-        self.margins[part] = 2.0 * (scores[:, 0].astype(np.float64) - scores[:, 1])
+    def _search_rows(self, lifted: PreparedCentres, which: Any, cells: Any = None) -> None:
+        """Search rows among prepared centres, which are those of the listed cells."""
+        rows = lifted_rows(self._computed(which))
+        found, scores = np.empty((2, len(rows)), np.int32), np.empty((len(rows), 2), rows.dtype)
+        lifted.nearest_two(rows, found[0], found[1], scores)
+        self.labels[which], self.second[which] = found if cells is None else cells[found]
+        self.margins[which] = 2.0 * (scores[:, 0].astype(np.float64) - scores[:, 1])
 
     def _search_lists(self) -> None:
         """Do the same among the listed cells of each group of rows."""
@@ -307,12 +300,7 @@ class BalancedKMeans:
         which = self.groups[group]
         # Relocated rows may be in cells that are not listed.
         cells = self.lists[group] = np.union1d(self.lists[group], self.labels[which])
-        rows, found = lifted_rows(self._computed(which)), np.empty((2, len(which)), np.int32)
-        scores = np.empty((len(rows), 2), lifted.dtype)
-        listed = PreparedCentres(np.ascontiguousarray(lifted[cells]))
-        listed.nearest_two(rows, found[0], found[1], scores)
-        self.labels[which], self.second[which] = cells[found]
-        self.margins[which] = 2.0 * (scores[:, 0].astype(np.float64) - scores[:, 1])
+        self._search_rows(PreparedCentres(np.ascontiguousarray(lifted[cells])), which, cells)
 
     # -- updates ----------------------------------------------------------------------------------
 

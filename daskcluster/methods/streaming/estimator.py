@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,11 +13,7 @@ from daskcluster.data.features import names_differ
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.fit import all_callbacks
-from daskcluster.estimators.inputs import (
-    check_enough_rows,
-    check_kept_rows,
-    fit_dataset,
-)
+from daskcluster.estimators.inputs import check_enough_rows, check_kept_rows, fit_dataset
 from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.provenance import from_provenance
 from daskcluster.methods.coreset.estimator import check_coreset_size
@@ -291,7 +288,7 @@ class StreamingKMeans(KMeansEstimator):
                 f"a stream of {other.n_features_in_} features cannot be merged into one of "
                 f"{self.n_features_in_}; merge streams with the same features."
             )
-        if mine.settings.comparable() != theirs.settings.comparable():
+        if replace(mine.settings.leaf, seed=0) != replace(theirs.settings.leaf, seed=0):
             raise InvalidParameterError(
                 "streams can be merged only if they have the same coreset_size, half_life, window, metric "
                 "and dtype; create both with the same parameters."

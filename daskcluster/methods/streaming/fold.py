@@ -440,17 +440,9 @@ class Drift:
             "is_high": self.is_high,
         }
 
-    @classmethod
-    def of(cls, body: Mapping[str, Any], counts: np.ndarray) -> Drift:
-        """Return the drift that `body` and `counts` describe."""
-        error, baseline = (
-            None if body.get(name) is None else read_number(body, name)
-            for name in ("error", "baseline")
-        )
-        return cls(error, baseline, read_count(body, "n_leaves"), bool(body["is_high"]), counts)
-
 
 FoundT = TypeVar("FoundT", bound=StreamCentres)
+T = TypeVar("T")
 
 REFIT_SHARE = 6
 """Centres are recomputed when the weight of new rows times this reaches the weight of all rows."""
@@ -475,10 +467,6 @@ class FoldSettings:
     leaf: LeafSettings
     refit: Search
     drift_threshold: float
-
-    def comparable(self) -> LeafSettings:
-        """Return the settings that must be equal for two streams to be merged."""
-        return replace(self.leaf, seed=0)
 
 
 @dataclass
@@ -674,9 +662,11 @@ _OF_A_NODE = ("level", "first", "stop", "oldest", "newest")
 _READERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
     "int": read_count,
     "float": read_number,
+    "float | None": lambda body, name: None if body.get(name) is None else read_number(body, name),
+    "bool": lambda body, name: bool(body[name]),
     "str": read_text,
 }
-"""Readers of the plain fields of centres, by type; other fields are arrays."""
+"""Readers of plain fields of dataclasses, by type; other fields are arrays."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -735,35 +725,29 @@ def fold_of(
     if len(tail):
         tree.tail = (StreamRows(tail, arrays.get("tail_weights"), arrays.get("tail_ticks")),)
     counts = arrays.get("drift_counts", np.empty(0))
-    fold.drift = Drift.of(read_mapping(body, "drift"), counts)
+    fold.drift = _restored(Drift, read_mapping(body, "drift"), {"counts": counts})
     fold.history = list(read_records(body, "history"))
     if "fitted" in body:
-        given, kind_of = read_mapping(body, "fitted"), settings.refit.finds
-        values = dict[str, Any]()
-        for each in fields(kind_of):
-            reader = _READERS.get(str(each.type))
-            values[each.name] = (
-                arrays[f"fitted_{each.name}"] if reader is None else reader(given, each.name)
-            )
-        fold.fitted = kind_of(**values)
+        own = {name[7:]: array for name, array in arrays.items() if name.startswith("fitted_")}
+        fold.fitted = _restored(settings.refit.finds, read_mapping(body, "fitted"), own)
     return fold
+
+
+def _restored(kind: type[T], body: Mapping[str, Any], arrays: Mapping[str, Any]) -> T:
+    """Return a dataclass from its plain fields and its arrays."""
+    given = dict[str, Any]()
+    for each in fields(kind):  # type: ignore[arg-type]
+        reader = _READERS.get(str(each.type))
+        given[each.name] = arrays[each.name] if reader is None else reader(body, each.name)
+    return kind(**given)
 
 
 def _nodes(records: Sequence[Mapping[str, Any]], rows: Rows, arrays: Arrays) -> list[Node]:
     nodes, at = [], 0
     for record in records:
         stop = at + read_count(record, "n_rows")
-        nodes.append(
-            Node(
-                read_count(record, "level"),
-                read_count(record, "first"),
-                read_count(record, "stop"),
-                rows[at:stop],
-                arrays["nodes_weights"][at:stop] if stop > at else np.empty(0),
-                read_number(record, "oldest"),
-                read_number(record, "newest"),
-            )
-        )
+        weights = arrays["nodes_weights"][at:stop] if stop > at else np.empty(0)
+        nodes.append(_restored(Node, record, {"rows": rows[at:stop], "weights": weights}))
         at = stop
     return nodes
 

@@ -67,12 +67,7 @@ from daskcluster.methods.streaming.sources import (
     sort_out,
 )
 from daskcluster.methods.streaming.streams import Learner
-from daskcluster.methods.streaming.tree import (
-    UNREADABLE,
-    Bad,
-    OpenPart,
-    sum_up,
-)
+from daskcluster.methods.streaming.tree import UNREADABLE, Bad, OpenPart, sum_up
 from daskcluster.models.persist import Model, load_document, save_model
 from daskcluster.randomness import as_seed
 from daskcluster.sparse_rows import SparseRows
@@ -582,37 +577,26 @@ class Wave:
 NEAREST = np.dtype([("label", np.int32), ("distance", np.float64)])
 
 
-@dataclass(frozen=True)
-class Spell:
-    """The centres that label the rows of a dataset from `start` on, up to the next spell.
-
-    Attributes
-    ----------
-    start : int
-    centres : StreamCentres
-    """
-
-    start: int
-    centres: StreamCentres
+Centres = tuple[tuple[int, StreamCentres], ...]
+"""The centres that label rows, each with the first of its rows; they are in the order of rows."""
 
 
-def label_spells(chunk: Chunk, spells: tuple[Spell, ...]) -> np.ndarray:
+def label_by_arrival(chunk: Chunk, known: Centres) -> np.ndarray:
     """Return the label and the distance of every row of a chunk."""
     found = np.empty(chunk.n_rows, NEAREST)
-    stops = [*(spell.start for spell in spells[1:]), chunk.stop]
-    for spell, stop in zip(spells, stops, strict=True):
-        first, last = max(spell.start, chunk.start), min(stop, chunk.stop)
+    stops = [*(start for start, _ in known[1:]), chunk.stop]
+    for (start, centres), stop in zip(known, stops, strict=True):
+        first, last = max(start, chunk.start), min(stop, chunk.stop)
         if first >= last:
             continue
         place = slice(first - chunk.start, last - chunk.start)
         part = chunk.slice(place.start, place.stop)
         rows = part.rows
-        dtype = spell.centres.centres.dtype
-        if rows.dtype != dtype:
-            rows = rows.astype(dtype)
+        if rows.dtype != centres.centres.dtype:
+            rows = rows.astype(centres.centres.dtype)
         if not isinstance(rows, SparseRows):
             rows = np.ascontiguousarray(rows)
-        labels, distances = spell.centres.nearest(replace(part, rows=rows))
+        labels, distances = centres.nearest(replace(part, rows=rows))
         found["label"][place] = labels
         found["distance"][place] = np.sqrt(distances)
     return found
@@ -658,16 +642,16 @@ def write_labels(folded: Folded, places: Mapping[str, Location], engine: Engine)
     Cost: one pass over the new rows.
     """
     dataset, shift = folded.dataset, folded.new.span[0] - folded.entry.first
-    spells: list[Spell] = []
+    intervals: list[tuple[int, StreamCentres]] = []
     for row, known in folded.centres:
         centres = folded.after() if known is None else known
         if centres is None:
             return False
-        spells.append(Spell(row + shift, centres))
-    params, chunk_rows = tuple(spells), max(dataset.chunk_sizes)
+        intervals.append((row + shift, centres))
+    params, chunk_rows = tuple(intervals), max(dataset.chunk_sizes)
     if folded.new.arrival.grows:
         for chunk in dataset.chunks([folded.new.span]):
-            found = label_spells(chunk, params)
+            found = label_by_arrival(chunk, params)
             for field, place in places.items():
                 values = np.ascontiguousarray(found[field])
                 write_rows_at(place, chunk.start, values, chunk_rows)
@@ -688,7 +672,7 @@ def write_labels(folded: Folded, places: Mapping[str, Location], engine: Engine)
             for field, place in places.items()
         }
         placement = written.enter_context(engine.place(dataset, footprint=ONE_PASS))
-        placement.map_rows(label_spells, FieldSinks(sinks), params, name="labels")
+        placement.map_rows(label_by_arrival, FieldSinks(sinks), params, name="labels")
     return True
 
 

@@ -911,7 +911,6 @@ def fold_dataset(
     engine: Engine,
     callbacks: Sequence[Callback] = (),
     timestamp: float | None = None,
-    span: Range | None = None,
 ) -> StreamFold:
     """Return a copy of `fold` with the rows of a dataset folded in; `fold` itself does not change.
 
@@ -923,15 +922,13 @@ def fold_dataset(
     callbacks : sequence of callables
     timestamp : float, optional
         Timestamp of all rows.
-    span : (start, stop), optional
-        Range of rows; None: all.
 
     Notes
     -----
     Cost: one pass. Memory: a few pieces, which are prefetched and summarised; a summary has an eighth of
     the rows of its piece.
     """
-    twin, part = fold.twin(), OpenPart(dataset, span or (0, dataset.n_rows), timestamp)
+    twin, part = fold.twin(), OpenPart(dataset, (0, dataset.n_rows), timestamp)
     with closing(sum_up([part], fold, engine, callbacks)) as pieces:
         for piece in pieces:
             assert isinstance(piece, Piece)
