@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -220,66 +218,11 @@ class Task:
         self.console.emit(record, [("job", name), ("see", hint)])
 
 
-# -- a sweep -------------------------------------------------------------------------------------
-
-_SUFFIXES = (".json", ".png", ".svg")
-
-
-@dataclass
 class SweepTask(Task):
-    """A sweep, of which the command also draws the curves, to the file `curves`."""
-
-    curves: str | None = None
+    """A sweep, of which two flags are several arguments."""
 
     def check(self, given: dict[str, Any]) -> None:
-        """Bring the flags to what `daskcluster.jobs.sweep` takes; a file of curves is not its output."""
+        """Bring the flags to what `daskcluster.jobs.sweep` takes."""
         given |= given.pop("numbers")
-        if given["coreset_size"] is None:
-            given["coreset_size"] = "auto"
-        output = given["output"]
-        if output is not None and not output.endswith(".json"):
-            if self.detach:
-                raise click.UsageError(
-                    "--detach writes no curves: give --output a name that ends in .json, or leave it out "
-                    "and see the table with daskcluster jobs status."
-                )
-            from daskcluster.reports.pages import check_output
-
-            check_output(output, _SUFFIXES, overwrite=given["overwrite"])
-            self.curves, given["output"] = output, None
+        given["coreset_size"] = given["coreset_size"] or "auto"
         super().check(given)
-
-    def show(self, record: dict[str, Any], given: Mapping[str, Any]) -> None:
-        """Draw the curves, and print the table."""
-        if self.curves is not None:
-            from daskcluster.reports.k_selection import KSelection
-            from daskcluster.reports.pages import write_output
-
-            drawn = io.BytesIO()
-            kind = os.path.splitext(self.curves)[1].lower()[1:]
-            KSelection.of(record).plot().figure.savefig(drawn, format=kind, dpi=150)
-            write_output(self.curves, drawn.getvalue())
-            record["output"] = self.curves
-        super().show(record, given)
-
-
-def lines_of_sweep(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the table of a sweep, the best number and its caveats as lines of text."""
-    from daskcluster.reports.k_selection import KSelection
-    from daskcluster.reports.tables import rows_of_work
-
-    found = KSelection.of(record)
-    head, rows = found.texts()
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    table = []
-    for row in (head, *rows):
-        line = "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        table.append(click.style(line, bold=True) if row[0] == str(found.best_k) else line)
-    passes, seconds = (text for _, text in rows_of_work(record))
-    return [
-        *((line, "") for line in table),
-        ("best", f"k={found.best_k} by {found.criterion}"),
-        *(("note", note) for note in found.notes),
-        ("passes", f"{passes}, {seconds}"),
-        *([("written", record["output"])] if record["output"] is not None else []),
-    ]

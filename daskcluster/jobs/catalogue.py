@@ -343,7 +343,7 @@ for _spec in (
             ),
         ),
         kinds=("file",),
-        lines="daskcluster.cli.job_commands:lines_of_sweep",
+        lines="daskcluster.jobs.selection:lines_of_sweep",
         task="daskcluster.cli.job_commands:SweepTask",
     ),
     JobSpec(
