@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pkgutil import resolve_name
 from typing import Any
 
@@ -14,7 +15,6 @@ from daskcluster.cli.execution import Console, Place
 from daskcluster.cli.main import after_a_commit
 from daskcluster.cli.options import (
     INPUT,
-    OTHER,
     OUTPUT,
     WHERE,
     AlgorithmCommand,
@@ -32,6 +32,20 @@ from daskcluster.cli.options import (
 from daskcluster.jobs.spec import JobSpec
 from daskcluster.parameters.shared import METHODS
 
+_JOB_OPTIONS = (
+    option(
+        "--name",
+        section=WHERE,
+        metavar="NAME",
+        help="Name of the job. Run the same command with the same name to resume it.",
+    ),
+    option(
+        "--detach",
+        section=WHERE,
+        is_flag=True,
+        help="Submit a job to --scheduler and return; see daskcluster jobs.",
+    ),
+)
 _RESUME = "Resume from the state at --checkpoint, if there is one."
 
 
@@ -50,25 +64,18 @@ def job_command(spec: JobSpec) -> click.Command:
         given = (values if catalogue is None else given_parameters(values)) | opening
         resolve_name(spec.task)(spec, place, console, name, detach).carry_out(given)
 
-    flags: dict[str, list[Any]] = {INPUT: [], OTHER: [], OUTPUT: []}
+    # Flags of the input come first, those of the output last.
+    ranked = [(1, takes_source(*spec.without))]
     for each in spec.parameters:
-        section = getattr(each, "section", "") or OTHER
-        flag = declared_option(each, section=section)
-        flags[section if section in flags else OTHER].append(flag)
-    for output in reversed(spec.outputs):
-        more = {"type": click.Path(dir_okay=False)} if output.metavar == "FILE" else {}
-        flags[OUTPUT].insert(
-            0,
-            option(
-                f"--{output.name}",
-                section=OUTPUT,
-                metavar=output.metavar,
-                help=output.help,
-                **more,
-            ),
-        )
+        rank = {INPUT: 0, OUTPUT: 4}.get(getattr(each, "section", ""), 2)
+        ranked.append((rank, declared_option(each)))
+    for output in spec.outputs:
+        settings: dict[str, Any] = {"metavar": output.metavar, "help": output.help}
+        if output.metavar == "FILE":
+            settings["type"] = click.Path(dir_okay=False)
+        ranked.append((3, option(f"--{output.name}", section=OUTPUT, **settings)))
     decorators = [click.argument(n, shell_complete=complete_path) for n in spec.arguments]
-    decorators += [*flags[INPUT], takes_source(*spec.without), *flags[OTHER], *flags[OUTPUT]]
+    decorators += [flag for _, flag in sorted(ranked, key=itemgetter(0))]
     if spec.outputs and spec.replaces:
         decorators.append(overwrite_option)
     if catalogue is not None:
@@ -78,24 +85,7 @@ def job_command(spec: JobSpec) -> click.Command:
     if spec.keeps or spec.resumes:
         text = spec.resumes or _RESUME
         decorators.append(option("--resume", section=OUTPUT, is_flag=True, help=text))
-    decorators.append(takes_place)
-    decorators.append(
-        option(
-            "--name",
-            section=WHERE,
-            metavar="NAME",
-            help="Name of the job. Run the same command with the same name to resume it.",
-        )
-    )
-    decorators.append(
-        option(
-            "--detach",
-            section=WHERE,
-            is_flag=True,
-            help="Submit a job to --scheduler and return; see daskcluster jobs.",
-        )
-    )
-    decorators.append(takes_console)
+    decorators += [takes_place, *_JOB_OPTIONS, takes_console]
     if spec.plan:
         decorators.append(
             option("--dry-run", is_flag=True, help="Show passes, bytes and memory, then exit.")
