@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pkgutil import resolve_name
 from typing import Any
 
@@ -16,7 +15,6 @@ from daskcluster.cli.execution import Console, Place
 from daskcluster.cli.main import after_a_commit
 from daskcluster.cli.options import (
     INPUT,
-    OTHER,
     OUTPUT,
     WHERE,
     AlgorithmCommand,
@@ -34,6 +32,20 @@ from daskcluster.cli.options import (
 from daskcluster.jobs.spec import JobSpec
 from daskcluster.parameters.shared import METHODS
 
+_JOB_OPTIONS = (
+    option(
+        "--name",
+        section=WHERE,
+        metavar="NAME",
+        help="Name of the job. Run the same command with the same name to resume it.",
+    ),
+    option(
+        "--detach",
+        section=WHERE,
+        is_flag=True,
+        help="Submit a job to --scheduler and return; see daskcluster jobs.",
+    ),
+)
 _RESUME = "Resume from the state at --checkpoint, if there is one."
 
 
@@ -52,25 +64,18 @@ def job_command(spec: JobSpec) -> click.Command:
         given = (values if catalogue is None else given_parameters(values)) | opening
         resolve_name(spec.task)(spec, place, console, name, detach).carry_out(given)
 
-    flags: dict[str, list[Any]] = {INPUT: [], OTHER: [], OUTPUT: []}
+    # Flags of the input come first, those of the output last.
+    ranked = [(1, takes_source(*spec.without))]
     for each in spec.parameters:
-        section = getattr(each, "section", "") or OTHER
-        flag = declared_option(each, section=section)
-        flags[section if section in flags else OTHER].append(flag)
-    for output in reversed(spec.outputs):
-        more = {"type": click.Path(dir_okay=False)} if output.metavar == "FILE" else {}
-        flags[OUTPUT].insert(
-            0,
-            option(
-                f"--{output.name}",
-                section=OUTPUT,
-                metavar=output.metavar,
-                help=output.help,
-                **more,
-            ),
-        )
+        rank = {INPUT: 0, OUTPUT: 4}.get(getattr(each, "section", ""), 2)
+        ranked.append((rank, declared_option(each)))
+    for output in spec.outputs:
+        settings: dict[str, Any] = {"metavar": output.metavar, "help": output.help}
+        if output.metavar == "FILE":
+            settings["type"] = click.Path(dir_okay=False)
+        ranked.append((3, option(f"--{output.name}", section=OUTPUT, **settings)))
     decorators = [click.argument(n, shell_complete=complete_path) for n in spec.arguments]
-    decorators += [*flags[INPUT], takes_source(*spec.without), *flags[OTHER], *flags[OUTPUT]]
+    decorators += [flag for _, flag in sorted(ranked, key=itemgetter(0))]
     if spec.outputs and spec.replaces:
         decorators.append(overwrite_option)
     if catalogue is not None:
@@ -80,24 +85,7 @@ def job_command(spec: JobSpec) -> click.Command:
     if spec.keeps or spec.resumes:
         text = spec.resumes or _RESUME
         decorators.append(option("--resume", section=OUTPUT, is_flag=True, help=text))
-    decorators.append(takes_place)
-    decorators.append(
-        option(
-            "--name",
-            section=WHERE,
-            metavar="NAME",
-            help="Name of the job. Run the same command with the same name to resume it.",
-        )
-    )
-    decorators.append(
-        option(
-            "--detach",
-            section=WHERE,
-            is_flag=True,
-            help="Submit a job to --scheduler and return; see daskcluster jobs.",
-        )
-    )
-    decorators.append(takes_console)
+    decorators += [takes_place, *_JOB_OPTIONS, takes_console]
     if spec.plan:
         decorators.append(
             option("--dry-run", is_flag=True, help="Show passes, bytes and memory, then exit.")
@@ -220,66 +208,11 @@ class Task:
         self.console.emit(record, [("job", name), ("see", hint)])
 
 
-# -- a sweep -------------------------------------------------------------------------------------
-
-_SUFFIXES = (".json", ".png", ".svg")
-
-
-@dataclass
 class SweepTask(Task):
-    """A sweep, of which the command also draws the curves, to the file `curves`."""
-
-    curves: str | None = None
+    """A sweep, of which two flags are several arguments."""
 
     def check(self, given: dict[str, Any]) -> None:
-        """Bring the flags to what `daskcluster.jobs.sweep` takes; a file of curves is not its output."""
+        """Bring the flags to what `daskcluster.jobs.sweep` takes."""
         given |= given.pop("numbers")
-        if given["coreset_size"] is None:
-            given["coreset_size"] = "auto"
-        output = given["output"]
-        if output is not None and not output.endswith(".json"):
-            if self.detach:
-                raise click.UsageError(
-                    "--detach writes no curves: give --output a name that ends in .json, or leave it out "
-                    "and see the table with daskcluster jobs status."
-                )
-            from daskcluster.reports.pages import check_output
-
-            check_output(output, _SUFFIXES, overwrite=given["overwrite"])
-            self.curves, given["output"] = output, None
+        given["coreset_size"] = given["coreset_size"] or "auto"
         super().check(given)
-
-    def show(self, record: dict[str, Any], given: Mapping[str, Any]) -> None:
-        """Draw the curves, and print the table."""
-        if self.curves is not None:
-            from daskcluster.reports.k_selection import KSelection
-            from daskcluster.reports.pages import write_output
-
-            drawn = io.BytesIO()
-            kind = os.path.splitext(self.curves)[1].lower()[1:]
-            KSelection.of(record).plot().figure.savefig(drawn, format=kind, dpi=150)
-            write_output(self.curves, drawn.getvalue())
-            record["output"] = self.curves
-        super().show(record, given)
-
-
-def lines_of_sweep(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the table of a sweep, the best number and its caveats as lines of text."""
-    from daskcluster.reports.k_selection import KSelection
-    from daskcluster.reports.tables import rows_of_work
-
-    found = KSelection.of(record)
-    head, rows = found.texts()
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    table = []
-    for row in (head, *rows):
-        line = "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        table.append(click.style(line, bold=True) if row[0] == str(found.best_k) else line)
-    passes, seconds = (text for _, text in rows_of_work(record))
-    return [
-        *((line, "") for line in table),
-        ("best", f"k={found.best_k} by {found.criterion}"),
-        *(("note", note) for note in found.notes),
-        ("passes", f"{passes}, {seconds}"),
-        *([("written", record["output"])] if record["output"] is not None else []),
-    ]

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 else:  # not generic in older releases of click
     ParamType = click.ParamType
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-
 
 class Size(ParamType):
     """A number of bytes such as 800MB, 1.5GiB or 2e9."""
@@ -35,14 +32,11 @@ class Size(ParamType):
     name = "size"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        if isinstance(value, int):
-            return value
-        text = str(value).strip().lower()
-        match = re.fullmatch(r"([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?i?)b?", text)
+        from dask.utils import parse_bytes
+
         try:
-            number = float(match.group(1)) if match else 0.0
-            size = int(number * {**_UNITS, **_BINARY}[match.group(2) if match else ""])
-        except (ValueError, KeyError):
+            size = parse_bytes(value) if re.match(r"\s*\.?[0-9]", str(value)) else 0
+        except (ValueError, OverflowError):
             size = 0
         if size < 1:
             self.fail(f"{value!r} is not a size such as 800MB, 1.5GiB or 2e9.", param, ctx)
@@ -250,17 +244,18 @@ def option(*names: str, section: str = OTHER, **settings: Any) -> Any:
     return click.option(*names, cls=SectionedOption, section=section, **settings)
 
 
-def declared_option(parameter: Parameter, *, section: str = OTHER, **settings: Any) -> Any:
+def declared_option(parameter: Parameter, **settings: Any) -> Any:
     """Return the decorator for the flag of `parameter`; `settings` override its fields."""
     default = parameter.default
     said: dict[str, Any] = {"help": parameter.help}
+    said["section"] = getattr(parameter, "section", "") or OTHER
     said |= {"is_flag": True} if parameter.kind is bool else {"type": click_type(parameter)}
     if parameter.kind is not bool and default is not None:
         said |= {"default": default, "show_default": default != ()}
     if getattr(parameter, "metavar", ""):
         said["metavar"] = parameter.metavar  # type: ignore[attr-defined]
     names = getattr(parameter, "flags", ()) or (parameter.flag,)
-    return option(*names, parameter.name, section=section, **{**said, **settings})
+    return option(*names, parameter.name, **{**said, **settings})
 
 
 F = TypeVar("F", bound=Callable[..., Any])

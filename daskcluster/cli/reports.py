@@ -135,20 +135,17 @@ def demo(
     from daskcluster.data.generate import generate
     from daskcluster.data.writer import good_chunk_rows
     from daskcluster.engine.local import default_threads
-    from daskcluster.models.persist import check_free, load_document
+    from daskcluster.models.persist import load_document
     from daskcluster.reports.contents import MOST_EXAMPLES, Report
     from daskcluster.reports.pages import FORMATS, check_output
     from daskcluster.reports.tables import format_seconds, rows_of_record
-    from daskcluster.storage.staging import check_free as check_output_free
 
     n_rows = min(n_rows, QUICK_ROWS) if quick else n_rows
     say = (lambda text: None) if console.as_json else click.echo
     names = ("rows.zarr", "model.zarr", "labels.zarr", "report.html")
     rows, model, labels, page = (os.path.join(output, name) for name in names)
     os.makedirs(output or ".", exist_ok=True)
-    check_output_free(rows, overwrite=overwrite)
-    check_output_free(labels, overwrite=overwrite)
-    check_free(model, overwrite=overwrite)
+    jobs.check_outputs({"rows": rows, "model": model, "labels": labels}, {}, None, overwrite)
     check_output(page, FORMATS, overwrite=overwrite)
     with console.watching() as callbacks:
         say(f"1. {n_rows:,} rows of {n_features} features, {n_clusters} groups -> {rows}")

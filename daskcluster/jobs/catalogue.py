@@ -17,6 +17,13 @@ _LABELS = (
     ".parquet, .csv (both with ids), .npy, or .tif (GeoTIFF of a map) by its ending, else Zarr."
 )
 _DISTANCES = "Also write Euclidean distances"
+_OF_LABELS = f"{_DISTANCES} to the centres, with --labels."
+_NEAREST = "Write that many nearest centres of every row, nearest first."
+_LEVEL = "For a model of several levels: write the clusters of this one, from 1."
+_SAMPLED = "Rows sampled for the silhouette; all rows if there are fewer."
+_WEIGHTED = "Write --rows with the weights of the sample."
+_QUALITY = "Also compare estimated with true costs of K centres, in one more pass."
+_SCRATCH = "Local folder for temporary files. Default: the system's."
 _RESULT = "URL of the result: .parquet or .csv (both with ids) by its ending, else Zarr."
 _SAME_TABLE = "Seed; the same seed gives the same table. Default: a fresh one."
 _SEEDS = "Fits per number; the best one counts."
@@ -53,15 +60,7 @@ for _spec in (
         ".csv, .tsv, .jsonl, .h5, .h5ad (AnnData) or "
         ".tif (GeoTIFF) files, or a folder or a pattern of such files.",
         algorithms=catalogue.ALGORITHMS,
-        parameters=(
-            Flag(
-                "distances",
-                bool,
-                False,
-                f"{_DISTANCES} to the centres, with --labels.",
-                section="Output",
-            ),
-        ),
+        parameters=_under("Output", Parameter("distances", bool, False, _OF_LABELS)),
         outputs=(
             Output(name="model", help="Where to save the model.", what="save the model at"),
             Output(
@@ -88,14 +87,7 @@ for _spec in (
         parameters=(
             coreset.SIZE,
             shared.RANDOM_STATE.varied(help=_RESUME_ID),
-            Flag(
-                "quality",
-                int,
-                None,
-                "Also compare estimated with true costs of K centres, in one more pass.",
-                ge=1,
-                metavar="K",
-            ),
+            Flag("quality", int, None, _QUALITY, ge=1, metavar="K"),
         ),
         outputs=(
             Output(
@@ -130,13 +122,7 @@ for _spec in (
                 metavar="random|nearest|farthest|NAME|URL",
             ),
             shared.RANDOM_STATE.varied(help=_RESUME_ID),
-            Flag(
-                "weighted",
-                bool,
-                False,
-                "Write --rows with the weights of the sample.",
-                section="Output",
-            ),
+            Flag("weighted", bool, False, _WEIGHTED, section="Output"),
         ),
         outputs=(
             Output(
@@ -169,14 +155,7 @@ for _spec in (
             Flag("keep", str, "first", duplicates.KEEP.help, metavar="RULE|NAME|URL"),
             duplicates.GROUPS,
             duplicates.RANDOM_STATE,
-            Flag(
-                "scratch",
-                str,
-                None,
-                "Local folder for temporary files. Default: the system's.",
-                section="Output",
-                metavar="DIR",
-            ),
+            Flag("scratch", str, None, _SCRATCH, section="Output", metavar="DIR"),
         ),
         outputs=(
             Output(name="output", help=_RESULT, what="write the result to"),
@@ -226,24 +205,11 @@ for _spec in (
         "probabilities (float32): for every row its most probable components, largest first.",
         arguments=("model", "source"),
         without=("weights", "scale"),
-        parameters=(
-            Flag(
-                "n_nearest",
-                int,
-                None,
-                "Write that many nearest centres of every row, nearest first.",
-                ge=1,
-                section="Output",
-            ),
-            Flag("distances", bool, False, f"{_DISTANCES}.", section="Output"),
-            Flag(
-                "level",
-                int,
-                1,
-                "For a model of several levels: write the clusters of this one, from 1.",
-                ge=1,
-                section="Output",
-            ),
+        parameters=_under(
+            "Output",
+            Parameter("n_nearest", int, None, _NEAREST, ge=1),
+            Parameter("distances", bool, False, f"{_DISTANCES}."),
+            Parameter("level", int, 1, _LEVEL, ge=1),
         ),
         outputs=(
             Output(
@@ -268,7 +234,8 @@ for _spec in (
         "these rows.",
         arguments=("model", "source"),
         without=("scale",),
-        parameters=(
+        parameters=_under(
+            "Measures",
             Flag(
                 "metrics",
                 tuple,
@@ -278,25 +245,10 @@ for _spec in (
                 + ".",
                 choices=tuple(MEASURES),
                 word="all",
-                section="Measures",
                 metavar="NAMES",
             ),
-            Flag(
-                "sample_size",
-                int,
-                10_000,
-                "Rows sampled for the silhouette; all rows if there are fewer.",
-                ge=3,
-                section="Measures",
-            ),
-            Flag(
-                "random_state",
-                int,
-                None,
-                "Seed of the sample for the silhouette.",
-                ge=0,
-                section="Measures",
-            ),
+            Parameter("sample_size", int, 10_000, _SAMPLED, ge=3),
+            shared.RANDOM_STATE.varied(help="Seed of the sample for the silhouette."),
         ),
         lines="daskcluster.jobs.predicting:lines_of_score",
     ),
@@ -343,7 +295,7 @@ for _spec in (
             ),
         ),
         kinds=("file",),
-        lines="daskcluster.cli.job_commands:lines_of_sweep",
+        lines="daskcluster.jobs.selection:lines_of_sweep",
         task="daskcluster.cli.job_commands:SweepTask",
     ),
     JobSpec(

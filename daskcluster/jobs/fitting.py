@@ -163,7 +163,9 @@ def fit(
             check_map(labels, getattr(dataset, "grid", None), kind)
             check_space(labels, _LABEL_BYTES * dataset.n_rows, storage_options=storage_options)
         entry, hearing = ALGORITHMS.find(algorithm), {"callbacks": run.callbacks}
-        given = run.keeping(algorithm, given)
+        if "checkpoint" in entry.parameters:
+            given["checkpoint"] = run.state_at(given.get("checkpoint"))
+            resume = resume or run.is_resumed
         estimator = resolve_name(entry.estimator)(
             **entry.arguments(given), engine=chosen, **hearing
         )
@@ -172,7 +174,6 @@ def fit(
                 f"algorithm={algorithm!r} has no centres, so there are no distances to them; leave "
                 "distances out."
             )
-        resume = run.resumes(algorithm, resume=resume)
         estimator.fit(dataset, **({"resume": True} if resume else {}))
         fitted: Model = estimator.to_model()
         run.counters.at_least(fitted.passes, fitted.bytes_read)
@@ -295,18 +296,17 @@ def build_coreset(
         from daskcluster.methods.coreset.estimator import LightweightCoreset
         from daskcluster.methods.coreset.quality import coreset_quality
 
-        given = run.keeping("coreset", {"checkpoint": place, "random_state": random_state})
-        drawn = LightweightCoreset(size, engine=chosen, callbacks=run.callbacks, **given)
-        drawn.fit(dataset, resume=run.resumes("coreset", resume=resume))
+        hearing: dict[str, Any] = {"engine": chosen, "callbacks": run.callbacks}
+        kept = run.state_at(place)
+        drawn = LightweightCoreset(size, random_state=random_state, checkpoint=kept, **hearing)
+        drawn.fit(dataset, resume=resume or run.is_resumed)
         run.counters.at_least(drawn.passes_, drawn.bytes_read_)
         run.begin_output()
         options = None if storage_options is None else dict(storage_options)
         drawn.save(output, overwrite=run.overwrite, storage_options=options)
         report = None
         if quality is not None:
-            report = coreset_quality(
-                drawn, dataset, n_clusters=quality, engine=chosen, callbacks=run.callbacks
-            ).as_dict()
+            report = coreset_quality(drawn, dataset, n_clusters=quality, **hearing).as_dict()
         return run.done(
             CoresetRecord(
                 output=str(output),

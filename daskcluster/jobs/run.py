@@ -47,7 +47,6 @@ from daskcluster.jobs.arguments import (
     plain_arguments,
 )
 from daskcluster.jobs.spec import JobSpec, spec_of
-from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.fitted import created_with
 from daskcluster.models.persist import check_free
 from daskcluster.models.record import Record
@@ -491,11 +490,6 @@ class Run:
 
         return DaskEngine(_task().client_of_task())
 
-    def keeping(self, algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters of a fit, with a ``checkpoint`` next to the output unless it has one."""
-        place = self.state_at(given.get("checkpoint")) if _resumes(algorithm) else None
-        return dict(given) if place is None else {**given, "checkpoint": place}
-
     def state_at(self, checkpoint: Any) -> Any:
         """Return where the state of the work is stored: at `checkpoint`, else next to a job's output."""
         if self._lease is None or checkpoint is not None:
@@ -504,10 +498,6 @@ class Run:
         if not self.is_resumed:
             self._clear(self._lease.folder)  # remove state of earlier, failed jobs
         return self._lease.folder
-
-    def resumes(self, algorithm: str, *, resume: bool) -> bool:
-        """Return whether the fit should look for a checkpoint."""
-        return resume or (self.is_resumed and _resumes(algorithm))
 
     def _clear(self, folder: Location) -> None:
         for name in list_names(folder):
@@ -577,10 +567,6 @@ class Run:
             facts["arguments"] = self._arguments
         facts |= {"kind": self.kind, "output": self._output}
         self._registry.announce(self.name, state=state, **facts)
-
-
-def _resumes(algorithm: str) -> bool:
-    return "checkpoint" in ALGORITHMS.find(algorithm).parameters
 
 
 def lease_of(

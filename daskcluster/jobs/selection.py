@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,9 +27,11 @@ from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.models.record import SweepRecord
 from daskcluster.randomness import Key, as_seed
 from daskcluster.reports.k_selection import KCandidate, KSelection, range_notes
+from daskcluster.reports.tables import Rows, rows_of_work
 from daskcluster.storage.files import write_file
 from daskcluster.typing import Dataset
 
+SUFFIXES = (".json", ".png", ".svg")
 CRITERIA = ("knee", "silhouette", "bic")
 MOST_TRIED = 32
 """Most numbers of clusters tried in a range, before the best ones are refined."""
@@ -155,12 +158,16 @@ def select_k(
     mixture = criterion == "bic"
     settings = {"init": init, "max_iter": max_iter, "tol": tol}
     settings |= {"covariance_type": covariance_type} if mixture else {"metric": metric}
-    parameters = FitParameters(mixture, seed, settings)
+    fit = partial(fit_shares, few, _fit_mixture if mixture else _fit_kmeans, settings)
     fits: dict[int, KFit] = {}
     more = tried
     while more:
-        attempts = [(k, number) for k in more for number in range(n_seeds)]
-        fits |= _fit_all(few, parameters, attempts, **hearing)
+        attempts = [
+            (k, number, Key(seed, f"k={k}", number).derived_seed() % 2**31)
+            for k in more
+            for number in range(n_seeds)
+        ]
+        fits |= _fit_all(fit, attempts, **hearing)
         tried = sorted(fits)
         candidates = [fits[k].candidate for k in tried]
         best, notes = _decide(candidates, criterion)
@@ -243,8 +250,7 @@ def around(tried: Sequence[int], best: int, most: int = _REFINED) -> list[int]:
 
 
 def _fit_all(
-    few: Dataset,
-    parameters: FitParameters,
+    fit: Callable[[Sequence[Try]], list[KFit]],
     attempts: Sequence[Try],
     engine: Engine,
     callbacks: Sequence[Callback],
@@ -252,8 +258,7 @@ def _fit_all(
     # Local threads share the coreset, so one task per fit costs no transfer.
     n_shares = len(attempts) if engine.name == "local" else _SHARES * engine.n_threads
     found: list[KFit] = []
-    shares = dealt(attempts, n_shares)
-    tasks = [partial(fit_shares, few, parameters, share) for share in shares]
+    tasks = [partial(fit, share) for share in dealt(attempts, n_shares)]
     with closing(engine.run_ahead(tasks)) as made:
         for fits in made:
             found += fits
@@ -328,32 +333,9 @@ def _misleading(candidates: Sequence[KCandidate]) -> list[str]:
     ]
 
 
-Try = tuple[int, int]
-"""A number of clusters, and the index of a start."""
-
-
-@dataclass(frozen=True)
-class FitParameters:
-    """Everything that the fits depend on besides the rows.
-
-    Attributes
-    ----------
-    mixture : bool
-        Mixtures instead of k-means.
-    seed : int
-        Seed from which the seed of each fit is derived.
-    settings : mapping
-        Further arguments of the estimator.
-    """
-
-    mixture: bool
-    seed: int
-    settings: Mapping[str, Any]
-
-    def seed_of(self, attempt: Try) -> int:
-        """Return the seed of one fit, which does not depend on the other fits."""
-        k, number = attempt
-        return Key(self.seed, f"k={k}", number).derived_seed() % 2**31
+Try = tuple[int, int, int]
+"""A number of clusters, the index of a start, and its seed, which does not depend on other starts."""
+Fit = Callable[..., "KFit"]
 
 
 @dataclass(frozen=True)
@@ -383,25 +365,20 @@ class KFit:
     model: Any = None
 
 
-def fit_shares(few: Dataset, parameters: FitParameters, attempts: Sequence[Try]) -> list[KFit]:
+def fit_shares(
+    few: Dataset, fit: Fit, settings: Mapping[str, Any], attempts: Sequence[Try]
+) -> list[KFit]:
     """Run fits one after the other."""
-    fit = _fit_mixture if parameters.mixture else _fit_kmeans
+    engine = LocalEngine(n_threads=1)
     return [
-        fit(
-            few,
-            attempt,
-            random_state=parameters.seed_of(attempt),
-            engine=LocalEngine(n_threads=1),
-            **parameters.settings,
-        )
-        for attempt in attempts
+        fit(few, k, number, random_state=seed, engine=engine, **settings)
+        for k, number, seed in attempts
     ]
 
 
-def _fit_kmeans(few: Dataset, attempt: Try, **settings: Any) -> KFit:
+def _fit_kmeans(few: Dataset, k: int, number: int, **settings: Any) -> KFit:
     from daskcluster.methods.kmeans.estimator import KMeans
 
-    k, number = attempt
     model = KMeans(k, n_init=1, **settings).fit(few)
     silhouette = None
     if k > 1:
@@ -412,10 +389,9 @@ def _fit_kmeans(few: Dataset, attempt: Try, **settings: Any) -> KFit:
     return KFit(candidate, number, model.cluster_centers_, model.to_model().centres, cost)
 
 
-def _fit_mixture(few: Dataset, attempt: Try, **settings: Any) -> KFit:
+def _fit_mixture(few: Dataset, k: int, number: int, **settings: Any) -> KFit:
     from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 
-    k, number = attempt
     model = VariationalGaussianMixture(k, **settings).fit(few)
     mean = float(model.score(few))
     rows = effective_rows(few)
@@ -464,8 +440,8 @@ def dealt(attempts: Sequence[Try], shares: int) -> list[list[Try]]:
 
     Examples
     --------
-    >>> dealt([(2, 0), (4, 0), (8, 0)], 2)
-    [[(8, 0), (2, 0)], [(4, 0)]]
+    >>> dealt([(2, 0, 7), (4, 0, 8), (8, 0, 9)], 2)
+    [[(8, 0, 9), (2, 0, 7)], [(4, 0, 8)]]
     """
     ordered = sorted(attempts, reverse=True)
     return [ordered[first::shares] for first in range(min(shares, len(ordered)))]
@@ -571,7 +547,8 @@ def sweep(
     k_min, k_max, ks
         The numbers to try; see `daskcluster.select_k`.
     output : str, optional
-        URL of a JSON file to write, which must end in ``.json``: the table and the best number.
+        URL of a file to write: the table and the best number if it ends in ``.json``, the curves if it ends
+        in ``.png`` or ``.svg`` (needs matplotlib).
     random_state : int, optional
     array, weights, storage_options, flatten, decode, columns, missing, scale, grid, overwrite, name, engine
     callbacks
@@ -624,15 +601,36 @@ def sweep(
         record = SweepRecord(output=output, **common)
         if output is not None:
             run.begin_output()
-            content = json.dumps(record.as_dict(), allow_nan=False, indent=1)
             folder, _, file = run.outputs["output"].url.rpartition("/")
-            write_file(replace(run.outputs["output"], url=folder), file, content.encode())
+            content = json.dumps(record.as_dict(), allow_nan=False, indent=1).encode()
+            if not file.endswith(".json"):
+                drawn, kind = io.BytesIO(), file.rpartition(".")[2]
+                found.plot().figure.savefig(drawn, format=kind, dpi=150)
+                content = drawn.getvalue()
+            write_file(replace(run.outputs["output"], url=folder), file, content)
         return run.done(record)
 
 
 def check_table(url: str) -> None:
     """Refuse endings of files that a sweep does not write."""
-    if not str(url).endswith(".json"):
+    if not str(url).lower().endswith(SUFFIXES):
         raise InvalidParameterError(
-            f"output={str(url)!r} should end in '.json': a sweep writes one JSON file."
+            f"output {str(url)!r} should end in one of {', '.join(SUFFIXES)}, which sets the format."
         )
+
+
+def lines_of_sweep(record: Mapping[str, Any]) -> Rows:
+    """Return the table of a sweep, the best number and its caveats as lines of text."""
+    found = KSelection.of(record)
+    head, rows = found.texts()
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in (head, *rows)
+    ]
+    passes, seconds = (text for _, text in rows_of_work(record))
+    lines.append(f"best      k={found.best_k} by {found.criterion}")
+    lines += [f"note      {note}" for note in found.notes]
+    lines.append(f"passes    {passes}, {seconds}")
+    lines += [] if record["output"] is None else [f"written   {record['output']}"]
+    return [(line, "") for line in lines]

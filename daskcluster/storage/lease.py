@@ -151,9 +151,30 @@ class Lease:
             # Recurring jobs, such as streams, start again after they were done.
             attempt = 1 if earlier is None or earlier.state == "done" else earlier.attempt + 1
             started = earlier is not None and earlier.started
-            if self._create(number, attempt, started) and self._is_last(number):
+            lease = {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "name": self.name,
+                "token": self._token,
+                "arguments": self._arguments,
+                "attempt": attempt,
+                "begun": started,
+                "since": datetime.now(UTC).isoformat(timespec="seconds"),
+                "host": f"{platform.node()}/{os.getpid()}",
+            }
+            content = json.dumps(lease, indent=1).encode()
+            is_mine = create_file(self._place, _file(number), content) and self._is_mine(number)
+            if is_mine and self._numbers()[-1:] != [number]:
+                # It reuses the number of a removed lease, although higher ones exist.
+                remove_file(self._place, _file(number))
+            elif is_mine:
                 self._number, self.attempt, self.started = number, attempt, started
-                self._prune()
+                for name in list_names(self._place):
+                    older = name.lstrip(".")[
+                        :8
+                    ]  # files that killed runs were writing begin with a dot
+                    if older.isdecimal() and int(older) < number:
+                        remove_file(self._place, name)
                 return
         raise LeaseError(
             f"the lease at {self._place.url!r} could not be taken in {_ATTEMPTS} attempts: other runs of "
@@ -216,60 +237,29 @@ class Lease:
         found = map(_LEASE.fullmatch, list_names(self._place))
         return sorted(int(match.group(1)) for match in found if match)
 
-    def _is_last(self, number: int) -> bool:
-        mine = self._is_mine(number)
-        last = self._numbers()[-1:] == [number]
-        if mine and not last:
-            # It reuses the number of a removed lease, although higher ones exist.
-            remove_file(self._place, _file(number))
-        return mine and last
-
     def _is_mine(self, number: int) -> bool:
         return _parsed(read_file(self._place, _file(number))).get("token") == self._token
 
     def _last(self) -> Holder | None:
         for number in reversed(self._numbers()):
-            holder = self._read(number)
-            if holder is not None:
-                return holder
+            lease = _parsed(read_file(self._place, _file(number)))
+            if lease.pop("format", None) != _FORMAT:
+                continue
+            lease.setdefault("version", 1)
+            if lease["version"] < _VERSION:
+                kept = lease["arguments"].items()
+                shared = {
+                    n: v for n, v in kept if n in self._arguments and not str(v).startswith("<")
+                }
+                lease["arguments"] = shared
+            marked = read_file(self._place, _file(number, "begun")) is not None
+            ended = _parsed(read_file(self._place, _file(number, "ended")))
+            lease["started"] = bool(lease.pop("begun", False)) or marked
+            return Holder(number=number, **lease, **ended)
         return None
-
-    def _read(self, number: int) -> Holder | None:
-        lease = _parsed(read_file(self._place, _file(number)))
-        if lease.pop("format", None) != _FORMAT:
-            return None
-        lease.setdefault("version", 1)
-        if lease["version"] < _VERSION:
-            kept = lease["arguments"].items()
-            shared = {n: v for n, v in kept if n in self._arguments and not str(v).startswith("<")}
-            lease["arguments"] = shared
-        marked = read_file(self._place, _file(number, "begun")) is not None
-        ended = _parsed(read_file(self._place, _file(number, "ended")))
-        lease["started"] = bool(lease.pop("begun", False)) or marked
-        return Holder(number=number, **lease, **ended)
-
-    def _create(self, number: int, attempt: int, started: bool) -> bool:
-        lease = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "name": self.name,
-            "token": self._token,
-            "arguments": self._arguments,
-            "attempt": attempt,
-            "begun": started,
-            "since": datetime.now(UTC).isoformat(timespec="seconds"),
-            "host": f"{platform.node()}/{os.getpid()}",
-        }
-        return create_file(self._place, _file(number), json.dumps(lease, indent=1).encode())
 
     def _mark(self, what: str, facts: Mapping[str, Any]) -> None:
         create_file(self._place, _file(self._number, what), json.dumps(facts, indent=1).encode())
-
-    def _prune(self) -> None:
-        for name in list_names(self._place):
-            number = name.lstrip(".")[:8]  # files that killed runs were writing begin with a dot
-            if number.isdecimal() and int(number) < self._number:
-                remove_file(self._place, name)
 
 
 class _Default:

@@ -193,9 +193,9 @@ def test_a_sweep_is_a_job(tmp_path: Path) -> None:
     assert jobs.sweep(str(rows), output=output, name="a", **SWEEP) == record
     with pytest.raises(InvalidParameterError, match=r"ks was .* and is \[2, 3\]"):
         jobs.sweep(str(rows), output=output, name="a", **{**SWEEP, "ks": [2, 3]})
-    with pytest.raises(OutputExistsError, match="exists; pass overwrite=True"):
+    with pytest.raises(OutputExistsError, match="exists already; pass overwrite=True"):
         jobs.sweep(str(rows), output=output, **SWEEP)
     again = jobs.sweep(str(rows), output=output, overwrite=True, **{**SWEEP, "ks": [2, 3]})
     assert json.loads(Path(output).read_text())["best_k"] == again.best_k
-    with pytest.raises(InvalidParameterError, match=r"should end in '\.json'"):
-        jobs.sweep(str(rows), output=str(tmp_path / "table.png"), **SWEEP)
+    with pytest.raises(InvalidParameterError, match=r"should end in one of \.json"):
+        jobs.sweep(str(rows), output=str(tmp_path / "table.txt"), **SWEEP)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.execution import emit
+from daskcluster.cli.execution import Console
 from daskcluster.cli.options import OUTPUT, SHOWN, SectionedCommand, option, output_options
 from daskcluster.errors import InvalidParameterError
 
@@ -145,7 +145,7 @@ def command(
         if not as_json:
             click.echo(text)
     rows = [("page", str(bench.page)), ("measured", f"{bench.measured} cells, {bench.kept} kept")]
-    emit(_record(bench), rows, as_json=as_json)
+    Console(as_json).emit(_record(bench), rows)
 
 
 def _record(bench: Any) -> dict[str, Any]:
