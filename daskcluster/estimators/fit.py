@@ -6,17 +6,21 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import numpy as np
 
+from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
+from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import DaskClusterError
 from daskcluster.estimators.checkpoints import CheckpointHeader, Checkpoints, Framed, Spent
 from daskcluster.estimators.inputs import fit_dataset
+from daskcluster.estimators.loop import Limits, LoopState
 from daskcluster.events import (
     Callback,
     EMStepEnded,
@@ -77,8 +81,31 @@ def reason_of(error: BaseException) -> str:
     return f"{name}: {error}"[:_REASON] if isinstance(error, DaskClusterError) else name
 
 
+@dataclass
+class FitRun:
+    """What a fit leaves: the result of its loop, the final figures, and labels if there was room for them.
+
+    Attributes
+    ----------
+    result : FitResult or KernelResult
+    found : ScoreStatistics
+        Or other figures with an inertia.
+    labels : ndarray of shape (n,), int32, or None
+    search : FixedSearch or None
+        That of the final centres, None if none pays.
+    """
+
+    result: Any
+    found: Any
+    labels: np.ndarray | None = None
+    search: FixedSearch | None = None
+
+
 class Fit:
-    """One call of `fit`. Subclasses implement ``run``, which calls `started` first and `ended` last.
+    """One call of `fit`. Subclasses implement `learn`; those with restarts `begin` and `finish`.
+
+    ``run`` places the rows, learns, and publishes both ends. A subclass that cannot be run so has a ``run``
+    of its own, which calls `started` first and `ended` last.
 
     Parameters
     ----------
@@ -104,10 +131,18 @@ class Fit:
         The estimator's parameter ``init``.
     restarts, passes, bytes_read : int
         Totals of the fit, including the time before an interruption; passes are those over all rows.
+    stopped : bool
+        Whether to leave out the restarts that are left.
+    rows : ScaledPlacement or None
+        The placed rows, while there are some; their data statistics are committed.
     """
 
+    name: str
+    """Name of the algorithm, for events."""
     method = ""
     restarts = 1
+    stopped = False
+    rows: ScaledPlacement | None = None
 
     def __init__(
         self,
@@ -141,7 +176,80 @@ class Fit:
     def __init_subclass__(cls) -> None:
         # Here, so that no method, nor one of another package, can forget to report a failure.
         if "run" in vars(cls):
-            cls.run = _reported(vars(cls)["run"])  # type: ignore[attr-defined]
+            cls.run = _reported(vars(cls)["run"])  # type: ignore[method-assign]
+
+    # -- one run -----------------------------------------------------------------------------------
+
+    @_reported
+    def run(self) -> Any:
+        """Place the rows, learn, and publish both ends."""
+        self.started(self.name, self.most)
+        with ExitStack() as stack:
+            self.rows = ScaledPlacement(self.placed(stack))
+            self.recall(self.rows)
+            run = self.learn(self.rows, stack)
+            self._add(self.took())
+        self.rows = None
+        self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
+        return run
+
+    @property
+    def most(self) -> int:
+        """Maximum number of iterations."""
+        return int(self.estimator.max_iter)
+
+    def placed(self, stack: ExitStack) -> Placement:
+        """Return the rows, placed on the engine until `stack` is closed."""
+        placement = self.engine.place(
+            self.dataset, footprint=self.footprint(), callbacks=self.callbacks
+        )
+        return stack.enter_context(placement)
+
+    def footprint(self) -> Footprint:
+        """Return the memory that the fit needs."""
+        raise NotImplementedError
+
+    def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
+        """Return the result of the fit; what `stack` holds is closed after it."""
+        raise NotImplementedError
+
+    def begin(self, restart: int, best: Any) -> Any:
+        """Return the state in which a restart begins; `best` is what is kept of the best one before."""
+        raise NotImplementedError
+
+    def finish(self, state: Any) -> tuple[Any, Any]:
+        """Make the rest of a restart; return what is kept of it, and the restart, evaluated."""
+        raise NotImplementedError
+
+    def best_restart(
+        self, resumed: Any, restored: Callable[[Any], T], inertia: Callable[[T], float]
+    ) -> T:
+        """Make the restarts that are left; return the one with the lowest inertia, the first of equal ones.
+
+        Parameters
+        ----------
+        resumed : state or None
+            State of an interrupted fit, with fields ``restart`` and ``best``.
+        restored : callable
+            Returns a restart from what was kept of it.
+        inertia : callable
+        """
+        kept = None if resumed is None else resumed.best
+        best = None if kept is None else restored(kept)
+        for restart in range(0 if resumed is None else resumed.restart, self.restarts):
+            made, found = self.finish(self.begin(restart, kept) if resumed is None else resumed)
+            if best is None or inertia(found) < inertia(best):
+                best, kept = found, made
+            if self.stopped or self.time_left() == 0.0:
+                break
+            resumed = None
+        assert best is not None
+        return best
+
+    def limits(self, max_iter: int | None = None) -> Limits:
+        """Return what is left of the limits of the fit."""
+        most = self.most if max_iter is None else max_iter
+        return Limits(most, self.time_left(), self.callbacks)
 
     # -- clock and events ----------------------------------------------------------
 
@@ -221,8 +329,6 @@ class Fit:
     def keep(
         self,
         state: Callable[[], Any],
-        took: Traffic,
-        rows: ScaledPlacement | None = None,
         *,
         now: bool = False,
         counts: bool = True,
@@ -234,10 +340,6 @@ class Fit:
         ----------
         state : callable () -> dataclass
             Makes the state that `resumed` will return.
-        took : Traffic
-            Passes and bytes that are not yet included in `passes` and `bytes_read`.
-        rows : ScaledPlacement, optional
-            Rows of the loop, whose data statistics are committed.
         counts : bool
             Count this call as the end of an iteration; otherwise, only the clock decides.
         due : bool, optional
@@ -245,6 +347,7 @@ class Fit:
         """
 
         def document() -> Document:
+            took, rows = self.took(), self.rows
             passes, bytes_read = self.passes + took.passes, self.bytes_read + took.bytes_read
             spent = Spent(self.seed, self.method, passes, bytes_read, self.seconds)
             return CheckpointHeader(spent, None if rows is None else rows.data_statistics).around(
@@ -252,6 +355,27 @@ class Fit:
             )
 
         self.checkpoints.keep(document, now=now, counts=counts, due=due)
+
+    def keep_step(self, state: Any, loop: LoopState | None = None) -> None:
+        """Commit the state after a step if a commit is due, or if it is the first or last one of its loop.
+
+        Parameters
+        ----------
+        state : dataclass
+        loop : LoopState, optional
+            The state of the loop, if it is only a part of `state`.
+        """
+        loop = state if loop is None else loop
+        ends = not loop.history or loop.reason is not None
+        self.keep(lambda: state, now=ends)
+
+    def took(self) -> Traffic:
+        """Return passes and bytes that `passes` and `bytes_read` do not include yet."""
+        return Traffic() if self.rows is None else self.rows.placement.traffic
+
+    def _add(self, took: Traffic) -> None:
+        self.passes += took.passes
+        self.bytes_read += took.bytes_read
 
     def _found(self) -> tuple[Framed | None, CheckpointHeader | None]:
         """Return the committed state and its header, and continue its counters."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, Field, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -93,7 +93,7 @@ def _check_axes(axes: np.ndarray, n_features: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """Base of the models. Subclasses add fields, and extend `arrays` and `own`.
+    """Base of the models. Subclasses add fields; arrays and plain values are saved by their annotations.
 
     Attributes
     ----------
@@ -186,35 +186,54 @@ class FittedModel:
         """Centres (k, d) in the units of the data."""
         return undone(self.scaling, self.centres)
 
+    # -- as a document ----------------------------------------------------------------------------
+
+    @classmethod
+    def _plain_fields(cls, *, own: bool) -> list[Field[Any]]:
+        """Return the fields of plain values: those that only this kind of model has, or the shared ones."""
+        shared = {each.name for each in fields(FittedModel)}
+        return [
+            each
+            for each in fields(cls)
+            if each.type in _READERS and (each.name not in shared) == own
+            if each.name not in _OPTIONAL
+        ]
+
     def own(self) -> dict[str, Any]:
         """Return the entries of `body` that are specific to this kind of model."""
-        raise NotImplementedError
+        return {each.name: getattr(self, each.name) for each in self._plain_fields(own=True)}
 
     def body(self) -> dict[str, Any]:
         """Return everything except the arrays, as plain JSON values."""
-        names = self.feature_names
-        shared = {
-            "n_iter": self.n_iter,
-            "stop_reason": str(self.stop_reason),
-            "seeding": self.seeding,
-            "passes": self.passes,
-            "bytes_read": self.bytes_read,
-            "history": list(self.history),
-            "parameters": self.parameters,
-            "feature_names": None if names is None else list(names),
-            "n_rows": self.n_rows,
-            "created_with": self.created_with,
-            "estimator": self.estimator,
-        }
+        found = {each.name: getattr(self, each.name) for each in self._plain_fields(own=False)}
         if self.decoded is not None:
-            shared["decoded"] = self.decoded
+            found["decoded"] = self.decoded
         if self.missing != "error":
-            shared["missing"] = self.missing
+            found["missing"] = self.missing
         if self.scaling is not None:
-            shared["scaling"] = self.scaling.plain()
+            found["scaling"] = self.scaling.plain()
         if self.search is not None:
-            shared["search"] = body_of_search(self.search)
-        return plain({**self.own(), **shared})
+            found["search"] = body_of_search(self.search)
+        return plain({**self.own(), **found})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays to save, by name."""
+        found = {
+            each.name: np.asarray(getattr(self, each.name), _DTYPES.get(each.name))
+            for each in fields(self)
+            if each.type == "np.ndarray"
+        }
+        axes = None if self.search is None else self.search.axes
+        return found if axes is None else found | {AXES: axes}
+
+    @classmethod
+    def from_parts(cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        """Return the model that `body` and `arrays` describe, or raise `ModelFormatError`."""
+        own = {
+            each.name: _READERS[str(each.type)](body, each.name)
+            for each in cls._plain_fields(own=True)
+        }
+        return cls(**own, **cls.shared_parts(body, arrays))
 
     @classmethod
     def shared_parts(
@@ -225,19 +244,10 @@ class FittedModel:
             if name not in arrays:
                 raise ModelFormatError(f"the model's array {name!r} is missing; save it again.")
         found = {
-            "n_iter": read_count(body, "n_iter"),
-            "stop_reason": read_text(body, "stop_reason"),
-            "seeding": read_text(body, "seeding"),
-            "passes": read_count(body, "passes"),
-            "bytes_read": read_count(body, "bytes_read"),
-            "history": read_records(body, "history"),
-            "parameters": read_mapping(body, "parameters"),
-            "feature_names": read_names(body, "feature_names"),
-            "n_rows": read_count(body, "n_rows"),
-            "created_with": read_texts(body, "created_with"),
+            each.name: _READERS[str(each.type)](body, each.name)
+            for each in cls._plain_fields(own=False)
+            if each.name in body or each.name != "estimator"  # which older documents do not name
         }
-        if "estimator" in body:  # older documents do not name their estimator
-            found["estimator"] = read_text(body, "estimator")
         found["decoded"] = body["decoded"] is True if "decoded" in body else None
         found["missing"] = "drop" if body.get("missing") == "drop" else "error"
         if "scaling" in body:
@@ -250,6 +260,27 @@ class FittedModel:
         if "search" in body:
             found["search"] = search_of(body, arrays, arrays["centres"].shape[-1])
         return {**{name: arrays[name] for name in cls.array_names}, **found}
+
+
+def _read_optional_number(body: Mapping[str, Any], name: str) -> float | None:
+    return None if body.get(name) is None else read_number(body, name)
+
+
+_READERS: dict[Any, Callable[[Mapping[str, Any], str], Any]] = {
+    "str": read_text,
+    "int": read_count,
+    "float": read_number,
+    "float | None": _read_optional_number,
+    "dict[str, Any]": read_mapping,
+    "dict[str, str]": read_texts,
+    "tuple[str, ...] | None": read_names,
+    "tuple[dict[str, Any], ...]": read_records,
+}
+"""Readers of the plain fields of a model, by their annotations."""
+_OPTIONAL = ("decoded", "missing", "scaling", "search")
+"""Fields that only some documents have."""
+_DTYPES = {"weights": np.float64, "mixing": np.float64, "costs": np.float64, "sizes": np.int64}
+"""Dtypes in which arrays are saved that may have others."""
 
 
 def _check_centres(centres: np.ndarray) -> None:
@@ -293,8 +324,22 @@ class FitResult:
     centres: np.ndarray
     n_iter: int
     stop_reason: StopReason
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
     labelled: bool = False
+
+    @classmethod
+    def of(cls, end: Any, begin: Any = None) -> FitResult:
+        """Return the result of a loop that ended, from its state.
+
+        Parameters
+        ----------
+        end, begin : LoopState with centres
+            After the loop, and before it if it kept labels: they belong to the centres if these were the
+            same in the last step.
+        """
+        made = begin is not None and len(end.history) > len(begin.history)
+        labelled = made and end.reason is StopReason.CONVERGED
+        return cls(end.centres, len(end.history), end.reason, list(end.history), labelled)
 
 
 _LIBRARIES = ("numpy", "numba", "zarr", "dask", "scikit-learn")

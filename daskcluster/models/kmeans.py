@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,7 +12,6 @@ from daskcluster.errors import ModelFormatError
 from daskcluster.models.balance import Balance
 from daskcluster.models.fitted import AXES, FittedModel, check_per_cluster
 from daskcluster.parameters.shared import METRICS
-from daskcluster.storage.document import read_number, read_text
 
 _PER_CLUSTER = ("weights", "sizes", "costs")
 
@@ -80,21 +78,6 @@ class KMeansModel(FittedModel):
         if not (math.isfinite(self.inertia) and self.inertia >= 0.0):
             raise ModelFormatError(f"inertia={self.inertia!r} should be finite and >= 0.")
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays to save, by name."""
-        found = {
-            "centres": self.centres,
-            "weights": np.asarray(self.weights, np.float64),
-            "sizes": np.asarray(self.sizes, np.int64),
-            "costs": np.asarray(self.costs, np.float64),
-        }
-        axes = None if self.search is None else self.search.axes
-        return found if axes is None else found | {AXES: axes}
-
-    def own(self) -> dict[str, Any]:
-        """Return the entries of `body` that are specific to this kind of model."""
-        return {"metric": self.metric, "inertia": self.inertia}
-
     def facts(self) -> dict[str, Any]:
         """Return the fields specific to this kind of model, for tables."""
         total = float(np.sum(self.weights))
@@ -105,12 +88,3 @@ class KMeansModel(FittedModel):
             "mean": self.inertia / total if total > 0 else None,
             "balance": str(Balance.of(self.sizes)) if self.sizes.any() else None,
         }
-
-    @classmethod
-    def from_parts(cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> KMeansModel:
-        """Return the model that `body` and `arrays` describe; see `ModelFormatError`."""
-        return cls(
-            metric=read_text(body, "metric"),
-            inertia=read_number(body, "inertia"),
-            **cls.shared_parts(body, arrays),
-        )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any, ClassVar, Self
 
+from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.fit import FitRun
 from daskcluster.events import StopReason
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
-from daskcluster.methods.kmeans.fit import KMeansRun, SeededFit, measure_run
+from daskcluster.methods.kmeans.fit import SeededFit, measure_run
 from daskcluster.models.fitted import FitResult
 from daskcluster.parameters import Algorithm, Parameter, shared
 from daskcluster.randomness import Key
@@ -30,18 +33,16 @@ ALGORITHMS["shrunken"] = Algorithm(
 class ShrunkenFit(SeededFit):
     """One call of fit: seed, shrink, label."""
 
-    def run(self) -> KMeansRun:
-        self.started("shrunken", max_iter=0)
-        with self.engine.place(self.dataset, callbacks=self.callbacks) as placement:
-            rows = ScaledPlacement(placement)
-            centres = self.seeded(rows, Key(self.seed, "start"))
-            towards = self.estimator.shrinkage * (centres.mean(axis=0) - centres)
-            result = FitResult((centres + towards).astype(centres.dtype), 0, StopReason.MAX_ITER)
-            run = measure_run(rows, result, labelled=self.labelled)
-            self.passes += placement.traffic.passes
-            self.bytes_read += placement.traffic.bytes_read
-        self.ended(result.stop_reason, run.found.inertia, 0)
-        return run
+    name, most = "shrunken", 0
+
+    def placed(self, stack: ExitStack) -> Placement:
+        return stack.enter_context(self.engine.place(self.dataset, callbacks=self.callbacks))
+
+    def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
+        centres = self.seeded(rows, Key(self.seed, "start"))
+        towards = self.estimator.shrinkage * (centres.mean(axis=0) - centres)
+        result = FitResult((centres + towards).astype(centres.dtype), 0, StopReason.MAX_ITER)
+        return measure_run(rows, result, labelled=self.labelled)
 
 
 class ShrunkenKMeans(KMeansEstimator):

@@ -32,12 +32,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.estimators.stopping import Stopping
-from daskcluster.events import Callback, ImplicitStepEnded, StopReason
+from daskcluster.estimators.loop import Limits, Stepped, run_loop
+from daskcluster.events import ImplicitStepEnded, StopReason
 from daskcluster.methods.minibatch.algorithm import is_suspect, refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches
 from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
-from daskcluster.models.fitted import FitResult
 
 
 @dataclass(frozen=True)
@@ -197,9 +196,8 @@ class DescentState:
         Mean objective of the first batch there; infinite before it is evaluated.
     start : BatchClusters or None
         Clusters of the last batch at `centres`, with which the next step starts.
-    history : sequence of dict
-    reason : StopReason or None
-        Reason why the loop ended, if it did.
+    history, reason
+        See `daskcluster.estimators.loop.LoopState`.
     seconds : float
         Since the loop began.
     """
@@ -328,12 +326,10 @@ def backward_euler(
     assign: BatchAssigner,
     begin: DescentState,
     steps: ImplicitSteps,
+    limits: Limits,
     *,
-    max_iter: int,
-    max_time: float | None = None,
-    callbacks: Sequence[Callback] = (),
     keep: Callable[[DescentState], None] | None = None,
-) -> FitResult:
+) -> DescentState:
     """Move centres by implicit gradient steps.
 
     Parameters
@@ -344,19 +340,16 @@ def backward_euler(
     begin : DescentState
         Where to start: centres in the dtype of `assign`; for the cosine metric of length one.
     steps : ImplicitSteps
-    max_iter : int
-        omaxit; 0 returns the start.
-    max_time : float, optional
-        Seconds, those before `begin` included; the step that exceeds them is the last.
-    callbacks : sequence of callables
-        Called with an `ImplicitStepEnded` for each outer step.
+    limits : Limits
+        omaxit outer steps; seconds include those before `begin`. Its callbacks hear an `ImplicitStepEnded`
+        for each outer step.
     keep : callable (DescentState) -> None, optional
         Called with the state after each outer step.
 
     Returns
     -------
-    FitResult
-        The last x, in the dtype of `assign`; ``n_iter`` counts outer steps.
+    DescentState
+        After the last outer step.
 
     Raises
     ------
@@ -367,34 +360,32 @@ def backward_euler(
     -----
     Cost: max_iter inner_iter + 1 batches of M k distances. Memory: 6 k d numbers of float64.
     """
-    history, began = list(begin.history), time.perf_counter() - begin.seconds
-    left = None if max_time is None else max_time - begin.seconds
-    stopping = Stopping(max_iter, left, callbacks)
-    reason: StopReason | None = StopReason.MAX_ITER if max_iter <= len(history) else None
+    began = time.perf_counter() - begin.seconds
     descent = ImplicitDescent(batches, assign, begin, steps)
     n_rows, k = batches.batch_size, len(begin.centres)
-    recorded, read = begin.seconds, batches.bytes_read
+
+    def step(state: DescentState) -> Stepped[DescentState]:
+        taken = descent.step()
+        facts = {
+            "inertia": taken.start.cost,
+            "shift": taken.shift,
+            "n_empty": int((taken.start.weights <= 0.0).sum()),
+            "n_touched": taken.n_batches * n_rows,
+            "n_distances": taken.n_batches * n_rows * k,
+            "batch_size": n_rows,
+            "step_size": taken.step_size,
+            "n_halved": taken.n_halved,
+        }
+        return Stepped(replace(descent.now, seconds=time.perf_counter() - began), facts)
+
+    if limits.max_time is not None:
+        limits = replace(limits, max_time=limits.max_time - begin.seconds)
     with assign.threads(*begin.centres.shape):
-        while reason is None:
-            taken = descent.step()
-            seconds, n_bytes = time.perf_counter() - began, batches.bytes_read - read
-            event = ImplicitStepEnded(
-                iteration=len(history) + 1,
-                inertia=taken.start.cost,
-                shift=taken.shift,
-                seconds=seconds - recorded,
-                n_empty=int((taken.start.weights <= 0.0).sum()),
-                bytes_read=n_bytes,
-                n_touched=taken.n_batches * n_rows,
-                n_distances=taken.n_batches * n_rows * k,
-                batch_size=n_rows,
-                step_size=taken.step_size,
-                n_halved=taken.n_halved,
-            )
-            recorded, read = seconds, read + n_bytes
-            history.append(vars(event).copy())
-            stopping.tell(event)
-            reason = stopping.reason(len(history), moved=True, shift=math.inf, threshold=0.0)
-            if keep is not None:
-                keep(replace(descent.now, history=history, reason=reason, seconds=seconds))
-    return FitResult(descent.now.centres.astype(assign.dtype), len(history), reason, history)
+        return run_loop(
+            step,
+            begin,
+            ImplicitStepEnded,
+            limits,
+            keep=keep,
+            bytes_read=lambda: batches.bytes_read,
+        )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.engine.engine import Engine, Traffic
+from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine, home_engine
 from daskcluster.engine.memory import BASELINE_BYTES, Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.loop import Limits
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import Callback, Notice, StartEnded, StopFit, publish
 from daskcluster.methods.backward_euler.algorithm import ImplicitSteps
@@ -29,8 +31,8 @@ from daskcluster.methods.backward_euler.starts import (
     spread,
 )
 from daskcluster.methods.coreset.quality import true_costs
-from daskcluster.methods.kmeans.algorithm import lloyd
-from daskcluster.methods.kmeans.fit import KMeansRun, measure_run, pass_flop
+from daskcluster.methods.kmeans.algorithm import CentresState, lloyd
+from daskcluster.methods.kmeans.fit import measure_run, pass_flop
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.minibatch.batches import ROOM_BYTES
 from daskcluster.methods.minibatch.fit import batches_footprint
@@ -77,28 +79,21 @@ class BackwardEulerFit(Fit):
         """Return the parameters that batches depend on, if rows are read ahead."""
         return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
 
-    def run(self) -> KMeansRun:
+    name = "backward-euler"
+
+    def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
         """Return the run of the best start, whose ``n_iter`` counts outer steps."""
-        self.started("backward-euler")
-        parameters = self._parameters()
-        home = self._stay_home()
-        with self.engine.place(
-            self.dataset, footprint=self._footprint(parameters, home), callbacks=self.callbacks
-        ) as placement:
-            rows = ScaledPlacement(placement)
-            starts = self._settled(rows, self._starts(parameters, home))
-            best = self._refined(rows, self._best(rows, starts))
-            labels = self.kept_labels(placement) if self.labelled else None
-            run = measure_run(rows, best.result, labels, labelled=self.labelled)
-            if self.restarts == 1:
-                self.inertias = np.array([run.found.inertia])
-            self.passes += placement.traffic.passes
-            self.bytes_read += placement.traffic.bytes_read
+        starts = self._settled(rows, self._starts())
+        best = self._refined(rows, self._best(rows, starts))
+        labels = self.kept_labels(rows.placement) if self.labelled else None
+        run = measure_run(rows, best.result, labels, labelled=self.labelled)
+        if self.restarts == 1:
+            self.inertias = np.array([run.found.inertia])
         self.passes += -(-sum(start.n_rows for start in starts) // self.dataset.n_rows)
         self.bytes_read += sum(start.bytes_read for start in starts)
-        self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
         return run
 
+    @cached_property
     def _parameters(self) -> StartParameters:
         estimator, k = self.estimator, self.n_clusters
         gamma = AGGRESSIVE * k if estimator.step_size == "auto" else float(estimator.step_size)
@@ -120,17 +115,18 @@ class BackwardEulerFit(Fit):
             room_bytes=self.room_bytes,
         )
 
-    def _footprint(self, parameters: StartParameters, home: bool) -> Footprint:
+    def footprint(self) -> Footprint:
         """Return the memory of the passes, and on a cluster of the rows that starts read ahead."""
-        found = batches_footprint(self.dataset, self.n_clusters, parameters.room_bytes)
-        if home or self.engine.name == "local":
+        found = batches_footprint(self.dataset, self.n_clusters, self.room_bytes)
+        if self._stays_home or self.engine.name == "local":
             return found
         return replace(found, thread_bytes=found.thread_bytes + found.ahead_bytes, ahead_bytes=0)
 
-    def _starts(self, parameters: StartParameters, home: bool) -> list[Start]:
+    def _starts(self) -> list[Start]:
         """Run all starts: one in this thread, several on the engine or on the threads of this process."""
         limit, dataset, commits = self.time_left(), self.dataset, self._commits()
-        engine = home_engine(self.engine) if home else self.engine
+        parameters = self._parameters
+        engine = home_engine(self.engine) if self._stays_home else self.engine
         if self.restarts == 1:
             threads = threads_of(engine)
             return [
@@ -147,7 +143,8 @@ class BackwardEulerFit(Fit):
             width = min(width, (engine.memory_limit - BASELINE_BYTES) // parameters.room_bytes)
         return spread(engine, dataset, parameters, self.restarts, max(1, width), limit, commits)
 
-    def _stay_home(self) -> bool:
+    @cached_property
+    def _stays_home(self) -> bool:
         """True if starts run in this process: a single one, or one that workers cannot run."""
         commits = self.checkpoints.commits
         if self.restarts == 1 or not self.engine.can_read(self.dataset):
@@ -169,7 +166,7 @@ class BackwardEulerFit(Fit):
         if resumed is None:
             resumed = StartsState(uuid.uuid4().hex)
             first = resumed
-            self.keep(lambda: first, Traffic(), now=True)
+            self.keep(lambda: first, now=True)
         return StartCommits(self.checkpoints.commits, resumed.token)
 
     def _settled(self, rows: ScaledPlacement, starts: list[Start]) -> list[Start]:
@@ -180,7 +177,8 @@ class BackwardEulerFit(Fit):
         """
         if self.n_clusters > 1 or self.estimator.max_iter == 0:
             return starts
-        mean = lloyd(rows, starts[0].result.centres, max_iter=1, tol=0.0).centres
+        state = CentresState(starts[0].result.centres)
+        mean = lloyd(rows, state, Limits(1), tol=0.0).centres
         return [replace(start, result=replace(start.result, centres=mean)) for start in starts]
 
     def _refined(self, rows: ScaledPlacement, best: Start) -> Start:
@@ -188,10 +186,8 @@ class BackwardEulerFit(Fit):
         most = int(self.estimator.refine_iter)
         if most == 0:
             return best
-        found = lloyd(
-            rows, best.result.centres, max_iter=most, tol=0.0, max_time=self.time_left(),
-            callbacks=self.callbacks,
-        )  # fmt: skip
+        state = CentresState(best.result.centres)
+        found = lloyd(rows, state, self.limits(most), tol=0.0)
         return replace(best, result=replace(best.result, centres=found.centres))
 
     def _best(self, rows: ScaledPlacement, starts: Sequence[Start]) -> Start:

@@ -16,7 +16,7 @@ from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import ModelFormatError
 from daskcluster.estimators.checkpoints import Commits, unfit
-from daskcluster.estimators.stopping import is_final
+from daskcluster.estimators.loop import Limits, is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, publish
 from daskcluster.methods.backward_euler.algorithm import (
     BatchAssigner,
@@ -177,9 +177,12 @@ class Start:
     seconds_before: float = 0.0
 
     @classmethod
-    def of(cls, number: int, result: FitResult, bytes_read: int, before: float) -> Start:
-        """Return a start; its history tells the number of rows drawn."""
-        n_rows = int(sum(record["n_touched"] for record in result.history))
+    def of(
+        cls, number: int, end: DescentState, dtype: Any, bytes_read: int, before: float
+    ) -> Start:
+        """Return a start with centres of `dtype`; its history tells the number of rows drawn."""
+        n_rows = int(sum(record["n_touched"] for record in end.history))
+        result = FitResult.of(replace(end, centres=end.centres.astype(dtype)))
         return cls(number, result, n_rows, bytes_read, before)
 
 
@@ -219,9 +222,13 @@ def run_start(
     found = None
     if commits is not None:
         found = commits.latest(number, parameters.n_clusters, dataset.n_features)
-    ended = None if found is None else _ended(found, dataset, parameters, max_time)
-    if ended is not None:
-        return ended
+    dtype = compute_dtype(dataset.dtype)
+    if found is not None and found.descent.reason is not None:
+        descent = found.descent
+        left = None if max_time is None else max(0.0, max_time - descent.seconds)
+        assert descent.reason is not None
+        if is_final(descent.reason, len(descent.history), parameters.max_iter, left):
+            return Start.of(number, descent, dtype, found.bytes_read, descent.seconds)
     began, seed = time.perf_counter(), Key(parameters.seed, "restart", number).derived_seed()
     with Batches(
         dataset,
@@ -243,17 +250,16 @@ def run_start(
         else:
             begin = found.descent
         seconds = time.perf_counter() - began
-        result = backward_euler(
+        left = None if max_time is None else max(0.0, max_time - seconds)
+        end = backward_euler(
             batches,
-            BatchAssigner(compute_dtype(dataset.dtype), n_threads=n_threads),
+            BatchAssigner(dtype, n_threads=n_threads),
             begin,
             parameters.steps,
-            max_iter=parameters.max_iter,
-            max_time=None if max_time is None else max(0.0, max_time - seconds),
-            callbacks=callbacks,
+            Limits(parameters.max_iter, left, callbacks),
             keep=keep,
         )
-    return Start.of(number, result, read + batches.bytes_read, begin.seconds)
+    return Start.of(number, end, dtype, read + batches.bytes_read, begin.seconds)
 
 
 def _seeded(batches: Batches, parameters: StartParameters, seed: int) -> DescentState:
@@ -266,19 +272,6 @@ def _seeded(batches: Batches, parameters: StartParameters, seed: int) -> Descent
     refuse_bad_batch(sample, batches.row_of, " of those seen so far")
     centres = centres_of_sample(sample, parameters, seed)
     return DescentState.first(centres, parameters.steps)
-
-
-def _ended(
-    found: StartState, dataset: Dataset, parameters: StartParameters, max_time: float | None
-) -> Start | None:
-    """Return a start that ended before the interruption, if it did."""
-    descent, n_iter = found.descent, len(found.descent.history)
-    left = None if max_time is None else max(0.0, max_time - descent.seconds)
-    if descent.reason is None or not is_final(descent.reason, n_iter, parameters.max_iter, left):
-        return None
-    centres = descent.centres.astype(compute_dtype(dataset.dtype))
-    result = FitResult(centres, n_iter, descent.reason, list(descent.history))
-    return Start.of(found.number, result, found.bytes_read, descent.seconds)
 
 
 def _keeping(

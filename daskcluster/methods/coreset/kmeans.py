@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from daskcluster.engine.engine import Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_kept_rows
@@ -217,5 +216,5 @@ def _folder(fit: Fit) -> Location | None:
     if state is None:
         state = _State(_Attached(commits.folder.new_attachment("inner")))
         kept = state
-        fit.keep(lambda: kept, Traffic(), now=True)
+        fit.keep(lambda: kept, now=True)
     return commits.folder.attachment(state.attached.inner)

@@ -11,8 +11,9 @@ from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.centres import nearest_with_distances
 from daskcluster.data.csr import csr_of
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
+from daskcluster.estimators.loop import Limits
 from daskcluster.methods.coreset.algorithm import lightweight_coreset
-from daskcluster.methods.kmeans.algorithm import lloyd
+from daskcluster.methods.kmeans.algorithm import CentresState, lloyd
 from daskcluster.methods.kmeans.initial import placed
 from daskcluster.methods.kmeans.local_search import MOST_SWAPPED, swap_centres
 from daskcluster.randomness import Key
@@ -109,10 +110,12 @@ def _clustered(chunk: Chunk, n_clusters: int, seed: int) -> tuple[np.ndarray, Sc
     with placed(chunk) as sample:
         centres, _ = kmeans_plusplus(sample, n_clusters, seed)
         if chunk.n_rows >= _ROWS_A_CENTRE * n_clusters:
-            centres = lloyd(sample, centres, max_iter=_REFINEMENTS, tol=0.0).centres
+            centres = lloyd(sample, CentresState(centres), Limits(_REFINEMENTS), tol=0.0).centres
             if 1 < n_clusters <= MOST_SWAPPED:
                 centres = swap_centres(chunk, centres, seed, trial=False)
-                centres = lloyd(sample, centres, max_iter=_REFINEMENTS, tol=0.0).centres
+                centres = lloyd(
+                    sample, CentresState(centres), Limits(_REFINEMENTS), tol=0.0
+                ).centres
         return centres, score_rows(sample, centres)
 
 

@@ -15,7 +15,8 @@ from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.methods.kmeans.algorithm import lloyd
+from daskcluster.estimators.loop import Limits
+from daskcluster.methods.kmeans.algorithm import CentresState, lloyd
 from daskcluster.methods.kmeans.initial import initial_centres, method_for
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
@@ -322,7 +323,8 @@ def fit_centres(
             source=None,
             chain_length=parameters.chain_length,
         )
-        return lloyd(scaled, centres, max_iter=parameters.max_iter, tol=parameters.tol).centres
+        state, limits = CentresState(centres), Limits(parameters.max_iter)
+        return np.asarray(lloyd(scaled, state, limits, tol=parameters.tol).centres)
 
 
 def find_quotas(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -20,10 +20,10 @@ from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import ModelFormatError
-from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.loop import Limits
 from daskcluster.estimators.plan import Plan, centres_bytes
-from daskcluster.estimators.stopping import is_final
 from daskcluster.events import (
     Notice,
     PassEnded,
@@ -57,7 +57,6 @@ from daskcluster.methods.hierarchical.levels import (
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.fit import (
-    KMeansRun,
     bounds_bytes,
     fit_footprint,
     measure_run,
@@ -85,10 +84,8 @@ class HierarchicalState:
         Number of cells, from the first one on, whose centres are found.
     centres : ndarray of shape (m, d), or None
         Their centres, one cell after the other; all k once all cells are done. None before the first.
-    history : sequence of dict
-        Iterations of all centres together.
-    reason : StopReason or None
-        Reason why the loop ended, if it did.
+    history, reason
+        Of the iterations of all centres together, see `daskcluster.estimators.loop.LoopState`.
     rounds : int
         Rounds of resampling that followed.
     """
@@ -162,28 +159,25 @@ class HierarchicalFit(Fit):
     cells: HierarchicalState
     parents: list[np.ndarray]
 
-    def run(self) -> KMeansRun:
+    name = "hierarchical"
+
+    @property
+    def most(self) -> int:
+        """Maximum number of iterations of all centres together."""
+        return int(self.estimator.refine_iter) if self.estimator.refine else 0
+
+    def footprint(self) -> Footprint:
+        return hierarchical_footprint(self.dataset, self.estimator.get_params(deep=False))
+
+    def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
         """Return the run of all centres; its ``n_iter`` counts iterations of the refinement."""
-        estimator = self.estimator
         n_coarse, size = self._n_coarse, self.dataset.n_rows * self.dataset.n_features
         self.method = cell_method(self.init, self.n_clusters // n_coarse, size // n_coarse)
-        refinements = int(estimator.refine_iter) if estimator.refine else 0
-        self.started("hierarchical", max_iter=refinements)
-        footprint = hierarchical_footprint(self.dataset, estimator.get_params(deep=False))
-        with self.engine.place(
-            self.dataset, footprint=footprint, callbacks=self.callbacks
-        ) as placement:
-            rows = ScaledPlacement(placement)
-            self.recall(rows)
-            labels = self.kept_labels(placement)
-            self.cells = self._all_cells(rows, labels)
-            result = self._refine(rows, self.cells, refinements, labels)
-            result = self._resample(rows, result)
-            run = measure_run(rows, result, labels, labelled=self.labelled)
-            self.passes += placement.traffic.passes
-            self.bytes_read += placement.traffic.bytes_read
+        labels = self.kept_labels(rows.placement)
+        self.cells = self._all_cells(rows, labels)
+        result = self._resample(rows, self._refine(rows, self.cells, labels))
+        run = measure_run(rows, result, labels, labelled=self.labelled)
         self.parents = self._levels_above(run.result.centres)
-        self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
         return run
 
     # -- stages -----------------------------------------------------------------------------------
@@ -227,7 +221,7 @@ class HierarchicalFit(Fit):
 
         quotas = find_quotas(shares, found.sizes, self.n_clusters, count)
         state = HierarchicalState(coarse, found.sizes, quotas)
-        self._keep(state, rows, now=True)
+        self._keep(state, now=True)
         publish(self.callbacks, _division(state))
         return state
 
@@ -271,7 +265,7 @@ class HierarchicalFit(Fit):
             state = state.joined(spans[-1][1], self._centres_of(engine, state, spans, known))
             if not groups:
                 state = state.filled(self.n_clusters)
-            self._keep(state, rows, now=not groups, counts=False)
+            self._keep(state, now=not groups, counts=False)
             step = next_segment_count(step, time.perf_counter() - began)
         return state
 
@@ -314,42 +308,33 @@ class HierarchicalFit(Fit):
         return [(first + start, first + stop) for start, stop in cell_groups(left, groups)]
 
     def _refine(
-        self,
-        rows: ScaledPlacement,
-        state: HierarchicalState,
-        refinements: int,
-        labels: np.ndarray | None,
+        self, rows: ScaledPlacement, state: HierarchicalState, labels: np.ndarray | None
     ) -> FitResult:
         """Move all centres together, a few times."""
-        left, centres, ended = self.time_left(), state.centres, state.reason
-        assert centres is not None
-        is_done = ended is not None and is_final(ended, len(state.history), refinements, left)
-        if ended is not None and (is_done or state.rounds):
-            return FitResult(centres, len(state.history), ended, list(state.history))
+        left, most = self.time_left(), self.most
+        if state.rounds:
+            return FitResult.of(state)
 
-        def keep(centres: np.ndarray, history: Any, reason: StopReason | None) -> None:
-            moved = replace(state, centres=centres, history=history, reason=reason)
-            self._keep(moved, rows, now=reason is not None)
+        def keep(state: HierarchicalState) -> None:
+            self._keep(state, now=state.reason is not None)
 
         choice = AssignmentChoice(
-            "auto" if refinements > FEW_REFINEMENTS else "lloyd",
+            "auto" if most > FEW_REFINEMENTS else "lloyd",
             self.n_clusters,
             self.estimator.bounds_memory,
             self.callbacks,
         )
         with closing(choice(rows, labels)) as assign:
-            return lloyd(
+            end = lloyd(
                 rows,
-                centres,
+                state,
+                Limits(0 if left == 0.0 else most, left, self.callbacks),
                 assign=assign,
-                max_iter=0 if left == 0.0 else refinements,
                 tol=float(self.estimator.tol),
-                max_time=left,
-                callbacks=self.callbacks,
                 labels=labels,
-                history=state.history,
                 keep=keep,
             )
+        return FitResult.of(end, None if labels is None else state)
 
     def _resample(self, rows: ScaledPlacement, result: FitResult) -> FitResult:
         """Fit the centres again to the rows nearest to them, in several rounds.
@@ -379,7 +364,7 @@ class HierarchicalFit(Fit):
                 self.callbacks,
                 Notice(f"Resampled {points.n_rows:,} rows, {number + 1} of {rounds}"),
             )
-            self._keep(state, rows, now=True)
+            self._keep(state, now=True)
         return result
 
     def _levels_above(self, centres: np.ndarray) -> list[np.ndarray]:
@@ -395,7 +380,7 @@ class HierarchicalFit(Fit):
             centres = run.result.centres
         return parents
 
-    def _fit_points(self, points: Chunk, n_clusters: int, key: Key, rounds: int) -> KMeansRun:
+    def _fit_points(self, points: Chunk, n_clusters: int, key: Key, rounds: int) -> FitRun:
         """Fit points in memory, as one level without checkpoints."""
         given = self.estimator.get_params(deep=False)
         given |= {"n_levels": 1, "level_sizes": None, "checkpoint": None, "max_time": None}
@@ -410,8 +395,8 @@ class HierarchicalFit(Fit):
         """Return the parameters that centres of cells depend on, without limits of the whole fit."""
         return {"iterations_in_cells": int(self.estimator.max_iter)}
 
-    def _keep(self, state: HierarchicalState, rows: ScaledPlacement, **when: bool) -> None:
-        self.keep(lambda: state, rows.placement.traffic, rows, **when)
+    def _keep(self, state: HierarchicalState, **when: bool) -> None:
+        self.keep(lambda: state, **when)
 
 
 def _division(cells: HierarchicalState) -> Notice:

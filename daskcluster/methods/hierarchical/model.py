@@ -10,7 +10,6 @@ import numpy as np
 
 from daskcluster.errors import ModelFormatError
 from daskcluster.models.kmeans import KMeansModel
-from daskcluster.storage.document import read_number, read_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,20 +72,14 @@ class HierarchicalModel(KMeansModel):
         return super().facts() | {"levels": f"{self.n_clusters:,} clusters in {shown}"}
 
     @classmethod
-    def from_parts(
+    def shared_parts(
         cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-    ) -> HierarchicalModel:
-        """Return the model that `body` and `arrays` describe; see `ModelFormatError`."""
-        found = cls.shared_parts(body, arrays)
-        sizes = tuple(int(size) for size in found.pop("level_sizes").ravel())
+    ) -> dict[str, Any]:
+        """Return the constructor arguments of `from_parts`; the arrays of all levels are one in a file."""
+        found = super().shared_parts(body, arrays)
+        sizes = tuple(int(size) for size in found["level_sizes"].ravel())
         if any(size < 1 for size in sizes):
             raise ModelFormatError(f"level sizes {sizes} should be >= 1.")
         below = np.cumsum((len(found["centres"]), *sizes[:-1]))
-        parents = np.split(found.pop("parents").astype(np.int32), below[:-1])
-        return cls(
-            metric=read_text(body, "metric"),
-            inertia=read_number(body, "inertia"),
-            parents=tuple(parents),
-            level_sizes=sizes,
-            **found,
-        )
+        parents = np.split(found["parents"].astype(np.int32), below[:-1])
+        return {**found, "parents": tuple(parents), "level_sizes": sizes}

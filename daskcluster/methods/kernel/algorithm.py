@@ -18,8 +18,8 @@ import numpy as np
 from daskcluster.data.writer import ArraySink
 from daskcluster.engine.engine import Placement
 from daskcluster.errors import ModelFormatError
-from daskcluster.estimators.stopping import Stopping, is_final
-from daskcluster.events import Callback, IterationEnded, StopReason
+from daskcluster.estimators.loop import Limits, Stepped, run_loop
+from daskcluster.events import IterationEnded, StopReason
 from daskcluster.methods.kernel.chunkwise.centres import (
     gram_diagonal_rows,
     gram_sum_rows,
@@ -120,10 +120,8 @@ class FullState:
         Labels of the clusters whose means are the centres; None before the first iteration.
     gone : Gone or None
         Centres without rows, which the labels do not determine.
-    history : sequence of dict
-        A record per iteration.
-    reason : StopReason or None
-        Why the loop stopped; None if it has not.
+    history, reason
+        See `daskcluster.estimators.loop.LoopState`.
     """
 
     seeds: np.ndarray
@@ -291,9 +289,9 @@ class FullResult:
     costs: np.ndarray
     state: FullState
 
-    @property
-    def n_iter(self) -> int:
-        return len(self.state.history)
+    def inertia(self, weights: np.ndarray) -> float:
+        """Return the weighted sum of the costs."""
+        return float((weights * self.costs).sum())
 
 
 def members_of(
@@ -331,12 +329,10 @@ def full_batch(
     gram: GramMatrix,
     resumed: FullState,
     weights: np.ndarray,
+    limits: Limits,
     *,
-    max_iter: int,
     tol: float = 0.0,
-    max_time: float | None = None,
-    callbacks: Sequence[Callback] = (),
-    keep: Callable[[FullState], None] = lambda state: None,
+    keep: Callable[[FullState], None] | None = None,
 ) -> FullResult:
     """Run Lloyd's algorithm in the space of K.
 
@@ -346,13 +342,11 @@ def full_batch(
     resumed : FullState
         State to start or resume from; ``FullState(seeds)`` starts with rows as centres.
     weights : ndarray of shape (n,)
-    max_iter : int
+    limits : Limits
+        Its callbacks hear an `IterationEnded` in each iteration.
     tol : float
         Stop when an iteration lowers the inertia by at most this fraction; 0 runs until no label changes.
-    max_time : float or None
-    callbacks : sequence of callables
-        Called with `IterationEnded` events.
-    keep : callable (state) -> None
+    keep : callable (state) -> None, optional
         Called with the state after each iteration.
 
     Notes
@@ -360,48 +354,26 @@ def full_batch(
     Cost: n^2 Gram values per iteration, in one pass per 64 MB of rows; resuming costs one extra iteration.
     Memory: 16 n k bytes.
     """
-    found = restored(gram, resumed, weights)
-    if resumed.reason is not None and is_final(resumed.reason, found.n_iter, max_iter, max_time):
-        return found
-    stopping = Stopping(max_iter, max_time, callbacks)
-    reason = StopReason.MAX_ITER if found.n_iter >= max_iter else None
-    found.state = replace(resumed, reason=reason)
-    while found.state.reason is None:
-        found = _iterated(gram, found, weights, stopping, tol)
-        keep(found.state)
-    return found
+    before = restored(gram, resumed, weights)
 
+    def step(state: FullState) -> Stepped[FullState]:
+        nonlocal before
+        values, k = gram.meter.n_values, len(state.seeds)
+        members = members_of(gram, before.labels, weights, before.members)
+        labels, costs = members.nearest(gram.diagonal())
+        facts = {
+            "inertia": before.inertia(weights),
+            "shift": 0.0,
+            "n_empty": int((np.bincount(before.labels, minlength=k) == 0).sum()),
+            "n_touched": gram.n_rows,
+            "n_distances": gram.meter.n_values - values,
+        }
+        gone = Gone.of(members, np.bincount(before.labels, weights, minlength=k))
+        state = replace(state, assigned=before.labels, gone=gone)
+        has_moved = bool((labels != before.labels).any())
+        inertia, before = facts["inertia"], FullResult(members, labels, costs, state)
+        fall = inertia - before.inertia(weights) if tol > 0.0 else 1.0
+        return Stepped(state, facts, has_moved, fall, tol * inertia)
 
-def _iterated(
-    gram: GramMatrix, before: FullResult, weights: np.ndarray, stopping: Stopping, tol: float
-) -> FullResult:
-    """Return the result of one more iteration."""
-    began, values, k = time.perf_counter(), gram.meter.n_values, len(before.state.seeds)
-    inertia = float((weights * before.costs).sum())
-    members = members_of(gram, before.labels, weights, before.members)
-    labels, costs = members.nearest(gram.diagonal())
-    event = IterationEnded(
-        before.n_iter + 1,
-        inertia,
-        0.0,
-        time.perf_counter() - began,
-        n_empty=int((np.bincount(before.labels, minlength=k) == 0).sum()),
-        n_touched=gram.n_rows,
-        n_distances=gram.meter.n_values - values,
-    )
-    stopping.tell(event)
-    fall = inertia - float((weights * costs).sum())
-    reason = stopping.reason(
-        before.n_iter + 1,
-        moved=bool((labels != before.labels).any()),
-        shift=fall if tol > 0.0 else 1.0,
-        threshold=tol * inertia,
-    )
-    state = FullState(
-        before.state.seeds,
-        before.labels,
-        Gone.of(members, np.bincount(before.labels, weights, minlength=k)),
-        [*before.state.history, vars(event).copy()],
-        reason,
-    )
-    return FullResult(members, labels, costs, state)
+    end = run_loop(step, resumed, IterationEnded, limits, keep=keep)
+    return replace(before, state=end)

@@ -154,13 +154,16 @@ class KernelEstimator(ClusterEstimator):
         engine = choose_engine(self.engine, dataset)
         callbacks, labelled = all_callbacks(self), dataset.in_memory
         fit = kind(self, X, dataset, engine, callbacks, labelled=labelled, resume=resume)
-        result, found, labels = fit.run()
-        self._centres = result.centres
+        run = fit.run()
+        self._centres = run.result.centres
         self._show_centres()
         self.learn_fit(
-            fit, result, found, ", or to a kernel that hardly distinguishes them: check gamma"
+            fit,
+            run.result,
+            run.found,
+            ", or to a kernel that hardly distinguishes them: check gamma",
         )
-        self.learn_labels(fit.dataset, fit.engine, labels, in_memory=labels is not None)
+        self.learn_labels(fit.dataset, fit.engine, run.labels, in_memory=run.labels is not None)
         return self
 
     def _show_centres(self) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.engine.engine import Engine, Placement
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan
 from daskcluster.events import Callback, SeedingEnded, StartEnded, publish
@@ -46,14 +48,13 @@ from daskcluster.methods.kernel.initial import (
 from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
 from daskcluster.methods.kernel.minibatch.centres import joined
 from daskcluster.methods.kernel.minibatch.fit import (
-    Evaluated,
     kernel_footprint,
     minibatch_footprint,
     rows_per_step,
 )
 from daskcluster.methods.kernel.parameters import GRAPHS, is_graph
 from daskcluster.methods.kmeans.fit import pass_flop
-from daskcluster.storage.state import within
+from daskcluster.storage.state import stored_as, within
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class KernelState:
 
     Attributes
     ----------
-    start : int
+    restart : int
         Number of the current start.
     loop : FullState
         State of the current start.
@@ -74,7 +75,7 @@ class KernelState:
         Final state of the best of the previous starts.
     """
 
-    start: int
+    restart: int = field(metadata=stored_as("start"))
     loop: FullState
     best: FullState | None = None
 
@@ -89,6 +90,8 @@ class KernelFit(Fit):
     """One call of fit."""
 
     estimator: KernelKMeans
+    gram: GramMatrix
+    weights: np.ndarray
 
     def __init__(
         self,
@@ -107,95 +110,77 @@ class KernelFit(Fit):
         self.method = str(estimator.init) if isinstance(estimator.init, str) else "array"
         self.restarts = kernel_restarts(estimator, self.method)
 
-    def run(self) -> Evaluated:
-        """Return the result of the best start."""
-        estimator, dataset = self.estimator, self.dataset
-        self.started("kernel")
-        footprint = kernel_footprint(dataset, estimator.n_clusters, dataset.n_rows)
-        with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
-            weights = weights_of(dataset)
-            if is_graph(estimator.kernel):
-                evaluated = self._of_graph(placement, weights)
-            else:
-                evaluated = self._of_rows(placement, weights)
-            self.passes += placement.traffic.passes
-            self.bytes_read += placement.traffic.bytes_read
-        result, scores, _ = evaluated
-        self.ended(result.stop_reason, scores.inertia, result.n_iter)
-        return evaluated
+    name = "kernel"
 
-    def _of_rows(self, placement: Placement, weights: np.ndarray) -> Evaluated:
-        """Return the result for a kernel of two rows, evaluated by a last pass."""
-        estimator, rows = self.estimator, ScaledPlacement(placement)
-        self.recall(rows)
+    def footprint(self) -> Footprint:
+        return kernel_footprint(self.dataset, self.n_clusters, self.dataset.n_rows)
+
+    def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
+        """Return the best start, evaluated."""
+        estimator, self.weights = self.estimator, weights_of(self.dataset)
+        if is_graph(estimator.kernel):
+            return self._of_graph(rows)
+        placement = rows.placement
         if estimator.kernel == "precomputed" or callable(estimator.kernel):
             rows.known()  # looks for NaN
-        gram = StreamedGram(placement, gram_of(estimator, rows))
-        found, points = self._best(gram, weights, rows), gram.points()
+        self.gram = gram = StreamedGram(placement, gram_of(estimator, rows))
+        found, points = self._best(), gram.points()
         terms = [(points.take(which), factors) for which, factors in found.members.terms]
         centres = GramCentres(joined(gram.gram, terms), found.members.norms)
         shared = placement.shares_memory and self.labelled
         room = np.empty(gram.n_rows, np.int32) if shared else None
         bound = float(found.costs.max(initial=0.0))
         scores = measure_by_gram(placement, centres, labels=room, bound=bound)
-        return _result(found, centres), scores, room
+        return FitRun(KernelResult.of(centres, found.state), scores, room)
 
-    def _of_graph(self, placement: Placement, weights: np.ndarray) -> Evaluated:
+    def _of_graph(self, rows: ScaledPlacement) -> FitRun:
         """Return the result for a graph's kernel, with the statistics of the last iteration.
 
         Labels are those of `predict`, which depend only on the neighbours of a row: rows at distance zero
         have the same label.
         """
-        estimator, rows = self.estimator, ScaledPlacement(placement)
-        self.recall(rows)
+        estimator = self.estimator
         graph, gram = graph_and_matrix(estimator, rows, self.seed, self.callbacks)
-        found = self._best(gram, weights, rows)
+        self.gram = gram
+        found = self._best()
         members = found.members
         centres = graph_centres(members.terms, members.norms, gram, graph, estimator.kernel)
         labels = graph_labels(centres, graph)
-        scores = graph_scores(found.costs, labels, weights, self.n_clusters)
-        return _result(found, centres), scores, labels
+        scores = graph_scores(found.costs, labels, self.weights, self.n_clusters)
+        return FitRun(KernelResult.of(centres, found.state), scores, labels)
 
     # -- starts ---------------------------------------------------------------------------------------
 
-    def _best(self, gram: GramMatrix, weights: np.ndarray, rows: ScaledPlacement) -> FullResult:
+    def _best(self) -> FullResult:
         """Return the start with the lowest inertia."""
         n, shapes = self.dataset.n_rows, FullState.shapes(self.dataset.n_rows, self.n_clusters)
         both = {**within("loop", shapes), **within("best", shapes)}
         resumed = self.resumed(KernelState, both, lambda state: state.check(n))
-        best = None
-        if resumed is not None and resumed.best is not None:
-            best = restored(gram, resumed.best, weights)
-        for start in range(0 if resumed is None else resumed.start, self.restarts):
-            if resumed is None:
-                seeds = self._seeds(gram, weights, seed_of_start(self.seed, start))
-                resumed = KernelState(start, FullState(seeds), None if best is None else best.state)
-                self._keep(resumed, rows)
-            found = self._loop(gram, weights, rows, resumed)
-            inertia = _inertia(found, weights)
-            if self.restarts > 1:
-                publish(self.callbacks, StartEnded(start, self.restarts, inertia))
-            if best is None or inertia < _inertia(best, weights):
-                best = found
-            if self.time_left() == 0.0:
-                break
-            resumed = None
-        assert best is not None
-        return best
-
-    def _loop(
-        self, gram: GramMatrix, weights: np.ndarray, rows: ScaledPlacement, resumed: KernelState
-    ) -> FullResult:
-        return full_batch(
-            gram,
-            resumed.loop,
-            weights,
-            max_iter=self.estimator.max_iter,
-            tol=self.estimator.tol,
-            max_time=self.time_left(),
-            callbacks=self.callbacks,
-            keep=lambda loop: self._keep(replace(resumed, loop=loop), rows),
+        return self.best_restart(
+            resumed,
+            lambda state: restored(self.gram, state, self.weights),
+            lambda found: found.inertia(self.weights),
         )
+
+    def begin(self, restart: int, best: FullState | None) -> KernelState:
+        seeds = self._seeds(self.gram, self.weights, seed_of_start(self.seed, restart))
+        state = KernelState(restart, FullState(seeds), best)
+        self.keep_step(state, state.loop)
+        return state
+
+    def finish(self, state: KernelState) -> tuple[FullState, FullResult]:
+        found = full_batch(
+            self.gram,
+            state.loop,
+            self.weights,
+            self.limits(),
+            tol=self.estimator.tol,
+            keep=lambda loop: self.keep_step(replace(state, loop=loop), loop),
+        )
+        if self.restarts > 1:
+            inertia = found.inertia(self.weights)
+            publish(self.callbacks, StartEnded(state.restart, self.restarts, inertia))
+        return found.state, found
 
     def _seeds(self, gram: GramMatrix, weights: np.ndarray, seed: int) -> np.ndarray:
         estimator, began = self.estimator, time.perf_counter()
@@ -210,22 +195,6 @@ class KernelFit(Fit):
             chosen = chosen_rows(estimator, gram.columns, gram.diagonal, weights, seed)
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
         return np.asarray(chosen, np.int64)
-
-    # -- checkpoints ----------------------------------------------------------------------------------
-
-    def _keep(self, state: KernelState, rows: ScaledPlacement) -> None:
-        ends = not state.loop.history or state.loop.reason is not None
-        self.keep(lambda: state, rows.placement.traffic, rows, now=ends)
-
-
-def _inertia(found: FullResult, weights: np.ndarray) -> float:
-    return float((weights * found.costs).sum())
-
-
-def _result(found: FullResult, centres: GramCentres) -> KernelResult:
-    reason = found.state.reason
-    assert reason is not None
-    return KernelResult(centres, found.n_iter, reason, list(found.state.history))
 
 
 def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:

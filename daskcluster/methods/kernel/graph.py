@@ -47,7 +47,6 @@ from daskcluster.methods.kernel.model import KernelKMeansModel, row_arrays, supp
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, held_bytes, whole
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, join_rows
-from daskcluster.storage.document import read_count, read_number
 from daskcluster.typing import Dataset
 
 EXACT_ROWS = 12_000
@@ -256,21 +255,10 @@ class GraphKMeansModel(KernelKMeansModel):
         time = self.heat_time if self.kernel == HEAT else None
         return GraphCentres(sums, self.norms, known, self.spread, time)
 
-    def own(self) -> dict[str, Any]:
-        return {**super().own(), "n_neighbors": self.n_neighbors, "heat_time": self.heat_time}
-
     def facts(self) -> dict[str, Any]:
         found = {**super().facts(), "n_neighbors": self.n_neighbors}
         del found["gamma"]
         return found | ({"heat_time": self.heat_time} if self.kernel == HEAT else {})
-
-    @classmethod
-    def own_parts(cls, body: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            **super().own_parts(body),
-            "n_neighbors": read_count(body, "n_neighbors"),
-            "heat_time": read_number(body, "heat_time"),
-        }
 
 
 def graph_arrays(centres: GraphCentres, n_features: int) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from daskcluster.methods.kernel.chunkwise.gram import (
 )
 from daskcluster.models.fitted import FittedModel, check_per_cluster
 from daskcluster.sparse_rows import Rows, SparseRows
-from daskcluster.storage.document import read_count, read_number, read_text
 
 _PER_CLUSTER = ("weights", "sizes", "costs")
 _NONE = np.zeros(1, np.int64)
@@ -179,18 +177,6 @@ class KernelKMeansModel(FittedModel):
         columns = self.columns[:stop].astype(np.int32)
         return SparseRows(self.supports[:stop], columns, self.starts, self.n_features)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays to save, by name."""
-        found = {name: getattr(self, name) for name in sorted(self.array_names)}
-        found["weights"] = np.asarray(self.weights, np.float64)
-        found["sizes"] = np.asarray(self.sizes, np.int64)
-        return found
-
-    def own(self) -> dict[str, Any]:
-        """Return the entries of `body` that only this kind of model has."""
-        names = ("kernel", "gamma", "degree", "coef0", "inertia")
-        return {name: getattr(self, name) for name in names}
-
     def facts(self) -> dict[str, Any]:
         """Return the metadata that only this kind of model has, for tables."""
         return {
@@ -199,22 +185,6 @@ class KernelKMeansModel(FittedModel):
             "supports": self.n_supports,
             "inertia": self.inertia,
         }
-
-    @classmethod
-    def own_parts(cls, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the constructor arguments, other than arrays, that only this kind of model has."""
-        return {
-            "kernel": read_text(body, "kernel"),
-            "gamma": read_number(body, "gamma"),
-            "degree": read_count(body, "degree"),
-            "coef0": read_number(body, "coef0"),
-            "inertia": read_number(body, "inertia"),
-        }
-
-    @classmethod
-    def from_parts(cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
-        """Return the model that `body` and `arrays` describe, or raise `ModelFormatError`."""
-        return cls(**cls.own_parts(body), **cls.shared_parts(body, arrays))
 
 
 def support_arrays(centres: GramCentres, n_features: int) -> dict[str, Any]:

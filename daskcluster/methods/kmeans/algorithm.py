@@ -8,9 +8,9 @@ statistics is left to an `Assignment`: all of them give the same bits.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,11 +18,10 @@ from daskcluster.chunkwise.assign import FARTHEST, AssignParams
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.stopping import Stopping
-from daskcluster.events import Callback, IterationEnded, StopReason
+from daskcluster.estimators.loop import NO_LIMITS, Limits, Stepped, run_loop
+from daskcluster.events import IterationEnded, StopReason
 from daskcluster.kernels.distance import inertia_terms, sqdist_to_assigned
 from daskcluster.methods.kmeans.assignment import Assignment, FullAssignment
-from daskcluster.models.fitted import FitResult
 
 
 def relocate_empty(
@@ -95,88 +94,76 @@ def _move(scale: Scale, into: KMeansStatistics, far: FarthestRows, pick: int, cl
     into.counts_low[cluster] += rest
 
 
-Keep = Callable[[np.ndarray, Sequence[dict[str, float]], StopReason | None], None]
-"""(centres, history, why the last iteration was the last one) -> None."""
+@dataclass(frozen=True)
+class CentresState:
+    """State of a loop that has no more than centres."""
+
+    centres: np.ndarray
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+
+
+S = TypeVar("S", bound=Any)
 
 
 def lloyd(
     rows: ScaledPlacement,
-    centres: np.ndarray,
+    state: S,
+    limits: Limits = NO_LIMITS,
     *,
     assign: Assignment | None = None,
-    max_iter: int = 300,
     tol: float = 1e-4,
-    max_time: float | None = None,
-    callbacks: Sequence[Callback] = (),
     labels: np.ndarray | None = None,
-    history: Sequence[dict[str, float]] = (),
-    keep: Keep | None = None,
-) -> FitResult:
+    keep: Callable[[S], None] | None = None,
+) -> S:
     """Move centres to the means of their rows until nothing moves.
 
     Parameters
     ----------
     rows : ScaledPlacement
-    centres : ndarray of shape (k, d)
-        Starting centres; not changed.
+    state : LoopState with centres
+        Where to start. To resume from a state, `rows` must know what its first pass learnt.
+    limits : Limits
+        Its callbacks hear an `IterationEnded` in each iteration.
     assign : Assignment, optional
         Method of the assignment; by default, all distances are computed each time.
-    max_iter : int
-        Maximum number of centre updates; 0 returns the starting centres.
     tol : float
         Stop when the squared movement of all centres together is at most `tol` times the mean variance of
         the features; 0 waits for the fixed point.
-    max_time : float, optional
-        Seconds; the iteration that exceeds them is the last.
-    callbacks : sequence of callables
-        Called with an `IterationEnded` in each iteration.
     labels : ndarray of shape (n,), int32, optional
         OUT. Where `assign` keeps the labels under the centres of the last pass, in this process.
-    history : sequence of dict
-        Iterations made before, of which `centres` are the end.
-    keep : callable (centres, history, reason) -> None, optional
-        Called with the state after each iteration, and why it was the last one, or None. To resume from it,
-        `rows` must know what its first pass learnt.
+    keep : callable (state) -> None, optional
+        Called with the state after each iteration.
 
     Returns
     -------
-    FitResult
+    LoopState with centres
+        After the last iteration.
 
     Notes
     -----
     Cost: one pass an iteration (of which bounds may leave most unread), and one more in an iteration
     that has an empty cluster. A task returns 8 k (d + 1) bytes, twice that for float64 or weighted rows.
     """
-    centres = np.ascontiguousarray(centres, dtype=rows.dtype)
     assign = assign or FullAssignment(rows, labels)
-    stopping = Stopping(max_iter, max_time, callbacks)
-    history = list(history)
-    before = len(history)
-    reason: StopReason | None = StopReason.MAX_ITER if max_iter <= before else None
-    while reason is None:
-        began, bytes_before = time.perf_counter(), rows.placement.traffic.bytes_read
-        step = lloyd_step(rows, centres, assign, labels)
-        event = IterationEnded(
-            iteration=len(history) + 1,
-            inertia=step.inertia,
-            shift=step.shift,
-            seconds=time.perf_counter() - began,
-            n_empty=step.n_empty,
-            bytes_read=rows.placement.traffic.bytes_read - bytes_before,
-            n_touched=step.n_touched,
-            n_distances=step.n_distances,
-        )
-        history.append(vars(event).copy())
-        stopping.tell(event)
-        moved = not np.array_equal(step.centres, centres)
-        centres = step.centres
+
+    def step(state: S) -> Stepped[S]:
+        centres = state.centres
+        found = lloyd_step(rows, centres, assign, labels)
+        moved: S = replace(state, centres=found.centres)
         threshold = tol * rows.known().mean_variance if tol > 0 else 0.0
-        reason = stopping.reason(len(history), moved=moved, shift=step.shift, threshold=threshold)
-        if keep is not None:
-            keep(centres, history, reason)
-    assigned = labels is not None and len(history) > before
-    labelled = assigned and reason is StopReason.CONVERGED
-    return FitResult(centres, len(history), reason, history, labelled)
+        has_moved = not np.array_equal(found.centres, centres)
+        return Stepped(moved, found.facts(), has_moved, found.shift, threshold)
+
+    begin = np.ascontiguousarray(state.centres, dtype=rows.dtype)
+    return run_loop(
+        step,
+        replace(state, centres=begin),
+        IterationEnded,
+        limits,
+        keep=keep,
+        bytes_read=lambda: rows.placement.traffic.bytes_read,
+    )
 
 
 @dataclass(frozen=True)
@@ -201,6 +188,10 @@ class Step:
     n_empty: int
     n_touched: int
     n_distances: int
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything but the centres, the fields of an event."""
+        return {name: value for name, value in vars(self).items() if name != "centres"}
 
 
 def lloyd_step(

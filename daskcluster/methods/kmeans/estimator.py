@@ -21,11 +21,11 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import CentreEstimator
 from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.export import faiss_index
-from daskcluster.estimators.fit import Fit, all_callbacks
+from daskcluster.estimators.fit import Fit, FitRun, all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.estimators.provenance import from_provenance, provenance
 from daskcluster.events import Callback
-from daskcluster.methods.kmeans.fit import KMeansFit, KMeansRun, fit_partial
+from daskcluster.methods.kmeans.fit import KMeansFit, fit_partial
 from daskcluster.methods.kmeans.initial import candidate_reducer
 from daskcluster.methods.kmeans.parameters import KMEANS
 from daskcluster.metrics.agreement import Stability
@@ -78,7 +78,7 @@ class KMeansEstimator(CentreEstimator):
 
     # -- what was learnt --------------------------------------------------------------------------
 
-    def _learn(self, best: KMeansRun, fit: Fit) -> None:
+    def _learn(self, best: FitRun, fit: Fit) -> None:
         self._centres, self._search = best.result.centres, best.search
         self._n_init = fit.restarts
         self.learn_fit(fit, best.result, best.found)

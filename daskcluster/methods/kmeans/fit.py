@@ -6,7 +6,7 @@ import copy
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.chunkwise.assign import RowParams, ScoreStatistics, nearest_function
+from daskcluster.chunkwise.assign import RowParams, nearest_function
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.chunkwise.pruned import FixedSearch, search_bytes
+from daskcluster.chunkwise.pruned import search_bytes
 from daskcluster.data.csr import csr_of
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
 from daskcluster.estimators.rows import results_of_rows
-from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, SeedingEnded, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.assignment import few_rows, search_for
@@ -58,26 +57,13 @@ _NO_BOUNDS = (
 )
 
 
-@dataclass
-class KMeansRun:
-    """One restart: the result of its loop, the final figures, and labels if there was room for them.
-
-    `search` is that of the final centres, None if none pays.
-    """
-
-    result: FitResult
-    found: ScoreStatistics
-    labels: np.ndarray | None
-    search: FixedSearch | None = None
-
-
 def measure_run(
     rows: ScaledPlacement,
     result: FitResult,
     labels: np.ndarray | None = None,
     *,
     labelled: bool,
-) -> KMeansRun:
+) -> FitRun:
     """Compute the final inertia and cluster figures, and labels, row by row: one pass.
 
     Parameters
@@ -102,7 +88,7 @@ def measure_run(
     if labelled and labels is None:
         params = RowParams(centres, search=search)
         labels = results_of_rows(placement, nearest_function(params))
-    return KMeansRun(result, found, labels, search if search is not None and search.pays else None)
+    return FitRun(result, found, labels, search if search is not None and search.pays else None)
 
 
 class SeededFit(Fit):
@@ -143,10 +129,8 @@ class KMeansState:
     restart : int
         Number of the current restart.
     centres : ndarray of shape (k, d)
-    history : sequence of dict
-        Iterations of the current restart so far.
-    reason : StopReason or None
-        Reason why the current restart ended, if it did.
+    history, reason
+        Of the current restart, see `daskcluster.estimators.loop.LoopState`.
     best : FitResult or None
         Best result of the earlier restarts.
     """
@@ -173,6 +157,7 @@ class KMeansFit(SeededFit):
         **options: Any,
     ) -> None:
         super().__init__(estimator, source, dataset, engine, callbacks, **options)
+        self.name = estimator.algorithm
         self.method = method_for(estimator.init, in_memory=dataset.in_memory)
         self.restarts = restarts_for(self.method, estimator.n_init, in_memory=dataset.in_memory)
         warn_of_one_start(estimator, self.method, stacklevel=4)
@@ -185,88 +170,53 @@ class KMeansFit(SeededFit):
             callbacks,
         )
 
-    def run(self) -> KMeansRun:
-        estimator, dataset = self.estimator, self.dataset
-        self.started(estimator.algorithm)
-        footprint = fit_footprint(
-            dataset, estimator.n_clusters, self.method, estimator.chain_length
-        )
-        with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
-            rows = ScaledPlacement(placement)
-            self.recall(rows)
-            shape = (self.n_clusters, dataset.n_features)
-            resumed = self.resumed(KMeansState, {"centres": shape, "best_centres": shape})
-            best: KMeansRun | None = None
-            if resumed is not None and resumed.best is not None:
-                labels = self.kept_labels(placement)
-                best = measure_run(rows, resumed.best, labels, labelled=self.labelled)
-            for restart in range(0 if resumed is None else resumed.restart, self.restarts):
-                run = self._restart(rows, restart, best, resumed)
-                if best is None or run.found.inertia < best.found.inertia:
-                    best = run
-                if self.time_left() == 0.0:
-                    break
-                resumed = None
-            assert best is not None
-            self.passes += placement.traffic.passes
-            self.bytes_read += placement.traffic.bytes_read
-        self.ended(best.result.stop_reason, best.found.inertia, best.result.n_iter)
-        return best
+    def footprint(self) -> Footprint:
+        estimator = self.estimator
+        return fit_footprint(self.dataset, self.n_clusters, self.method, estimator.chain_length)
 
-    def _restart(
-        self,
-        rows: ScaledPlacement,
-        restart: int,
-        best: KMeansRun | None,
-        resumed: KMeansState | None,
-    ) -> KMeansRun:
-        """Run one restart, or the rest of an interrupted one."""
-        if resumed is None:
-            centres = self.seeded(rows, Key(self.seed, "restart", restart))
-            resumed = KMeansState(restart, centres, best=None if best is None else best.result)
-            self._keep(resumed, rows)
-        labels = self.kept_labels(rows.placement)
-        result = self._loop(rows, resumed, labels)
-        return measure_run(rows, result, labels, labelled=self.labelled)
+    def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
+        shape = (self.n_clusters, self.dataset.n_features)
+        resumed = self.resumed(KMeansState, {"centres": shape, "best_centres": shape})
+        return self.best_restart(resumed, self.measured, lambda run: run.found.inertia)
 
-    def _loop(
-        self, rows: ScaledPlacement, resumed: KMeansState, labels: np.ndarray | None
-    ) -> FitResult:
-        history, most = list(resumed.history), self.estimator.max_iter
-        ended = resumed.reason
-        if ended is not None and is_final(ended, len(history), most, self.time_left()):
-            return FitResult(resumed.centres, len(history), ended, history)
-
-        def keep(centres: np.ndarray, history: Any, reason: StopReason | None) -> None:
-            self._keep(replace(resumed, centres=centres, history=history, reason=reason), rows)
-
-        with closing(self.choice(rows, labels)) as assign:
-            return lloyd(
-                rows,
-                resumed.centres,
-                assign=assign,
-                max_iter=most,
-                tol=self.estimator.tol,
-                max_time=self.time_left(),
-                callbacks=self.callbacks,
-                labels=labels,
-                history=resumed.history,
-                keep=keep,
-            )
-
-    # -- checkpoints ----------------------------------------------------------------------------------
-
-    def _keep(self, state: KMeansState, rows: ScaledPlacement) -> None:
-        ends = not state.history or state.reason is not None
+    def begin(self, restart: int, best: FitResult | None) -> KMeansState:
+        assert self.rows is not None
+        centres = self.seeded(self.rows, Key(self.seed, "restart", restart))
         # The labels of the best restart stay behind.
-        best = None if state.best is None else replace(state.best, labelled=False)
-        self.keep(lambda: replace(state, best=best), rows.placement.traffic, rows, now=ends)
+        best = None if best is None else replace(best, labelled=False)
+        state = KMeansState(restart, centres, best=best)
+        self.keep_step(state)
+        return state
+
+    def finish(self, state: KMeansState) -> tuple[FitResult, FitRun]:
+        rows, estimator = self.rows, self.estimator
+        assert rows is not None
+        labels = self.kept_labels(rows.placement)
+        with closing(self.choice(rows, labels)) as assign:
+            end = lloyd(
+                rows,
+                state,
+                self.limits(),
+                assign=assign,
+                tol=estimator.tol,
+                labels=labels,
+                keep=self.keep_step,
+            )
+        run = self.measured(FitResult.of(end, None if labels is None else state), labels)
+        return run.result, run
+
+    def measured(self, result: FitResult, labels: np.ndarray | None = None) -> FitRun:
+        """Return the final figures of a restart; see `measure_run`."""
+        assert self.rows is not None
+        if labels is None:
+            labels = self.kept_labels(self.rows.placement)
+        return measure_run(self.rows, result, labels, labelled=self.labelled)
 
 
 # -- rows that lack values ---------------------------------------------------------------------------
 
 
-def fit_partial(estimator: KMeans, X: Any, sample_weight: Any) -> tuple[KMeansRun, KMeansFit]:
+def fit_partial(estimator: KMeans, X: Any, sample_weight: Any) -> tuple[FitRun, KMeansFit]:
     """Fit rows opened with ``missing="partial"``; return the result, and the fit of its attributes.
 
     The inertia is that of the values that are there: the sum over rows of the squared distances to the

@@ -19,8 +19,9 @@ from daskcluster.data.spec import names_of
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError, ModelFormatError
+from daskcluster.estimators.loop import Limits
 from daskcluster.events import Notice, publish
-from daskcluster.methods.kmeans.algorithm import lloyd
+from daskcluster.methods.kmeans.algorithm import CentresState, lloyd
 from daskcluster.methods.kmeans.local_search import swap_centres
 from daskcluster.models.persist import load_document
 from daskcluster.parameters import shared
@@ -149,14 +150,14 @@ def candidate_reducer(
         chunk = rows.chunk(candidates, weights)
         with placed(chunk) as few:
             centres, _ = kmeans_plusplus(few, n_clusters, seed)
-            found = lloyd(few, centres, max_iter=_REFINEMENTS, tol=0.0).centres
+            found = lloyd(few, CentresState(centres), Limits(_REFINEMENTS), tol=0.0).centres
             if not 1 < n_clusters <= _MOST_SWAPPED:
                 return found
             cost = score_rows(few, found).inertia
             for number in range(_SEARCHES):
                 key = Key(seed, "search among candidates", number)
                 moved = swap_centres(chunk, found, key.derived_seed())
-                moved = lloyd(few, moved, max_iter=_REFINEMENTS, tol=0.0).centres
+                moved = lloyd(few, CentresState(moved), Limits(_REFINEMENTS), tol=0.0).centres
                 other = score_rows(few, moved).inertia
                 if other < cost:
                     found, cost = moved, other

@@ -26,7 +26,6 @@ from daskcluster.methods.kmeans.local_search import swap_centres, weighted_mean
 from daskcluster.methods.minibatch.batches import Batches
 from daskcluster.methods.minibatch.chunkwise import Batch, MovingCentres, StepOutcome
 from daskcluster.methods.minibatch.journal import Journal
-from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, dense_rows, join_rows
 
@@ -401,7 +400,7 @@ def minibatch(
     journal: Journal,
     step: int = 0,
     keep: Keep | None = None,
-) -> FitResult:
+) -> tuple[int, StopReason]:
     """Move centres by one batch after the other.
 
     Parameters
@@ -423,8 +422,8 @@ def minibatch(
 
     Returns
     -------
-    FitResult
-        ``n_iter`` counts steps.
+    int, StopReason
+        Steps made, those before included, and why the last one was the last one.
 
     Raises
     ------
@@ -453,7 +452,7 @@ def minibatch(
                 reason = reason or (StopReason.CALLBACK if asked else None)
             if keep is not None:
                 keep(step, reason)
-    return FitResult(state.centres, step, reason, journal.records)
+    return step, reason
 
 
 def is_suspect(cost: float, dtype: np.dtype[Any]) -> bool:

@@ -183,7 +183,8 @@ class MiniBatchKMeans(KMeansEstimator):
         """
         self.check_parameters()
         fit = self.begin_fit(MiniBatchFit, X, sample_weight, resume=resume)
-        run, self._state = fit.run()
+        run = fit.run()
+        self._state = fit.moved
         self._seed = fit.seed
         n_rows = run.result.n_iter * fit.batch_size
         self.n_steps_ = n_rows if fit.is_sequential else run.result.n_iter

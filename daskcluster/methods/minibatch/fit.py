@@ -15,13 +15,13 @@ from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.engine.engine import Engine, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.loop import is_final
 from daskcluster.estimators.plan import Plan, centres_bytes
-from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
-from daskcluster.methods.kmeans.fit import KMeansRun, fit_footprint, measure_run, pass_flop
+from daskcluster.methods.kmeans.fit import fit_footprint, measure_run, pass_flop
 from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for, placed, warn_of_one_start
 from daskcluster.methods.minibatch.algorithm import (
     Improvement,
@@ -180,93 +180,100 @@ class MiniBatchFit(Fit):
         given = self.estimator.max_no_improvement
         return None if given is None or given is False else int(given)
 
-    @property
-    def n_steps(self) -> int:
-        """Maximum number of steps: those of `max_iter` passes."""
-        passes = self.estimator.max_iter
-        return max(1, passes * self.dataset.n_rows // self.batch_size) if passes else 0
-
     def circumstances(self) -> Mapping[str, Any]:
         """Return the parameters that batches depend on, if rows are read ahead."""
         return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
 
-    def run(self) -> tuple[KMeansRun, MovingCentres]:
-        """Return the run, whose ``n_iter`` counts steps, and the centres with their counts."""
-        estimator, dataset = self.estimator, self.dataset
-        self.started("mini-batch", self.n_steps)
-        footprint = batches_footprint(dataset, estimator.n_clusters, self.room_bytes)
-        with self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks) as placement:
-            result, state = self._loop(ScaledPlacement(placement))
-            rows = ScaledPlacement(placement)  # a resumed fit does not know what the sample found
-            labels = self.kept_labels(placement) if self.labelled else None
-            run = measure_run(rows, result, labels, labelled=self.labelled)
-            self.passes += placement.traffic.passes
-            self.bytes_read += placement.traffic.bytes_read
-        self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
-        return run, state
+    name = "mini-batch"
+    batches: Batches | None = None
+    moved: MovingCentres
+    """Centres after the last step, with their counts."""
 
-    def _loop(self, rows: ScaledPlacement) -> tuple[FitResult, MovingCentres]:
+    @property
+    def most(self) -> int:
+        """Maximum number of steps: those of `max_iter` passes."""
+        passes = self.estimator.max_iter
+        return max(1, passes * self.dataset.n_rows // self.batch_size) if passes else 0
+
+    def footprint(self) -> Footprint:
+        return batches_footprint(self.dataset, self.n_clusters, self.room_bytes)
+
+    def took(self) -> Traffic:
+        """Return the cost without the passes of steps, which follow from their number."""
+        whole, batches = super().took(), self.batches
+        if batches is None:
+            return whole
+        return Traffic(whole.passes + batches.passes, whole.bytes_read + batches.bytes_read)
+
+    def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
+        """Return the run, whose ``n_iter`` counts steps."""
         k = self.n_clusters
         shapes = {"exact": (k, self.dataset.n_features), "seen": (k,), "costs": (k,)}
-        resumed = self.resumed(MiniBatchState, shapes)
-        ended = None if resumed is None else self._ended(resumed)
-        if ended is not None:
-            return ended
+        state = self.resumed(MiniBatchState, shapes)
+        limits = self.most, self.time_left()
+        if state is None or state.reason is None or not is_final(state.reason, state.step, *limits):
+            # Rows of their own: a resumed fit does not know what the sample found.
+            state = self._loop(ScaledPlacement(rows.placement), state)
+        self.moved = state.centres(compute_dtype(self.dataset.dtype))
+        self.passes += -(-state.step * self.batch_size // self.dataset.n_rows)
+        assert state.reason is not None
+        records = [] if state.journal is None else list(state.journal.records)
+        result = FitResult(self.moved.centres, state.step, state.reason, records)
+        labels = self.kept_labels(rows.placement) if self.labelled else None
+        return measure_run(rows, result, labels, labelled=self.labelled)
+
+    def _loop(self, rows: ScaledPlacement, resumed: MiniBatchState | None) -> MiniBatchState:
+        """Make all remaining steps, and return the state after them."""
+        batches = self.batches = Batches(
+            self.dataset,
+            self.batch_size,
+            self.seed,
+            room_bytes=self.room_bytes,
+            least_rows=self.sample_rows,
+            skipped=0 if resumed is None else resumed.step,
+        )
         with ExitStack() as stack:
-            batches = Batches(
-                self.dataset,
-                self.batch_size,
-                self.seed,
-                room_bytes=self.room_bytes,
-                least_rows=self.sample_rows,
-                skipped=0 if resumed is None else resumed.step,
-            )
             stack.enter_context(batches)
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
             validate = self.validator(stack)
             if resumed is None:
                 first = resumed = self._start(batches, rows)
-                self.keep(lambda: first, _taken(batches), now=True)
-            result, state = self._steps(batches, resumed, validate)
-        self.bytes_read += batches.bytes_read
-        self.passes += batches.passes - (-result.n_iter * self.batch_size // self.dataset.n_rows)
-        return result, state
+                self.keep(lambda: first, now=True)
+            return self._steps(batches, resumed, validate)
 
-    def _steps(
-        self, batches: Batches, resumed: MiniBatchState, validate: Any
-    ) -> tuple[FitResult, MovingCentres]:
-        """Make all remaining steps, and return their result."""
+    def _steps(self, batches: Batches, resumed: MiniBatchState, validate: Any) -> MiniBatchState:
         state = resumed.centres(compute_dtype(self.dataset.dtype))
         journal = Journal(state, self.dataset.n_rows, self.callbacks, validate, resumed.journal)
         left, before = self.time_left(), resumed.journal
         if left is not None and before is not None:
             left += before.seconds
 
-        def keep(step: int, reason: StopReason | None) -> None:
-            def now() -> MiniBatchState:
-                return replace(
-                    resumed,
-                    step=step,
-                    exact=state.exact,
-                    seen=state.seen,
-                    costs=state.costs,
-                    journal=journal.state(batches.bytes_read),
-                    reason=reason,
-                )
+        def after(step: int, reason: StopReason | None) -> MiniBatchState:
+            return replace(
+                resumed,
+                step=step,
+                exact=state.exact,
+                seen=state.seen,
+                costs=state.costs,
+                journal=journal.state(batches.bytes_read),
+                reason=reason,
+            )
 
-            ended = self._passes_of(step) > self._passes_of(step - 1)
-            self.keep(now, _taken(batches), now=reason is not None, counts=ended)
+        def keep(step: int, reason: StopReason | None) -> None:
+            size, n_rows = self.batch_size, self.dataset.n_rows
+            ended = step * size // n_rows > (step - 1) * size // n_rows
+            self.keep(lambda: after(step, reason), now=reason is not None, counts=ended)
 
         stepper: Stepper = SingleRowStepper(state)
         if not self.is_sequential:
             rate, threads = self.estimator.learning_rate, threads_of(self.engine)
             stepper = MiniBatchStepper(state, rate, threads)
-        result = minibatch(
+        ended = minibatch(
             batches,
             stepper,
             stopping=MiniBatchStopping(
-                self.n_steps, resumed.threshold, left, self._first_pass(batches) // self.batch_size
+                self.most, resumed.threshold, left, self._first_pass(batches) // self.batch_size
             ),
             reassignment=resumed.reassignment,
             improvement=resumed.improvement,
@@ -274,14 +281,11 @@ class MiniBatchFit(Fit):
             step=resumed.step,
             keep=None if self.checkpoints.commits is None else keep,
         )
-        return result, state
+        return after(*ended)
 
     def _first_pass(self, batches: Batches) -> int:
         """Return the rows after which batches have drawn from all rows: with pools, a whole pass."""
         return self.dataset.n_rows if batches.is_pooled else 0
-
-    def _passes_of(self, step: int) -> int:
-        return step * self.batch_size // self.dataset.n_rows
 
     def _start(self, batches: Batches, rows: ScaledPlacement) -> MiniBatchState:
         """Choose the first centres."""
@@ -333,23 +337,6 @@ class MiniBatchFit(Fit):
             with placed(chunk) as few:
                 threshold = estimator.tol * few.known().mean_variance
         return MovingCentres.start(centres), threshold
-
-    # -- checkpoints ----------------------------------------------------------------------------------
-
-    def _ended(self, resumed: MiniBatchState) -> tuple[FitResult, MovingCentres] | None:
-        """Return the result of a loop that ended before the interruption, if it did."""
-        step, reason = resumed.step, resumed.reason
-        if reason is None or not is_final(reason, step, self.n_steps, self.time_left()):
-            return None
-        state = resumed.centres(compute_dtype(self.dataset.dtype))
-        records = [] if resumed.journal is None else list(resumed.journal.records)
-        self.passes += -(-step * self.batch_size // self.dataset.n_rows)
-        return FitResult(state.centres, step, reason, records), state
-
-
-def _taken(batches: Batches) -> Traffic:
-    """Return the cost of the batches, without the passes of steps, which follow from their number."""
-    return Traffic(batches.passes, batches.bytes_read)
 
 
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:

@@ -24,7 +24,7 @@ import numpy as np
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
-from daskcluster.estimators.stopping import Stopping
+from daskcluster.estimators.loop import Stopping
 from daskcluster.events import Callback, EMStepEnded, StopReason
 from daskcluster.methods.mixture.chunkwise.e_step import (
     EXACT_EM,

@@ -231,7 +231,7 @@ class VariationalGaussianMixture(MixtureRows):
         check_enough_rows(dataset, self.n_components)
         engine = choose_engine(self.engine, dataset)
         fit = MixtureFit(self, X, dataset, engine, all_callbacks(self), resume=resume)
-        self._take_over(fit, fit.run())
+        self._take_over(fit, fit.run().result)
         if self.stop_reason_ == StopReason.MAX_ITER and self.n_iter_ and self.tol > 0.0:
             warnings.warn(_NOT_CONVERGED.format(self.max_iter), ConvergenceWarning, stacklevel=2)
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
 from daskcluster.estimators.checkpoints import Commits, Framed
+from daskcluster.estimators.fit import FitRun
 from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.loop import is_final
 from daskcluster.estimators.plan import Plan, Stage, centres_bytes
-from daskcluster.estimators.stopping import is_final
 from daskcluster.events import (
     Callback,
     Event,
@@ -341,9 +343,13 @@ class MixtureFit(SeededFit):
         self.start = start_of(estimator, dataset.n_features)
         self.state = self.resumed(MixtureState, self._shapes) or MixtureState()
 
-    def run(self) -> MixtureResult:
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return "var-gmm" if self.estimator.coreset_size is None else "vc-gmm"
+
+    def placed(self, stack: ExitStack) -> Placement:
+        """Return the rows that EM runs on: those of the fit, or their coreset in this process."""
         estimator, dataset = self.estimator, self.dataset
-        self.started("var-gmm" if estimator.coreset_size is None else "vc-gmm")
         engine, callbacks = self.engine, self.callbacks
         if estimator.coreset_size is not None:
             self.coreset = coreset = self._coreset(estimator.coreset_size)
@@ -351,7 +357,7 @@ class MixtureFit(SeededFit):
             engine = home_engine(engine)
         self.method = self.method_on(dataset)
         self.restarts = restarts_for(self.method, estimator.n_init, in_memory=True)
-        warn_of_one_start(estimator, self.method, stacklevel=4)
+        warn_of_one_start(estimator, self.method, stacklevel=5)
         kind = estimator.covariance_type
         check_matrices(estimator.n_components, dataset.n_features, kind, engine)
         footprint = mixture_footprint(
@@ -362,15 +368,47 @@ class MixtureFit(SeededFit):
             self.method,
             estimator.chain_length,
         )
-        with engine.place(dataset, footprint=footprint, callbacks=callbacks) as placement:
-            result = self._learn(placement)
-            self.passes += placement.traffic.passes
-            self.bytes_read += placement.traffic.bytes_read
-        if self.coreset is not None:
-            self.passes, self.bytes_read = self.coreset.passes_, self.coreset.bytes_read_
-        inertia = result.history[-1]["inertia"] if result.history else 0.0
-        self.ended(result.stop_reason, inertia, result.n_iter)
-        return result
+        placement = engine.place(dataset, footprint=footprint, callbacks=callbacks)
+        return stack.enter_context(placement)
+
+    def took(self) -> Traffic:
+        """Return passes and bytes; with a coreset, those over the original rows."""
+        if self.coreset is None:
+            return super().took()
+        read = self.coreset.bytes_read_ - self.bytes_read
+        return Traffic(self.coreset.passes_ - self.passes, read)
+
+    def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
+        """Return the restart with the highest free energy; the first one on ties."""
+        kept = without_empty if self.estimator.discard_empty else lambda result: result
+        best = kept(
+            self.best_restart(
+                self.state, MixtureCheckpoint.result, lambda result: -kept(result).free_energy
+            )
+        )
+        return FitRun(best, EMFigures(best.history[-1]["inertia"] if best.history else 0.0))
+
+    def begin(self, restart: int, best: MixtureCheckpoint | None) -> MixtureState:
+        attached = Attached(self.state.attached.coreset)
+        self.state = state = MixtureState(attached, restart=restart, best=best)
+        self.keep(lambda: state, now=True)
+        return state
+
+    def finish(self, state: MixtureState) -> tuple[MixtureCheckpoint, MixtureResult]:
+        rows, commits = self.rows, self.checkpoints.commits
+        assert rows is not None
+        result = variational_em(
+            rows,
+            self._centres(rows),
+            self._settings(rows),
+            callbacks=self.callbacks,
+            variances=self.start.variances,
+            weights=self.start.weights,
+            resumed=self._resumed_em(),
+            keeper=None if commits is None else _Keeper(self, commits),
+        )
+        self.stopped = result.stop_reason == StopReason.CALLBACK
+        return MixtureCheckpoint.of(result), result
 
     def _coreset(self, size: int) -> LightweightCoreset:
         """Return the coreset to run EM on; its commits lie in a folder next to those of the fit."""
@@ -380,7 +418,7 @@ class MixtureFit(SeededFit):
             if self.state.attached.coreset is None:
                 name = commits.folder.new_attachment("coreset")
                 self.state = replace(self.state, attached=Attached(name))
-                self.keep(lambda: self.state, Traffic(), now=True)
+                self.keep(lambda: self.state, now=True)
             place = commits.folder.attachment(str(self.state.attached.coreset))
         drawn = LightweightCoreset(
             size,
@@ -391,37 +429,6 @@ class MixtureFit(SeededFit):
         )
         return drawn.draw(self.dataset, resume=self.resumes)
 
-    def _learn(self, placement: Placement) -> MixtureResult:
-        """Return the restart with the highest free energy; the first one on ties."""
-        rows = ScaledPlacement(placement)
-        self.recall(rows)
-        kept = without_empty if self.estimator.discard_empty else lambda result: result
-        best = None if self.state.best is None else self.state.best.result()
-        while True:
-            result, number = self._restart(rows), self.state.restart + 1
-            if best is None or kept(result).free_energy > kept(best).free_energy:
-                best = result
-            stopped = result.stop_reason == StopReason.CALLBACK or self.time_left() == 0.0
-            if stopped or number >= self.restarts:
-                return kept(best)
-            attached = Attached(self.state.attached.coreset)
-            self.state = MixtureState(attached, restart=number, best=MixtureCheckpoint.of(best))
-            self.keep(lambda: self.state, placement.traffic, rows, now=True)
-
-    def _restart(self, rows: ScaledPlacement) -> MixtureResult:
-        """Run one restart, or the rest of an interrupted one."""
-        centres, commits = self._centres(rows), self.checkpoints.commits
-        return variational_em(
-            rows,
-            centres,
-            self._settings(rows),
-            callbacks=self.callbacks,
-            variances=self.start.variances,
-            weights=self.start.weights,
-            resumed=self._resumed_em(),
-            keeper=None if commits is None else _Keeper(self, rows, commits),
-        )
-
     def _centres(self, rows: ScaledPlacement) -> np.ndarray:
         """Return the current means of EM if it has started, else the initial means, seeding if needed."""
         if self.state.em is not None:
@@ -429,7 +436,7 @@ class MixtureFit(SeededFit):
         if self.state.centres is None:
             centres = self.seeded(rows, Key(self.seed, "mixture seeding", *self._number))
             self.state = replace(self.state, centres=np.ascontiguousarray(centres, rows.dtype))
-            self.keep(lambda: self.state, rows.placement.traffic, rows, now=True)
+            self.keep(lambda: self.state, now=True)
         assert self.state.centres is not None
         return self.state.centres
 
@@ -524,11 +531,18 @@ class MixtureFit(SeededFit):
         return state if stays else replace(state, reason=None)
 
 
+@dataclass(frozen=True)
+class EMFigures:
+    """Final figures of a mixture: its inertia, weighted by posteriors."""
+
+    inertia: float
+
+
 class _Keeper:
     """Commits states of EM; in the pass before a commit, the tasks write the sets of their rows."""
 
-    def __init__(self, fit: MixtureFit, rows: ScaledPlacement, commits: Commits) -> None:
-        self._fit, self._rows, self._commits = fit, rows, commits
+    def __init__(self, fit: MixtureFit, commits: Commits) -> None:
+        self._fit, self._commits = fit, commits
         self._is_due, self._sets = False, ""
 
     def begin(self, *, is_last: bool) -> StateFiles | None:
@@ -539,7 +553,7 @@ class _Keeper:
         return self._fit.sets_at(self._commits.folder.attachment(self._sets))
 
     def end(self, state: EMState) -> None:
-        fit, traffic = self._fit, self._rows.placement.traffic
+        fit = self._fit
         # A fixed point needs no sets: no fit resumes from it.
         due = self._is_due or state.reason in SETTLED
 
@@ -547,7 +561,7 @@ class _Keeper:
             attached = replace(fit.state.attached, sets=self._sets or None)
             return replace(fit.state, attached=attached, centres=None, em=EMCheckpoint.of(state))
 
-        fit.keep(kept, traffic, self._rows, due=due)
+        fit.keep(kept, due=due)
 
 
 class _Quiet:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,7 +12,6 @@ from daskcluster.errors import ModelFormatError
 from daskcluster.methods.mixture.chunkwise.statistics import is_positive_definite
 from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES, MATRICES
 from daskcluster.models.fitted import FittedModel, check_per_cluster
-from daskcluster.storage.document import read_count, read_number, read_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,20 +104,6 @@ class MixtureModel(FittedModel):
                 f"covariance_type={self.covariance_type!r}."
             )
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays to save, by name."""
-        return {
-            "centres": self.centres,
-            "variances": self.variances,
-            "mixing": np.asarray(self.mixing, np.float64),
-            "weights": np.asarray(self.weights, np.float64),
-        }
-
-    def own(self) -> dict[str, Any]:
-        """Return the entries of `body` that only this kind of model has."""
-        names = ("covariance_type", "lower_bound", "truncation")
-        return {name: getattr(self, name) for name in names}
-
     def facts(self) -> dict[str, Any]:
         """Return the metadata that only this kind of model has, for tables."""
         return {
@@ -127,17 +111,6 @@ class MixtureModel(FittedModel):
             "dtype": str(self.centres.dtype),
             "lower_bound": self.lower_bound,
         }
-
-    @classmethod
-    def from_parts(cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> MixtureModel:
-        """Return the model that `body` and `arrays` describe, or raise `ModelFormatError`."""
-        has_bound = body.get("lower_bound") is not None
-        return cls(
-            covariance_type=read_text(body, "covariance_type"),
-            lower_bound=read_number(body, "lower_bound") if has_bound else None,
-            truncation=read_count(body, "truncation"),
-            **cls.shared_parts(body, arrays),
-        )
 
 
 def stored_variances(covariances: Any, covariance_type: str) -> np.ndarray:

@@ -19,8 +19,8 @@ What differs from the paper's Algorithm 5:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,8 +29,8 @@ import numpy as np
 from daskcluster.chunkwise.assign import AssignParams
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
-from daskcluster.estimators.stopping import Stopping
-from daskcluster.events import Callback, RoundEnded, StopReason
+from daskcluster.estimators.loop import Limits, Stepped, run_loop
+from daskcluster.events import RoundEnded, StopReason
 from daskcluster.methods.kmeans.algorithm import (
     Step,
     inertia_from,
@@ -48,7 +48,6 @@ from daskcluster.methods.nested.doubling import (
     effective_sizes,
     effective_votes,
 )
-from daskcluster.models.fitted import FitResult
 
 Choice = Callable[[ScaledPlacement, np.ndarray | None], Assignment]
 
@@ -66,9 +65,8 @@ class NestedState:
     centres : ndarray of shape (k, d)
     seeds : ndarray of shape (k, d), or None
         The first centres, where they vote.
-    history : sequence of dict
-    reason : StopReason or None
-        Reason why the loop ended, if it did.
+    history, reason
+        See `daskcluster.estimators.loop.LoopState`.
     """
 
     batch: int
@@ -82,16 +80,14 @@ class NestedState:
 def nested(
     batches: NestedBatches,
     begin: NestedState,
+    limits: Limits,
     *,
     choose: Choice,
-    rule: DoublingRule | None = None,
-    max_iter: int = 300,
+    rule: DoublingRule,
     tol: float = 1e-4,
-    max_time: float | None = None,
-    callbacks: Sequence[Callback] = (),
     validate: Callable[[np.ndarray], float] | None = None,
     keep: Callable[[NestedState], None] | None = None,
-) -> FitResult:
+) -> NestedState:
     """Move centres to the means of ever larger batches until nothing moves.
 
     Parameters
@@ -100,15 +96,13 @@ def nested(
         At that of `begin`.
     begin : NestedState
         Initial state.
+    limits : Limits
+        Its callbacks hear a `RoundEnded` in each round.
     choose : callable (ScaledPlacement, labels) -> Assignment
         Chooses the assignment of the rows of a batch.
-    rule : DoublingRule, optional
-    max_iter : int
-        Maximum number of rounds; 0 returns the initial centres.
-    tol, max_time : float
-        As for `daskcluster.methods.kmeans.algorithm.lloyd`; `tol` counts once the batch is all rows.
-    callbacks : sequence of callables
-        Called with a `RoundEnded` in each round.
+    rule : DoublingRule
+    tol : float
+        As for `daskcluster.methods.kmeans.algorithm.lloyd`; it counts once the batch is all rows.
     validate : callable (centres) -> float, optional
         Called after each round; its time is not counted in the history.
     keep : callable (NestedState) -> None, optional
@@ -116,54 +110,19 @@ def nested(
 
     Returns
     -------
-    FitResult
+    NestedState
+        After the last round.
     """
-    centres = np.ascontiguousarray(begin.centres, dtype=batches.rows.dtype)
-    rounds = _Rounds(batches, choose, rule or DoublingRule(), begin.seeds, begin.doubles)
-    stopping = Stopping(max_iter, max_time, callbacks)
-    history = list(begin.history)
-    before = len(history)
-    reason: StopReason | None = StopReason.MAX_ITER if max_iter <= before else None
-    try:
-        while reason is None:
-            began, bytes_before = time.perf_counter(), batches.bytes_read
-            step, ratio = rounds.next(centres)
-            seconds = time.perf_counter() - began
-            event = RoundEnded(
-                iteration=len(history) + 1,
-                inertia=step.inertia,
-                shift=step.shift,
-                seconds=seconds,
-                n_empty=step.n_empty,
-                bytes_read=batches.bytes_read - bytes_before,
-                n_touched=step.n_touched,
-                n_distances=step.n_distances,
-                batch_size=batches.size,
-                doubling_ratio=ratio if ratio is not None and np.isfinite(ratio) else None,
-                validation=None if validate is None else validate(step.centres),
-            )
-            history.append(vars(event).copy())
-            stopping.tell(event)
-            moved = not np.array_equal(step.centres, centres)
-            centres = step.centres
-            threshold = 0.0
-            if not batches.is_whole:
-                moved = True  # some rows have not voted yet
-            elif tol > 0:
-                threshold = tol * batches.rows.known().mean_variance
-            shift = step.shift if batches.is_whole else np.inf
-            reason = stopping.reason(len(history), moved=moved, shift=shift, threshold=threshold)
-            if keep is not None:
-                keep(
-                    NestedState(
-                        batches.number, rounds.doubles, centres, begin.seeds, history, reason
-                    )
-                )
-    finally:
-        rounds.close()
-    assigned = batches.labels is not None and len(history) > before
-    labelled = batches.is_whole and assigned and reason is StopReason.CONVERGED
-    return FitResult(centres, len(history), reason, history, labelled)
+    with closing(_Rounds(batches, choose, rule, begin.seeds, begin.doubles, tol)) as rounds:
+        return run_loop(
+            rounds.next,
+            replace(begin, centres=np.ascontiguousarray(begin.centres, dtype=batches.rows.dtype)),
+            RoundEnded,
+            limits,
+            keep=keep,
+            bytes_read=lambda: batches.bytes_read,
+            validate=None if validate is None else lambda state: validate(state.centres),
+        )
 
 
 @dataclass
@@ -181,24 +140,36 @@ class _Rounds:
     rule: DoublingRule
     seeds: np.ndarray | None
     doubles: bool
+    tol: float
 
     def __post_init__(self) -> None:
         self._assign = self.choose(self.batches.rows, self.batches.labels)
 
-    def next(self, centres: np.ndarray) -> tuple[Step, float | None]:
-        """Return one step of the centres, and the ratio that is compared with rho."""
-        batches = self.batches
+    def next(self, state: NestedState) -> Stepped[NestedState]:
+        """Make one step of the centres."""
+        batches, centres = self.batches, state.centres
         if self.doubles:
             self._grow()
+        ratio: float | None = None
         if batches.is_whole and self.seeds is None:
-            return lloyd_step(batches.rows, centres, self._assign, batches.labels), None
-        if batches.is_whole:
-            return self._step(centres)[0], None
-        batches.rows.known()  # so that bounds hold from the first round on
-        step, statistics = self._step(centres)
-        ratio, measured = self._ratio(centres, step, statistics)
-        self.doubles = self.rule.allows(ratio)
-        return replace(step, n_distances=step.n_distances + measured), ratio
+            step = lloyd_step(batches.rows, centres, self._assign, batches.labels)
+        elif batches.is_whole:
+            step, _ = self._step(centres)
+        else:
+            batches.rows.known()  # so that bounds hold from the first round on
+            step, statistics = self._step(centres)
+            ratio, measured = self._ratio(centres, step, statistics)
+            self.doubles = self.rule.allows(ratio)
+            step = replace(step, n_distances=step.n_distances + measured)
+        shown = ratio if ratio is not None and np.isfinite(ratio) else None
+        made = Stepped(
+            replace(state, batch=batches.number, doubles=self.doubles, centres=step.centres),
+            {**step.facts(), "batch_size": batches.size, "doubling_ratio": shown},
+        )
+        if batches.is_whole:  # before, some rows have not voted yet
+            made.moved, made.shift = not np.array_equal(step.centres, centres), step.shift
+            made.threshold = self.tol * batches.rows.known().mean_variance if self.tol > 0 else 0.0
+        return made
 
     def close(self) -> None:
         self._assign.close()

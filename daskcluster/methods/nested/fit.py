@@ -11,15 +11,15 @@ import numpy as np
 
 from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.local import home_engine
+from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.fit import FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
-from daskcluster.estimators.stopping import is_final
 from daskcluster.events import SeedingEnded, publish
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.fit import (
-    KMeansRun,
     SeededFit,
     bounds_bytes,
     fit_footprint,
@@ -44,55 +44,68 @@ class NestedFit(SeededFit):
     """One call of fit."""
 
     estimator: NestedMiniBatchKMeans
+    batches: NestedBatches
+    whole: Placement
 
-    def run(self) -> KMeansRun:
-        estimator, dataset = self.estimator, self.dataset
-        self.started("nested")
-        footprint = fit_footprint(dataset, estimator.n_clusters, "random")
-        shape = (self.n_clusters, dataset.n_features)
-        resumed = self.resumed(NestedState, {"centres": shape, "seeds": shape})
-        with ExitStack() as stack:
-            whole = stack.enter_context(
-                self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
-            )
-            labels = self.kept_labels(whole)
-            home_bytes = HOME_BYTES
-            if whole.shares_memory:
-                home_bytes = min(HOME_BYTES, whole.state_room() // 2)
-            batches = NestedBatches(
-                whole,
-                self.engine,
-                NestedOrder(
-                    dataset.n_rows, Key(self.seed, "nested") if estimator.shuffle else None
-                ),
-                int(estimator.batch_size),
-                labels=labels,
-                footprint=footprint,
-                callbacks=self.callbacks,
-                home_bytes=home_bytes,
-                number=0 if resumed is None else resumed.batch,
-            )
-            stack.callback(batches.close)
-            run = self._rounds(batches, self._begin(resumed, batches, whole), whole, stack)
-            rows = batches.rows if batches.is_whole else ScaledPlacement(whole)
-            best = measure_run(rows, run, labels, labelled=self.labelled)
-            took = _taken(batches, whole)
-            self.passes += took.passes
-            self.bytes_read += took.bytes_read
-        self.ended(best.result.stop_reason, best.found.inertia, best.result.n_iter)
-        return best
+    name = "nested"
 
-    def _begin(
-        self, resumed: NestedState | None, batches: NestedBatches, whole: Placement
-    ) -> NestedState:
-        """Return the state to resume from, or an initial one."""
-        if resumed is not None:
-            self.recall(batches.rows)
-            return resumed
-        centres = self._first_centres(batches)
-        first = NestedState(0, False, centres, centres if self.estimator.seeds_vote else None)
-        self._keep(first, batches, whole)
-        return first
+    def footprint(self) -> Footprint:
+        return fit_footprint(self.dataset, self.n_clusters, "random")
+
+    def took(self) -> Traffic:
+        whole = self.whole.traffic
+        return Traffic(whole.passes + self.batches.gathers, self.batches.bytes_read)
+
+    def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
+        estimator, self.whole = self.estimator, rows.placement
+        shape = (self.n_clusters, self.dataset.n_features)
+        state = self.resumed(NestedState, {"centres": shape, "seeds": shape})
+        labels = self.kept_labels(self.whole)
+        home_bytes = HOME_BYTES
+        if self.whole.shares_memory:
+            home_bytes = min(HOME_BYTES, self.whole.state_room() // 2)
+        key = Key(self.seed, "nested") if estimator.shuffle else None
+        self.batches = batches = NestedBatches(
+            self.whole,
+            self.engine,
+            NestedOrder(self.dataset.n_rows, key),
+            int(estimator.batch_size),
+            labels=labels,
+            footprint=self.footprint(),
+            callbacks=self.callbacks,
+            home_bytes=home_bytes,
+            number=0 if state is None else state.batch,
+        )
+        stack.callback(batches.close)
+        self.rows = batches.rows
+        self.recall(batches.rows)
+        if state is None:
+            centres = self._first_centres(batches)
+            state = NestedState(0, False, centres, centres if estimator.seeds_vote else None)
+            self.keep_step(state)
+
+        def keep(state: NestedState) -> None:
+            self.rows = batches.rows
+            self.keep_step(state)
+
+        name = str(estimator.bounds) if estimator.bounds else "lloyd"
+        choice = AssignmentChoice(
+            name, self.n_clusters, estimator.bounds_memory, self.callbacks, parameter="bounds"
+        )
+        end = nested(
+            batches,
+            state,
+            self.limits(),
+            choose=choice,
+            rule=DoublingRule(float(estimator.rho), estimator.doubling),
+            tol=estimator.tol,
+            validate=self.validator(stack),
+            keep=keep,
+        )
+        keeps_labels = batches.is_whole and batches.labels is not None
+        result = FitResult.of(end, state if keeps_labels else None)
+        rows = batches.rows if batches.is_whole else ScaledPlacement(self.whole)
+        return measure_run(rows, result, labels, labelled=self.labelled)
 
     def _first_centres(self, batches: NestedBatches) -> np.ndarray:
         """Return centres of a sample of all rows in memory: rare rows may not be in the first batch."""
@@ -106,36 +119,6 @@ class NestedFit(SeededFit):
         self.method = method_for(self.init, in_memory=True)
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
         return start.centres
-
-    def _rounds(
-        self, batches: NestedBatches, begin: NestedState, whole: Placement, stack: ExitStack
-    ) -> FitResult:
-        estimator, ended, n_rounds = self.estimator, begin.reason, len(begin.history)
-        if ended is not None and is_final(ended, n_rounds, estimator.max_iter, self.time_left()):
-            return FitResult(begin.centres, n_rounds, ended, list(begin.history))
-        name = str(estimator.bounds) if estimator.bounds else "lloyd"
-        return nested(
-            batches,
-            begin,
-            choose=AssignmentChoice(
-                name, self.n_clusters, estimator.bounds_memory, self.callbacks, parameter="bounds"
-            ),
-            rule=DoublingRule(float(estimator.rho), estimator.doubling),
-            max_iter=estimator.max_iter,
-            tol=estimator.tol,
-            max_time=self.time_left(),
-            callbacks=self.callbacks,
-            validate=self.validator(stack),
-            keep=lambda state: self._keep(state, batches, whole),
-        )
-
-    def _keep(self, state: NestedState, batches: NestedBatches, whole: Placement) -> None:
-        ends = not state.history or state.reason is not None
-        self.keep(lambda: state, _taken(batches, whole), batches.rows, now=ends)
-
-
-def _taken(batches: NestedBatches, whole: Placement) -> Traffic:
-    return Traffic(whole.traffic.passes + batches.gathers, batches.bytes_read)
 
 
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:

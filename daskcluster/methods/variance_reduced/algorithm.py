@@ -21,9 +21,8 @@ weight of the cluster.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,12 +30,11 @@ import numpy as np
 from daskcluster.chunkwise.assign import ASSIGN, AssignParams
 from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.stopping import Stopping
-from daskcluster.events import Callback, EpochEnded, Notice, StopReason, publish
+from daskcluster.estimators.loop import Limits, Stepped, run_loop
+from daskcluster.events import EpochEnded, Notice, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import inertia_from, squared_movement, updated
 from daskcluster.methods.kmeans.assignment import FullAssignment
 from daskcluster.methods.variance_reduced.chunkwise import StepParams, StepsTaken
-from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 
 DOUBLING_MOST = 2.0
@@ -136,10 +134,12 @@ class EpochsState:
         Inertia that the next one is compared with; None before the first epoch.
     is_snapshot : bool
         `centres` are the last position correction, to which they went back.
-    snapshot, bound, history
-        As of `EpochsResult`; `snapshot` may be None.
-    reason : StopReason or None
-        Why the last epoch was the last one, if it was.
+    snapshot : ndarray of shape (k, d), or None
+        Centres after the last position correction.
+    bound : float
+        Their inertia is at most this; centres that turn out worse have diverged in the last epoch.
+    history, reason
+        See `daskcluster.estimators.loop.LoopState`.
     secant : Secant or None
         Where the last epoch began, if rates adapt.
     """
@@ -155,50 +155,22 @@ class EpochsState:
     largest_rate: float = 1.0
     secant: Secant | None = None
 
-    def result(self) -> EpochsResult | None:
-        """Return what an ended loop leaves; None if it has not ended."""
-        if self.reason is None:
-            return None
-        snapshot = np.empty((0, 0)) if self.snapshot is None else self.snapshot
-        history = list(self.history)
-        return EpochsResult(
-            self.centres, len(history), self.reason, history, False, snapshot, self.bound
-        )
-
-
-@dataclass
-class EpochsResult(FitResult):
-    """Result of the loop, and the centres to fall back to.
-
-    Attributes
-    ----------
-    snapshot : ndarray of shape (k, d)
-        Centres after the last position correction.
-    bound : float
-        Their inertia is at most this; centres that turn out worse have diverged in the last epoch.
-    """
-
-    snapshot: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
-    bound: float = math.inf
-
 
 def variance_reduced(
     rows: ScaledPlacement,
     begin: EpochsState,
     take_steps: TakeSteps,
+    limits: Limits,
     *,
     rule: StepRule,
     key: Key,
     full_gradient: bool = False,
     guard: bool = True,
     adapts: bool = False,
-    max_iter: int = 100,
     tol: float = 1e-4,
-    max_time: float | None = None,
-    callbacks: Sequence[Callback] = (),
     labels: np.ndarray | None = None,
     keep: Callable[[EpochsState], None] | None = None,
-) -> EpochsResult:
+) -> EpochsState:
     """Move centres epoch by epoch.
 
     Parameters
@@ -207,6 +179,8 @@ def variance_reduced(
         Where to start from.
     take_steps : callable (StepParams) -> StepsTaken
         Runs the inner loop; see `daskcluster.methods.variance_reduced.fit`.
+    limits : Limits
+        Its callbacks hear an `EpochEnded` each epoch, and a `Notice` when centres go back.
     rule : StepRule
     key : Key
         Of the draws; its iteration is replaced by the epoch.
@@ -216,15 +190,9 @@ def variance_reduced(
         Go back and halve the rate when the inertia rises; without, centres go wherever steps take them.
     adapts : bool
         From the second epoch on, rates are those of Barzilai and Borwein.
-    max_iter : int
-        Epochs at most.
     tol : float
         Stop when the inertia changes by at most this times itself from one epoch to the next; 0 waits
         until nothing moves.
-    max_time : float, optional
-        Seconds; the epoch that exceeds them is the last.
-    callbacks : sequence of callables
-        Hear an `EpochEnded` each epoch, and a `Notice` when centres go back.
     labels : ndarray of shape (n,), int32, optional
         OUT. Where labels are kept in this process: steps then look them up.
     keep : callable (EpochsState) -> None, optional
@@ -232,7 +200,8 @@ def variance_reduced(
 
     Returns
     -------
-    EpochsResult
+    EpochsState
+        After the last epoch.
 
     Notes
     -----
@@ -241,36 +210,23 @@ def variance_reduced(
     bytes a task and pass.
     """
     epochs = _Epochs(rows, take_steps, rule, key, begin, guard, adapts, full_gradient, tol, labels)
-    stopping = Stopping(max_iter, max_time, callbacks)
-    centres = np.ascontiguousarray(begin.centres, dtype=rows.dtype)
-    history = list(begin.history)
-    before = len(history)
-    reason: StopReason | None = StopReason.MAX_ITER if max_iter <= before else None
-    while reason is None:
-        began, before = time.perf_counter(), rows.placement.traffic.bytes_read
-        epoch = epochs.next(centres, len(history) + 1)
+
+    def step(state: EpochsState) -> Stepped[EpochsState]:
+        number = len(state.history) + 1
+        epoch = epochs.next(state.centres, number)
         if epoch.went_back:
-            publish(callbacks, _notice(epoch, len(history) + 1))
+            publish(limits.callbacks, _notice(epoch, number))
         facts = {name: of for name, of in vars(epoch).items() if name not in ("centres", "ends")}
-        event = EpochEnded(
-            iteration=len(history) + 1,
-            seconds=time.perf_counter() - began,
-            bytes_read=rows.placement.traffic.bytes_read - before,
-            **facts,
-        )
-        history.append(vars(event).copy())
-        stopping.tell(event)
-        centres = epoch.centres
-        reason = epoch.ends or stopping.reason(
-            len(history), moved=True, shift=math.inf, threshold=0.0
-        )
-        if keep is not None:
-            keep(replace(epochs.now, centres=centres, history=history, reason=reason))
-    assigned = labels is not None and len(history) > before
-    labelled = assigned and reason is StopReason.CONVERGED
-    ended = replace(epochs.now, centres=centres, history=history, reason=reason).result()
-    assert ended is not None
-    return replace(ended, labelled=labelled)
+        return Stepped(replace(epochs.now, centres=epoch.centres), facts, reason=epoch.ends)
+
+    return run_loop(
+        step,
+        replace(begin, centres=np.ascontiguousarray(begin.centres, dtype=rows.dtype)),
+        EpochEnded,
+        limits,
+        keep=keep,
+        bytes_read=lambda: rows.placement.traffic.bytes_read,
+    )
 
 
 @dataclass

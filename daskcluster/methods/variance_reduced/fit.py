@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,11 @@ from daskcluster.data.dataset import PartitionedDataset, RowDataset, partition_e
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint, thread_rows
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.fit import FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
-from daskcluster.estimators.stopping import is_final
 from daskcluster.events import Notice, PassEnded, PassStarted, publish
 from daskcluster.methods.kmeans.fit import (
-    KMeansRun,
     SeededFit,
     fit_footprint,
     measure_run,
@@ -32,7 +31,6 @@ from daskcluster.methods.kmeans.fit import (
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.minibatch.batches import whole
 from daskcluster.methods.variance_reduced.algorithm import (
-    EpochsResult,
     EpochsState,
     StepRule,
     TakeSteps,
@@ -60,88 +58,65 @@ class VarianceReducedFit(SeededFit):
     """One call of fit."""
 
     estimator: VarianceReducedKMeans
+    take_steps: TakeSteps
 
-    def run(self) -> KMeansRun:
-        self.started(self.estimator.variant)
-        assert isinstance(self.dataset, RowDataset)
-        edges = partition_edges(self.dataset, self.estimator.wanted_partitions)
-        with ExitStack() as stack:
-            placement, take_steps = self._placed(edges, stack)
-            rows = ScaledPlacement(placement)
-            labels = self.kept_labels(placement)
-            result = self._epochs(rows, take_steps, labels, len(edges) - 1)
-            run = self._evaluated(rows, result, labels)
-            self.passes += placement.traffic.passes
-            self.bytes_read += placement.traffic.bytes_read
-        self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
-        return run
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return str(self.estimator.variant)
 
-    def _epochs(
-        self,
-        rows: ScaledPlacement,
-        take_steps: TakeSteps,
-        labels: np.ndarray | None,
-        n_partitions: int,
-    ) -> EpochsResult:
-        estimator = self.estimator
-        begin = self._begin(rows)
-        ended, most = begin.result(), estimator.max_iter
-        if ended and is_final(ended.stop_reason, ended.n_iter, most, self.time_left()):
-            return ended
-        return variance_reduced(
+    def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
+        estimator, shape = self.estimator, (self.n_clusters, self.dataset.n_features)
+        labels = self.kept_labels(rows.placement)
+        arrays = ("centres", "snapshot", "secant_centres", "secant_gradient")
+        state = self.resumed(EpochsState, dict.fromkeys(arrays, shape))
+        if state is None:
+            centres = self.seeded(rows, Key(self.seed, "restart"))  # as KMeans has it
+            state = EpochsState(centres, estimator.rate_for(self.dataset))
+            self.keep_step(state)
+        end = variance_reduced(
             rows,
-            begin,
-            take_steps,
-            rule=StepRule(estimator.epoch_size, n_partitions),
+            state,
+            self.take_steps,
+            self.limits(),
+            rule=StepRule(estimator.epoch_size, len(self.edges) - 1),
             key=Key(self.seed, "steps"),
             full_gradient=estimator.variant == "vrkm",
             guard=bool(estimator.guard),
             adapts=bool(estimator.adaptive_rate),
-            max_iter=most,
             tol=estimator.tol,
-            max_time=self.time_left(),
-            callbacks=self.callbacks,
             labels=labels,
-            keep=lambda state: self._keep(state, rows),
+            keep=self.keep_step,
         )
+        result = FitResult.of(end, None if labels is None else state)
+        return self._evaluated(rows, end, result, labels)
 
-    def _begin(self, rows: ScaledPlacement) -> EpochsState:
-        """Return the state to resume from, or an initial one."""
-        shape = (self.n_clusters, self.dataset.n_features)
-        arrays = ("centres", "snapshot", "secant_centres", "secant_gradient")
-        resumed = self.resumed(EpochsState, dict.fromkeys(arrays, shape))
-        if resumed is not None:
-            self.recall(rows)
-            return resumed
-        centres = self.seeded(rows, Key(self.seed, "restart"))  # as KMeans has it
-        first = EpochsState(centres, self.estimator.rate_for(self.dataset))
-        self._keep(first, rows)
-        return first
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """Edges of the partitions of the inner loop."""
+        assert isinstance(self.dataset, RowDataset)
+        return partition_edges(self.dataset, self.estimator.wanted_partitions)
 
-    def _keep(self, state: EpochsState, rows: ScaledPlacement) -> None:
-        ends, placement = not state.history or state.reason is not None, rows.placement
-        self.keep(lambda: state, placement.traffic, rows, now=ends)
+    def footprint(self) -> Footprint:
+        adapts, n_partitions = self.estimator.adaptive_rate, len(self.edges) - 1
+        return vrkm_footprint(self.dataset, self.n_clusters, self.init, n_partitions, adapts=adapts)
 
-    def _placed(self, edges: np.ndarray, stack: ExitStack) -> tuple[Placement, TakeSteps]:
-        """Return the engine of the passes, and the one of the inner loop."""
-        dataset = self.dataset
+    def placed(self, stack: ExitStack) -> Placement:
+        """Return the engine of the passes; `take_steps` becomes the one of the inner loop."""
+        dataset, edges, footprint = self.dataset, self.edges, self.footprint()
         assert isinstance(dataset, RowDataset)
-        footprint = vrkm_footprint(
-            dataset, self.n_clusters, self.init, len(edges) - 1, adapts=self.estimator.adaptive_rate
-        )
         if len(edges) == 2:
-            placement = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
-            stack.enter_context(placement)
-            return placement, partial(steps_here, self._gathered())
+            placement = super().placed(stack)
+            self.take_steps = partial(steps_here, self._gathered())
+            return placement
         # A partition steps for itself, from the snapshot; what all of them did is added up.
         view = PartitionedDataset(dataset, edges)
         placement = self.engine.place(view, footprint=footprint, callbacks=self.callbacks)
         stack.enter_context(placement)
+        self.take_steps = partial(placement.reduce, STEPS)
         if not (placement.shares_memory and dataset.in_memory):
-            return placement, partial(placement.reduce, STEPS)
+            return placement
         # Rows of this process are shared among threads in smaller pieces, but for the steps.
-        whole_rows = self.engine.place(dataset, footprint=footprint, callbacks=self.callbacks)
-        return stack.enter_context(whole_rows), partial(placement.reduce, STEPS)
+        return super().placed(stack)
 
     def _gathered(self) -> Chunk:
         """Return all rows: views of rows in memory; other rows are read in an extra pass."""
@@ -149,28 +124,32 @@ class VarianceReducedFit(SeededFit):
             return whole(self.dataset)
         began = time.perf_counter()
         publish(self.callbacks, PassStarted("gather", self.dataset.n_rows))
-        rows = whole(self.dataset, self._count)
+        read: list[int] = []
+        rows = whole(self.dataset, read.append)
+        self.bytes_read += sum(read)
         self.passes += 1
         publish(self.callbacks, PassEnded("gather", time.perf_counter() - began, self.bytes_read))
         return rows
 
-    def _count(self, n_bytes: int) -> None:
-        self.bytes_read += n_bytes
-
     def _evaluated(
-        self, rows: ScaledPlacement, result: EpochsResult, labels: np.ndarray | None
-    ) -> KMeansRun:
+        self,
+        rows: ScaledPlacement,
+        end: EpochsState,
+        result: FitResult,
+        labels: np.ndarray | None,
+    ) -> FitRun:
         """Return the final figures; if the last steps diverged, those of the centres before them."""
         run = measure_run(rows, result, labels, labelled=self.labelled)
-        if not self.estimator.guard or run.found.inertia <= result.bound * (1.0 + 1e-6):
+        if not self.estimator.guard or run.found.inertia <= end.bound * (1.0 + 1e-6):
             return run
         text = (
-            f"the steps of the last epoch raised the inertia from {result.bound:.6g} to "
+            f"the steps of the last epoch raised the inertia from {end.bound:.6g} to "
             f"{run.found.inertia:.6g}; the centres are those of its position correction. Pass a smaller "
             "learning_rate or epoch_size."
         )
         publish(self.callbacks, Notice(text))
-        back = FitResult(result.snapshot, result.n_iter, result.stop_reason, result.history)
+        snapshot = np.empty((0, 0)) if end.snapshot is None else end.snapshot
+        back = replace(result, centres=snapshot, labelled=False)
         return measure_run(rows, back, labels, labelled=self.labelled)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
 
 import daskcluster as dc
 from daskcluster.data.recipes import for_metric
+from daskcluster.estimators.loop import Limits
 from daskcluster.methods.backward_euler.algorithm import (
     BatchAssigner,
     DescentState,
@@ -15,6 +18,7 @@ from daskcluster.methods.backward_euler.algorithm import (
     backward_euler,
 )
 from daskcluster.methods.minibatch.batches import Batches
+from daskcluster.models.fitted import FitResult
 from tests.reference import backward_euler as truth
 
 K = 4
@@ -35,7 +39,8 @@ def descend(rows, weights, centres, steps, *, max_iter=6, size=60, metric="eucli
     assign = BatchAssigner(centres.dtype)
     with batches_of(rows, weights, size, metric=metric) as batches:
         begin = DescentState.first(centres, steps)
-        return backward_euler(batches, assign, begin, steps, max_iter=max_iter, **options)
+        end = backward_euler(batches, assign, begin, steps, Limits(max_iter), **options)
+        return FitResult.of(replace(end, centres=end.centres.astype(assign.dtype)))
 
 
 def follow(rows, weights, centres, steps, n, *, max_iter=6, size=60, cosine=False):

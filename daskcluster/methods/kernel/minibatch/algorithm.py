@@ -13,38 +13,18 @@ paper's test has the other sign).
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from daskcluster.events import Callback, KernelStepEnded, StopFit, StopReason, publish
+from daskcluster.estimators.loop import Limits, Stepped, run_loop
+from daskcluster.events import KernelStepEnded, StopReason
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres, nearest_of
 from daskcluster.methods.kernel.minibatch.centres import GramBatch, Meter, MovingGramCentres
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches
-
-
-@dataclass(frozen=True)
-class KernelStopping:
-    """Stopping criteria of the loop.
-
-    Attributes
-    ----------
-    max_iter : int
-        Maximum number of batches.
-    tol : float
-        Stop when a step lowers the mean cost of its batch by less than this; 0 never stops.
-    max_time : float or None
-        Seconds; the step that exceeds them is the last.
-    """
-
-    max_iter: int
-    tol: float = 0.0
-    max_time: float | None = None
 
 
 @dataclass(frozen=True)
@@ -55,10 +35,8 @@ class KernelSteps:
     ----------
     seen : ndarray of shape (k,), float64
         Total weight of the rows of each cluster, over all batches.
-    history : sequence of dict
-        A record per step.
-    reason : StopReason or None
-        Why the loop stopped; None if it has not.
+    history, reason
+        See `daskcluster.estimators.loop.LoopState`.
     """
 
     seen: np.ndarray
@@ -74,6 +52,11 @@ class KernelResult:
     n_iter: int
     stop_reason: StopReason
     history: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, centres: GramCentres, end: Any) -> KernelResult:
+        """Return the result of a loop that ended, from its state."""
+        return cls(centres, len(end.history), end.reason, list(end.history))
 
 
 def learning_rates(rate: str, counts: np.ndarray, seen: np.ndarray) -> np.ndarray:
@@ -103,13 +86,13 @@ def learning_rates(rate: str, counts: np.ndarray, seen: np.ndarray) -> np.ndarra
 def minibatch_kernel(
     batches: Batches,
     moving: MovingGramCentres,
+    steps: KernelSteps,
+    limits: Limits,
     *,
     rate: str,
-    stopping: KernelStopping,
     dtype: Any,
-    callbacks: Sequence[Callback] = (),
-    resumed: KernelSteps | None = None,
-    keep: Callable[[KernelSteps], None] = lambda steps: None,
+    tol: float = 0.0,
+    keep: Callable[[KernelSteps], None] | None = None,
 ) -> KernelSteps:
     """Move centres by one batch after another.
 
@@ -117,16 +100,17 @@ def minibatch_kernel(
     ----------
     batches : Batches
     moving : MovingGramCentres
+    steps : KernelSteps
+        Earlier steps; `moving` are the centres after them and `batches` those that follow.
+    limits : Limits
+        Its callbacks hear a `KernelStepEnded` for each batch.
     rate : {"sqrt", "count"}
-    stopping : KernelStopping
     dtype : dtype
         Dtype in which rows are computed.
-    callbacks : sequence of callables
-        Called with `KernelStepEnded` events.
-    resumed : KernelSteps, optional
-        Earlier steps; `moving` are the centres after them and `batches` those that follow.
-    keep : callable (steps) -> None
-        Called after each step with all steps so far; their arrays and lists change afterwards.
+    tol : float
+        Stop when a step lowers the mean cost of its batch by less than this; 0 never stops.
+    keep : callable (steps) -> None, optional
+        Called after each step with all steps so far.
 
     Returns
     -------
@@ -138,39 +122,31 @@ def minibatch_kernel(
     InvalidDataError
         A row of a batch is not finite.
     """
-    began = time.perf_counter()
-    resumed = resumed or KernelSteps(np.zeros(moving.k))
-    seen, history = resumed.seen.copy(), list(resumed.history)
-    reason = StopReason.MAX_ITER if stopping.max_iter <= len(history) else None
-    while reason is None:
-        started, before = time.perf_counter(), Meter(moving.meter.n_values, moving.meter.seconds)
+
+    def step(state: KernelSteps) -> Stepped[KernelSteps]:
+        before = Meter(moving.meter.n_values, moving.meter.seconds)
         drawn = batches.next()
         refuse_bad_batch(drawn, batches.row_of, " of those seen so far")
         batch = GramBatch.of(drawn, batches.rows_of_last(), moving.gram, dtype)
         labels, costs = _nearest(moving, batch)
         counts = np.bincount(labels, batch.weights, minlength=moving.k)
-        moving.move(batch, labels, learning_rates(rate, counts, seen))
-        seen += counts
-        step = len(history) + 1
-        if stopping.tol > 0.0:
+        moving.move(batch, labels, learning_rates(rate, counts, state.seen))
+        reason = None
+        if tol > 0.0:
             improvement = _mean(costs, batch) - _mean(_nearest(moving, batch)[1], batch)
-            reason = StopReason.TOLERANCE if improvement < stopping.tol else None
-        event = KernelStepEnded(
-            step,
-            float((batch.weights * costs).sum()),
-            0.0,
-            time.perf_counter() - started,
-            n_touched=len(batch),
-            n_distances=moving.meter.n_values - before.n_values,
-            batch_size=len(batch),
-            n_points=moving.n_points,
-            gram_seconds=moving.meter.seconds - before.seconds,
-        )
-        history.append(dict(vars(event)))
-        elapsed = time.perf_counter() - began
-        reason = reason or _spent(step, elapsed, stopping) or _tell(callbacks, event)
-        keep(KernelSteps(seen, history, reason))
-    return KernelSteps(seen, history, reason)
+            reason = StopReason.TOLERANCE if improvement < tol else None
+        facts = {
+            "inertia": float((batch.weights * costs).sum()),
+            "shift": 0.0,
+            "n_touched": len(batch),
+            "n_distances": moving.meter.n_values - before.n_values,
+            "batch_size": len(batch),
+            "n_points": moving.n_points,
+            "gram_seconds": moving.meter.seconds - before.seconds,
+        }
+        return Stepped(replace(state, seen=state.seen + counts), facts, reason=reason)
+
+    return run_loop(step, steps, KernelStepEnded, limits, keep=keep)
 
 
 def _nearest(moving: MovingGramCentres, batch: GramBatch) -> tuple[np.ndarray, np.ndarray]:
@@ -180,18 +156,3 @@ def _nearest(moving: MovingGramCentres, batch: GramBatch) -> tuple[np.ndarray, n
 def _mean(costs: np.ndarray, batch: GramBatch) -> float:
     weight = batch.weights.sum()
     return float((batch.weights * costs).sum() / weight) if weight > 0.0 else 0.0
-
-
-def _spent(step: int, elapsed: float, stopping: KernelStopping) -> StopReason | None:
-    if step >= stopping.max_iter:
-        return StopReason.MAX_ITER
-    out_of_time = elapsed >= (math.inf if stopping.max_time is None else stopping.max_time)
-    return StopReason.MAX_TIME if out_of_time else None
-
-
-def _tell(callbacks: Sequence[Callback], event: KernelStepEnded) -> StopReason | None:
-    try:
-        publish(callbacks, event)
-    except StopFit:
-        return StopReason.CALLBACK
-    return None

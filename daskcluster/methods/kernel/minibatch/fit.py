@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import Fit
-from daskcluster.estimators.stopping import is_final
+from daskcluster.estimators.fit import Fit, FitRun
+from daskcluster.estimators.loop import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publish
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres, nearest_by_gram
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
@@ -31,7 +31,6 @@ from daskcluster.methods.kernel.initial import (
 from daskcluster.methods.kernel.minibatch.algorithm import (
     KernelResult,
     KernelSteps,
-    KernelStopping,
     minibatch_kernel,
 )
 from daskcluster.methods.kernel.minibatch.centres import (
@@ -55,9 +54,6 @@ if TYPE_CHECKING:
 
 _SAMPLE_BYTES = 256 << 20
 
-Evaluated = tuple[KernelResult, ScoreStatistics, np.ndarray | None]
-"""Result of the loop, statistics of clusters, and labels if rows are labelled in this process."""
-
 
 @dataclass(frozen=True)
 class End:
@@ -68,16 +64,12 @@ class End:
     sample: GramBatch
     moving: MovingGramCentres
 
-    def result(self) -> KernelResult:
-        steps = self.state.steps
-        assert steps.reason is not None
-        return KernelResult(self.centres, self.state.n_steps, steps.reason, list(steps.history))
-
 
 class MiniBatchKernelFit(Fit):
     """One call of fit."""
 
     estimator: MiniBatchKernelKMeans
+    rows_and_gram: tuple[ScaledPlacement, GramFunction]
 
     def __init__(
         self,
@@ -112,21 +104,6 @@ class MiniBatchKernelFit(Fit):
         """Return the size of the prefetch buffer, on which batches depend unless rows are in memory."""
         return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
 
-    def run(self) -> Evaluated:
-        """Return the result of the best start."""
-        self.started("mini-batch-kernel")
-        with self.engine.place(
-            self.dataset, footprint=self.footprint(), callbacks=self.callbacks
-        ) as placement:
-            rows = ScaledPlacement(placement)
-            self.recall(rows)
-            best = self._best(rows, self.gram(rows))
-            self.passes += placement.traffic.passes
-            self.bytes_read += placement.traffic.bytes_read
-        result, found, _ = best
-        self.ended(result.stop_reason, found.inertia, result.n_iter)
-        return best
-
     def footprint(self) -> Footprint:
         """Return the memory that the fit needs."""
         return minibatch_footprint(
@@ -142,31 +119,42 @@ class MiniBatchKernelFit(Fit):
         """Return the Gram function."""
         return gram_of(self.estimator, rows)
 
-    def _best(self, rows: ScaledPlacement, gram: GramFunction) -> Evaluated:
-        n, truncated, kept, best = self.dataset.n_rows, self.has_windows, None, None
+    name = "mini-batch-kernel"
+    batches: Batches | None = None
+
+    def took(self) -> Traffic:
+        whole, batches = super().took(), self.batches
+        read = 0 if batches is None else batches.bytes_read
+        return Traffic(whole.passes, whole.bytes_read + read)
+
+    def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
+        """Return the best start, evaluated."""
+        n, truncated, gram = self.dataset.n_rows, self.has_windows, self.gram(rows)
         shapes = BatchKernelState.shapes(n, self.n_clusters)
         resumed = self.resumed(
             BatchKernelState, shapes, lambda state: state.check(n, truncated=truncated)
         )
-        if resumed is not None and resumed.best is not None:
-            kept = resumed.best
-            best = self.evaluated(rows, self._ended(rows, gram, kept))
-        for start in range(0 if resumed is None else resumed.start, self.restarts):
-            end = self._made(rows, gram, resumed or BatchKernelState(start, best=kept))
-            size = rows_per_step(self.dataset.n_rows, vars(self.estimator))
-            self.passes += -(-end.state.n_steps * size // self.dataset.n_rows)
-            evaluated = self.evaluated(rows, end)
-            if self.restarts > 1:
-                publish(self.callbacks, StartEnded(start, self.restarts, evaluated[1].inertia))
-            if best is None or evaluated[1].inertia < best[1].inertia:
-                best, kept = evaluated, end.state.ended()
-            if self.time_left() == 0.0:
-                break
-            resumed = None
-        assert best is not None
-        return best
+        self.rows_and_gram = rows, gram
+        return self.best_restart(
+            resumed,
+            lambda kept: self.evaluated(rows, self._ended(rows, gram, kept)),
+            lambda run: run.found.inertia,
+        )
 
-    def evaluated(self, rows: ScaledPlacement, end: End) -> Evaluated:
+    def begin(self, restart: int, best: StartState | None) -> BatchKernelState:
+        return BatchKernelState(restart, best=best)
+
+    def finish(self, state: BatchKernelState) -> tuple[StartState, FitRun]:
+        rows, gram = self.rows_and_gram
+        end = self._made(rows, gram, state)
+        size = rows_per_step(self.dataset.n_rows, vars(self.estimator))
+        self.passes += -(-end.state.n_steps * size // self.dataset.n_rows)
+        run = self.evaluated(rows, end)
+        if self.restarts > 1:
+            publish(self.callbacks, StartEnded(state.restart, self.restarts, run.found.inertia))
+        return end.state.ended(), run
+
+    def evaluated(self, rows: ScaledPlacement, end: End) -> FitRun:
         """Return one start, evaluated on all rows. One pass."""
         placement, centres = rows.placement, end.centres
         costs = nearest_by_gram(centres, end.sample.rows, end.sample.diagonal)[1]
@@ -174,7 +162,7 @@ class MiniBatchKernelFit(Fit):
         labels = np.empty(self.dataset.n_rows, np.int32) if room else None
         bound = float(costs.max(initial=0.0))
         found = measure_by_gram(placement, centres, labels=labels, bound=bound)
-        return end.result(), found, labels
+        return FitRun(KernelResult.of(centres, end.state.steps), found, labels)
 
     def _made(self, rows: ScaledPlacement, gram: GramFunction, state: BatchKernelState) -> End:
         """Make the remaining steps of a start."""
@@ -183,7 +171,7 @@ class MiniBatchKernelFit(Fit):
             limits = estimator.max_iter, self.time_left()
             if is_final(resumed.steps.reason, resumed.n_steps, *limits):
                 return self._ended(rows, gram, resumed)
-        seed = seed_of_start(self.seed, state.start)
+        seed = seed_of_start(self.seed, state.restart)
         with Batches(
             self.dataset,
             estimator.batch_size,
@@ -202,29 +190,28 @@ class MiniBatchKernelFit(Fit):
                 sample = self._sample(batches, gram, Key(seed, "sample"))
                 moving = self._start(sample, gram, rows.placement, seed)
 
-            def keep(steps: KernelSteps, *, now: bool = False) -> None:
-                traffic = rows.placement.traffic
+            def keep(steps: KernelSteps) -> None:
                 self.keep(
                     lambda: replace(state, made=StartState.of(sample.indices, steps, moving)),
-                    Traffic(traffic.passes, traffic.bytes_read + batches.bytes_read),
-                    rows,
-                    now=now or steps.reason is not None,
+                    now=not steps.history or steps.reason is not None,
                 )
 
+            self.batches = batches
             steps = KernelSteps(np.zeros(moving.k)) if resumed is None else resumed.steps
             if resumed is None:
-                keep(steps, now=True)
+                keep(steps)
             with moving.threads():
                 steps = minibatch_kernel(
                     batches,
                     moving,
+                    steps,
+                    self.limits(),
                     rate=estimator.learning_rate,
-                    stopping=KernelStopping(estimator.max_iter, estimator.tol, self.time_left()),
                     dtype=self.dtype,
-                    callbacks=self.callbacks,
-                    resumed=steps,
+                    tol=estimator.tol,
                     keep=keep,
                 )
+            self.batches = None
         self.bytes_read += batches.bytes_read
         return End(StartState.of(sample.indices, steps, moving), moving.centres(), sample, moving)
 

@@ -21,6 +21,7 @@ import numpy as np
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.fit import FitRun
 from daskcluster.methods.kernel.chunkwise.centres import GraphCentres, clamped
 from daskcluster.methods.kernel.chunkwise.gram import GramFunction, Points
 from daskcluster.methods.kernel.graph import (
@@ -34,6 +35,7 @@ from daskcluster.methods.kernel.graph import (
     graph_scores,
     weights_of,
 )
+from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
 from daskcluster.methods.kernel.minibatch.centres import (
     GramBatch,
     Mean,
@@ -42,7 +44,7 @@ from daskcluster.methods.kernel.minibatch.centres import (
     Window,
     merged,
 )
-from daskcluster.methods.kernel.minibatch.fit import End, Evaluated, MiniBatchKernelFit
+from daskcluster.methods.kernel.minibatch.fit import End, MiniBatchKernelFit
 from daskcluster.methods.kernel.minibatch.state import StartState
 from daskcluster.sparse_rows import Rows
 
@@ -192,7 +194,7 @@ class GraphBatchFit(MiniBatchKernelFit):
         moving = self.restored_windows(gram, state)
         return GraphWindows(moving.gram, moving.windows, moving.n_threads, moving.cut)
 
-    def evaluated(self, rows: ScaledPlacement, end: End) -> Evaluated:
+    def evaluated(self, rows: ScaledPlacement, end: End) -> FitRun:
         """Return one start, evaluated on all rows, which are in memory."""
         centres, function = end.centres, end.moving.gram
         assert isinstance(centres, GraphCentres)
@@ -203,4 +205,4 @@ class GraphBatchFit(MiniBatchKernelFit):
         costs = clamped(function.matrix.diagonal() + nearest)
         labels = graph_labels(centres, function.graph)
         scores = graph_scores(costs, labels, weights_of(self.dataset), self.n_clusters)
-        return end.result(), scores, labels
+        return FitRun(KernelResult.of(centres, end.state.steps), scores, labels)

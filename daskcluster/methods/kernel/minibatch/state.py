@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +25,7 @@ from daskcluster.methods.kernel.minibatch.centres import (
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.chunkwise import Batch
 from daskcluster.sparse_rows import join_rows
-from daskcluster.storage.state import Shapes, check_numbers, within
+from daskcluster.storage.state import Shapes, check_numbers, stored_as, within
 from daskcluster.typing import Dataset
 
 PointsAt = Callable[[np.ndarray], Points]
@@ -271,7 +271,7 @@ class BatchKernelState:
 
     Attributes
     ----------
-    start : int
+    restart : int
         Number of the current start.
     made : StartState or None
         State of the current start; None before its seeding.
@@ -279,7 +279,7 @@ class BatchKernelState:
         Final state of the best of the previous starts.
     """
 
-    start: int
+    restart: int = field(metadata=stored_as("start"))
     made: StartState | None = None
     best: StartState | None = None
 
