@@ -74,6 +74,7 @@ def workers_table(records: Records) -> Table | Note:
             "Client, scheduler and all workers share the cores of the machine; the model includes this.",
             _errors(records),
         ],
+        name="workers-of-one-thread",
     )  # fmt: skip
 
 
@@ -102,6 +103,7 @@ def lines_table(records: Records) -> Table | Note:
             "from an S3 server in every pass.",
             _errors(records),
         ],
+        name="limited-bandwidth",
     )  # fmt: skip
 
 
@@ -127,6 +129,7 @@ def projection_tables(records: Records) -> Iterator[Table]:
                 "bottleneck",
             ],
             notes=_assumptions(),
+            name=f"projected-{n}x{d}",
         )  # fmt: skip
         for record in records:
             if (record["n"], record["d"]) == (n, d):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.benchmarks.energy_runs import RunFiles
-from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.parts import Figure, Note, Table, file_name
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.vrkm.plots import Sweep, draw_sweeps
 from tests.benchmarks.vrkm.problems import Problem
@@ -177,6 +177,7 @@ def _table(problem: Problem, settings: Settings, what: str) -> Table:
     return Table(
         f"{what}: {problem.name}, {problem.shape}, VRKM++, {epochs} epochs from one seed",
         ["value", "loss after 3 epochs", "after half", "last", "seconds", "undone epochs"],
+        name=f"{file_name(what)}-{file_name(problem.name)}",
     )
 
 
