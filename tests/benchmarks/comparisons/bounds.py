@@ -183,7 +183,6 @@ def show(records: Records, settings: Settings) -> list[Part]:
             "lloyd, hamerly, yinyang, elkan and auto give the same centres, labels, inertia and number "
             "of iterations, to the bit.",
         ],
-        shown=True,
     )
     ratios = Table(
         "Ratios of these times",

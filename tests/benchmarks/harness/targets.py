@@ -1,6 +1,6 @@
-"""The summary of the page: targets, measured figures, machines and dates, and reasons for missed targets.
+"""The summary of the page: targets, measured figures, and reasons for missed targets.
 
-Each comparison writes its readings to ``targets.json``, where they stay until it is measured again.
+Each comparison writes its readings to ``targets.json``, with machine and date, where they stay until it is measured again.
 ``reasons.json``, written by hand, has the reasons for missed targets.
 """
 
@@ -41,7 +41,7 @@ def section_of_targets(results: Results, narrow: Results) -> str:
     noted, avx2 = results.read(NOTED), narrow.read(NOTED)
     table = Table(
         "Comparisons and targets",
-        ["compared", "target", "measured", "met", "AVX2 only", "machine", "date", "section"],
+        ["compared", "target", "measured", "met", "AVX2 only", "section"],
         [_row(one, name, noted.get(one.name), avx2.get(one.name)) for name, one in targets()],
     )
     found = [noted[target.name]["met"] for _, target in targets() if target.name in noted]
@@ -71,10 +71,9 @@ def _row(
 ) -> list[Any]:
     also = narrow and f"{narrow['measured']}{'' if narrow['met'] else ' (**no**)'}"
     if entry is None:
-        return [target.what, target.goal, None, None, also, None, None, f"`compare --only {name}`"]
-    met, cpu = "yes" if entry["met"] else "**no**", entry.get("cpu")
-    link = _section(name, entry["command"])
-    return [target.what, target.goal, entry["measured"], met, also, cpu, entry["date"], link]
+        return [target.what, target.goal, None, None, also, f"`compare --only {name}`"]
+    met, link = "yes" if entry["met"] else "**no**", _section(name, entry["command"])
+    return [target.what, target.goal, entry["measured"], met, also, link]
 
 
 def _section(name: str, command: str) -> str:
