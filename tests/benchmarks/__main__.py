@@ -120,7 +120,7 @@ def section_command(name: str) -> click.Command:
             ["--output"],
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE.md",
-            help="Replace the section in this file; plots and tables go to images/ and results/ next to it.",
+            help="Replace the section in this file; plots and tables go to images/ and results/.",
         ),
         click.Option(
             ["--scratch"],

@@ -309,9 +309,7 @@ def _notes(name: str) -> list[str]:
             "beta = 1 / 1.02 and size_limit = 1.25 from k-means++. Each other "
             "start has its own k random rows. At the best: within 0.5 % of the lowest phi for that k.",
         ],
-        "digits": [
-            "The noise alone gives 784 * 0.2^2 / 2 = 15.68 for any digits."
-        ],
+        "digits": ["The noise alone gives 784 * 0.2^2 / 2 = 15.68 for any digits."],
         "features": [
             "The paper uses features of LeNet-5. Another network has another scale, so only compare the "
             "programs with each other."

@@ -201,7 +201,9 @@ def show(records: Records, settings: Settings) -> list[Part]:
     panels = [panel for one in records.values() if one["shares"] for panel in _panels(one)]
     plot = draw("bounds_touched.svg", text, panels, settings.images, logarithmic=True)
     remarks = [[remark] for one in records.values() for remark in one["remarks"]]
-    others = Table("Where scikit-learn ends elsewhere, or after other iterations", ["remark"], remarks)
+    others = Table(
+        "Where scikit-learn ends elsewhere, or after other iterations", ["remark"], remarks
+    )
     return [seconds, ratios, *([others] if remarks else []), *([plot] if panels else [])]
 
 

@@ -1,8 +1,9 @@
-"""What a benchmark leaves: tables as CSV files, a line in ``runs.csv``, and a section of a Markdown page."""
+"""What a benchmark leaves: tables as CSV files, a line in ``runs.csv``, and a section of a page."""
 
 from __future__ import annotations
 
 import csv
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -51,7 +52,7 @@ class Run:
         return "\n".join(lines) + "\n" + "\n".join(part.markdown() for part in self.parts)
 
     def write_tables(self, folder: Path) -> None:
-        """Replace the tables of this benchmark in its folder below `folder`, and its line in ``runs.csv``."""
+        """Replace the tables of this benchmark below `folder`, and its line in ``runs.csv``."""
         mine = folder / self.name
         shutil.rmtree(mine, ignore_errors=True)
         mine.mkdir(parents=True)
@@ -70,7 +71,7 @@ class Run:
 
     def write_section(self, page: Path, folder: Path) -> None:
         """Write the section of the page, which leads to the tables in `folder`."""
-        at = (folder / self.name).relative_to(page.parent).as_posix()
+        at = Path(os.path.relpath(folder / self.name, page.parent)).as_posix()
         parts = [
             part.link(at) if isinstance(part, Table) else f"\n{part.markdown()}\n"
             for part in self.parts

@@ -43,11 +43,11 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def link(self, folder: str) -> str:
-        """Return what a page says of it: the link to its file in `folder`, the remarks, the lines if shown."""
+        """Return what a page says of it: a link to its file in `folder`, remarks, and lines if shown."""
         lines = [f"- [{self.title}]({folder}/{self.file})"]
         lines += [f"    - {note}" for note in self.notes]
         if self.shown:
-            lines += ["", *self._lines()]
+            lines += ["", *self._lines(), ""]
         return "\n".join(lines) + "\n"
 
     def save(self, folder: Path) -> None:

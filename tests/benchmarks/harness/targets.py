@@ -1,7 +1,7 @@
 """The summary of the page: targets, measured figures, and reasons for missed targets.
 
-Each comparison writes its readings to ``targets.json``, with machine and date, where they stay until it is measured again.
-``reasons.json``, written by hand, has the reasons for missed targets.
+Each comparison writes its readings to ``targets.json``, with machine and date, where they stay until it is
+measured again. ``reasons.json``, written by hand, has the reasons for missed targets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def note_targets(
 
 
 def section_of_targets(results: Results, narrow: Results) -> str:
-    """Return the summary: a line for every target, measured or not; `narrow` has the results with AVX2 only."""
+    """Return the summary: a line for every target; `narrow` has the results with AVX2 only."""
     noted, avx2 = results.read(NOTED), narrow.read(NOTED)
     table = Table(
         "Comparisons and targets",

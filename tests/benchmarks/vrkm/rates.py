@@ -29,7 +29,7 @@ def run(options: Settings) -> list[Table | Figure | Note]:
     finished(options)
     about_undone = (
         "Undone epochs: the inertia had risen or steps had diverged, so the epoch was undone and the rate "
-        "halved. Without this guard the rate stays, as in the paper; the fit has diverged if its last loss is "
-        "above its best."
+        "halved. Without this guard the rate stays, as in the paper; the fit has diverged if its last loss "
+        "is above its best."
     )
     return [*parts, Note(about_undone)]
