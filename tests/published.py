@@ -1,17 +1,21 @@
-"""Published benchmarks: the tables in the sections that they write, and the sentences around them."""
+"""Published benchmarks: the tables that they write, and the sentences of pages on them."""
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.benchmarks.harness.parts import file_name
+
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+TABLES = DOCS / "results" / "tables"
 
 
 @dataclass(frozen=True)
 class Table:
-    """A Markdown table: names of the columns (they may repeat) and the cells of each line."""
+    """A table: names of the columns (they may repeat) and the cells of each line."""
 
     header: list[str]
     lines: list[list[str]]
@@ -39,20 +43,15 @@ def first_number(text: str) -> float:
     return float(found[0].replace(",", ""))
 
 
-def published(page: str, section: str, heading: str) -> Table:
-    """Return the first table below the heading of a section that begins with these words."""
-    text = (DOCS / page).read_text(encoding="utf-8")
-    part = text[
-        text.index(f"<!-- benchmark: {section} -->") : text.index(f"<!-- end: {section} -->")
-    ]
-    begin = re.search(rf"^###? {re.escape(heading)}", part, re.MULTILINE)
-    assert begin is not None, f"{page}, {section}: no heading {heading!r}"
-    lines = re.search(r"(?:^\|.*\n)+", part[begin.end() :], re.MULTILINE)
-    assert lines is not None, f"{page}, {section}: no table below {heading!r}"
-    header, _, *rest = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in lines[0].splitlines()
-    ]
-    return Table(header, rest)
+def published(benchmark: str, title: str) -> Table:
+    """Return the table of a benchmark whose title begins with these words."""
+    name = file_name(title)
+    files = [path for path in (TABLES / benchmark).iterdir() if path.stem.startswith(name)]
+    files = [path for path in files if path.stem == name] or files
+    assert len(files) == 1, f"{benchmark}: {len(files)} tables are named {name}..."
+    with files[0].open(encoding="utf-8", newline="") as file:
+        header, *lines = csv.reader(file)
+    return Table(header, lines)
 
 
 def said(page: str, pattern: str) -> tuple[str, ...]:

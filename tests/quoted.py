@@ -51,8 +51,8 @@ def span(numbers: list[float], form: str = "{:,.0f}") -> str:
 
 
 def nested() -> tuple[str, ...]:
-    near = published("benchmarks.md", "nested", "Seconds to 1% above")
-    whole = published("benchmarks.md", "nested", "Seconds of whole fits")
+    near = published("nested", "Seconds to 1% above")
+    whole = published("nested", "Seconds of whole fits")
     there = near.cell("mnist", "seeds to 1%", nth=1)
     return (
         whole.cell("mnist", "KMeans (auto)"),
@@ -63,7 +63,7 @@ def nested() -> tuple[str, ...]:
 
 
 def minibatch() -> tuple[str, ...]:
-    table = published("reproduction.md", "figure2", "Seconds until")
+    table = published("figure2", "Seconds until")
     found: list[str] = []
     for name, programs in FIGURE_2.items():
         found += [f"{table.number(name, f'{program}, s'):.2f}" for program in programs]
@@ -79,13 +79,13 @@ FIGURE_2 = {"digits": ("mbatch", "nmbatch", "lloyd"), "patches": ("mbatch", "nmb
 
 
 def coreset_time() -> tuple[str, ...]:
-    ratios = published("benchmarks.md", "coreset", "Seconds for a coreset of").numbers("ratio")
+    ratios = published("coreset", "Seconds for a coreset of").numbers("ratio")
     return (span(ratios, "{:.1f}"),)
 
 
 def coreset_quality() -> tuple[str, ...]:
-    table = published("reproduction.md", "vc-gmm", "Table 1")
-    sizes = published("reproduction.md", "vc-gmm", "Sets and settings")
+    table = published("vc-gmm", "Table 1")
+    sizes = published("vc-gmm", "Sets and settings")
     fits = [cells for cells in table.lines if cells[1] == "LWCS"]
     assert [cells[0] for cells in fits if "kddcup99" in cells[0]], "no connections"
     at = table.header.index("relative error"), table.header.index("speed-up, distances")
@@ -103,9 +103,9 @@ def coreset_quality() -> tuple[str, ...]:
 
 
 def mixture() -> tuple[str, ...]:
-    stages = published("benchmarks.md", "pipeline", "80,000,000 x 16")
-    took = published("benchmarks.md", "pipeline", "Resources and results")
-    step = published("benchmarks.md", "mixture", "Time of an EM iteration")
+    stages = published("pipeline", "Stages")
+    took = published("pipeline", "Resources and results")
+    step = published("mixture", "Time of an EM iteration")
     (power,) = said("benchmarks.md", r"the time grows as C to the power of (\d\.\d+)")
     return (
         f"{stages.number('all', 'seconds'):.0f}",
@@ -117,9 +117,9 @@ def mixture() -> tuple[str, ...]:
 
 
 def kernel() -> tuple[str, ...]:
-    digits = published("reproduction.md", "kernel", "pendigits: rbf")
-    mnist = published("reproduction.md", "kernel", "mnist: rbf")
-    rows = published("benchmarks.md", "kernel-rows", "A step of truncated")
+    digits = published("kernel", "pendigits: rbf")
+    mnist = published("kernel", "mnist: rbf")
+    rows = published("kernel-rows", "A step of truncated")
     step, full = said(
         "reproduction.md",
         r"tau = 200 took (\d+) ms .*? iteration of the full batch more than (\d+) s",
@@ -138,7 +138,7 @@ def kernel() -> tuple[str, ...]:
 
 
 def very_many() -> tuple[str, ...]:
-    table = published("benchmarks.md", "hierarchical", "Seconds and memory: ")
+    table = published("hierarchical", "Seconds and memory: ")
     ours, plain = "hierarchical, rows in memory", "k-means from random rows, 2 iterations"
     return (
         table.cell(ours, "cells or seeding, s"),
@@ -148,7 +148,7 @@ def very_many() -> tuple[str, ...]:
 
 
 def backward_euler() -> tuple[str, ...]:
-    table = published("reproduction.md", "backward-euler", "phi on mnist: ")
+    table = published("backward-euler", "phi on mnist: ")
     euler, lloyd = "10 | SBE | 1000", "10 | EM"
     return (
         *(table.cell(line, "starts at the best") for line in (euler, lloyd)),
@@ -157,8 +157,8 @@ def backward_euler() -> tuple[str, ...]:
 
 
 def stream() -> tuple[str, ...]:
-    share = published("benchmarks.md", "stream", "Throughput").numbers("throughput")[-1]
-    near = published("benchmarks.md", "stream", "Quality")
+    share = published("stream", "Throughput").numbers("throughput")[-1]
+    near = published("stream", "Quality")
     ratios = [[float(one) for one in line[2].split(",")] for line in near.lines]
     worst = max(max(line) for line in ratios)
     return f"{share:.0f}", f"{100 * (worst - 1):.1f}", str(len(ratios[0]))
@@ -169,7 +169,7 @@ def stream() -> tuple[str, ...]:
 
 def against_lloyd(*lines: str) -> Callable[[], tuple[str, ...]]:
     def figures() -> tuple[str, ...]:
-        table = published("benchmarks.md", "bounds", "Ratios of these times")
+        table = published("bounds", "Ratios of these times")
         form = "{:.1f}" if len(lines) == 1 else "{:.2f}"
         return (", ".join(form.format(table.number(line, "lloyd / auto")) for line in lines),)
 
@@ -178,7 +178,7 @@ def against_lloyd(*lines: str) -> Callable[[], tuple[str, ...]]:
 
 def on_disk(order: str) -> Callable[[], tuple[str, ...]]:
     def figures() -> tuple[str, ...]:
-        table = published("benchmarks.md", "bounds-ooc", "Out of core")
+        table = published("bounds-ooc", "Out of core")
         lloyd, auto = (table.number(f"{order} | {name}", "seconds") for name in ("lloyd", "auto"))
         share = table.number(f"{order} | auto", "GB / lloyd")
         return f"{lloyd / auto:.1f}", f"{100 * share:.0f} %" if share < 1 else "all"

@@ -52,7 +52,11 @@ def pages(site: Path) -> dict[Path, str]:
 
 def test_every_page_of_the_tree_is_there(site: Path) -> None:
     sources = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
-    assert [path for path in sources if not (site / path.with_suffix(".html")).exists()] == []
+    built = [
+        path.with_name(path.name.replace("README", "index")).with_suffix(".html")
+        for path in sources
+    ]
+    assert [path for path in built if not (site / path).exists()] == []
     assert (site / "deploy" / "README.html").exists() or (site / "deploy" / "index.html").exists()
 
 

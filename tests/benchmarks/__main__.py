@@ -18,9 +18,8 @@ import click
 
 from daskcluster.cli.main import Commands
 from tests.benchmarks.harness.catalogue import COMPARISONS
-from tests.benchmarks.harness.machine import machine
-from tests.benchmarks.harness.page import write_section
-from tests.benchmarks.harness.parts import sentence
+from tests.benchmarks.harness.machine import facts
+from tests.benchmarks.harness.page import Run
 from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings
 
@@ -121,7 +120,7 @@ def section_command(name: str) -> click.Command:
             ["--output"],
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE.md",
-            help="Replace the section in this file; plots go to images/ next to it.",
+            help="Replace the section in this file; plots and tables go to images/ and results/.",
         ),
         click.Option(
             ["--scratch"],
@@ -168,15 +167,15 @@ def write_sections(
         many = getattr(benchmark, "SEEDS", SEEDS) if seeds is None else seeds
         settings = replace(settings, seeds=many)
         say(f"{name}: takes {benchmark.TAKES}")
-        where, begin = machine(), time.perf_counter()
+        where, begin = facts(), time.perf_counter()
         parts = benchmark.run(settings)
-        took = f"Command: `{command(name, settings)}` ({time.perf_counter() - begin:.0f} s)."
-        about = sentence(benchmark.ABOUT)
-        lines = [f"## {name}", "", about, "", took, "", *(f"- {line}" for line in where), ""]
-        text = "\n".join(lines) + "\n" + "\n".join(part.markdown() for part in parts)
-        sys.stdout.write(text)
+        seconds = time.perf_counter() - begin
+        run = Run(name, benchmark.ABOUT, command(name, settings), seconds, where, parts)
+        sys.stdout.write(run.markdown())
         if output is not None:
-            write_section(output, name, text)
+            tables = output.parent / "results" / "tables"
+            run.write_tables(tables)
+            run.write_section(output, tables)
 
 
 def write_verdicts(output: Path | None) -> None:

@@ -308,13 +308,8 @@ def _notes(name: str) -> list[str]:
             "gamma = 1.2 k, alpha = 0.75, beta = 1 / 1.01; defaults: with gamma = 2.2 k, alpha = 0.9, "
             "beta = 1 / 1.02 and size_limit = 1.25 from k-means++. Each other "
             "start has its own k random rows. At the best: within 0.5 % of the lowest phi for that k.",
-            "A centre that is the mean of M / k rows is off by the noise of that mean, so phi of mb-EM "
-            "should be phi* (1 + k / M), where phi* is the lowest.",
         ],
-        "digits": [
-            "The paper's eight digits are unknown. The noise alone gives 784 * 0.2^2 / 2 = 15.68 for any "
-            "digits."
-        ],
+        "digits": ["The noise alone gives 784 * 0.2^2 / 2 = 15.68 for any digits."],
         "features": [
             "The paper uses features of LeNet-5. Another network has another scale, so only compare the "
             "programs with each other."

@@ -172,6 +172,4 @@ def _notes() -> list[str]:
         "evaluation, which happens in a second fit with the same result. lloyd and bounds are "
         "evaluated at "
         "growing intervals, so they may be up to 15 % earlier than shown; mbatch up to 10 %.",
-        "The sets stand for those of the paper: digits for INFMNIST, patches for STL10P, connections for "
-        "KDDC98, words and newspaper for RCV1.",
     ]

@@ -71,6 +71,7 @@ def _times(where: str, runs: Mapping[str, FitFigures], threads: int) -> Table:
         f"Seconds and memory: {where}",
         ["run", "seconds", f"CPU seconds / {threads}", "cells or seeding, s", "iterations, s",
          "labels, s", "peak GB", "passes", "inertia / n"],
+        shown=True,
     )  # fmt: skip
     for name, found in runs.items():
         steps = " + ".join(f"{seconds:.0f}" for seconds in found.iteration_seconds)

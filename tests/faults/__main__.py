@@ -13,15 +13,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.harness.machine import machine
-from tests.benchmarks.harness.page import write_section
+from tests.benchmarks.harness.machine import facts, lines_of
+from tests.benchmarks.harness.page import Run
+from tests.benchmarks.harness.parts import Table
 from tests.faults import slow_worker
 from tests.faults.processes import preload
-from tests.faults.summary import markdown, summary
+from tests.faults.summary import summary, tables
 from tests.faults.trials import KINDS, NOTICE_SECONDS, Arena, Outcome, Plan, plans
 from tests.faults.works import WORKS
 
 QUICK = 6
+ABOUT = {
+    "faults": "trials with random kills",
+    "slow-worker": "two workers of equal speed, and one of them slowed down",
+}
 SECONDS_A_TRIAL, SECONDS_A_FIT = 7, 6
 """On two cores: a trial, including a new cluster after a lost scheduler; the fit before the first trial."""
 
@@ -74,7 +79,10 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     found.add_argument(
-        "--output", type=Path, metavar="FILE.md", help="replace the section in this file"
+        "--output",
+        type=Path,
+        metavar="FILE.md",
+        help="replace the section in this file, and its tables",
     )
     found.add_argument(
         "--note",
@@ -159,13 +167,17 @@ def unfinished(options: argparse.Namespace, log: Path) -> list[Plan]:
     ]
 
 
-def publish(options: argparse.Namespace, section: str, words: str, tables: str) -> None:
-    """Print a section, and write it to the page if there is one."""
-    made = f"Command: `python -m tests.faults {words}`. {options.note}".strip()
-    text = "\n".join([made, "", *(f"- {line}" for line in machine()), "", tables])
-    sys.stdout.write(text + "\n")
+def publish(
+    options: argparse.Namespace, name: str, words: str, seconds: float, parts: Sequence[Table]
+) -> None:
+    """Print the tables; write them and the section of the page if there is one."""
+    command, remarks = f"python -m tests.faults {words}", [options.note] if options.note else []
+    run = Run(name, ABOUT[name], command, seconds, facts(), parts, remarks)
+    sys.stdout.write(run.markdown())
     if options.output is not None:
-        write_section(options.output, section, text)
+        folder = options.output.parent.parent / "results" / "tables"
+        run.write_tables(folder)
+        run.write_section(options.output, folder)
 
 
 def report(options: argparse.Namespace, log: Path, seconds: float) -> int:
@@ -178,9 +190,9 @@ def report(options: argparse.Namespace, log: Path, seconds: float) -> int:
     if options.timeout != NOTICE_SECONDS:
         words += f" --timeout {options.timeout:g}"
     if options.json is not None:
-        facts = {"command": words, "machine": machine(), "seconds": seconds}
-        options.json.write_text(json.dumps(found | facts, indent=1) + "\n")
-    publish(options, "faults", words, markdown(found, options.timeout))
+        made = {"command": words, "machine": lines_of(facts()), "seconds": seconds}
+        options.json.write_text(json.dumps(found | made, indent=1) + "\n")
+    publish(options, "faults", words, seconds, tables(found, options.timeout))
     return exit_code(found)
 
 
@@ -190,7 +202,7 @@ def repeat(options: argparse.Namespace, log: Path) -> int:
     run([plan] * options.times, options, log)
     outcomes = [Outcome.of(json.loads(line)) for line in log.read_text().splitlines()]
     found = summary([outcome for outcome in outcomes if outcome.plan.number == plan.number])
-    sys.stdout.write(markdown(found, options.timeout) + "\n")
+    sys.stdout.write("\n".join(one.markdown() for one in tables(found, options.timeout)))
     return exit_code(found)
 
 
@@ -207,7 +219,8 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
         if options.name == "slow-worker":
             found = slow_worker.measure(Path(folder))
-            publish(options, "slow-worker", "slow-worker", slow_worker.markdown(found))
+            seconds = time.monotonic() - began
+            publish(options, "slow-worker", "slow-worker", seconds, [slow_worker.table(found)])
             return 0
         log = options.resume_log or Path(folder) / "log"
         if options.number is not None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.benchmarks.harness.parts import Table
 from tests.faults.fits import write_rows
 from tests.faults.processes import Cluster
 
@@ -84,16 +85,14 @@ def measure(folder: Path, speed: float = 0.25) -> dict[str, float]:
     }
 
 
-def markdown(found: dict[str, float]) -> str:
-    """Return the table of ``docs/explanation/reliability.md``."""
+def table(found: dict[str, float]) -> Table:
+    """Return the seconds of an iteration, and their ratios."""
     equal, perfect = found["equal shares"], found["perfect shares"]
-    lines = [
-        "| two workers | seconds per iteration | ratio |",
-        "|---|---|---|",
-        f"| of equal speed | {found['even']:.3f} | 1 |",
-        f"| one of them running {found['speed']:.0%} of the time | {found['uneven']:.3f} | "
-        f"{found['ratio']:.2f} |",
-        f"| the same, if each kept half of the rows | | {equal:.2f} |",
-        f"| the same, if moving work cost nothing | | {perfect:.2f} |",
+    slowed_down = f"one of them running {found['speed']:.0%} of the time"
+    rows = [
+        ["of equal speed", f"{found['even']:.3f}", 1],
+        [slowed_down, f"{found['uneven']:.3f}", f"{found['ratio']:.2f}"],
+        ["the same, if each kept half of the rows", None, f"{equal:.2f}"],
+        ["the same, if moving work cost nothing", None, f"{perfect:.2f}"],
     ]
-    return "\n".join(lines)
+    return Table("Two workers", ["two workers", "seconds per iteration", "ratio"], rows)

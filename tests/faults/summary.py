@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from tests.benchmarks.harness.parts import Table
 from tests.faults.trials import KINDS, NOTICE_SECONDS, Outcome
 
 
@@ -39,38 +40,33 @@ def _figures(hits: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-_COLUMNS = (
-    "| killed | trials | recovered | wrong results | resumed | whole fit, s | kill to result, s | "
-    "worst, s |",
-    "|---|---|---|---|---|---|---|---|",
-)
-
-
-def markdown(found: dict[str, Any], timeout: float = NOTICE_SECONDS) -> str:
+def tables(found: dict[str, Any], timeout: float = NOTICE_SECONDS) -> list[Table]:
     """Return the tables of the section: by kind of kill, and by algorithm."""
     names = {
         "worker": "workers (one, or all but one)",
         "client": "the client; the command is run again",
         "scheduler": "the scheduler; the command is run again on a new cluster",
     }
-    rows = [_row(names[kind], figures) for kind, figures in found["kinds"].items()]
-    lines = [*_COLUMNS, *rows, _row("**all**", found["all"]), ""]
-    lost = found["kinds"]["scheduler"]
+    columns = ["trials", "recovered", "wrong results", "resumed", "whole fit, s", "kill to result, s",
+               "worst, s"]  # fmt: skip
+    kinds = [_row(names[kind], figures) for kind, figures in found["kinds"].items()]
+    algorithms = [_row(f"`{name}`", figures) for name, figures in found["algorithms"].items()]
+    lost, notes = found["kinds"]["scheduler"], []
     if lost["trials"]:
-        lines += [
+        notes = [
             f"After losing its scheduler, the command ended with the expected error after "
             f"{lost['noticed_median']:.1f} s (median; worst {lost['noticed_worst']:.1f} s), with "
             f"`--timeout {timeout:g}`. In the row of the scheduler, the last two columns count from "
-            "that error.",
-            "",
+            "that error."
         ]
-    lines += [_COLUMNS[0].replace("killed", "algorithm or command"), _COLUMNS[1]]
-    lines += [_row(f"`{name}`", figures) for name, figures in found["algorithms"].items()]
-    return "\n".join(lines)
+    rows = [*kinds, _row("**all**", found["all"])]
+    return [
+        Table("By what was killed", ["killed", *columns], rows, notes, shown=True),
+        Table("By algorithm or command", ["algorithm or command", *columns], algorithms),
+    ]
 
 
-def _row(name: str, f: dict[str, Any]) -> str:
+def _row(name: str, f: dict[str, Any]) -> list[Any]:
     counts = (f["trials"], f["recovered"], f["wrong"], f["resumed"])
     times = (f["undisturbed"], f["recovery_median"], f["recovery_worst"])
-    cells = [name, *map(str, counts), *(f"{seconds:.1f}" for seconds in times)]
-    return f"| {' | '.join(cells)} |"
+    return [name, *counts, *(f"{seconds:.1f}" for seconds in times)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.fits import Fit
-from tests.faults.summary import markdown, summary
+from tests.faults.summary import summary, tables
 from tests.faults.trials import KINDS, Arena, Outcome, Plan, plans, unclean
 from tests.faults.works import WORKS
 
@@ -69,7 +69,7 @@ def test_trials_are_counted_by_their_outcome() -> None:
     assert (found["all"]["trials"], found["all"]["recovered"], found["all"]["wrong"]) == (3, 2, 1)
     assert (found["missed"], len(found["troubles"])) == (1, 2)
     assert (found["all"]["recovery_median"], found["all"]["recovery_worst"]) == (2.0, 3.0)
-    assert "| **all** | 3 | 2 | 1 | 0 | 2.0 | 2.0 | 3.0 |" in markdown(found)
+    assert "| **all** | 3 | 2 | 1 | 0 | 2.0 | 2.0 | 3.0 |" in tables(found)[0].markdown()
 
 
 def test_how_a_fit_without_its_scheduler_should_end(tmp_path: Path) -> None:

@@ -189,7 +189,6 @@ def show(records: Records, settings: Settings) -> list[Part]:
         ["data", "n, d, k", "lloyd / auto", "auto / best fixed", "target", "scikit-learn lloyd / auto",
          "target", "auto / lloyd on noise", "target"],
         [_ratios(one) for one in records.values()],
-        [remark for one in records.values() for remark in one["remarks"]],
     )  # fmt: skip
     found = [_against_best(one)[0] for one in records.values()]
     ratios.notes.append(
@@ -201,7 +200,11 @@ def show(records: Records, settings: Settings) -> list[Part]:
     )
     panels = [panel for one in records.values() if one["shares"] for panel in _panels(one)]
     plot = draw("bounds_touched.svg", text, panels, settings.images, logarithmic=True)
-    return [seconds, ratios, *([plot] if panels else [])]
+    remarks = [[remark] for one in records.values() for remark in one["remarks"]]
+    others = Table(
+        "Where scikit-learn ends elsewhere, or after other iterations", ["remark"], remarks
+    )
+    return [seconds, ratios, *([others] if remarks else []), *([plot] if panels else [])]
 
 
 def _seconds(one: Figures) -> list[Any]:

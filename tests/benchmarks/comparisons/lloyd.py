@@ -98,6 +98,7 @@ def show(records: Records, settings: Settings) -> list[Part]:
         f"Seconds per Lloyd iteration, {settings.threads} threads, float32 (median of "
         f"{settings.repeats} fits of {ITERATIONS} iterations from the same centres, tol=0)",
         ["n, d, k", "data", OURS, *peers, "best peer / ours", "target", "GFLOP/s", "of peak"],
+        shown=True,
     )
     for name, one in records.items():
         seconds, mine = one["seconds"], one["seconds"][OURS]

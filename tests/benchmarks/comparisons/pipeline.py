@@ -211,6 +211,8 @@ def _stages(one: Figures, settings: Settings) -> Table:
             "including "
             "reading, decoding and writing.",
         ],
+        name="stages",
+        shown=True,
     )
 
 

@@ -221,6 +221,7 @@ def show(records: Records, settings: Settings) -> list[Part]:
         f"{settings.threads} threads, default parameters",
         ["estimator", "median", "95th percentile", "worst", "worst cell",
          f"cells above {WORST_TARGET:g}", "refused", "seconds"],
+        shown=True,
     )  # fmt: skip
     for name in (*OURS, *PEERS):
         found, line = ratios(records, name), [None] * 5

@@ -66,7 +66,7 @@ MEASURED = "What is measured"
     "--without-avx512",
     section=MEASURED,
     is_flag=True,
-    help="Restrict all programs to AVX2, as on a CPU without AVX-512; writes benchmarks-avx2.md.",
+    help="Restrict all programs to AVX2, as on a CPU without AVX-512; fills the column of the summary.",
 )
 @option(
     "--seeds",

@@ -44,11 +44,6 @@ def lines_of(where: dict[str, Any]) -> list[str]:
     ]
 
 
-def machine() -> list[str]:
-    """Return the date, this machine and the versions as lines of a section."""
-    return lines_of(facts())
-
-
 def today() -> str:
     """Return the date, as in 2026-11-21."""
     return f"{datetime.now(UTC):%Y-%m-%d}"

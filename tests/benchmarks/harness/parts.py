@@ -1,15 +1,21 @@
-"""The parts of a section: tables, plots and remarks, as Markdown."""
+"""The parts of a section: tables, plots and remarks, as Markdown; tables as CSV, too."""
 
 from __future__ import annotations
 
+import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
 @dataclass
 class Table:
     """A table of results with remarks below it.
+
+    `name` is that of its file, by default the first words of the title. A page shows a table that is
+    `shown`, and leads to the files of the others.
 
     Examples
     --------
@@ -27,13 +33,40 @@ class Table:
     header: Sequence[str]
     rows: list[Sequence[Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    name: str = ""
+    shown: bool = False
 
     def markdown(self) -> str:
-        lines = [f"### {self.title}", "", _row(self.header), _row(["---"] * len(self.header))]
-        lines += [_row(row) for row in self.rows]
+        lines = [f"### {self.title}", "", *self._lines()]
         if self.notes:
             lines += ["", *(f"- {note}" for note in self.notes)]
         return "\n".join(lines) + "\n"
+
+    def link(self, folder: str) -> str:
+        """Return what a page says of it: a link to its file in `folder`, remarks, and lines if shown."""
+        lines = [f"- [{self.title}]({folder}/{self.file})"]
+        lines += [f"    - {note}" for note in self.notes]
+        if self.shown:
+            lines += ["", *self._lines(), ""]
+        return "\n".join(lines) + "\n"
+
+    def save(self, folder: Path) -> None:
+        """Write a CSV file into `folder`, where no table may have the same name."""
+        with (folder / self.file).open("x", encoding="utf-8", newline="") as file:
+            lines = [self.header, *([_cell(cell) for cell in row] for row in self.rows)]
+            csv.writer(file, lineterminator="\n").writerows(lines)
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.name or file_name(self.title)}.csv"
+
+    def _lines(self) -> list[str]:
+        return [
+            _row(self.header),
+            _row(["---"] * len(self.header)),
+            *(_row(row) for row in self.rows),
+        ]
 
 
 @dataclass(frozen=True)
@@ -58,6 +91,18 @@ class Note:
 
 
 Part = Table | Figure | Note
+
+
+def file_name(title: str) -> str:
+    """Return the first words of a title, up to eight, as the name of a file.
+
+    Examples
+    --------
+    >>> file_name("Table 1: seconds"), file_name("phi on mnist (60,000 x 784), 10 starts")
+    ('table-1', 'phi-on-mnist')
+    """
+    words = re.findall("[a-z0-9]+", re.split(r", |: | \(", title.lower())[0])
+    return "-".join(words[:8])
 
 
 def sentence(phrase: str) -> str:

@@ -15,10 +15,10 @@ from typing import Any
 from daskcluster.errors import DaskClusterError, InvalidParameterError
 from tests.benchmarks.harness.catalogue import COMPARISONS, comparison
 from tests.benchmarks.harness.cells import Cell, Comparison, Figures, Records
-from tests.benchmarks.harness.machine import cpu_name, facts, lines_of
+from tests.benchmarks.harness.machine import cpu_name, facts
 from tests.benchmarks.harness.mask import is_masked
-from tests.benchmarks.harness.page import has_section, write_section
-from tests.benchmarks.harness.parts import sentence
+from tests.benchmarks.harness.page import Run, write_section
+from tests.benchmarks.harness.parts import Part
 from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.harness.store import Results
@@ -70,8 +70,8 @@ class Bench:
     ----------
     settings : Settings
     output : Path
-        Folder for the page ``benchmarks.md``, the plots and the results. With ``quick`` or without
-        AVX-512 all of them get other names, so that such figures never mix with the others.
+        Folder for the page ``benchmarks.md``, the plots and the results. With ``quick`` all of them get
+        other names, without AVX-512 plots and results, so that such figures never mix with the others.
     again : bool
         Measure all cells again, also those with a saved result.
 
@@ -94,13 +94,22 @@ class Bench:
         self.settings = replace(self.settings, images=self.output / f"images{self._suffix}")
 
     @property
+    def _quick(self) -> str:
+        return "-quick" if self.settings.quick else ""
+
+    @property
     def _suffix(self) -> str:
-        return ("-avx2" if is_masked() else "") + ("-quick" if self.settings.quick else "")
+        return ("-avx2" if is_masked() else "") + self._quick
 
     @property
     def page(self) -> Path:
         """Path of the Markdown page."""
-        return self.output / f"benchmarks{self._suffix}.md"
+        return self.output / f"benchmarks{self._quick}.md"
+
+    @property
+    def tables(self) -> Path:
+        """Folder of the tables."""
+        return self.output / "results" / f"tables{self._suffix}"
 
     @cached_property
     def results(self) -> Results:
@@ -227,28 +236,22 @@ class Bench:
         records: Records = {each: kept[each]["figures"] for each in names}
         by_date = sorted(names, key=lambda each: str(kept[each]["where"]["date"]))
         made, last = {each: kept[each] for each in by_date}, kept[by_date[-1]]
-        whole = set(wanted) <= set(names) or not has_section(self.page, name)
+        whole = set(wanted) <= set(names) or not (self.tables / name).exists()
         settings = self._settings_of(last)
         # A partial run must not overwrite the plots of the section on the page.
         parts = module.show(records, settings if whole else replace(settings, images=None))
-        lines = [
-            f"## {name}",
-            "",
-            sentence(COMPARISONS[name].what),
-            "",
-            *_origin(made),
-            "",
-        ]
-        text = "\n".join(lines) + "\n" + "\n".join(part.markdown() for part in parts)
+        run = _run(name, made, parts)
         if whole:
-            write_section(self.page, name, text)
+            run.write_tables(self.tables)
+            if not is_masked():  # whose figures have a column of the summary
+                run.write_section(self.page, self.tables)
         else:
             missing = "; ".join(each for each in wanted if each not in kept)
             self.settings.tell(
-                f"{name}: the section on the page is not replaced until these are measured: {missing}"
+                f"{name}: its tables and its section are not replaced until these are measured: {missing}"
             )
         note_targets(self.results, name, module.TARGETS, records, last)
-        yield text
+        yield run.markdown()
 
     def _settings_of(self, record: Figures) -> Settings:
         """Return the settings of a record, for the titles of its tables."""
@@ -256,22 +259,24 @@ class Bench:
         return replace(self.settings, threads=stamp["threads"], repeats=stamp["repeats"])
 
     def _show_targets(self) -> str:
-        text = section_of_targets(self.results)
+        folder = self.output / "results"
+        text = section_of_targets(
+            Results(folder / f"bench{self._quick}"), Results(folder / f"bench-avx2{self._quick}")
+        )
         write_section(self.page, "targets", text)
         return text
 
 
-def _origin(cells: Mapping[str, Figures]) -> list[str]:
-    """Return the command, date and machine of cells as lines; the latest record comes last."""
+def _run(name: str, cells: Mapping[str, Figures], parts: Sequence[Part]) -> Run:
+    """Return the run that made the cells; the latest record comes last."""
     records = list(cells.values())
     last, dates = records[-1], list(dict.fromkeys(one["where"]["date"] for one in records))
     where = {**last["where"], "load": max(one["where"]["load"] for one in records)}
     where["date"] = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    seconds = sum(one["seconds"] for one in records)
-    made = f"Command: `{last['command']}` ({len(records)} cells, {seconds:.0f} s)."
-    lines = lines_of(where)
+    remarks = [f"{len(records)} cells."]
     for cpu in dict.fromkeys(one["where"]["cpu"] for one in records):
         if cpu != where["cpu"]:
-            elsewhere = [name for name, one in cells.items() if one["where"]["cpu"] == cpu]
-            lines.append(f"Measured on {cpu}: {'; '.join(elsewhere)}")
-    return [made, "", *(f"- {line}" for line in lines)]
+            elsewhere = [one for one, record in cells.items() if record["where"]["cpu"] == cpu]
+            remarks.append(f"Measured on {cpu}: {'; '.join(elsewhere)}.")
+    seconds = sum(one["seconds"] for one in records)
+    return Run(name, COMPARISONS[name].what, last["command"], seconds, where, parts, remarks)

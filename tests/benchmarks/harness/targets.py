@@ -1,7 +1,7 @@
-"""The summary of the page: targets, measured figures, machines and dates, and reasons for missed targets.
+"""The summary of the page: targets, measured figures, and reasons for missed targets.
 
-Each comparison writes its readings to ``targets.json``, where they stay until it is measured again.
-``reasons.json``, written by hand, has the reasons for missed targets.
+Each comparison writes its readings to ``targets.json``, with machine and date, where they stay until it is
+measured again. ``reasons.json``, written by hand, has the reasons for missed targets.
 """
 
 from __future__ import annotations
@@ -36,40 +36,44 @@ def note_targets(
             results.put(NOTED, target.name, {**noted.get(target.name, made), **entry})
 
 
-def section_of_targets(results: Results) -> str:
-    """Return the summary: a line for every target, measured or not."""
-    noted, reasons = results.read(NOTED), results.read(REASONS)
+def section_of_targets(results: Results, narrow: Results) -> str:
+    """Return the summary: a line for every target; `narrow` has the results with AVX2 only."""
+    noted, avx2 = results.read(NOTED), narrow.read(NOTED)
     table = Table(
         "Comparisons and targets",
-        ["compared", "target", "measured", "met", "machine", "date", "section"],
-        [_row(target, name, noted.get(target.name)) for name, target in targets()],
+        ["compared", "target", "measured", "met", "AVX2 only", "section"],
+        [_row(one, name, noted.get(one.name), avx2.get(one.name)) for name, one in targets()],
     )
     found = [noted[target.name]["met"] for _, target in targets() if target.name in noted]
+    also = [avx2[target.name]["met"] for _, target in targets() if target.name in avx2]
     lines = [
         "## Summary",
         "",
         f"{sum(found)} of {len(targets())} targets are met, {len(found) - sum(found)} are missed, "
-        f"{len(targets()) - len(found)} are not measured. If a comparison has several cells, the worst one "
-        "counts.",
+        f"{len(targets()) - len(found)} are not measured. With AVX2 only, {sum(also)} of {len(also)} are "
+        "met. If a comparison has several cells, the worst one counts.",
         "",
         table.markdown(),
     ]
-    missed = [target for _, target in targets() if not noted.get(target.name, {"met": True})["met"]]
+    missed = [
+        f"- **{target.what}**{where}: {kept.read(REASONS).get(target.name, 'the reason is not known yet.')}"
+        for kept, where in ((results, ""), (narrow, ", AVX2 only"))
+        for _, target in targets()
+        if not kept.read(NOTED).get(target.name, {"met": True})["met"]
+    ]
     if missed:
-        lines += ["### Missed targets", ""]
-        lines += [
-            f"- **{one.what}**: {reasons.get(one.name, 'the reason is not known yet.')}"
-            for one in missed
-        ]
+        lines += ["### Missed targets", "", *missed]
     return "\n".join(lines) + "\n"
 
 
-def _row(target: Target, name: str, entry: dict[str, Any] | None) -> list[Any]:
+def _row(
+    target: Target, name: str, entry: dict[str, Any] | None, narrow: dict[str, Any] | None
+) -> list[Any]:
+    also = narrow and f"{narrow['measured']}{'' if narrow['met'] else ' (**no**)'}"
     if entry is None:
-        return [target.what, target.goal, None, None, None, None, f"`compare --only {name}`"]
-    met, cpu = "yes" if entry["met"] else "**no**", entry.get("cpu")
-    link = _section(name, entry["command"])
-    return [target.what, target.goal, entry["measured"], met, cpu, entry["date"], link]
+        return [target.what, target.goal, None, None, also, f"`compare --only {name}`"]
+    met, link = "yes" if entry["met"] else "**no**", _section(name, entry["command"])
+    return [target.what, target.goal, entry["measured"], met, also, link]
 
 
 def _section(name: str, command: str) -> str:

@@ -27,7 +27,9 @@ def test_cells_are_chosen_measured_and_kept(
     words = (*WORDS, "--only", "predict/1,500", "--json")
     record = json.loads(run(*words).stdout.splitlines()[-1])
     assert (record["measured"], record["kept"]) == (1, 0)
-    assert "| 1,500, 4, 5 |" in Path("out/benchmarks-quick.md").read_text()
+    assert "## predict" in Path("out/benchmarks-quick.md").read_text()
+    table = Path("out/results/tables-quick/predict/seconds-to-label-rows-in-memory.csv")
+    assert '\n"1,500, 4, 5",' in table.read_text()
     kept = json.loads(Path("out/results/bench-quick/predict.json").read_text())
     assert list(kept) == ["1,500, 4, 5"]
     again = run(*words, "--no-progress")

@@ -11,6 +11,7 @@ import pytest
 from daskcluster.errors import InvalidDataError
 from tests.benchmarks.harness import catalogue, mask, run, targets
 from tests.benchmarks.harness.cells import Cell, Target, at_least
+from tests.benchmarks.harness.page import RUNS
 from tests.benchmarks.harness.parts import Table
 from tests.benchmarks.harness.run import Bench, BenchmarkError, Choice
 from tests.benchmarks.harness.settings import Settings
@@ -52,7 +53,8 @@ class Fake:
         if settings.images is not None:
             settings.images.mkdir(parents=True, exist_ok=True)
             (settings.images / "fake.svg").write_text(" ".join(records))
-        return [Table(f"Ratios on {settings.threads} threads", ["cell", "ratio"], rows)]
+        title = f"Ratios on {settings.threads} threads"
+        return [Table(title, ["cell", "ratio"], rows, name="ratios", shown=True)]
 
 
 @pytest.fixture
@@ -109,25 +111,29 @@ def test_other_sections_of_the_page_are_kept(fake: Fake, bench: Callable[..., Be
     text = page.read_text()
     assert "By hand." in text
     assert "old" in text
-    assert section.strip() in text
+    assert "- [Ratios on 1 threads](results/tables/fake/ratios.csv)\n\n| cell | ratio |\n" in text
     assert table.strip() in text
-    assert (
-        "Command: `python -m tests.benchmarks compare --only fake --threads 1 --repeats 5` (2 cells, "
-        in text
+    line = "compare --only fake --threads 1 --repeats 5"
+    assert f"Command: `python -m tests.benchmarks {line}` (" in section
+    runs = (bench().tables / RUNS).read_text().splitlines()
+    assert runs[0].startswith("name,command,")
+    assert runs[1].startswith(f"fake,python -m tests.benchmarks {line},")
+    assert (bench().tables / "fake" / "ratios.csv").read_text() == (
+        "cell,ratio\nsmall,1.5\nlarge,2.5\n"
     )
-    assert "| how fast | >= 2 | 1.50 | **no** |" in text
+    assert "| how fast | >= 2 | 1.50 | **no** | - |" in text
     assert "- **how fast**: the reason is not known yet." in text
     assert "0 of 2 targets are met, 1 are missed, 1 are not measured" in text
 
 
 def test_a_part_does_not_replace_the_whole(fake: Fake, bench: Callable[..., Bench], capsys) -> None:
     page = bench().page
-    page.parent.mkdir()
+    (bench().tables / "fake").mkdir(parents=True)
     page.write_text("<!-- benchmark: fake -->\nwhole\n<!-- end: fake -->\n")
     list(bench().run([Choice("fake", "small")]))
     assert "\nwhole\n" in page.read_text()
     assert not (page.parent / "images" / "fake.svg").exists()
-    assert "on the page is not replaced until these are measured: large" in capsys.readouterr().err
+    assert "are not replaced until these are measured: large" in capsys.readouterr().err
     list(bench().run([Choice("fake", "large")]))
     assert "whole" not in page.read_text()
     assert (page.parent / "images" / "fake.svg").read_text() == "small large"
@@ -148,7 +154,8 @@ def test_targets_stay_until_they_are_measured_again(
     results.put("targets", "never", entry)
     results.put("reasons", "fast", "The clock is slow.")
     *_, table = bench().run([Choice("fake")])
-    assert "| what nobody measured | >= 1 | 7 | yes | a cpu | 2026-01-01 | [fake](#fake) |" in table
+    line = "| what nobody measured | >= 1 | 7 | yes | - | [fake](#fake) |"
+    assert line in table
     assert "- **how fast**: The clock is slow." in table
     assert results.read("targets")["fast"]["measured"] == "1.50"
 
@@ -169,12 +176,15 @@ def test_figures_without_avx512_stay_apart(
     monkeypatch.setenv(mask.MARK, mask.AVX2)
     list(bench().run([Choice("fake")]))
     narrow = bench()
-    assert narrow.page.name == "benchmarks-avx2.md"
+    assert "| how fast | >= 2 | - | - | 1.50 (**no**) |" in narrow.page.read_text()
+    assert "- **how fast**, AVX2 only: the reason is not known yet." in narrow.page.read_text()
+    assert (narrow.output / "results" / "tables-avx2" / "fake" / "ratios.csv").exists()
     assert narrow.command("fake").startswith(
         "python -m tests.benchmarks compare --without-avx512 --only fake"
     )
     monkeypatch.delenv(mask.MARK)
-    assert not bench().page.exists()
+    assert "<!-- benchmark: fake -->" not in bench().page.read_text()
+    assert not bench().tables.exists()
     assert not bench().results.read("fake")
 
 

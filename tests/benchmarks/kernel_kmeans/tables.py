@@ -32,7 +32,8 @@ def norms(kernels: Sequence[tuple[Problem, Norm]]) -> Table:
             "once; the times "
             "below exclude this. Values of rbf are computed when they are needed, and count in a "
             "step. auto "
-            'is the value of `gamma="auto"`.'
+            'is the value of `gamma="auto"`.',
+            "ARI and NMI of each set: means and standard deviations over seeds; ms per step: medians.",
         ],
     )
     for one, norm in kernels:
@@ -48,7 +49,6 @@ def agreement(one: Problem, runs: Runs) -> Table:
         f"{one.name}: {kernel_text(one)}",
         ["program", "seeds", "ARI", "+-", "NMI", "+-", "steps", "ms per step",
          "for kernel values", "full batch / this", "fit, s"],
-        notes=["Means and standard deviations over seeds. ms per step: medians."],
     )  # fmt: skip
     slowest = [step_ms(fits)[0] for program, fits in runs.items() if program.kind == FULL]
     for program, fits in runs.items():

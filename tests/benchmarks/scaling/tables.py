@@ -74,6 +74,7 @@ def workers_table(records: Records) -> Table | Note:
             "Client, scheduler and all workers share the cores of the machine; the model includes this.",
             _errors(records),
         ],
+        name="workers-of-one-thread",
     )  # fmt: skip
 
 
@@ -102,6 +103,7 @@ def lines_table(records: Records) -> Table | Note:
             "from an S3 server in every pass.",
             _errors(records),
         ],
+        name="limited-bandwidth",
     )  # fmt: skip
 
 
@@ -119,6 +121,7 @@ def _errors(records: Records) -> str:
 
 def projection_tables(records: Records) -> Iterator[Table]:
     """Return a table for each of the large sets."""
+    notes = _assumptions()
     for n, d in SHAPES:
         table = Table(
             f"Projected: {n:,} x {d:,} float32, {N_CLUSTERS:,} clusters",
@@ -126,12 +129,14 @@ def projection_tables(records: Records) -> Iterator[Table]:
                 "fit", "workers", "pass", "bottleneck", "whole fit", "bottleneck", "labels of all rows",
                 "bottleneck",
             ],
-            notes=_assumptions(),
+            notes=notes,
+            name=f"projected-{n}x{d}",
         )  # fmt: skip
         for record in records:
             if (record["n"], record["d"]) == (n, d):
                 table.rows.append(_projected(record))
         yield table
+        notes = []
 
 
 def _projected(record: Mapping[str, Any]) -> list[Any]:

@@ -87,6 +87,7 @@ def tolerances_table(sets: Sequence[Compared]) -> Table:
         ["set", "program", *(f"{tol:.0e}" for tol in sweeps.TOLERANCES)],
         notes=["Errors are relative to k-means++ with 1e-4. The paper uses 1e-4, because smaller "
                "tolerances gain little for many more iterations."],
+        name="appendix-f-tolerance",
     )  # fmt: skip
     wanted = [one for one in sets if sweeps.tolerances(one.problem, "vc-GMM")]
     for compared in wanted:
@@ -103,6 +104,7 @@ def warm_ups_table(sets: Sequence[Compared]) -> Table:
         "Appendix F: relative error and iterations by number of searches before the first M-step",
         ["set", "program", "C' = G", *(f"{steps} searches" for steps in sweeps.WARM_UPS)],
         notes=["In the paper they help on RNA only: 2 or 4 of them, depending on the truncation."],
+        name="appendix-f-searches",
     )
     wanted = [one for one in sets if sweeps.warm_ups(one.problem, *sweeps.WARMED_UP[0])]
     for compared in wanted:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.benchmarks.verdicts.claims import Claim, Finding, listed, reproduced
-from tests.published import Table, first_number
+from tests.benchmarks.verdicts.claims import Claim, Finding, listed
+from tests.published import Table, first_number, published
 
 
 def _phi(name: str) -> Table:
-    return reproduced("backward-euler", f"phi on {name}: ")
+    return published("backward-euler", f"phi on {name}: ")
 
 
 def _seeds(line: str, name: str = "mnist") -> str:
@@ -97,7 +97,7 @@ def on_iris() -> Finding:
 
 
 def on_clouds() -> Finding:
-    table = reproduced("backward-euler", "Four clouds")
+    table = published("backward-euler", "Four clouds")
     text = table.cell("SBE from this minimum", "starts at the best")
     left, starts = (first_number(one) for one in text.split(" of "))
     return Finding(f"{text} starts", (left == starts,), f"{starts:.0f}")

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.published import Table, first_number, published
+from tests.published import first_number
 
-PAGE = "reproduction.md"
 ABOVE = 0.01
 """Energies, losses and agreements that differ by no more than this count as equal."""
 
@@ -53,11 +52,6 @@ class Claim:
         found = self.find()
         verdict = "; ".join(filter(None, (found.verdict, self.remark)))
         return [self.words, found.words, verdict, found.seeds]
-
-
-def reproduced(section: str, heading: str) -> Table:
-    """Return the first table below a heading of a section of the page."""
-    return published(PAGE, section, heading)
 
 
 def span(seeds: Sequence[float]) -> str:

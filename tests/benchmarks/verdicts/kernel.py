@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.benchmarks.verdicts.claims import ABOVE, Claim, Finding, listed, reproduced, span
-from tests.published import Table
+from tests.benchmarks.verdicts.claims import ABOVE, Claim, Finding, listed, span
+from tests.published import Table, published
 
 TRUNCATED = "tau=200, b=1024, sqrt"
 SETS = ("pendigits", "mnist10k", "mnist")
@@ -11,7 +11,7 @@ ALL = ("rings", *SETS, "pendigits-heat", "mnist10k-heat", "mnist10k-knn")
 
 
 def _kernel(name: str) -> Table:
-    return reproduced("kernel", f"{name}: ")
+    return published("kernel", f"{name}: ")
 
 
 def _kernel_seeds(*names: str) -> str:

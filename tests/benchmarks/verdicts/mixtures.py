@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tests.benchmarks.verdicts.claims import ABOVE, Claim, Finding, listed, reproduced, share
-from tests.published import first_number
+from tests.benchmarks.verdicts.claims import ABOVE, Claim, Finding, listed, share
+from tests.published import first_number, published
 
 SETS = {
     "kdd-like (KDD)": 361.0,
@@ -18,7 +18,7 @@ SETS = {
 
 
 def _cell(name: str, program: str, column: str) -> str:
-    table = reproduced("vc-gmm", "Table 1")
+    table = published("vc-gmm", "Table 1")
     (line,) = [line for line in table.lines if line[:2] == [name, program]]
     return line[table.header.index(column)]
 
@@ -65,7 +65,7 @@ def as_good_as_on_a_coreset() -> Finding:
 
 
 def grows_slowly() -> Finding:
-    table = reproduced("vc-gmm", "Table 2")
+    table = published("vc-gmm", "Table 2")
     clusters, seconds = (table.numbers(one) for one in ("C", "EM, s"))
     first, last = (f"{seconds[at]:.1f} s for {clusters[at]:,.0f}" for at in (0, -1))
     return Finding(
@@ -76,7 +76,7 @@ def grows_slowly() -> Finding:
 
 
 def more_clusters() -> Finding:
-    table = reproduced("vc-gmm", "Table 2")
+    table = published("vc-gmm", "Table 2")
     errors = table.numbers("error per held-out row")
     falls = [b < a for a, b in pairwise(errors)]
     return Finding(", ".join(f"{one:.2f}" for one in errors), tuple(falls), "1")
@@ -90,7 +90,7 @@ def near_k_means() -> Finding:
 
 
 def without_empty() -> Finding:
-    table = reproduced("vc-gmm-discarded", "Components left")
+    table = published("vc-gmm-discarded", "Components left")
     columns = ("set", "program", "components", "left", "error, left / all", "runs")
     lines = [[line[table.header.index(name)] for name in columns] for line in table.lines]
     said = {f"{line[0]} {line[1]}": f"{line[3]} of {line[2]} ({line[4]})" for line in lines}

@@ -10,17 +10,16 @@ from tests.benchmarks.verdicts.claims import (
     Finding,
     listed,
     mean_and_error,
-    reproduced,
     share,
     span,
 )
-from tests.published import Table, first_number
+from tests.published import Table, first_number, published
 
 SETS = ("digits", "patches", "connections", "words", "newspaper")
 
 
 def _figure2() -> Table:
-    return reproduced("figure2", "Seconds until")
+    return published("figure2", "Seconds until")
 
 
 def _figure2_seeds() -> str:
@@ -69,7 +68,7 @@ def as_low_as_lloyd() -> Finding:
 
 
 def large_rho() -> Finding:
-    table = reproduced("figure3", "Mean excess")
+    table = published("figure3", "Mean excess")
     bounds, seeds = (table.header.index(one) for one in ("bounds", "seeds"))
     said, holds, sure = {}, [], []
     for name in SETS[:3]:
@@ -96,7 +95,7 @@ def _beyond(more: str, less: str, seeds: int) -> bool:
 
 
 def faster_pass() -> Finding:
-    table = reproduced("table1", "Seconds for one pass")
+    table = published("table1", "Seconds for one pass")
     found = {
         line[0]: line[table.header.index("scikit-learn / ours")]
         for line in table.lines

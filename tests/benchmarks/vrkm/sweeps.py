@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.benchmarks.energy_runs import RunFiles
-from tests.benchmarks.harness.parts import Figure, Note, Table
+from tests.benchmarks.harness.parts import Figure, Note, Table, file_name
 from tests.benchmarks.harness.settings import Settings
 from tests.benchmarks.vrkm.plots import Sweep, draw_sweeps
 from tests.benchmarks.vrkm.problems import Problem
@@ -151,12 +151,6 @@ def _figure7(
     for name, outcome in guarded.items():
         bare = free[name]
         table.rows.append([name, *_cells(outcome), f"{bare.loss:.6g}", f"{min(bare.losses):.6g}"])
-    table.notes.append(
-        "Undone epochs: the inertia had risen or steps had diverged, so the epoch was undone and the rate "
-        "halved. Without this guard the rate stays, as in the paper; the fit has diverged if its "
-        "last loss is "
-        "above its best."
-    )
     return table
 
 
@@ -175,8 +169,9 @@ def partitions(problem: Problem, files: RunFiles[Outcome], settings: Settings) -
 def _table(problem: Problem, settings: Settings, what: str) -> Table:
     epochs = _epochs(problem, settings)
     return Table(
-        f"{what}: {problem.name}, {problem.shape}, VRKM++, {epochs} epochs from one seed",
+        f"{what}: {problem.name}, {epochs} epochs",
         ["value", "loss after 3 epochs", "after half", "last", "seconds", "undone epochs"],
+        name=f"{file_name(what)}-{file_name(problem.name)}",
     )
 
 
