@@ -125,7 +125,8 @@ def every_so_many(points: np.ndarray, most: int) -> np.ndarray:
     return points[np.arange(count) * len(points) // count]
 
 
-def panels_with(left: np.ndarray, panels: np.ndarray) -> np.ndarray:
+@kernel
+def panels_with(left, panels):  # type: ignore[no-untyped-def]
     """Return how many panels have any centre that is left, (m,).
 
     Examples
@@ -133,20 +134,14 @@ def panels_with(left: np.ndarray, panels: np.ndarray) -> np.ndarray:
     >>> panels_with(np.array([[True, True, False, False, True]]), np.arange(5) // 2)
     array([2])
     """
-    found = np.zeros(len(left), np.int64)
-    _count_panels(left, panels, found)
-    return found
-
-
-@kernel
-def _count_panels(left, panels, found):  # type: ignore[no-untyped-def]
-    # OUT: found. `met` has the last row that left each panel.
-    met = np.full(panels.max() + 1, -1)
+    # `met` has the last row that left each panel.
+    found, met = np.zeros(len(left), np.int64), np.full(panels.max() + 1, -1)
     for i in range(len(left)):
         for j in range(len(panels)):
             if left[i, j] and met[panels[j]] != i:
                 met[panels[j]] = i
                 found[i] += 1
+    return found
 
 
 @kernel
@@ -291,7 +286,8 @@ def plan_projection(
     """
     k, d = sample.centres.shape
     sizes = sorted({-(-m // height) * height for m in _SIZES if m <= most_axes(k, d)})
-    if not sizes or not _has_structure(sample.shifted(_PROBED_CENTRES)):
+    some = sample.shifted(_PROBED_CENTRES)
+    if not sizes or principal_axes(some, _PROBED_AXES, _LEAST_PROBED) is None:
         return None
     axes = principal_axes(sample.shifted(_SAMPLED_CENTRES), sizes[-1], _LEAST_SHARE)
     if axes is None:
@@ -301,10 +297,6 @@ def plan_projection(
     m = min(costs, key=lambda m: (costs[m], m))
     axes, heads = (np.ascontiguousarray(some[:, :m]) for some in (axes, whole.heads))
     return costs[m], Projection(axes, heads, sample.squares), order
-
-
-def _has_structure(shifted: np.ndarray) -> bool:
-    return principal_axes(shifted, _PROBED_AXES, _LEAST_PROBED) is not None
 
 
 def principal_axes(points: np.ndarray, most: int, least: float) -> np.ndarray | None:

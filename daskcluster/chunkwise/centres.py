@@ -27,9 +27,9 @@ from daskcluster.kernels import (
 )
 from daskcluster.kernels.accumulate import sum_on_grid, sum_relabelled
 from daskcluster.kernels.jit import read_only
+from daskcluster.kernels.panels import Panels
 from daskcluster.kernels.sparse import CsrRows, SparsePanels, squared_norms
 from daskcluster.kernels.sum_grid import SumGrid
-from daskcluster.kernels.tile import Panels
 from daskcluster.sparse_rows import Rows, SparseRows
 
 
@@ -190,7 +190,7 @@ class PreparedCentres:
         if search is None:
             tile.nearest_two(rows, self.panels, labels, second, scores)
             return
-        left = search.nearest_two(rows, labels, second, scores)
+        left = search.nearest(rows, labels, second, scores)
         if len(left):
             found = np.empty((2, len(left)), np.int32)
             measured = None if scores is None else np.empty((len(left), 2), scores.dtype)

@@ -34,12 +34,7 @@ from daskcluster.kernels import tile
 from daskcluster.kernels.candidates import UNDECIDED, errors_of
 from daskcluster.kernels.dot_product import MADD, MADD_SHORT, best_dot
 from daskcluster.kernels.panels import Panels, common_offset
-from daskcluster.kernels.pruned_search import (
-    PrunedCentres,
-    bound_groups_pruned,
-    nearest_pruned,
-    nearest_two_pruned,
-)
+from daskcluster.kernels.pruned_search import PrunedCentres, nearest_pruned
 from daskcluster.kernels.quantized import (
     MOST_SHORT,
     Projection,
@@ -91,19 +86,15 @@ class PrunedSearch:
         """False once too many rows needed the search of all centres."""
         return self._rows < _LEAST_ROWS or self._given_up <= _GIVEN_UP * self._rows
 
-    def nearest(self, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Label rows; return which of them need the search of all centres."""
-        nearest_pruned(rows, self._packed, self._most, labels)
-        return self._left(labels)
-
-    def nearest_two(
-        self, rows: np.ndarray, labels: np.ndarray, second: np.ndarray, scores: np.ndarray | None
+    def nearest(
+        self,
+        rows: np.ndarray,
+        labels: np.ndarray,
+        second: np.ndarray | None = None,
+        scores: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Label rows twice; return which of them need the search of all centres."""
-        nearest_two_pruned(rows, self._packed, self._most, labels, second, scores)
-        return self._left(labels)
-
-    def _left(self, labels: np.ndarray) -> np.ndarray:
+        """Label rows, once or twice; return which of them need the search of all centres."""
+        nearest_pruned(rows, self._packed, self._most, labels, second, scores)
         left = np.flatnonzero(labels == UNDECIDED)
         self._rows += len(labels)
         self._given_up += len(left)
@@ -213,7 +204,7 @@ class GroupSearch:
         self._lock, self._packed = threading.Lock(), list[PrunedCentres | None]()
 
     def bound(self, rows: np.ndarray, labels: np.ndarray, lower: np.ndarray) -> bool:
-        """Label and bound rows, see `bound_groups_pruned`; return False if centres have no levels."""
+        """Label and bound rows, see `nearest_pruned`; return False if centres have no levels."""
         with self._lock:
             if not self._packed:
                 self._packed.append(self._pack())
@@ -221,7 +212,7 @@ class GroupSearch:
         if packed is None:
             return False
         most = len(self._centres) // MOST_LEFT
-        bound_groups_pruned(rows, packed, most, labels, self.size, lower)
+        nearest_pruned(rows, packed, most, labels, groups=(self.size, lower))
         return True
 
     def _pack(self) -> PrunedCentres | None:

@@ -65,32 +65,25 @@ class KMeansStatistics:
             np.zeros(k) if weighted else None,
         )
 
+    def _parts(self, other: KMeansStatistics) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the arrays that both have, in pairs."""
+        every = zip(vars(self).values(), vars(other).values(), strict=True)
+        return [(mine, theirs) for mine, theirs in every if mine is not None and theirs is not None]
+
     def combine(self, other: KMeansStatistics) -> KMeansStatistics:
-        self.sums += other.sums
-        self.counts += other.counts
-        if self.sums_low is not None and other.sums_low is not None:
-            self.sums_low += other.sums_low
-        if self.counts_low is not None and other.counts_low is not None:
-            self.counts_low += other.counts_low
+        for total, part in self._parts(other):
+            total += part
         return self
 
     def subtract(self, other: KMeansStatistics) -> KMeansStatistics:
         """Undo `combine` exactly."""
-        self.sums -= other.sums
-        self.counts -= other.counts
-        if self.sums_low is not None and other.sums_low is not None:
-            self.sums_low -= other.sums_low
-        if self.counts_low is not None and other.counts_low is not None:
-            self.counts_low -= other.counts_low
+        for total, part in self._parts(other):
+            total -= part
         return self
 
     def copy(self) -> KMeansStatistics:
-        return KMeansStatistics(
-            self.sums.copy(),
-            self.counts.copy(),
-            None if self.sums_low is None else self.sums_low.copy(),
-            None if self.counts_low is None else self.counts_low.copy(),
-        )
+        arrays = {name: array.copy() for name, array in vars(self).items() if array is not None}
+        return KMeansStatistics(**arrays)
 
     @property
     def weights(self) -> np.ndarray:

@@ -24,7 +24,19 @@ def show_plan(spec: JobSpec, given: Mapping[str, Any], place: Place, console: Co
     dataset = open_metadata(given["source"], given)
     plan = resolve_name(spec.plan)(dataset, given)
     if isinstance(plan, OwnPlan):
-        _show_own_plan(plan, place, console)
+        own, threads = plan.plan, place.threads or (1 if place.workers else default_threads())
+        memory = own.memory(threads)
+        rows = [
+            ("rows", f"{own.n_rows:,} x {own.n_features:,} {own.dtype}"),
+            *plan.lines,
+            ("passes", f"{own.passes}, {format_bytes(own.bytes_read)} read{plan.note}"),
+            ("memory", f"{format_bytes(memory)} with {threads} thread(s)"),
+            ("  a task", format_bytes(own.memory_task)),
+        ]
+        found = {"dry_run": True, **own.facts(), "threads": threads, "memory": memory}
+        console.emit(found, rows)
+        if place.workers is None and not place.is_remote:
+            check_limit(plan.what, memory, place.memory_limit or host_memory())
         return
     name, scale = given.get("algorithm", spec.name), given.get("scale")
     found = project_plan(dataset, plan, place, name, scale=scale)
@@ -125,23 +137,6 @@ def _in_place(dataset: Dataset, n_bytes: int) -> dict[str, float] | None:
         "read": n_bytes * rate,
         "convert": decoded * (rate + WRITTEN_BYTE_SECONDS) + n_bytes * CONVERTED_BYTE_SECONDS,
     }
-
-
-def _show_own_plan(own: OwnPlan, place: Place, console: Console) -> None:
-    plan, threads = own.plan, place.threads or (1 if place.workers else default_threads())
-    memory = plan.memory(threads)
-    console.emit(
-        {"dry_run": True, **plan.facts(), "threads": threads, "memory": memory},
-        [
-            ("rows", f"{plan.n_rows:,} x {plan.n_features:,} {plan.dtype}"),
-            *own.lines,
-            ("passes", f"{plan.passes}, {format_bytes(plan.bytes_read)} read{own.note}"),
-            ("memory", f"{format_bytes(memory)} with {threads} thread(s)"),
-            ("  a task", format_bytes(plan.memory_task)),
-        ],
-    )
-    if place.workers is None and not place.is_remote:
-        check_limit(own.what, memory, place.memory_limit or host_memory())
 
 
 # -- for people -----------------------------------------------------------------------------------

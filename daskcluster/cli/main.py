@@ -163,7 +163,9 @@ class Commands(click.Group):
         listen()
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _show_warning
+                warnings.showwarning = lambda message, *_, **__: click.echo(
+                    f"Warning: {' '.join(str(message).split())}", err=True
+                )
                 return super().invoke(ctx)
         except (KeyboardInterrupt, Terminated) as error:
             leave_quietly()
@@ -177,10 +179,6 @@ class Commands(click.Group):
             if ctx.meta.get(DEBUG) or getattr(error, "errno", None) == errno.EPIPE:
                 raise
             raise Failure(error) from error
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    click.echo(f"Warning: {' '.join(str(message).split())}", err=True)
 
 
 def _in_flags(text: str) -> str:

@@ -138,17 +138,14 @@ class Assignment:
     def _count(self, indices: Sequence[int]) -> int:
         return sum(self._n_rows[index] for index in indices)
 
-    def _targets(self) -> dict[Slot, float]:
-        """Return the number of rows that each slot should have, in proportion to its rate."""
+    def _level(self, pool: list[int]) -> None:
+        """Move partitions beyond a slot's target, and those of `pool`, to slots below their target."""
+        # Rows that each slot should have, in proportion to its rate.
         known = list(self._trusted.values())
         mean = sum(known) / len(known) if known else 1.0
         rates = {slot: self._trusted.get(slot, mean) for slot in self._lists}
         share = sum(self._n_rows) / sum(rates.values())
-        return {slot: rate * share for slot, rate in rates.items()}
-
-    def _level(self, pool: list[int]) -> None:
-        """Move partitions beyond a slot's target, and those of `pool`, to slots below their target."""
-        targets = self._targets()
+        targets = {slot: rate * share for slot, rate in rates.items()}
         for slot, own in self._lists.items():
             excess = self._count(own) - targets[slot]
             while own and excess >= self._n_rows[own[-1]] / 2 > 0:

@@ -12,28 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Lock
 from distributed.comm import get_address_host, resolve_address
-from distributed.protocol.pickle import dumps
+from distributed.protocol.pickle import dumps as dumps
 from distributed.threadpoolexecutor import thread_state
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
-
-__all__ = [
-    "GREETING_ERROR",
-    "NANNY_ENVIRONMENT",
-    "SCATTER_ERRORS",
-    "SEEN_IN",
-    "add_pages",
-    "dumps",
-    "ended_unexpectedly",
-    "has_seceded",
-    "lock",
-    "processing_keys",
-    "resolved",
-    "running_workers",
-    "stored_bytes",
-    "threads_of",
-]
 
 SEEN_IN = "2026.3.0", "2026.8.0"
 """First and last release of distributed that these functions were checked against."""

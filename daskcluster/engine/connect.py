@@ -10,35 +10,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import dask
-from distributed import (
-    Client,
-    KilledWorker,
-    LocalCluster,
-    get_client,
-    get_worker,
-    secede,
-)
+from distributed import Client as Client
+from distributed import KilledWorker as KilledWorker
+from distributed import LocalCluster, get_client, get_worker, secede
 from distributed.security import Security
 
 from daskcluster.engine.compat import GREETING_ERROR, NANNY_ENVIRONMENT, has_seceded
 from daskcluster.engine.tls import address_under
 from daskcluster.errors import EngineError, InvalidParameterError, SchedulerUnreachableError
 from daskcluster.host import MOST_KEPT_BLOCK
-
-__all__ = [
-    "Client",
-    "KilledWorker",
-    "check_versions",
-    "client_here",
-    "client_of_task",
-    "connect",
-    "current_client",
-    "in_task",
-    "key_of_task",
-    "local_cluster",
-    "seceded",
-    "worker_of_task",
-]
 
 TIMEOUT = 10.0
 """Default seconds to wait for a scheduler, and for a first worker."""

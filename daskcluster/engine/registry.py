@@ -36,7 +36,7 @@ from daskcluster.errors import (
     SchedulerUnreachableError,
 )
 from daskcluster.host import host_memory, machine_name, process_token
-from daskcluster.typing import Dataset, Range, Recipe
+from daskcluster.typing import Range, Recipe
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -102,8 +102,17 @@ class WorkerLimit:
         ----------
         workers : mapping of address to the scheduler's information
         """
-        meant = self._meant(workers)
-        found = {a: info for a, info in workers.items() if a in meant and self._suffices(info)}
+        named: set[str] = set()
+        for worker in self.workers:
+            text = ":".join(map(str, worker)) if isinstance(worker, list | tuple) else str(worker)
+            # A name is looked up in the network only if no worker has it.
+            named |= _spelled(text, workers) or _spelled(resolved(text), workers)
+        found = {}
+        for address, info in workers.items():
+            there = info.get("resources") or {}
+            suffices = all(there.get(name, -1) >= least for name, least in self.resources.items())
+            if suffices and (address in named or not self.workers):
+                found[address] = info
         return found or (dict(workers) if self.is_preference else {})
 
     def unmatched(self, there: Mapping[str, Mapping[str, Any]]) -> str:
@@ -112,22 +121,6 @@ class WorkerLimit:
             f"no worker matches {self}; the cluster has {described(there)}. Start workers that match "
             "(`dask worker ADDRESS --name NAME --resources 'NAME=AMOUNT'`), or change or leave out the "
             "annotation."
-        )
-
-    def _meant(self, workers: Mapping[str, Mapping[str, Any]]) -> set[str]:
-        if not self.workers:
-            return set(workers)
-        found: set[str] = set()
-        for worker in self.workers:
-            text = ":".join(map(str, worker)) if isinstance(worker, list | tuple) else str(worker)
-            # A name is looked up in the network only if no worker has it.
-            found |= _spelled(text, workers) or _spelled(resolved(text), workers)
-        return found
-
-    def _suffices(self, info: Mapping[str, Any]) -> bool:
-        there = info.get("resources") or {}
-        return all(
-            name in there and there[name] >= amount for name, amount in self.resources.items()
         )
 
     def __repr__(self) -> str:
@@ -214,7 +207,10 @@ class Demand:
 
     def show(self, n_threads: int) -> None:
         """Raise the demand to `n_threads`."""
-        missing = n_threads * _tasks_per_thread() - len(self._waiting)
+        # Tasks of unknown duration for which Dask asks for one thread.
+        target = parse_timedelta(dask.config.get("distributed.adaptive.target-duration"))
+        unknown = parse_timedelta(dask.config.get("distributed.scheduler.unknown-task-duration"))
+        missing = n_threads * max(1, math.ceil(target / unknown)) - len(self._waiting)
         if missing > 0 and self._client.status == "running":
             self._waiting += unannotated(
                 self._client.map,
@@ -245,13 +241,6 @@ def useful_threads(pass_seconds: float, n_partitions: int) -> int:
     (1, 12, 100)
     """
     return max(1, min(int(pass_seconds / THREAD_SECONDS), n_partitions, MOST_THREADS))
-
-
-def _tasks_per_thread() -> int:
-    """Return how many tasks of unknown duration make Dask ask for one thread."""
-    target = parse_timedelta(dask.config.get("distributed.adaptive.target-duration"))
-    unknown = parse_timedelta(dask.config.get("distributed.scheduler.unknown-task-duration"))
-    return max(1, math.ceil(target / unknown))
 
 
 def _nothing(number: int) -> None:
@@ -328,7 +317,13 @@ def _report_worker(recipe: Recipe | None, driver: int, n_threads: int) -> Worker
         except Exception as error:  # whatever the error, the driver should name the worker
             trouble = f"{type(error).__name__}: {error}"
         else:
-            _warm_up_for(dataset)
+            # Imported here, since the driver may never need them.
+            from daskcluster.kernels.compiling import watched
+            from daskcluster.kernels.warm_up import warm_up
+
+            is_sparse = getattr(dataset, "csr", None) is not None
+            with watched(_log_compiling):
+                warm_up(dtype=compute_dtype(dataset.dtype), is_sparse=is_sparse)
     return WorkerReport(
         host=machine_name(),
         process=process_token(),
@@ -336,17 +331,6 @@ def _report_worker(recipe: Recipe | None, driver: int, n_threads: int) -> Worker
         host_bytes=host_memory(),
         trouble=trouble,
     )
-
-
-def _warm_up_for(dataset: Dataset) -> None:
-    # Imported here, since the driver may never need them.
-    from daskcluster.kernels.compiling import watched
-    from daskcluster.kernels.warm_up import warm_up
-
-    with watched(_log_compiling):
-        warm_up(
-            dtype=compute_dtype(dataset.dtype), is_sparse=getattr(dataset, "csr", None) is not None
-        )
 
 
 def _log_compiling(number: int) -> None:

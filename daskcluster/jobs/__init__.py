@@ -67,7 +67,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "daskcluster.jobs.predicting": ("examine",),
+    "daskcluster.jobs.fitting": ("build_coreset", "dedup", "fit", "partition"),
+    "daskcluster.jobs.predicting": ("examine", "predict", "score"),
     "daskcluster.jobs.registry": (
         "JobStatus",
         "cancel",
@@ -78,18 +79,18 @@ _HOMES = {
         "wait",
     ),
     "daskcluster.jobs.run": ("check_outputs",),
-    "daskcluster.jobs.selection": ("select_k",),
+    "daskcluster.jobs.sampling": ("sample",),
+    "daskcluster.jobs.selection": ("select_k", "sweep"),
     "daskcluster.jobs.spec": ("JobSpec", "Output", "register_job"),
-    "daskcluster.jobs.streaming": ("open_stream",),
+    "daskcluster.jobs.streaming": ("open_stream", "stream"),
 }
-"""Where names are that are neither records nor jobs."""
 _LAZY = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     module = "daskcluster.models.record" if name.endswith("Record") else _LAZY.get(name)
     if module is None:
-        from daskcluster.jobs.spec import spec_of  # also those of other packages
+        from daskcluster.jobs.spec import spec_of  # those of other packages
 
         spec = spec_of(name)
         module = "" if spec is None else spec.function.partition(":")[0]

@@ -37,20 +37,13 @@ _ARM_BITS = {
 
 def runnable() -> list[str]:
     """Return the CPUs whose code this machine can run, the best first."""
-    there = _features()
-    return [name for name, features in CPUS.items() if features <= there]
-
-
-def _features() -> set[str]:
-    """Return this machine's features by LLVM's names.
-
-    On ARM, LLVM reads /proc/cpuinfo, which lacks some features and, on an emulated processor, describes the
-    host's processor. The hardware capabilities that Linux passes to each process are right in both cases.
-    """
+    # On ARM, LLVM reads /proc/cpuinfo, which lacks some features and, on an emulated processor, describes
+    # the host's processor. The hardware capabilities that Linux passes to each process are right in both
+    # cases.
     there = {name for name, has in binding.get_host_cpu_features().items() if has}
     if platform.machine() == "aarch64":
         there |= {name for name, bit in _ARM_BITS.items() if host_capabilities() >> bit & 1}
-    return there
+    return [name for name, features in CPUS.items() if features <= there]
 
 
 def settings(cpu: str) -> dict[str, str]:
@@ -108,23 +101,33 @@ def fill() -> int:
     float32, for all tile heights: `KMeans` without bounds or with one bound per row. The first fit that
     needs another kernel compiles it; all kernels with all heights would take ten times the space.
     """
+    from scipy import sparse
+
+    from daskcluster import KMeans
     from daskcluster.kernels.jit import compilations
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # these fits are too short to converge
         for dtype in (np.float32, np.float64):
-            rows = np.random.default_rng(0).random((_ROWS, _FEATURES)).astype(dtype)
+            rows: Any = np.random.default_rng(0).random((_ROWS, _FEATURES)).astype(dtype)
             for fit in _fits(rows):
                 fit.fit(rows)
-            _fit_sparse(rows)
+            few = sparse.csr_array(np.where(rows > 0.7, rows, 0))
+            for init in ("k-means++", "k-means||"):
+                KMeans(8, init=init, n_init=1, max_iter=4, random_state=0).fit(few)
     return compilations()[1]
 
 
 def _fits(rows: np.ndarray) -> Iterator[Any]:
     import daskcluster as dc
+    from daskcluster.kernels.tile import working_tile
 
     common: dict[str, Any] = {"random_state": 0, "max_iter": 4}
-    for k in _one_of_each_height(rows.dtype) if rows.dtype == np.float32 else (40,):
+    heights = {40: 40}
+    if rows.dtype == np.float32:
+        numbers = range(_MOST_CLUSTERS, 1, -1)
+        heights = {working_tile(k, rows.dtype).height: k for k in numbers}
+    for k in sorted(heights.values()):
         for algorithm in ("lloyd", "hamerly"):
             yield dc.KMeans(k, algorithm=algorithm, init=rows[:k], tol=0.0, **common)
     for algorithm in ("elkan", "yinyang"):
@@ -136,23 +139,6 @@ def _fits(rows: np.ndarray) -> Iterator[Any]:
     yield dc.StreamingKMeans(8, random_state=0)
     yield dc.CoresetKMeans(8, random_state=0)
     yield dc.VariationalGaussianMixture(16, **common)
-
-
-def _one_of_each_height(dtype: np.dtype[Any]) -> list[int]:
-    from daskcluster.kernels.tile import working_tile
-
-    heights = {working_tile(k, dtype).height: k for k in range(_MOST_CLUSTERS, 1, -1)}
-    return sorted(heights.values())
-
-
-def _fit_sparse(rows: np.ndarray) -> None:
-    from scipy import sparse
-
-    import daskcluster as dc
-
-    few = sparse.csr_array(np.where(rows > 0.7, rows, 0))
-    for init in ("k-means++", "k-means||"):
-        dc.KMeans(8, init=init, n_init=1, max_iter=4, random_state=0).fit(few)
 
 
 def ship(cpu: str, folder: Path) -> None:

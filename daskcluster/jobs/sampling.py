@@ -20,7 +20,6 @@ from daskcluster.chunkwise.labelled import (
     Choice,
     ChoiceParams,
     Ranking,
-    SmallestKeys,
 )
 from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import RowDataset, chosen_ids, chosen_rows, refuse_replacing
@@ -29,7 +28,7 @@ from daskcluster.data.open import open_source
 from daskcluster.data.weighted import MARK
 from daskcluster.data.writer import ROW_KINDS, WEIGHTS, RowsShape, RowsWriter, write_values
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Engine, Placement
+from daskcluster.engine.engine import Engine
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, InvalidParameterError
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
 from daskcluster.events import Callback
@@ -254,7 +253,16 @@ def draw(
                 f"size={size} should be <= n_samples={n_weighty}, the rows{without}; draw fewer rows."
             )
         quotas = quotas_of_levels(sizes, parents, size, seed)
-        found = _choose(placement, replace(params, most=quotas[0]), sizes[0])
+        most, below = quotas[0], None
+        if ranking.how == "random":
+            # All but certainly, the smallest keys are below these limits: few others travel.
+            below = (most + _DEVIATIONS * np.sqrt(most) + _ROOM) / np.maximum(sizes[0], 1)
+        drawn: Choice = placement.map_state(CHOOSE_AGAIN, replace(params, most=most, below=below))
+        found = drawn.chosen
+        found.settle()
+        if len(found.rows) < int(most.sum()):
+            found = placement.map_state(CHOOSE_AGAIN, replace(params, most=most)).chosen
+            found.settle()
     order = np.argsort(found.rows, kind="stable")
     clusters = found.labels[order]
     weights = sizes[0][clusters] / quotas[0][clusters]
@@ -274,21 +282,6 @@ def _ranking(model: Model, labels: RowFunction, how: Any, seed: int) -> Ranking:
             f"found a model of kind {model.kind!r}; use how='random' or scores."
         )
     return Ranking(how, centres=labels.params.centres)
-
-
-def _choose(placement: Placement, params: ChoiceParams, sizes: np.ndarray) -> SmallestKeys:
-    """Return the rows with the smallest keys; a pass."""
-    below = None
-    if params.ranking.how == "random":
-        # All but certainly, the smallest keys are below these limits: few others travel.
-        most = params.most
-        below = (most + _DEVIATIONS * np.sqrt(most) + _ROOM) / np.maximum(sizes, 1)
-    found: Choice = placement.map_state(CHOOSE_AGAIN, replace(params, below=below))
-    found.chosen.settle()
-    if len(found.chosen.rows) < int(params.most.sum()):
-        found = placement.map_state(CHOOSE_AGAIN, params)
-        found.chosen.settle()
-    return found.chosen
 
 
 def cost_of_sample(model: Model, rows: Dataset, size: int, how: Any, n_threads: int = 1) -> Plan:

@@ -297,13 +297,13 @@ def weights_or_none(weights: np.ndarray | None) -> np.ndarray:
     return read_only(NO_WEIGHTS if weights is None else weights)
 
 
-def aligned_zeros(*shape: int) -> np.ndarray:
-    """Return float64 zeros that start at a cache line.
+def aligned_zeros(*shape: int, dtype: Any = np.float64) -> np.ndarray:
+    """Return zeros that start at a cache line.
 
-    For sums that are updated vector by vector. At an unaligned address, every vector straddles two cache
-    lines, which makes `daskcluster.kernels.accumulate.accumulate` a fifth slower.
+    For sums that are updated, and panels that are read, vector by vector. At an unaligned address, every
+    vector straddles two cache lines: `daskcluster.kernels.accumulate.accumulate` would be a fifth slower.
     """
-    size = math.prod(shape)
-    room = np.zeros(size + _LINE // 8)
-    skip = -room.ctypes.data % _LINE // 8
+    size, item = math.prod(shape), np.dtype(dtype).itemsize
+    room = np.zeros(size + _LINE // item, dtype)
+    skip = -room.ctypes.data % _LINE // item
     return room[skip : skip + size].reshape(shape)

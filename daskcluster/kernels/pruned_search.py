@@ -321,7 +321,7 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int, keep: int) -> Any:
     def search(rows, arrays, fine, coarse, axes, most, blocks, group, out, groups, counts):  # type: ignore[no-untyped-def]
         # OUT: out: labels (n,), UNDECIDED where the search gives up, and second (n,) and scores (n, 2) of
         # the nearest two, or empty; groups: (lower (n, g), lane of each centre, panels of a group), see
-        # `bound_groups_pruned`; counts: see `nearest_pruned`.
+        # `nearest_pruned`; counts: what it returns.
         # `fine` and `coarse` are (bounds, mean, features, levels, errors): lines of features and panels of
         # coordinates on `axes`, or twice panels of features.
         (n, d), (table, offset, first, order), projected = rows.shape, arrays, axes.size > 0
@@ -451,9 +451,15 @@ class PrunedCentres:
 
 
 def nearest_pruned(
-    X: np.ndarray, centres: PrunedCentres, most: int, labels: np.ndarray
+    X: np.ndarray,
+    centres: PrunedCentres,
+    most: int,
+    labels: np.ndarray,
+    second: np.ndarray | None = None,
+    scores: np.ndarray | None = None,
+    groups: tuple[int, np.ndarray] = _NO_GROUPS,
 ) -> np.ndarray:
-    """Label every row with its nearest centre, as `daskcluster.kernels.tile.nearest` does.
+    """Label every row with its nearest centre, or its nearest two, as `daskcluster.kernels.tile` does.
 
     Parameters
     ----------
@@ -463,6 +469,12 @@ def nearest_pruned(
         Give up rows with more candidates.
     labels : ndarray of shape (n,), int32
         OUT. `UNDECIDED` for rows that are given up.
+    second, scores : optional
+        OUT. As for `daskcluster.kernels.tile.nearest_two`; without meaning where `labels` is `UNDECIDED`.
+    groups : (int, ndarray of shape (n, g), float32), optional
+        The centres of a group, whole panels of them, one group after the other in the order of the centres.
+        OUT: at most the distance to any centre of a group but the nearest of all, where `labels` is not
+        `UNDECIDED`; from what rules centres out.
 
     Returns
     -------
@@ -470,56 +482,11 @@ def nearest_pruned(
         How many centres were measured, panels were looked through, canonical scores were computed, and
         centres had both bounds computed.
     """
-    nothing = np.empty((0, 2), centres.centres.dtype)
-    return _search(X, centres, most, (labels, labels[:0], nothing), 1)
-
-
-def bound_groups_pruned(
-    X: np.ndarray,
-    centres: PrunedCentres,
-    most: int,
-    labels: np.ndarray,
-    size: int,
-    lower: np.ndarray,
-) -> np.ndarray:
-    """Like `nearest_pruned`, and bound the distances to groups of centres by what rules them out.
-
-    Parameters
-    ----------
-    size : int
-        Centres of a group, whole panels of them, one group after the other in the order of the centres.
-    lower : ndarray of shape (n, g), float32
-        OUT. At most the distance to any centre of a group but the nearest of all, where `labels` is not
-        `UNDECIDED`.
-    """
-    nothing = np.empty((0, 2), centres.centres.dtype)
-    return _search(X, centres, most, (labels, labels[:0], nothing), 1, (size, lower))
-
-
-def nearest_two_pruned(
-    X: np.ndarray,
-    centres: PrunedCentres,
-    most: int,
-    labels: np.ndarray,
-    second: np.ndarray,
-    scores: np.ndarray | None = None,
-) -> np.ndarray:
-    """Like `nearest_pruned`, for the two nearest; see `daskcluster.kernels.tile.nearest_two`.
-
-    Where `labels` is `UNDECIDED`, `second` and `scores` mean nothing.
-    """
-    found = np.empty((0, 2), centres.centres.dtype) if scores is None else scores
-    return _search(X, centres, most, (labels, second, found), 2)
-
-
-def _search(
-    X: np.ndarray,
-    centres: PrunedCentres,
-    most: int,
-    out: tuple[np.ndarray, ...],
-    keep: int,
-    groups: tuple[int, np.ndarray] = _NO_GROUPS,
-) -> np.ndarray:
+    out = (
+        labels,
+        labels[:0] if second is None else second,
+        np.empty((0, 2), X.dtype) if scores is None else scores,
+    )
     counts, fine = np.zeros(4, np.int64), centres.features
     coarse = fine if centres.heads is None else centres.heads
     n_panels, tile = len(coarse.bounds), fine.tile
@@ -527,7 +494,7 @@ def _search(
     blocks = _SCRATCH_BYTES // (n_panels * tile.rows * size)
     group = _GROUP_BYTES // ((coarse.features + 1) * tile.height * size)
     arrays = centres.centres, centres.offset, centres.first, centres.lanes
-    pruned_kernel(tile, lanes_of(X.dtype), fine.dot, keep)(
+    pruned_kernel(tile, lanes_of(X.dtype), fine.dot, 1 if second is None else 2)(
         read_only(X), tuple(map(read_only, arrays)),
         fine.packed(), coarse.packed(), read_only(coarse.axes), int(most),
         min(8, max(1, blocks)), max(1, group), out,

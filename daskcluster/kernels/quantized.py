@@ -486,7 +486,15 @@ def range_of_rows(
         ).sum(axis=1)
         half, about = 0.5 * math.sqrt(max(float(np.nanmedian(squares)), 0.0)), heads
     about = about - _mean(centres, offset, projection)
-    return RowRange(*_range_of(about), _long_row(about), half)
+    lows, highs = about.min(axis=1), about.max(axis=1)
+    there = np.isfinite(lows) & np.isfinite(highs)
+    lengths = np.sqrt(np.square(about, dtype=np.float64).sum(axis=1))
+    some = lows[there], highs[there], lengths[np.isfinite(lengths)]
+    low, high, longest = (
+        float(np.quantile(values, share)) if len(values) else math.nan  # NaN if no row is finite
+        for values, share in zip(some, (_FAR, 1.0 - _FAR, 1.0 - _FAR), strict=True)
+    )
+    return RowRange(low, high, longest, half)
 
 
 def _places(
@@ -519,23 +527,6 @@ def _places(
 def first_terms(panels: Panels) -> np.ndarray:
     """Return the first terms -|c'|^2 / 2 of all scores, (k,)."""
     return np.ascontiguousarray(panels.data[:, : panels.tile.height]).ravel()[: panels.k]
-
-
-def _range_of(about: np.ndarray) -> tuple[float, float]:
-    """Return the range of the coordinates of most rows; NaN if no row is finite."""
-    lows, highs = about.min(axis=1), about.max(axis=1)
-    there = np.isfinite(lows) & np.isfinite(highs)
-    if not there.any():
-        return math.nan, math.nan
-    low, high = np.quantile(lows[there], _FAR), np.quantile(highs[there], 1.0 - _FAR)
-    return float(low), float(high)
-
-
-def _long_row(about: np.ndarray) -> float:
-    """Return the length of a row that few are longer than; NaN if no row is finite."""
-    lengths = np.sqrt(np.square(about, dtype=np.float64).sum(axis=1))
-    there = np.isfinite(lengths)
-    return float(np.quantile(lengths[there], 1.0 - _FAR)) if there.any() else math.nan
 
 
 @kernel

@@ -103,7 +103,7 @@ def broadcast(builder: Any, place: Any, lanes: int, align: int) -> Any:
     return emit.splat(builder, builder.load(place, align=align), lanes)
 
 
-@emit.tile_intrinsic(literals="height vectors width keep prefetch_step?", int32="first")
+@emit.tile_intrinsic(literals="height vectors width keep prefetch_by?", int32="first")
 def score_tile(  # type: ignore[no-untyped-def]
     builder,
     block,
@@ -121,7 +121,7 @@ def score_tile(  # type: ignore[no-untyped-def]
     keep,
     prefetched,
     prefetch_at,
-    prefetch_step,
+    prefetch_by,
 ):
     """Score `height` centres, numbered from `first`, against a block of rows; update the winners.
 
@@ -129,86 +129,42 @@ def score_tile(  # type: ignore[no-untyped-def]
     `keep` = 2, ``vectors * width`` elements further those of the second best. With `keep` = 0 the number is
     that of the first centre of the winner's panel, and `place_in_panel` finds the centre.
 
-    At feature t, the tile prefetches ``prefetched[prefetch_at + t * prefetch_step]``, which are rows to
-    pack next. A literal `prefetch_step` of 0 prefetches nothing.
+    At feature t, the tile prefetches ``prefetched[prefetch_at + t * prefetch_by]``, which are rows to pack
+    next, or ``prefetched[prefetch_by[prefetch_at + t]]`` if `prefetch_by` is an array. A literal 0
+    prefetches nothing.
     """
     prefetch = None
-    if not isinstance(prefetch_step, int):
-        prefetch = _regular_prefetch(builder, prefetched, prefetch_at, prefetch_step)
+    if not isinstance(prefetch_by, int):
+        prefetch = _prefetch_along(builder, prefetched, prefetch_at, prefetch_by)
     tile = TileShape(height, vectors, width)
     rows, start = builder.gep(block, [block_at]), builder.gep(panel, [panel_at])
     winners = builder.gep(best, [at]), builder.gep(index, [at])
-    _score(builder, rows, start, features, first, winners, tile, keep, prefetch)
-
-
-def _regular_prefetch(builder: Any, prefetched: Any, at: Any, step: Any) -> Callable[[Any], None]:
-    """Return a function that emits the prefetch of ``prefetched[at + t * step]``."""
-    start = builder.gep(prefetched, [at])
-    return lambda t: emit.prefetch(builder, builder.gep(start, [builder.mul(t, step)]))
-
-
-@emit.tile_intrinsic(literals="height vectors width keep", int32="first")
-def score_tile_prefetching(  # type: ignore[no-untyped-def]
-    builder,
-    block,
-    block_at,
-    panel,
-    panel_at,
-    features,
-    first,
-    best,
-    index,
-    at,
-    height,
-    vectors,
-    width,
-    keep,
-    prefetched,
-    places,
-    places_at,
-):
-    """Like `score_tile`, but prefetch ``prefetched[places[places_at + t]]`` at feature t."""
-    prefetch = _listed_prefetch(builder, prefetched, places, places_at)
-    tile = TileShape(height, vectors, width)
-    rows, start = builder.gep(block, [block_at]), builder.gep(panel, [panel_at])
-    winners = builder.gep(best, [at]), builder.gep(index, [at])
-    _score(builder, rows, start, features, first, winners, tile, keep, prefetch)
-
-
-def _listed_prefetch(builder: Any, prefetched: Any, places: Any, at: Any) -> Callable[[Any], None]:
-    """Return a function that emits the prefetch of ``prefetched[places[at + t]]``."""
-    listed = builder.gep(places, [at])
-
-    def prefetch(t: Any) -> None:
-        place = builder.gep(prefetched, [builder.load(builder.gep(listed, [t]))])
-        emit.prefetch(builder, place, level=2)
-
-    return prefetch
-
-
-def _score(
-    builder: Any,
-    rows: Any,
-    start: Any,
-    features: Any,
-    number: Any,
-    winners: tuple[Any, Any],
-    tile: TileShape,
-    keep: int,
-    prefetch: Callable[[Any], None] | None,
-) -> None:
-    """Emit the body of `score_tile`; centres are numbered from `number`."""
     scores = _scores(builder, start, rows, features, tile, prefetch)
-    base = emit.splat(builder, number, tile.width)
-    offsets = [ir.Constant(base.type, [r] * tile.width) for r in range(tile.height)]
+    base = emit.splat(builder, first, width)
+    offsets = [ir.Constant(base.type, [r] * width) for r in range(height)]
     numbers = [builder.add(base, offset) for offset in offsets]
-    for v in range(tile.vectors):
-        steps = range(v * tile.width, tile.rows * max(keep, 1), tile.rows)
-        places = [tuple(emit.step(builder, p, at) for p in winners) for at in steps]
-        column = [(scores[r][v], numbers[r]) for r in range(tile.height)]
+    for v in range(vectors):
+        steps = range(v * width, tile.rows * max(keep, 1), tile.rows)
+        places = [tuple(emit.step(builder, p, step) for p in winners) for step in steps]
+        column = [(scores[r][v], numbers[r]) for r in range(height)]
         if not keep:
             column = [_best_of_panel(builder, column, tile)]
         _update_winners(builder, places, column)
+
+
+def _prefetch_along(builder: Any, prefetched: Any, at: Any, by: Any) -> Callable[[Any], None]:
+    """Return a function of a feature that emits a prefetch, as `score_tile` says."""
+
+    def regular(t: Any) -> None:
+        emit.prefetch(builder, builder.gep(start, [builder.mul(t, by)]))
+
+    def listed(t: Any) -> None:
+        place = builder.gep(prefetched, [builder.load(builder.gep(start, [t]))])
+        emit.prefetch(builder, place, level=2)
+
+    is_listed = isinstance(by.type, ir.PointerType)
+    start = builder.gep(by if is_listed else prefetched, [at])
+    return listed if is_listed else regular
 
 
 def _scores(
@@ -263,10 +219,10 @@ def all_scores_tile(  # type: ignore[no-untyped-def]
 ):
     """Store the scores of `height` centres and a block of rows: ``out[out_at + j * block + r]``.
 
-    They are bit-identical to those of `score_tile`. Prefetches like `score_tile_prefetching`.
+    They are bit-identical to those of `score_tile`. Prefetches ``prefetched[places[places_at + t]]``.
     """
     tile, start = TileShape(height, vectors, width), builder.gep(panel, [panel_at])
-    prefetch = _listed_prefetch(builder, prefetched, places, places_at)
+    prefetch = _prefetch_along(builder, prefetched, places_at, places)
     scores = _scores(builder, start, block, features, tile, prefetch)
     store_sums(builder, scores, builder.gep(out, [out_at]), tile)
 
@@ -369,7 +325,7 @@ def difference_tile(  # type: ignore[no-untyped-def]
     ``out[out_at + j * block + r] = |x_r - c_j|^2``. It prefetches as `score_tile` does.
     """
     tile, start = TileShape(height, vectors, width), builder.gep(panel, [panel_at])
-    prefetch = _regular_prefetch(builder, prefetched, prefetch_at, prefetch_step)
+    prefetch = _prefetch_along(builder, prefetched, prefetch_at, prefetch_step)
 
     def square(row: Any, centre: Any, total: Any) -> Any:
         gap = builder.fsub(row, centre)

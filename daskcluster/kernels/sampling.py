@@ -32,12 +32,6 @@ _HEIGHT, _VECTORS = 4, 2
 
 
 @kernel
-def _undecided(rough, safe, limit):  # type: ignore[no-untyped-def]
-    """Return whether a row with this rough distance may be nearer than `limit` (true on overflow)."""
-    return not (rough < np.inf and rough * safe >= limit)
-
-
-@kernel
 def _sum_block(x, d, c, rows, rough, safe, mind2, weights, grid, out):  # type: ignore[no-untyped-def]
     # `rows` is (first, skip, count, block): from `skip` to `count` of the block that begins at `first`.
     # The last column of `out` sums the masses without a candidate; a row that a candidate would lower adds
@@ -52,7 +46,9 @@ def _sum_block(x, d, c, rows, rough, safe, mind2, weights, grid, out):  # type: 
     for j in range(t):
         for r in range(skip, count):
             i = first + r
-            if not _undecided(rough[j * block + r], safe, mind2[i]):
+            # May the row be nearer, by its rough distance? If that overflows, it may.
+            far = rough[j * block + r]
+            if far < np.inf and far * safe >= mind2[i]:
                 continue
             distance = squared_distance(x, i * d, c, j * d, d)
             if distance < mind2[i]:

@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from daskcluster.kernels import emit
 from daskcluster.kernels.jit import kernel
 from daskcluster.kernels.panels import PORTABLE, Tile, place_in_panel
-from daskcluster.kernels.register_tile import score_tile, score_tile_prefetching
+from daskcluster.kernels.register_tile import score_tile
 from daskcluster.kernels.row_block import aligned, first_row, pack_rows
 
 
@@ -229,9 +229,9 @@ def score_listed(packed, panel, part, d, best, index, flat, places, shape):  # t
     best[:] = -np.inf
     index[:] = -1
     for p in range(part[0], part[1]):
-        score_tile_prefetching(
+        score_tile(
             packed, 0, panel, p * (d + 1) * height, d, np.int32(p * height), best, index, 0,
-            height, vectors, width, keep, flat, places, p * d,
+            height, vectors, width, keep, flat, p * d, places,
         )  # fmt: skip
 
 

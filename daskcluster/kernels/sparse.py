@@ -22,7 +22,7 @@ import numpy as np
 from llvmlite import ir
 
 from daskcluster.kernels import emit
-from daskcluster.kernels.jit import kernel, read_only, tile_name, weights_or_none
+from daskcluster.kernels.jit import aligned_zeros, kernel, read_only, tile_name, weights_or_none
 from daskcluster.kernels.panels import fill_panels, vector_width
 from daskcluster.kernels.sum_grid import SumGrid, rounded, split
 
@@ -150,8 +150,8 @@ def add_sparse(
     --------
     >>> import numpy as np
     >>> sums, counts, shift = np.zeros((2, 2)), np.zeros(2, np.int64), np.full(2, 1.5 * 2.0**20)
-    >>> rows = np.array([1.0, 2.0, 4.0]), np.array([0, 0, 1], np.int32), np.array([0, 1, 1, 3])
-    >>> add_sparse(*rows, np.array([0, 0, 1], np.int32), shift, sums, counts)
+    >>> rows = CsrRows(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 1], np.int32), np.array([0, 1, 1, 3]))
+    >>> add_sparse(rows, np.array([0, 0, 1], np.int32), shift, sums, counts)
     >>> sums.tolist(), counts
     ([[1.0, 0.0], [2.0, 4.0]], array([2, 1]))
     """
@@ -203,9 +203,9 @@ def move_sparse(
     --------
     >>> import numpy as np
     >>> sums, counts, shift = np.array([[4.0], [0.0]]), np.array([2, 0]), np.array([1.5 * 2.0**20])
-    >>> rows = np.array([1.0, 3.0]), np.array([0, 0], np.int32), np.array([0, 1, 2])
+    >>> rows = CsrRows(np.array([1.0, 3.0]), np.array([0, 0], np.int32), np.array([0, 1, 2]))
     >>> old, new = np.array([0], np.int32), np.array([1], np.int32)
-    >>> move_sparse(*rows, np.array([1]), old, new, shift, sums, counts)
+    >>> move_sparse(rows, np.array([1]), old, new, shift, sums, counts)
     >>> sums.ravel(), counts
     (array([1., 3.]), array([1, 1]))
     """
@@ -467,16 +467,10 @@ def pack_sparse(centres: np.ndarray, room: np.ndarray | None = None) -> SparsePa
     needed = -(-k // width)
     vectors = min(_VECTORS, key=lambda v: -(-needed // v) * (v + _PANEL_COST))
     height = vectors * width
-    data = _at_line(-(-k // height), (d + 1) * height, centres.dtype) if room is None else room
+    size = -(-k // height), (d + 1) * height
+    data = aligned_zeros(*size, dtype=centres.dtype) if room is None else room
     norms = fill_panels(centres, np.zeros(d, centres.dtype), data, height)
     return SparsePanels(data, norms, k, d, vectors, width)
-
-
-def _at_line(rows: int, columns: int, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return uninitialised memory aligned to a cache line, so that no vector straddles two lines."""
-    room = np.empty(rows * columns + _LINE // dtype.itemsize, dtype)
-    skip = -room.ctypes.data % _LINE // dtype.itemsize
-    return room[skip : skip + rows * columns].reshape(rows, columns)
 
 
 def squared_norms(centres: np.ndarray) -> np.ndarray:
@@ -563,7 +557,7 @@ def nearest_sparse(
     >>> import numpy as np
     >>> panels, labels = pack_sparse(np.array([[0.0, 0.0], [3.0, 1.0]])), np.empty(3, np.int32)
     >>> indices, indptr = np.array([0, 0, 1], np.int32), np.array([0, 1, 3, 3])
-    >>> nearest_sparse(np.array([1.0, 2.0, 1.0]), indices, indptr, panels, labels)
+    >>> nearest_sparse(CsrRows(np.array([1.0, 2.0, 1.0]), indices, indptr), panels, labels)
     >>> labels
     array([0, 1, 0], dtype=int32)
     """
@@ -703,9 +697,9 @@ def sqdist_to_assigned_sparse(
     >>> import numpy as np
     >>> from daskcluster.kernels.sparse import squared_norms
     >>> centres, out = np.array([[3.0, 4.0], [1.0, 0.0]]), np.empty(2)
-    >>> rows = np.array([1.0]), np.array([0], np.int32), np.array([0, 1, 1])
+    >>> rows = CsrRows(np.array([1.0]), np.array([0], np.int32), np.array([0, 1, 1]))
     >>> labels = np.array([1, 0], np.int32)
-    >>> sqdist_to_assigned_sparse(*rows, centres, squared_norms(centres), labels, out)
+    >>> sqdist_to_assigned_sparse(rows, centres, squared_norms(centres), labels, out)
     >>> out
     array([ 0., 25.])
     """

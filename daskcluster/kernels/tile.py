@@ -26,17 +26,6 @@ from daskcluster.kernels.panels import (
 from daskcluster.kernels.row_block import lanes_of
 from daskcluster.kernels.search import search_kernel
 
-__all__ = [
-    "Panels",
-    "Tile",
-    "common_offset",
-    "nearest",
-    "nearest_and_sum",
-    "nearest_two",
-    "pack",
-    "pack_groups",
-]
-
 _CACHE_BYTES = 192 << 10
 """Byte limit of the packed rows, and of a group of panels; both together fit small L2 caches."""
 
@@ -61,18 +50,14 @@ def _compiles(tile: Tile, dtype: np.dtype[Any]) -> bool:
     """
     kind = tile.name, dtype
     if kind not in _TRIED:
-        _TRIED[kind] = _is_compiled(tile, dtype)
+        row = np.zeros((1, 1), dtype)
+        try:
+            nearest(row, pack(row, tile=tile), np.empty(1, np.int32))
+            _TRIED[kind] = True
+        except Exception as error:  # numba and LLVM raise various errors on untested CPUs
+            _warn_portable(tile.name, f"{type(error).__name__}: {error}".splitlines()[0])
+            _TRIED[kind] = False
     return _TRIED[kind]
-
-
-def _is_compiled(tile: Tile, dtype: np.dtype[Any]) -> bool:
-    row = np.zeros((1, 1), dtype)
-    try:
-        nearest(row, pack(row, tile=tile), np.empty(1, np.int32))
-    except Exception as error:  # numba and LLVM raise various errors on untested CPUs
-        _warn_portable(tile.name, f"{type(error).__name__}: {error}".splitlines()[0])
-        return False
-    return True
 
 
 @cache
@@ -81,7 +66,7 @@ def _warn_portable(name: str, reason: str) -> None:
         f"the {name} tile does not compile here ({reason}); using the portable tile, with the same "
         "labels at about a quarter of the speed",
         RuntimeWarning,
-        stacklevel=4,
+        stacklevel=3,
     )
 
 

@@ -483,7 +483,13 @@ class Clusters:
         sizes = self.spreads.lengths.sum(axis=0) / self.sums.weights
         worst = np.zeros(len(sizes))
         apart = False
-        for rows, gaps in _gaps(self.sums.means):
+        means = self.sums.means
+        step = max(1, _CELLS // len(means))
+        for first in range(0, len(means), step):
+            rows = slice(first, min(first + step, len(means)))
+            gaps = np.empty((rows.stop - first, len(means)))
+            sqdist_all(means[rows], means, gaps)
+            np.sqrt(gaps, out=gaps)
             apart = apart or bool((gaps > _ZERO).any())
             gaps[gaps == 0.0] = np.inf
             worst[rows] = ((sizes[rows, None] + sizes) / gaps).max(axis=1)
@@ -492,16 +498,6 @@ class Clusters:
     def simplified_silhouette(self) -> float:
         """See `simplified_silhouette`."""
         return self.spreads.silhouettes.value / float(self.sums.weights.sum())
-
-
-def _gaps(means: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield the distances of a block of means to all means."""
-    step = max(1, _CELLS // len(means))
-    for first in range(0, len(means), step):
-        rows = slice(first, min(first + step, len(means)))
-        gaps = np.empty((rows.stop - first, len(means)))
-        sqdist_all(means[rows], means, gaps)
-        yield rows, np.sqrt(gaps, out=gaps)
 
 
 SAMPLE_SIZE = 10_000

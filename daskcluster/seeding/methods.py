@@ -328,11 +328,20 @@ def kmeans_parallel(
     candidates: Rows = take_centres(rows, indices)
     known = 0
     rounds: tuple[tuple[int, int], ...] = ()
+    first = dense_rows(candidates)  # its cost is an upper bound of all later ones
+
+    def params(scale: Scale) -> RoundParams:
+        costs, heaviest, made = scale.distances(first), scale.weights.high, rounds if known else ()
+        return RoundParams(candidates, known, key, drawn, costs, heaviest, n_clusters, made)
+
     for number in range(n_rounds + 1):
         last = number == n_rounds
-        key = Key(seed, "k-means||", number)
-        drawn = 0 if last else most
-        found = _round(rows, candidates, known, rounds, key, drawn, n_clusters)
+        key, drawn = Key(seed, "k-means||", number), 0 if last else most
+        found: RoundStatistics = (
+            rows.placement.map_state(ROUND, params(rows.scale))
+            if known
+            else rows.reduce(FIRST_ROUND, params)
+        )
         rounds = (*rounds, (known, len(candidates)))
         if last:
             break
@@ -366,29 +375,6 @@ def most_drawn(n_clusters: int, oversampling: float = OVERSAMPLING) -> int:
 def most_candidates(n_clusters: int) -> int:
     """Return a bound on the number of candidates after all rounds."""
     return 1 + N_ROUNDS * most_drawn(n_clusters)
-
-
-def _round(
-    rows: ScaledPlacement,
-    candidates: Rows,
-    known: int,
-    rounds: tuple[tuple[int, int], ...],
-    key: Key,
-    most: int,
-    n_clusters: int,
-) -> RoundStatistics:
-    first = dense_rows(candidates[:1])  # its cost is an upper bound of all later ones
-
-    def params(scale: Scale) -> RoundParams:
-        costs, heaviest, made = scale.distances(first), scale.weights.high, rounds if known else ()
-        return RoundParams(candidates, known, key, most, costs, heaviest, n_clusters, made)
-
-    found: RoundStatistics = (
-        rows.placement.map_state(ROUND, params(rows.scale))
-        if known
-        else rows.reduce(FIRST_ROUND, params)
-    )
-    return found
 
 
 def _fill(

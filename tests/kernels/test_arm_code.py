@@ -27,7 +27,7 @@ def tile_module(tile: TileShape, kind: ir.Type, term: Any = emit.fma) -> str:
     block, panel, features, out = function.args
     first = [emit.zeros(kind, tile.width)] * tile.height
     sums = run_along(builder, panel, block, features, tile, first, partial(term, builder))
-    store_sums(builder, sums, out, tile, emit.bits(kind) // 8)
+    store_sums(builder, sums, out, tile)
     builder.ret_void()
     return str(module)
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from daskcluster.kernels.candidates import UNDECIDED
-from daskcluster.kernels.pruned_search import PrunedCentres, bound_groups_pruned
+from daskcluster.kernels.pruned_search import PrunedCentres, nearest_pruned
 from tests.kernels.test_pruned_search import (
     KINDS,
     NAMES,
@@ -30,7 +30,7 @@ def bounded(
     k, size = len(centres.centres), panels * centres.features.tile.height
     labels = np.full(len(rows), -7, np.int32)
     lower = np.full((len(rows), -(-k // size)), np.inf, np.float32)
-    bound_groups_pruned(np.ascontiguousarray(rows), centres, 1 << 30, labels, size, lower)
+    nearest_pruned(np.ascontiguousarray(rows), centres, 1 << 30, labels, groups=(size, lower))
     wide = rows.astype(np.float64)[:, None] - centres.centres.astype(np.float64)
     distances = np.sqrt(np.square(wide).sum(axis=2))
     distances[np.arange(len(rows)), labels] = np.inf

@@ -16,7 +16,6 @@ from daskcluster.kernels.panels import choose_tile, common_offset
 from daskcluster.kernels.pruned_search import (
     PrunedCentres,
     nearest_pruned,
-    nearest_two_pruned,
 )
 from daskcluster.kernels.quantized import (
     Projection,
@@ -353,7 +352,7 @@ def test_the_nearest_two_are_those_of_all_centres(
     assert ready is not None
     found, expected = np.full((2, 2, len(rows)), -7, np.int32)
     scores, known = np.zeros((2, len(rows), 2), kind)
-    nearest_two_pruned(rows, ready, 1 << 30, *found, scores)
+    nearest_pruned(rows, ready, 1 << 30, *found, scores)
     panels = tile_module.pack(centres, tile=choose_tile(k, centres.dtype, tile_module.tile_name()))
     tile_module.nearest_two(rows, panels, *expected, known)
     decided = found[0] != UNDECIDED

@@ -570,7 +570,12 @@ class DuplicateSearch:
 
     def pairs(self) -> np.ndarray:
         """Return the pairs of near-duplicates among rows that equal no earlier row, int64 (m, 2)."""
-        units = self._units(self._prepare())
+        finished, cells = self.search.scratch.finished(BLOCKS), self.sorted.cells.tolist()
+        blocks = [
+            partial(prepare, self.search, number, cell, finished=number in finished)
+            for number, cell in enumerate(cells)
+        ]
+        units = self._units(self._run("blocks", blocks, self.sorted.sizes.tolist()))
         finished = self.search.scratch.finished(PAIRS)
         tasks = [
             partial(find_pairs, self.search, number, unit) for number, unit in enumerate(units)
@@ -578,15 +583,6 @@ class DuplicateSearch:
         self._run("pairs", tasks, [self._work(unit) for unit in units], finished)
         parts = [self.search.scratch.read(PAIRS, number)[0] for number in range(len(units))]
         return np.concatenate([np.empty((0, 2), np.int64), *parts])
-
-    def _prepare(self) -> list[Any]:
-        finished = self.search.scratch.finished(BLOCKS)
-        cells, sizes = self.sorted.cells.tolist(), self.sorted.sizes.tolist()
-        tasks = [
-            partial(prepare, self.search, number, cell, finished=number in finished)
-            for number, cell in enumerate(cells)
-        ]
-        return self._run("blocks", tasks, sizes)
 
     def _units(self, reaches: list[Any]) -> list[Unit]:
         """Return the blocks that have to meet, the most work first."""

@@ -19,8 +19,8 @@ from daskcluster.chunkwise.centres import PreparedCentres, csr
 from daskcluster.chunkwise.pruned import may_pay
 from daskcluster.kernels import tile
 from daskcluster.kernels.accumulate import group_by_label
+from daskcluster.kernels.panels import Panels
 from daskcluster.kernels.sparse import SparsePanels, nearest_sparse, pack_sparse
-from daskcluster.kernels.tile import Panels
 from daskcluster.methods.minibatch.kernels import batch as minibatch
 from daskcluster.methods.minibatch.kernels import stepping
 from daskcluster.methods.minibatch.kernels.drifting import (

@@ -85,6 +85,9 @@ from daskcluster.storage.files import list_names, read_file, remove_file, write_
 from daskcluster.storage.location import Location, locate
 from daskcluster.typing import Dataset, Range, Visibility
 
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
 
 @dataclass(frozen=True)
 class Cycle:
@@ -195,24 +198,19 @@ class StreamState:
     fold : StreamFold or None
         None before the first rows.
     seed : int
-    n_features : int
-    feature_names : tuple of str or None
-        Those of the first rows, if they have names.
+    known : FeatureSpec or None
+        The features of the first rows.
     version : int or None
         Version of the model; None before there is one.
     n_commits : int
-    decoded : bool or None
-        See `daskcluster.data.features.FeatureSpec`.
     """
 
     ledger: Ledger
     fold: StreamFold | None
     seed: int
-    n_features: int = 0
+    known: FeatureSpec | None = None
     version: int | None = None
     n_commits: int = 0
-    feature_names: tuple[str, ...] | None = None
-    decoded: bool | None = True
 
     @property
     def rows_seen(self) -> int:
@@ -265,16 +263,16 @@ class StateStore:
                     f"The state at {self.place.url!r} cannot be resumed ({error}); it may be from "
                     "another release: start a new state."
                 ) from error
-        version = body.get("version")
+        version, n_features = body.get("version"), read_count(body, "n_features")
+        names = read_names(body, "feature_names") if "feature_names" in body else None
+        known = FeatureSpec(n_features, names, decoded=body.get("decoded"), owner="the stream")
         state = StreamState(
             ledger,
             fold,
             seed,
-            read_count(body, "n_features"),
+            None if fold is None else known,
             None if version is None else int(version),
             read_count(body, "n_commits"),
-            read_names(body, "feature_names") if "feature_names" in body else None,
-            body.get("decoded"),
         )
         self.point(state)  # in case a run was stopped between its commit and this
         return state
@@ -297,13 +295,13 @@ class StateStore:
                 "one loop per state."
             )
         state.version = self._save_model(state, learner)
-        segments = state.ledger.write(self._ledger)
+        segments, known = state.ledger.write(self._ledger), state.known or FeatureSpec(0)
         body: dict[str, Any] = {
             "ledger": segments,
             "seed": str(state.seed),
-            "n_features": state.n_features,
-            "feature_names": None if state.feature_names is None else list(state.feature_names),
-            "decoded": state.decoded,
+            "n_features": known.n_features,
+            "feature_names": None if known.names is None else list(known.names),
+            "decoded": known.decoded,
             "version": state.version,
             "n_commits": state.n_commits + 1,
         }
@@ -325,15 +323,16 @@ class StateStore:
 
     def _save_model(self, state: StreamState, learner: Learner) -> int | None:
         """Save the model of a state, unless it exists already; return its version."""
-        if state.fold is None or state.fold.current() is None:
+        known = state.known
+        if state.fold is None or known is None or state.fold.current() is None:
             return None
         version = state.rows_seen
         place = self.model(version)
         try:
             load_document(place.url, place.storage_options())
         except ModelFormatError:
-            found: Any = learner.model_of(state.fold, state.n_features, state.feature_names)
-            model: Model = replace(found, decoded=state.decoded)
+            found: Any = learner.model_of(state.fold, known.n_features, known.names)
+            model: Model = replace(found, decoded=known.decoded)
             options = place.storage_options() or None
             save_model(model, place.url, overwrite=True, storage_options=options)
         return version
@@ -483,29 +482,26 @@ class Wave:
             if state.fold is None:
                 dtype = compute_dtype(dataset.dtype).name
                 state.fold = self.learner.empty(dtype, state.seed)
-                known = FeatureSpec.of(dataset)
-                state.n_features, state.feature_names = known.n_features, known.names
-                state.decoded = known.decoded
+                own = FeatureSpec.of(dataset)
+                state.known = replace(own, scaling=None, missing="error", owner="the stream")
             ready.append((new, dataset))
         return ready
 
     def _checked(self, dataset: Dataset, new: New) -> Dataset:
         """Return the rows of an object with the features of the stream, in its order."""
-        state = self.state
+        known = self.state.known
         if dataset.n_rows < new.span[1]:
             raise InvalidDataError(
                 f"{new.arrival.name!r} has {dataset.n_rows} rows, expected {new.span[1]}; write it again."
             )
-        if state.fold is None:
+        if known is None:
             return dataset
-        has_names = state.feature_names is not None and getattr(dataset, "feature_names", None)
-        if not has_names and dataset.n_features != state.n_features:
+        has_names = known.names is not None and getattr(dataset, "feature_names", None)
+        if not has_names and dataset.n_features != known.n_features:
             raise InvalidDataError(
                 f"{new.arrival.name!r} has {dataset.n_features} features, the stream has "
-                f"{state.n_features}; remove it from the source, or start another stream."
+                f"{known.n_features}; remove it from the source, or start another stream."
             )
-        names, decoded = state.feature_names, state.decoded
-        known = FeatureSpec(state.n_features, names, decoded=decoded, owner="the stream")
         found: Dataset = known.align(dataset)
         return found
 
@@ -846,12 +842,13 @@ class StreamLoop:
         return cycle
 
     def _fold_new(self) -> list[Finding]:
+        known = self.state.known
         new, findings = sort_out(self.source, self.state.ledger, self._settling)
         urls = {"label": self.labels, "distance": self.distances}
         places = {
             name: locate(url, self.storage_options) for name, url in urls.items() if url is not None
         }
-        for wanted in waves(new, 8 * self.state.n_features):
+        for wanted in waves(new, 0 if known is None else 8 * known.n_features):
             wave = Wave(self.state, self.source, self.learner, self._watchers)
             wave.fold(wanted, self.engine)
             findings += wave.findings
@@ -892,10 +889,6 @@ class StreamLoop:
             began = time.monotonic()
             heard(self.cycle())
             sleep(max(0.0, every - (time.monotonic() - began)))
-
-
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIEnvironment
 
 
 class HealthCheck:

@@ -68,7 +68,7 @@ def test_sparse_rows_hash_as_dense_ones(dtype: type) -> None:
     X[X == 0] *= rng.choice([-1.0, 1.0], (X == 0).sum()).astype(dtype)  # -0.0 is 0.0
     X[3] = 0
     dense = row_hashes(X)
-    rows = open_dataset(sparse.csr_array(X)).rows  # type: ignore[attr-defined]
+    rows = open_dataset(sparse.csr_array(X)).held  # type: ignore[attr-defined]
     assert np.array_equal(row_hashes(rows), dense)
     assert np.array_equal(row_hashes(rows[7:300]), dense[7:300])
     assert len(np.unique(dense)) == len(np.unique(np.abs(X) * np.sign(X), axis=0))

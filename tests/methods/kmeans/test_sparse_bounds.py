@@ -10,6 +10,7 @@ import daskcluster as dc
 from daskcluster import events, open_dataset
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.exact_sum import Scale
+from daskcluster.data.csr import csr_of
 from daskcluster.kernels.sparse import CsrRows, nearest_sparse, pack_sparse
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams
 from daskcluster.methods.kmeans.chunkwise.hamerly import SPARSE_HAMERLY
@@ -114,12 +115,12 @@ def test_workers_give_the_same_bits(client):
 
 def test_the_longest_row_is_found():
     rows = sparse.csr_array(np.triu(np.ones((5, 7), np.float32)))
-    assert open_dataset(rows).most_entries == 7
+    assert csr_of(open_dataset(rows)).most_entries == 7
 
 
 def test_columns_of_64_bits_are_converted_once():
     _, rows, _ = sparse_case("float32")
     wide = sparse.csr_array(rows)
     wide.indices, wide.indptr = rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
-    assert open_dataset(wide).rows.indices.dtype == np.int32
+    assert open_dataset(wide).held.indices.dtype == np.int32
     same_bits(fitted(wide, "hamerly"), fitted(rows, "lloyd"))

@@ -29,8 +29,8 @@ from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.chunkwise.statistics import KMeansStatistics, StatefulReduction
 from daskcluster.kernels.distance import sqdist_to_one
 from daskcluster.kernels.jit import read_only
-from daskcluster.kernels.panels import PORTABLE
-from daskcluster.kernels.tile import Panels, nearest
+from daskcluster.kernels.panels import PORTABLE, Panels
+from daskcluster.kernels.tile import nearest
 from daskcluster.methods.kmeans.kernels.bounds import (
     OWN,
     Centres,

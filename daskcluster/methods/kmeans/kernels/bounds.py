@@ -46,7 +46,7 @@ class State(NamedTuple):
 
 
 class Centres(NamedTuple):
-    """Centres as they are, and packed as `daskcluster.kernels.tile.Panels` has them."""
+    """Centres as they are, and packed as `daskcluster.kernels.panels.Panels` has them."""
 
     centres: np.ndarray
     panels: np.ndarray
@@ -90,7 +90,28 @@ def proves(lower, squared_threshold):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _filter(labels, upper, lower, drift, margin, failing):  # type: ignore[no-untyped-def]
+def filter_rows(labels, upper, lower, drift, margin, failing):  # type: ignore[no-untyped-def]
+    """Find the rows whose bounds do not prove that their label stays.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,), int32
+        In ``[0, k)``: not checked.
+    upper, lower : ndarray of shape (n,), float32
+        Bounds, less (plus) the drift at the time they were set.
+    drift : ndarray of shape (3, k), float64
+        Accumulated drift of each centre, of the fastest other one in each step, and half the distance
+        to the nearest other centre.
+    margin : ndarray of shape (2,), float64
+        Slope and constant of the scores' rounding error, see `threshold`.
+    failing : ndarray of shape (n,), int64
+        OUT. Ascending.
+
+    Returns
+    -------
+    int
+        How many.
+    """
     count = 0
     for i in range(labels.shape[0]):
         a = labels[i]
@@ -230,39 +251,6 @@ def reassign_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
         return n_kept, n_moved
 
     return kernel(reassign)
-
-
-def filter_rows(
-    labels: np.ndarray,
-    upper: np.ndarray,
-    lower: np.ndarray,
-    drift: np.ndarray,
-    margin: np.ndarray,
-    failing: np.ndarray,
-) -> int:
-    """Find the rows whose bounds do not prove that their label stays.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (n,), int32
-        In ``[0, k)``: not checked.
-    upper, lower : ndarray of shape (n,), float32
-        Bounds, less (plus) the drift at the time they were set.
-    drift : ndarray of shape (3, k), float64
-        Accumulated drift of each centre, of the fastest other one in each step, and half the distance
-        to the nearest other centre.
-    margin : ndarray of shape (2,), float64
-        Slope and constant of the scores' rounding error, see `threshold`.
-    failing : ndarray of shape (n,), int64
-        OUT. Ascending.
-
-    Returns
-    -------
-    int
-        How many.
-    """
-    count: int = _filter(labels, upper, lower, drift, margin, failing)
-    return count
 
 
 class SparseListed(NamedTuple):

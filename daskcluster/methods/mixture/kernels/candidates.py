@@ -19,6 +19,7 @@ from daskcluster.kernels import emit
 from daskcluster.kernels.accumulate import group_by_label
 from daskcluster.kernels.jit import kernel, tile_name
 from daskcluster.kernels.panels import vector_width
+from daskcluster.kernels.register_tile import TileShape
 
 SLOT_BITS = 32
 """A pair is one word: its cluster in this many lower bits, the place of its cost in the upper bits."""
@@ -201,19 +202,11 @@ BLOCK = 16
 """Rows per block. Small, because groups are small where there are many clusters."""
 
 
-class ListedTile(NamedTuple):
-    """`height` listed clusters by `vectors` vectors of `width` rows."""
-
-    height: int
-    vectors: int
-    width: int
-
-
-def listed_tile_for(dtype: np.dtype[Any]) -> ListedTile:
+def listed_tile_for(dtype: np.dtype[Any]) -> TileShape:
     """Return the tile for this CPU: eight FMA chains, or more if a block has more vectors."""
     width = vector_width(dtype, tile_name())
     vectors = BLOCK // width
-    return ListedTile(max(2, 8 // vectors), vectors, width)
+    return TileShape(max(2, 8 // vectors), vectors, width)
 
 
 @emit.vector_intrinsic(literals="height vectors width scaled")

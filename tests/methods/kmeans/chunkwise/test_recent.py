@@ -156,7 +156,7 @@ def test_lloyd_to_the_bit_and_less_is_read(
         assert_same(result, plain[False])
         touched = [record["n_touched"] for record in result.history]
         assert 0 < min(touched) < 0.05 * N if BOUNDS_SPARE else set(touched) == {N}
-    full = plain[False].n_iter * N * D * 4
+    full = len(plain[False].history) * N * D * 4
     assert read[RECENT_BYTES] < 0.5 * read[0] if BOUNDS_SPARE else read[RECENT_BYTES] == read[0]
     assert read[0] > 0.95 * full, "almost every chunk holds a failing row"
 
@@ -166,7 +166,7 @@ def test_weights_are_kept_with_the_rows(
 ) -> None:
     with place(open_dataset(url, weights=url + ".weights")) as placed:
         assert_same(fitted(placed, HAMERLY, RECENT_BYTES), plain[True])
-        full = plain[True].n_iter * N * (D * 4 + 8)
+        full = len(plain[True].history) * N * (D * 4 + 8)
         assert (
             placed.traffic.bytes_read < 0.9 * full
             if BOUNDS_SPARE
@@ -177,7 +177,7 @@ def test_weights_are_kept_with_the_rows(
 def test_lost_state_is_read_again(
     place: Callable[..., Placement], url: str, plain: dict[bool, CentresState]
 ) -> None:
-    late = plain[False].n_iter - 4
+    late = len(plain[False].history) - 4
     with place(open_dataset(url)) as placed:
 
         def lose(number: int) -> None:
