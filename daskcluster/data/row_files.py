@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import warnings
@@ -29,7 +28,7 @@ from daskcluster.errors import (
     InvalidDataError,
     InvalidParameterError,
 )
-from daskcluster.storage.change_guard import ChangeGuard
+from daskcluster.storage.change_guard import ChangeGuard, guard_changes
 from daskcluster.storage.files import StoredFile, match_files
 from daskcluster.storage.location import Location, explain
 from daskcluster.storage.process_local import open_once
@@ -217,11 +216,9 @@ class FilesDataset(StoredDataset):
     def change_guard(self) -> ChangeGuard | None:
         """Return what tells whether one of the files changed; other files may come and go."""
         seen = {file.name: (file.size, file.version) for file in self.files}
-        guard = FilesGuard(self._recipe.location, tuple(seen.items()))
-        own = self.own_weights
-        if own is None or not own.places() or own.places() == self.places():
-            return guard  # type: ignore[return-value]
-        return super().change_guard()
+        weights = () if self.own_weights is None else self.own_weights.places()
+        others = guard_changes(place for place in weights if place not in self.places())
+        return ChangeGuard(((self._recipe.location, seen), *(others.seen if others else ())))
 
 
 def places_of(location: Location, files: Sequence[Any]) -> list[Location]:
@@ -349,50 +346,6 @@ def read_part(
             f"{rows}{place.url!r} cannot be read ({type(error).__name__}: "
             f"{error}); unless the store failed, the file is damaged or was replaced: write it again."
         ) from error
-
-
-@dataclass(frozen=True)
-class FilesGuard:
-    """The files of a dataset at one moment; see `daskcluster.storage.change_guard`."""
-
-    location: Location
-    seen: tuple[tuple[str, tuple[int, str]], ...]
-
-    def check(self) -> None:
-        """Return if all files are as they were.
-
-        Raises
-        ------
-        InvalidDataError
-            Naming one that is not.
-        """
-        now = {
-            file.name: (file.size, file.version) for file in _files_now(self.location, self.seen)
-        }
-        if not now:
-            return
-        for name, before in self.seen:
-            place = self.location.child(name) if name else self.location
-            if name not in now or now[name] != before:
-                what = "was written anew" if name in now else "has disappeared"
-                raise InvalidDataError(
-                    f"The file {place.url!r} {what} while its rows were being read. A result would mix two "
-                    "versions of them; wait for the writer, and run again."
-                )
-
-
-def _files_now(location: Location, seen: Sequence[Any]) -> list[StoredFile]:
-    try:
-        if location.is_local:
-            places = [location.child(name) if name else location for name, _ in seen]
-            found = []
-            for (name, _), place in zip(seen, places, strict=True):
-                if os.path.exists(place.url):
-                    found += [replace(file, name=name) for file in match_files(place)[1]]
-            return found or [StoredFile("", 0, 0.0, "")]
-        return match_files(location)[1]
-    except Exception:  # listing needs a permission that reading does not
-        return []
 
 
 def column_weights(dataset: FilesDataset, name: str) -> LazyWeights:

@@ -52,7 +52,7 @@ class ChangeGuard:
             Objects changed; the error names them.
         """
         for place, before in self.seen:
-            now = objects_at(place)
+            now = objects_at(place, before)
             if now is None or not before:
                 continue
             found = [name for name in before if before[name] != now.get(name)]
@@ -86,10 +86,13 @@ def guard_changes(
     return ChangeGuard(seen, may_change) if seen else None
 
 
-def objects_at(place: Location) -> Objects | None:
-    """Return the objects at a place; None if they cannot be listed, or are too many."""
+def objects_at(place: Location, names: Iterable[str] | None = None) -> Objects | None:
+    """Return the objects at a place; None if they cannot be listed, or are too many.
+
+    On disk, only `names` are looked at if they are given.
+    """
     try:
-        pairs = _on_disk(place) if place.is_local else _in_store(place)
+        pairs = _on_disk(place, names) if place.is_local else _in_store(place)
         found: dict[str, tuple[Any, ...]] = {}
         for name, version in pairs:
             found[name] = version
@@ -100,18 +103,16 @@ def objects_at(place: Location) -> Objects | None:
     return found
 
 
-def _on_disk(place: Location) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    if not os.path.isdir(place.url):
-        if os.path.exists(place.url):
-            yield "", _file_version(os.stat(place.url))
-        return
-    for name in file_names(place):
+def _on_disk(place: Location, names: Iterable[str] | None) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    if names is None:
+        names = file_names(place) if os.path.isdir(place.url) else [""]
+    for name in names:
         with suppress(FileNotFoundError):
-            yield name, _file_version(os.stat(os.path.join(place.url, name)))
-
-
-def _file_version(found: os.stat_result) -> tuple[Any, ...]:
-    return found.st_size, found.st_mtime_ns
+            found = os.stat(os.path.join(place.url, name) if name else place.url)
+            yield (
+                name,
+                (found.st_size, f"{found.st_size}-{found.st_mtime!r}"),
+            )  # as `StoredFile` has it
 
 
 def _in_store(place: Location) -> Iterator[tuple[str, tuple[Any, ...]]]:

@@ -86,7 +86,7 @@ def test_csr_rows_of_several_files(tmp_path: Path, client: Any) -> None:
     assert np.array_equal(fitted.cluster_centers_, expected.cluster_centers_)
     assert np.array_equal(np.asarray(fitted.labels_), expected.labels_)
     write_h5ad(folder / "part-2.h5ad", rows[:299])
-    with pytest.raises(InvalidDataError, match=r"part-2.h5ad' was written anew while its rows"):
+    with pytest.raises(InvalidDataError, match=r"part-2.h5ad was rewritten"):
         dc.KMeans(4, init=start).fit(dataset)
     write_h5ad(folder / "part-2.h5ad", ROWS)
     with pytest.raises(InvalidDataError, match=r"part-2.h5ad' has rows of 5 x <f4"):
