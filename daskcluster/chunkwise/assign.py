@@ -13,7 +13,7 @@ from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.chunkwise.exact_sum import Grids, Scale
 from daskcluster.chunkwise.pruned import FixedSearch
-from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics, Reduction
+from daskcluster.chunkwise.statistics import Additive, FarthestRows, KMeansStatistics, Reduction
 from daskcluster.kernels.accumulate import accumulate_values
 
 
@@ -111,7 +111,7 @@ ASSIGN = Reduction(
 
 
 @dataclass
-class ScoreStatistics:
+class ScoreStatistics(Additive):
     """Size, weight and cost of every cluster under given centres, exact on two grids.
 
     Attributes
@@ -125,12 +125,6 @@ class ScoreStatistics:
     sizes: np.ndarray
     weights: np.ndarray
     costs: np.ndarray
-
-    def combine(self, other: ScoreStatistics) -> ScoreStatistics:
-        self.sizes += other.sizes
-        self.weights += other.weights
-        self.costs += other.costs
-        return self
 
     @property
     def inertia(self) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics, score_block
 from daskcluster.chunkwise.labelled import PickedRows, SmallestKeys
-from daskcluster.chunkwise.statistics import Reduction
+from daskcluster.chunkwise.statistics import Additive, Reduction
 from daskcluster.elementary import exp2, log2
 from daskcluster.sparse_rows import Rows
 
@@ -169,18 +169,12 @@ def _bins(sqdist: np.ndarray) -> np.ndarray:
 
 
 @dataclass
-class Examined:
+class Examined(Additive):
     """Size, weight and cost of every cluster, examples of its rows, and a sample of all rows."""
 
     scores: ScoreStatistics
     examples: Examples
     sample: PickedRows = field(default_factory=PickedRows)
-
-    def combine(self, other: Examined) -> Examined:
-        self.scores.combine(other.scores)
-        self.examples.combine(other.examples)
-        self.sample.combine(other.sample)
-        return self
 
 
 def _prepare(params: ExamineParams) -> tuple[ExamineParams, Any]:

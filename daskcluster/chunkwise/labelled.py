@@ -19,6 +19,7 @@ from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.chunkwise.exact_sum import Grids, Scale
 from daskcluster.chunkwise.statistics import (
+    Additive,
     ExactScalar,
     KMeansStatistics,
     Reduction,
@@ -130,7 +131,7 @@ class SpreadParams:
 
 
 @dataclass
-class Spreads:
+class Spreads(Additive):
     """Distances of the rows of every cluster from its mean, exact on two grids.
 
     Attributes
@@ -144,12 +145,6 @@ class Spreads:
     lengths: np.ndarray
     squares: np.ndarray
     silhouettes: ExactScalar = field(default_factory=ExactScalar)
-
-    def combine(self, other: Spreads) -> Spreads:
-        self.lengths += other.lengths
-        self.squares += other.squares
-        self.silhouettes.combine(other.silhouettes)
-        return self
 
 
 class _PreparedSpread:
@@ -223,14 +218,10 @@ class PickParams:
 
 
 @dataclass
-class PickedRows:
+class PickedRows(Additive):
     """Picked rows and their cluster numbers, by position in `indices`."""
 
     parts: list[tuple[int, Rows, np.ndarray]] = field(default_factory=list)
-
-    def combine(self, other: PickedRows) -> PickedRows:
-        self.parts += other.parts
-        return self
 
     def joined(self) -> tuple[Rows, np.ndarray]:
         """Return all rows and their cluster numbers, in the order of the indices."""
@@ -383,7 +374,7 @@ class ChoiceParams:
 
 
 @dataclass
-class Choice:
+class Choice(Additive):
     """Sizes of the clusters, int64 (k,), and the rows that were chosen.
 
     Rows without weight are in no cluster, unless weights are the scores.
@@ -391,11 +382,6 @@ class Choice:
 
     sizes: np.ndarray
     chosen: SmallestKeys
-
-    def combine(self, other: Choice) -> Choice:
-        self.sizes += other.sizes
-        self.chosen.combine(other.chosen)
-        return self
 
 
 class _Prepared:

@@ -18,7 +18,7 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.statistics import ExactScalar, Reduction, StatefulReduction
+from daskcluster.chunkwise.statistics import Additive, ExactScalar, Reduction, StatefulReduction
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.sampling import cumulative_pick
 from daskcluster.kernels.sum_grid import SumGrid, round_to_grid
@@ -56,7 +56,7 @@ class DrawParams:
 
 
 @dataclass
-class Candidates:
+class Candidates(Additive):
     """Rows that may be drawn, and the exact sum of w |x - p|^2 over all rows.
 
     Attributes
@@ -70,11 +70,6 @@ class Candidates:
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Rows]] = field(
         default_factory=list
     )
-
-    def combine(self, other: Candidates) -> Candidates:
-        self.spread.combine(other.spread)
-        self.parts.extend(other.parts)
-        return self
 
     def joined(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Rows]:
         """Return indices (c,) ascending, ranks, sqdist, weights, and the rows (c, d) as stored."""

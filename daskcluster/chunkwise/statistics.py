@@ -17,8 +17,23 @@ from daskcluster.kernels.jit import aligned_zeros
 from daskcluster.sparse_rows import Rows, join_rows
 
 
+class Additive:
+    """Base of statistics whose fields are added: numbers and arrays, other statistics, or None in both."""
+
+    def combine(self, other: Any) -> Self:
+        """Add the fields of `other`, in place."""
+        for name, total in vars(self).items():
+            part = getattr(other, name)
+            if hasattr(total, "combine"):
+                total.combine(part)
+            elif total is not None and part is not None:
+                total += part
+                setattr(self, name, total)
+        return self
+
+
 @dataclass
-class ExactScalar:
+class ExactScalar(Additive):
     """A sum of per-row scalars on two grids."""
 
     high: float = 0.0
@@ -28,17 +43,13 @@ class ExactScalar:
         self.high += high
         self.low += low
 
-    def combine(self, other: ExactScalar) -> Self:
-        self.add(other.high, other.low)
-        return self
-
     @property
     def value(self) -> float:
         return self.high + self.low
 
 
 @dataclass
-class KMeansStatistics:
+class KMeansStatistics(Additive):
     """Sums and weights of the rows of each cluster.
 
     Attributes
@@ -65,20 +76,11 @@ class KMeansStatistics:
             np.zeros(k) if weighted else None,
         )
 
-    def _parts(self, other: KMeansStatistics) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the arrays that both have, in pairs."""
-        every = zip(vars(self).values(), vars(other).values(), strict=True)
-        return [(mine, theirs) for mine, theirs in every if mine is not None and theirs is not None]
-
-    def combine(self, other: KMeansStatistics) -> KMeansStatistics:
-        for total, part in self._parts(other):
-            total += part
-        return self
-
     def subtract(self, other: KMeansStatistics) -> KMeansStatistics:
         """Undo `combine` exactly."""
-        for total, part in self._parts(other):
-            total -= part
+        for total, part in zip(vars(self).values(), vars(other).values(), strict=True):
+            if total is not None and part is not None:
+                total -= part
         return self
 
     def copy(self) -> KMeansStatistics:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import zarr
@@ -29,9 +29,6 @@ from daskcluster.sparse_rows import SparseRows, owned_rows
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.zarr_stores import METADATA, location_of
 from daskcluster.typing import Visibility
-
-if TYPE_CHECKING:
-    import zarr
 
 
 class ZeroCopyBuffer(NDBuffer):
@@ -348,10 +345,6 @@ def recipe_of(array: zarr.Array[Any]) -> ZarrRecipe | HeldRecipe:
         what = f"Zarr array in a {store} of shape {array.shape}"
         return HeldRecipe.of(array, what, ZarrDataset)
     return ZarrRecipe(location, "", metadata_digest(array))
-
-
-if TYPE_CHECKING:
-    import zarr
 
 
 PARTS = ("data", "indices", "indptr")

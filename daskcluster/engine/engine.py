@@ -16,7 +16,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -379,12 +378,7 @@ class Placement(ABC):
         self._guard = self.dataset.change_guard()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.close()
         # Changed rows may also have caused this error: a failed read, or rows that contradict the
         # statistics.

@@ -156,6 +156,5 @@ DISTINCT = Reduction(
     prepare=_prepare,
     zero=_zero,
     chunk=_distinct_chunk,
-    combine=DistinctRows.combine,
 )
 """`DistinctParams` -> `DistinctRows`."""

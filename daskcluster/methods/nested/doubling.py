@@ -9,7 +9,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import SCORE, ScoreStatistics, score_block
-from daskcluster.chunkwise.statistics import Reduction
+from daskcluster.chunkwise.statistics import Additive, Reduction
 from daskcluster.kernels.accumulate import accumulate_values
 from daskcluster.kernels.sum_grid import SumGrid
 
@@ -177,7 +177,7 @@ class DoublingRule:
 
 
 @dataclass
-class SpreadStatistics:
+class SpreadStatistics(Additive):
     """Costs of clusters and squares of their weights, exact on two grids.
 
     Attributes
@@ -189,11 +189,6 @@ class SpreadStatistics:
 
     score: ScoreStatistics
     squares: np.ndarray
-
-    def combine(self, other: SpreadStatistics) -> SpreadStatistics:
-        self.score.combine(other.score)
-        self.squares += other.squares
-        return self
 
 
 def _zero(prepared: Any) -> SpreadStatistics:
@@ -216,6 +211,5 @@ SPREAD = Reduction(
     prepare=SCORE.prepare,
     zero=_zero,
     chunk=_spread_chunk,
-    combine=SpreadStatistics.combine,
 )
 """`daskcluster.chunkwise.assign.AssignParams` -> `SpreadStatistics`."""

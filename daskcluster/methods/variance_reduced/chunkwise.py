@@ -165,6 +165,5 @@ STEPS = Reduction(
     prepare=_prepare,
     zero=_zero,
     chunk=step_partition,
-    combine=StepsTaken.combine,
 )
 """`StepParams` -> `StepsTaken`, over a dataset whose chunks are the partitions of the inner loop."""

@@ -385,7 +385,7 @@ def _add(
     accumulate_values(costs, labels, SumGrid.of(params.bound, n), *clusters.costs)
 
 
-GRAM_SCORE = Reduction(name="score", zero=_zero, chunk=_score_chunk, combine=GramScore.combine)
+GRAM_SCORE = Reduction(name="score", zero=_zero, chunk=_score_chunk)
 """`GramScoreParams` -> `GramScore`."""
 
 

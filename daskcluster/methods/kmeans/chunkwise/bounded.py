@@ -26,7 +26,7 @@ from daskcluster.chunk import BLOCK_BYTES, Chunk, compute_dtype
 from daskcluster.chunkwise.centres import PreparedCentres, csr
 from daskcluster.chunkwise.exact_sum import Grids, Scale
 from daskcluster.chunkwise.pruned import FixedSearch
-from daskcluster.chunkwise.statistics import KMeansStatistics, StatefulReduction
+from daskcluster.chunkwise.statistics import Additive, KMeansStatistics, StatefulReduction
 from daskcluster.kernels.distance import sqdist_to_one
 from daskcluster.kernels.jit import read_only
 from daskcluster.kernels.panels import PORTABLE, Panels
@@ -389,7 +389,7 @@ class KnownBounds:
 
 
 @dataclass
-class Changes:
+class Changes(Additive):
     """Changes that a pass made.
 
     Attributes
@@ -406,14 +406,6 @@ class Changes:
     n_touched: int = 0
     n_distances: int = 0
     n_searched: int = 0
-
-    def combine(self, other: Changes) -> Changes:
-        self.moved.combine(other.moved)
-        self.n_moved += other.n_moved
-        self.n_touched += other.n_touched
-        self.n_distances += other.n_distances
-        self.n_searched += other.n_searched
-        return self
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.statistics import ExactScalar, Reduction, StatefulReduction
+from daskcluster.chunkwise.statistics import Additive, ExactScalar, Reduction, StatefulReduction
 from daskcluster.errors import CheckpointError
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.jit import NO_WEIGHTS, read_only, weights_or_none
@@ -407,16 +407,11 @@ class LikelihoodParams:
 
 
 @dataclass
-class Likelihood:
+class Likelihood(Additive):
     """Weighted sum of log-densities without the common `log_constant`, and the total row weight."""
 
     bounds: ExactScalar
     weight: ExactScalar
-
-    def combine(self, other: Likelihood) -> Likelihood:
-        self.bounds.combine(other.bounds)
-        self.weight.combine(other.weight)
-        return self
 
 
 class _PreparedLikelihood:
