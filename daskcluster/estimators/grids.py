@@ -376,4 +376,5 @@ def _grid(
     if missing in ("mean", "partial"):
         rows = without_missing(rows, missing, engine=engine, callbacks=callbacks)
     read_from = (*rows.read_from, *read_from)
-    return Grid(rows.with_facts(feature_names=names, decoded=decoded, read_from=read_from), cells)
+    facts = {"feature_names": names, "decoded": decoded, "missing": missing, "read_from": read_from}
+    return Grid(rows.with_facts(**facts), cells)

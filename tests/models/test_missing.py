@@ -115,3 +115,18 @@ def test_a_frame_with_missing_values_gets_a_column_of_labels() -> None:
     joined = frame.assign(label=fitted.labels_, again=fitted.predict(frame[["c", "missing", "b"]]))
     assert joined.label.equals(joined.again)
     assert (joined.label == -1).equals(joined.b.isna())
+
+
+def test_a_model_of_a_grid_leaves_out_what_its_grid_left_out(tmp_path: Path) -> None:
+    grid = dc.open_grid(GAPPY.reshape(40, 30, 3))
+    fitted = dc.KMeans(4, random_state=0).fit(grid.dataset)
+    fitted.save(str(tmp_path / "model"))
+    expected = np.full(len(GAPPY), -1)
+    expected[COMPLETE] = fitted.labels_
+    for model in (fitted, dc.load_model(str(tmp_path / "model"))):
+        assert np.array_equal(model.predict(GAPPY), expected)
+    refusing = dc.KMeans(4, random_state=0).fit(
+        dc.open_grid(ROWS.reshape(40, 30, 3), missing="error").dataset
+    )
+    with pytest.raises(InvalidDataError, match="NaN"):
+        refusing.predict(GAPPY)
