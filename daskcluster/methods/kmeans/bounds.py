@@ -25,8 +25,6 @@ from daskcluster.methods.kmeans.assignment import (
     Assigned,
     Assignment,
     BoundedAssignment,
-    Carried,
-    CarriedBounds,
     FullAssignment,
     filled,
     sampled_runs,
@@ -139,32 +137,6 @@ class AutoAssignment:
         self._full.resume()
         return self._check_fallback(self._bounded(centres), shape)
 
-    def carry(self) -> _Carried:
-        """Return the probes and the bounds in use."""
-        bounded = None if self._idle else self._bounded
-        return _Carried(
-            None if bounded is None else bounded.bounds,
-            None if bounded is None else bounded.carry(),
-            self._reads,
-            self._pass,
-            self._probes,
-            self._gaps,
-        )
-
-    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
-        """Continue with the probes and the bounds of another."""
-        if not isinstance(carried, _Carried) or carried.reads is not self._reads:
-            return
-        self._pass, self._gaps = carried.passes, carried.gaps
-        if carried.probes is not None:
-            self._probes = [probe for probe in carried.probes if probe.kind in self._allowed]
-            for probe in self._probes:
-                probe.resume(self._rows)
-        if carried.kind in self._allowed:
-            bounded = self._use(carried.kind)
-            if carried.bounds is not None:
-                bounded.take_over(carried.bounds, places)
-
     def close(self) -> None:
         """Free the bounds."""
         if self._bounded is not None:
@@ -273,22 +245,6 @@ class AutoAssignment:
         return CostModel(d, k, d * centres.itemsize, group, self._reads, slowness, *search)
 
 
-@dataclass(frozen=True)
-class _Carried:
-    """The state after some passes: the kind in use, its bounds, and the probes."""
-
-    kind: BoundKind | None
-    bounds: CarriedBounds | None
-    reads: bool
-    passes: int
-    probes: Sequence[_Probe] | None
-    gaps: Gaps
-
-    @property
-    def placed(self) -> bool:
-        return self.bounds is not None
-
-
 class _Probe:
     """Runs one kind of bounds on runs of sampled rows, in this process."""
 
@@ -307,10 +263,6 @@ class _Probe:
         self._runs = [rows.chunk(run) for run in runs]
         self._states: list[Any] = []
         self._n_read = 0
-
-    def resume(self, rows: ScaledPlacement) -> None:
-        """Continue as a probe of other rows, which include the sampled ones."""
-        self._assign.rows = rows
 
     def __call__(self, centres: np.ndarray) -> Counts:
         found, n = self._assign(centres), sum(run.n_rows for run in self._runs)

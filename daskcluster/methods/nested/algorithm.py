@@ -8,8 +8,7 @@ What differs from the paper's Algorithm 5:
 - In the paper, a row withdraws its last vote before it casts a new one, so S, v and sse of a round are sums
   over the batch under the centres of that round. Here they are computed from batch and centres: no votes
   are stored between rounds, and all ways to find the nearest centres (all distances, or bounds of any
-  kind) give the same bits. Bounds of old rows survive a doubling if the rows are in this process's memory;
-  otherwise they are lost.
+  kind) give the same bits. Bounds are set anew when a batch has doubled.
 - sse is measured only where it may decide; see `daskcluster.methods.nested.doubling.DoublingRule.at_most`.
 - Once the batch is all rows this is Lloyd's loop, with its stopping rules and its relocation of empty
   clusters. Before, an empty cluster keeps its centre.
@@ -175,15 +174,11 @@ class _Rounds:
         self._assign.close()
 
     def _grow(self) -> None:
-        """Double the batch; what is known of its rows is kept."""
         self.doubles = False
-        carried = self._assign.carry()
         self._assign.close()
-        places = self.batches.double(standing=carried is not None and carried.placed)
+        self.batches.double()
         self.batches.rows.known()
         self._assign = self.choose(self.batches.rows, self.batches.labels)
-        if carried is not None:
-            self._assign.take_over(carried, places)
 
     def _step(self, centres: np.ndarray) -> tuple[Step, KMeansStatistics]:
         """Let the rows of a batch vote, and move the centres."""

@@ -304,8 +304,6 @@ class BoundKind:
         Nanoseconds of a row in such a pass, by its counts.
     groups : callable (centres) -> tuple of ndarray of int32
         Groups of centres that have a lower bound of their own; none by default.
-    n_lower : callable (n_groups, n_clusters) -> tuple of int
-        Shape of the lower bounds of a row; one bound by default.
     pairwise : bool
         A pass uses the distances between all centres.
     suits : callable (n_features, n_clusters, dtype) -> bool
@@ -325,7 +323,6 @@ class BoundKind:
     step: Callable[[BoundedParams, Drift, Gaps], tuple[StatefulReduction, Any]]
     cost: Callable[[CostModel, Counts], float]
     groups: Callable[[np.ndarray], tuple[np.ndarray, ...]] = lambda centres: ()
-    n_lower: Callable[[int, int], tuple[int, ...]] = lambda n_groups, n_clusters: ()
     pairwise: bool = False
     suits: Callable[[int, int, np.dtype[Any]], bool] = lambda n_features, n_clusters, dtype: False
     may_win: Callable[[CostModel], bool] = lambda shape: True
