@@ -39,8 +39,8 @@ RULES = {"count": minibatch.COUNT, "sqrt": minibatch.SQRT}
 
 _WORTH_A_THREAD = 1 << 26
 """Multiplications of a step from which on a second thread pays for being woken."""
-_MANY_ROWS, _TAKEN_ROWS = 6144, 1024
-"""Rows of a batch from which on bounds of distances repay being set for each step; and how many of them are
+_REPAID_PRODUCTS, _TAKEN_ROWS = 3e9, 1024
+"""Products of a step from which on bounds of distances repay being set for it; and how many of its rows are
 copied at once."""
 _ENTRY, _COORDINATE = 12.0, 200.0
 """How many of them a stored value of a sparse row takes as long as, for each centre, and a coordinate of a
@@ -255,7 +255,7 @@ class MiniBatchStepper:
                 )  # fmt: skip
 
             return label_sparse, move_sparse
-        many = len(batch) >= _MANY_ROWS and may_pay(state.centres)
+        many = self._work(batch) >= _REPAID_PRODUCTS and may_pay(state.centres)
         prepared = PreparedCentres(state.centres) if many else None
         panels = tile.pack(state.centres) if prepared is None else prepared.panels
 

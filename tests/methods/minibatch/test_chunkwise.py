@@ -98,7 +98,7 @@ def test_large_batches_of_many_centres_are_searched_by_bounds(monkeypatch):
     X = (rng.standard_normal((3000, 120)) * 0.95 ** np.arange(120)).astype(np.float32)
     start, batches, rows = X[:160].copy(), draws(3000, 2500, 3), []
     expected = stepped(X, None, start, batches, "count")
-    monkeypatch.setattr(minibatch, "_MANY_ROWS", 2000)
+    monkeypatch.setattr(minibatch, "_REPAID_PRODUCTS", 0.0)
 
     def counted(self, some, labels):
         rows.append(len(some))
