@@ -94,7 +94,7 @@ def run_loop(
     ----------
     step : callable (state) -> Stepped
     state : LoopState
-        Where to start, or the end of an earlier loop, which goes on if `limits` let it.
+        Where to start, or the end of an earlier loop, which continues if `limits` let it.
     event : callable
         Class of the event of a step.
     limits : Limits
