@@ -42,7 +42,7 @@ _STEP: tuple[Any, ...] = (int, (int, float, NoneType), (int, float), int, (int, 
 _KEY = re.compile("[0-9a-f]{32}")
 MOST_FITS = 100
 MOST_ITERATIONS = 1_000
-"""Of a fit; of more, every second one is left out."""
+"""Iterations that are kept of a fit; of more, every second one is left out."""
 
 
 @dataclass(frozen=True)
@@ -388,7 +388,7 @@ def show_fits(client: Client) -> str:
     Parameters
     ----------
     client : distributed.Client
-        Of a scheduler that can import daskcluster.
+        Client of a scheduler that can import daskcluster.
 
     Notes
     -----

@@ -231,7 +231,7 @@ class StartEnded(Event):
 
 @dataclass(frozen=True)
 class FitsMade(Event):
-    """Of `total` independent fits that compare numbers of clusters, `done` are made by now."""
+    """`done` of `total` independent fits that compare numbers of clusters are made by now."""
 
     done: int
     total: int
@@ -310,7 +310,7 @@ class PassShare:
 
     @property
     def done(self) -> float | None:
-        """Of the rows, between 0 and 1; None before the first pass, and where rows are not counted."""
+        """Share of the rows that are done; None before the first pass, and where rows are not counted."""
         if self._ended:
             return 1.0
         return float(min(1.0, self._rows / self._total)) if self._total else None

@@ -44,7 +44,7 @@ def install_command(extra: str) -> str:
     Parameters
     ----------
     extra : str
-        Of ``pyproject.toml``, e.g. ``"parquet"``.
+        Extra of ``pyproject.toml``, e.g. ``"parquet"``.
 
     Examples
     --------

@@ -117,7 +117,7 @@ def draw_about(
     point : ndarray of shape (d,)
         p, in the compute dtype.
     moments : Moments
-        Of the same rows.
+        Moments of the same rows.
     size : int
         m >= 1.
     key : Key

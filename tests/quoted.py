@@ -106,7 +106,9 @@ def mixture() -> tuple[str, ...]:
     stages = published("pipeline", "Stages")
     took = published("pipeline", "Resources and results")
     step = published("mixture", "Time of an EM iteration")
-    (power,) = said("benchmarks.md", r"the time grows as C to the power of (\d\.\d+)")
+    (power,) = said(
+        "results/tables/mixture/notes.csv", r"the time grows as C to the power of (\d\.\d+)"
+    )
     return (
         f"{stages.number('all', 'seconds'):.0f}",
         f"{took.number('peak memory', 'figure'):.1f}",

@@ -103,6 +103,18 @@ def test_retired_words_stay_out() -> None:
     assert not found, "retired words; say it in the field's:\n" + "\n".join(found)
 
 
+FRAGMENT = re.compile(r'^ *(?:r?""")?(?:Of|As of|Hear)\b.*', re.MULTILINE)
+
+
+def test_docstrings_and_their_entries_are_no_fragments() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0].strip()}"
+        for path in sorted((ROOT / "daskcluster").rglob("*.py"))
+        for match in FRAGMENT.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "begin with what it is:\n" + "\n".join(found)
+
+
 def hard_wrapped(text: str) -> Iterator[int]:
     """Yield the numbers of lines that continue a paragraph or a list item of the line before."""
     fenced, formula, before = False, False, ""

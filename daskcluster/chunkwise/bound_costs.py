@@ -30,13 +30,13 @@ _BOUNDS_AT_ONCE = 5
 """Numbers for each bound of the sample, at most: scores, bounds of coordinates, and what is computed."""
 
 _PRODUCT = {MADD: 0.48, MADD_SHORT: 0.26, VNNI: 0.24, SDOT: 0.3}
-"""Of a product, in each instruction."""
+"""Cost of a product, in each instruction."""
 _BOUND, _ROW, _FEATURE = 1.0, 3300, 30
-"""Of a bound, a row, and a feature of a row, besides products."""
+"""Costs of a bound, a row, and a feature of a row, besides products."""
 _LOOKED, _LOOKED_FEATURE = 1500, 14
 _BOUNDED, _BOUNDED_FEATURE = 420, 0.55
 _MEASURED, _MEASURED_FEATURE = 800, 17
-"""Of a panel that is looked through, of a centre that needs a second bound, and of one that is measured."""
+"""Costs of a panel that is looked through, of a second bound, and of a centre that is measured."""
 
 _CACHE, _FAR = 1 << 25, 2.0
 """Bytes of quantized features that a cache has room for. Reading more takes longer, by up to so much."""
@@ -235,7 +235,7 @@ _MOST_AXES, _MANY_CENTRES = 128, 8192
 """Finding more axes pays for many centres only."""
 _SAMPLED_CENTRES, _PROBED_CENTRES, _PROBED_AXES = 1024, 256, 24
 _OVERSAMPLED = 8
-"""Of the randomised subspace iteration (Halko, Martinsson, Tropp 2011, algorithm 4.4); it has one step."""
+"""Vectors of the randomised subspace iteration (Halko, Martinsson, Tropp 2011, algorithm 4.4)."""
 _LEAST_PROBED, _LEAST_SHARE = 0.3, 0.5
 """Centres whose axes hold less of their squared lengths have no structure to use: first of the few axes of
 a probe, which costs little, and then of all axes."""
@@ -275,7 +275,7 @@ def plan_projection(
     Returns
     -------
     cost : float
-        Of the search per row, see `daskcluster.chunkwise.bound_costs`.
+        Cost of the search per row, see `daskcluster.chunkwise.bound_costs`.
     projection : Projection
     order : ndarray of shape (k,), int64
         An order in which the centres of a panel lie close together.

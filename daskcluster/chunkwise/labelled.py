@@ -343,7 +343,7 @@ class Ranking:
     how : {"random", "nearest", "farthest", "score"}
         By score: the largest row weights first.
     key : Key, optional
-        Of the random numbers.
+        Key of the random numbers.
     centres : ndarray of shape (k, d), optional
         In the compute dtype of the rows.
     """

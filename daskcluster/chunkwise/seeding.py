@@ -272,7 +272,7 @@ class RoundParams:
     most : int
         Most sampled rows to keep; 0 samples nothing.
     grid : SumGrid
-        Of the masses w * d^2.
+        Grid of the masses w * d^2.
     weight_shift : float
         M of the grid of the row weights.
     n_clusters : int

@@ -56,7 +56,7 @@ class Conversion:
     n_rows, n_features : int
     dtype : str
     chunk_rows : int
-        Of CSR rows, whose chunks are cut by values, on average.
+        Rows of a chunk; of CSR rows, whose chunks are cut by values, on average.
     shard_rows : int or None
     seconds : float
     n_entries : int or None
@@ -106,7 +106,7 @@ def convert(
     weights : str, optional
         Column (csv, parquet) or array (npz, Zarr) of the row weights.
     dtype : dtype, optional
-        Of the output; the source's by default, float64 for text.
+        Type of the output; the source's by default, float64 for text.
     chunk_rows : int, optional
         Rows of a chunk; about 8 MB by default.
     shard_rows : int, optional
@@ -122,7 +122,7 @@ def convert(
     storage_options : dict, optional
         For source and output.
     callbacks : sequence of callable
-        Hear `PassStarted`, `PassProgress` and `PassEnded`.
+        Called with `PassStarted`, `PassProgress` and `PassEnded`.
 
     Returns
     -------

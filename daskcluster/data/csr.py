@@ -25,7 +25,7 @@ class CsrLayout:
         Where each row's values begin: 8 bytes a row in every process that reads the dataset, 0.8 GB
         for 10^8 rows.
     entry_bytes : int
-        Of a stored value and its column.
+        Bytes of a stored value and its column.
     """
 
     indptr: np.ndarray

@@ -103,7 +103,7 @@ class DaskDataset(RowDataset):
         An array of one chunk along the columns; if its blocks are of any scipy sparse format, the number of
         stored values of each row, for each block.
     recipe : HeldRecipe, optional
-        Of the same array, if it has been given one before.
+        Recipe of the same array, if it has been given one before.
     """
 
     def __init__(

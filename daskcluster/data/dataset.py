@@ -84,7 +84,7 @@ class RowDataset(ABC):
     ----------
     n_features : int
     dtype : dtype
-        Of the rows as stored.
+        Type of the rows as stored.
     edges : ndarray of int64, shape (n_chunks + 1,)
         Row indices at which chunks begin, and n; strictly increasing, from 0.
     csr : CsrLayout, optional

@@ -31,7 +31,7 @@ class FeatureSpec:
     ----------
     n_features : int
     names : tuple of str, optional
-        Of the features, where the rows of the fit had names.
+        Names of the features, where the rows of the fit had names.
     scaling : FeatureScaling, optional
         The scale of the fit, and its values in place of missing ones.
     decoded : bool, optional

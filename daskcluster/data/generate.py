@@ -190,7 +190,7 @@ def generate(
         Write CSR rows of length one instead, with columns after Zipf's law; see
         `daskcluster.data.generate.SparseMixture`.
     n_nonzeros : int
-        Of a sparse row, about.
+        About how many values a sparse row stores.
     chunk_rows : int, optional
         About 8 MB by default; chunks of sparse rows are cut by values.
     n_threads : int
@@ -198,7 +198,7 @@ def generate(
     overwrite : bool
     storage_options : dict, optional
     callbacks : sequence of callable
-        Hear `PassStarted`, `PassProgress` and `PassEnded`.
+        Called with `PassStarted`, `PassProgress` and `PassEnded`.
 
     Returns
     -------

@@ -46,7 +46,7 @@ class Grid:
         A row for each cell that has data, in C order of the grid's axes. Labels of these rows that are
         saved to Zarr get the shape of the grid.
     shape : tuple of int
-        Of the grid, without the features.
+        Shape of the grid, without the features.
     mask : ndarray of shape `shape`, bool, or None
         Where there are data; None: everywhere.
     """
@@ -252,7 +252,7 @@ def feature_axes(
     ----------
     shape : tuple of int
     names : sequence of str or None
-        Of the dimensions.
+        Names of the dimensions.
     features : str, int or a sequence of these, or None
         None: a dimension whose name says so, else the last one.
 
@@ -333,7 +333,7 @@ class Decoding:
     fills : tuple of float
         Codes that mean no data.
     dtype : str
-        Of the values, and of each step to them, as in xarray; empty: float32, rounded once.
+        Type of the values, and of each step to them, as in xarray; empty: float32, rounded once.
     unsigned : bool
         Codes of a signed dtype stand for unsigned ones.
     """

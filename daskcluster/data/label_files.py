@@ -77,7 +77,7 @@ class GridShape:
     mask : ndarray of shape `shape`, bool, or None
         Where there are data; None: everywhere.
     template : xarray.DataArray, optional
-        Of that shape, with the coordinates of the grid; see `blank_cells`.
+        Grid of that shape, with the coordinates of the grid; see `blank_cells`.
     source : object with n_rows, chunk_sizes, id_column and ids, optional
         The rows of which ``missing="drop"`` left some out. Results of rows have an entry for each of
         these, and `shape` is (n,).
@@ -394,7 +394,7 @@ def write_grid(
     values : mapping of name to function
         Values (m,) or (m, w) of rows; of several arrays those of one are called ``label``.
     fill : scalar
-        Of cells without data; NaN where values are floats and `fill` is -1.
+        Value of cells without data; NaN where values are floats and `fill` is -1.
     attributes : mapping, optional
         Further attributes of the group.
     overwrite, storage_options
@@ -622,7 +622,7 @@ class DuplicateIds:
     Parameters
     ----------
     name : str
-        Of the id column, for the warning.
+        Name of the id column, for the warning.
     n_rows : int
 
     Notes

@@ -42,7 +42,7 @@ class ArrayDataset(RowDataset):
     rows : ndarray of shape (n, d), or SparseRows
         Any real dtype, C or Fortran order; CSR rows in canonical form, see `canonical`.
     recipe : HeldRecipe, optional
-        Of the same rows, if they have been given one before.
+        Recipe of the same rows, if they have been given one before.
     """
 
     unfilled: Self | None = None

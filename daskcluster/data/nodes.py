@@ -29,7 +29,7 @@ def open_array(location: Location, name: str = "") -> zarr.Array[Any]:
     Parameters
     ----------
     location : Location
-        Of an array, or of the group that holds it.
+        Location of an array, or of the group that holds it.
     name : str
         Path of the array within the group; empty for an array at the location itself.
 
@@ -195,7 +195,8 @@ def read_chunk(
     where : str
         For messages.
     location : Location, optional
-        Of the array, if it has one: where that is a remote store, a read that fails is made again.
+        Location of the array, if it has one: where that is a remote store, a read that fails is made
+        again.
     """
     from daskcluster.data.zarr import read_zero_copy
 

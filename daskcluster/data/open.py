@@ -272,7 +272,7 @@ def _found(
 ) -> tuple[str, Any, Callable[[int], tuple[str, ...] | None]]:
     """Return the path and the node of an array, and what tells the names of its features.
 
-    Of an AnnData, the arrays of ``obsm`` and ``layers`` are found by their names alone, too.
+    In an AnnData, the arrays of ``obsm`` and ``layers`` are found by their names alone, too.
     """
     root: Any = open_node(location, "") if name else None
     if getattr(root, "attrs", {}).get("encoding-type") != "anndata":

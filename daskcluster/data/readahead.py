@@ -35,8 +35,8 @@ class Share:
     Parameters
     ----------
     n_readers : int
-        Of the consumer. More than `LEAST_AHEAD` have latency to hide: they all get a block, as long as the
-        window would be wide enough for these alone.
+        Number of readers. More than `LEAST_AHEAD` have latency to hide: they all get a block, as long as
+        the window would be wide enough for these alone.
     """
 
     _changed = threading.Condition()

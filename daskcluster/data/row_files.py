@@ -444,7 +444,7 @@ def find_row_files(
     ----------
     given : Location or sequence of Location
     suffixes : sequence of str
-        Of the kinds of files that are read in place.
+        Suffixes of the kinds of files that are read in place.
 
     Returns
     -------

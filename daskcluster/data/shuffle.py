@@ -139,7 +139,7 @@ def shuffle(
     storage_options : dict, optional
         For all URLs.
     callbacks : sequence of callable
-        Hear `PassStarted`, `PassProgress` and `PassEnded`.
+        Called with `PassStarted`, `PassProgress` and `PassEnded`.
 
     Returns
     -------

@@ -168,7 +168,7 @@ def plan_shuffle(
     indexed : bool
         The permutation is written too.
     chunk_rows, shard_rows : int or None
-        Of the outputs.
+        Rows of chunks and shards of the outputs.
     memory_limit : int or None
         Bytes of the whole process, rows that are in memory already left out.
     scratch : str

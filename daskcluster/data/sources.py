@@ -41,7 +41,7 @@ class Source:
         What of the spec `open` heeds, as well as ``flatten``; the rest is refused when it is given.
         Columns are those of tables; missing values and scales are dealt with after `open`.
     has_arrays, has_columns : bool
-        Of a source of version 0.1, whose `open` has the arguments ``flatten``, ``array`` and ``columns``.
+        For a source of version 0.1, whose `open` has the arguments ``flatten``, ``array`` and ``columns``.
     """
 
     name: str

@@ -203,7 +203,7 @@ def refuse_duplicates(names: Iterable[Any], spec: RowsSpec, what: str) -> None:
     Parameters
     ----------
     names : iterable of hashable
-        Of all columns.
+        Names of all columns.
     spec : RowsSpec
         Without `features`, all columns are read but those of `drop`.
     what : str

@@ -58,7 +58,7 @@ class RowColumns:
     widths : tuple of int
         Features of each column; 0 for a column of numbers, which is one feature.
     dtype : str
-        Of the rows.
+        Type of the rows.
     id_column, weights : str or None
     """
 
@@ -423,7 +423,7 @@ def open_tables(
     files : sequence of RowFile
     spec : RowsSpec
     schemas : sequence of pyarrow.Schema
-        Of each file.
+        Schemas of each file.
     values : TableValues
     form : callable (RowColumns) -> TableFormat
     in_path : iterable of pyarrow.Field

@@ -302,7 +302,7 @@ class RowsWriter:
         Rows of a chunk; about 8 MB by default, and always for CSR rows.
     shard_rows : int, optional
     attributes : mapping, optional
-        Of every array.
+        Attributes of every array.
     group : mapping, optional
         Attributes of the group, if there is one.
 
@@ -482,11 +482,11 @@ def write_rows_at(place: Location, start: int, values: np.ndarray, chunk_rows: i
     Parameters
     ----------
     place : Location
-        Of a 1-D Zarr array.
+        Place of a 1-D Zarr array.
     start : int
     values : ndarray of shape (n,)
     chunk_rows : int
-        Of the array, if it is not there yet.
+        Rows of a chunk of the array, if it is not there yet.
 
     Raises
     ------

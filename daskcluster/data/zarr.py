@@ -86,7 +86,7 @@ class RowLayout:
     Parameters
     ----------
     shape, chunks : tuple of int
-        Of the stored array, last axis included.
+        Shape of the stored array, last axis included, and of its chunks.
     itemsize : int
     offsets : tuple of int, optional
         Where the rows begin along each axis, if they are a part of the array; `shape` is then that of the
@@ -154,7 +154,7 @@ class RowLayout:
 
 
 LOCAL_READERS, REMOTE_READERS = 2, 4
-"""Of a local store, one fetches a file while the other decodes; a remote one has latency to hide."""
+"""In a local store, one fetches a file while the other decodes; a remote one has latency to hide."""
 
 
 def row_axes(n_axes: int, features: Sequence[int]) -> tuple[int, ...]:
@@ -317,7 +317,7 @@ class ZarrRecipe(StoredRecipe):
     features : tuple of int
         The axes that hold features; empty for the last one of an array that is read as it is.
     positions : tuple of tuple of int
-        Of each axis: (start, stop) along rows; all positions that are read along features.
+        For each axis: (start, stop) along rows; all positions that are read along features.
     decoding : daskcluster.data.grid.Decoding, optional
     """
 

@@ -229,7 +229,7 @@ class Placement(ABC):
         whole work item is made again: `fresh`, then `rebuild` from `params`. The result is the same either
         way.
 
-        Of rows that are not in memory, only the storage chunks with rows selected by
+        If rows are not in memory, only the storage chunks with rows selected by
         ``reduction.filter_rows`` are read (`Dataset.read_edges`). ``traffic.bytes_read`` counts these
         chunks only; progress counts the skipped rows as done. Other passes may run between two calls.
         """

@@ -194,7 +194,7 @@ class RowsEstimator(ClusterMixin, SharesEngine):
         output : str, optional
             URL to which the results are written.
         callbacks : sequence of callables
-            Hear the progress of a pass.
+            Called with the progress of a pass.
         **writing
             Arguments of `daskcluster.estimators.rows.save_rows`.
 

@@ -66,7 +66,7 @@ def open_grid(
     Parameters
     ----------
     source : ndarray, dask array, xarray.DataArray or Dataset, zarr.Array, or path or URL
-        Of a Zarr array or group, or of a GeoTIFF (``.tif``, read by rioxarray).
+        A path or URL is of a Zarr array or group, or of a GeoTIFF (``.tif``, read by rioxarray).
         With one axis of features or more, and any number of others, e.g. (time, y, x, band). The variables
         of a Dataset are its features.
     features : int, str or sequence of these, optional
@@ -96,7 +96,7 @@ def open_grid(
         error that names it, or gets means, or is clustered by the features that it has, see
         `daskcluster.open_dataset`. A cell without any value is left out in every case.
     array : str or sequence of str, optional
-        Of a Zarr group: which array; or several, whose values are the features of a cell.
+        For a Zarr group: which array; or several, whose values are the features of a cell.
     storage_options
         See `open_dataset`; of a URL.
     engine : see `daskcluster.KMeans`

@@ -144,7 +144,7 @@ class Labels(NDArrayOperatorsMixin):
     ) -> None:
         """Write the labels to `url`: a 1-D int32 Zarr array with the chunks of the rows.
 
-        Of the cells of a grid (`open_grid`), a Zarr group that `xarray.open_zarr` opens, with an array
+        For the cells of a grid (`open_grid`), a Zarr group that `xarray.open_zarr` opens, with an array
         ``label`` in the shape of the grid, its coordinates, and -1 where there are no data. A file with the
         ids of the rows if it ends in .parquet, .csv or .npy (labels alone).
 

@@ -60,7 +60,7 @@ def open_dataset(
         Accept shape (..., d), e.g. a raster (y, x, bands): all axes before the last become rows, in
         C order.
     columns : str or sequence of str, optional
-        Of a table (Parquet, Arrow, a data frame): the columns of features, either numbers or lists of
+        For a table (Parquet, Arrow, a data frame): the columns of features, either numbers or lists of
         numbers of one length. Default: the one list column of numbers if there is one, else all columns.
     drop : str or sequence of str, optional
         Columns of a table that are no features.

@@ -55,7 +55,7 @@ def without_missing(
     missing : {"drop", "mean", "partial"}
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
-        Hear the progress of the passes.
+        Called with the progress of the passes.
 
     Raises
     ------

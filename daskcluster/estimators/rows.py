@@ -312,7 +312,7 @@ def save_rows(
     url, overwrite, storage_options
         See `daskcluster.data.writer.ZarrSink.create`.
     callbacks : sequence of callables
-        Hear the progress of the pass.
+        Called with the progress of the pass.
     resume : bool
         Resume an interrupted call for the same results. Finished chunks of a failed call are kept for the
         next one.

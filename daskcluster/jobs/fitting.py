@@ -87,7 +87,7 @@ def fit(
     decode : bool, optional
         Whether attributes of a stored array decode its numbers; see `daskcluster.open_dataset`.
     columns : str, sequence of str or mapping, optional
-        Of a table: names of the columns of features, or a mapping with any of ``columns``, ``drop``
+        For a table: names of the columns of features, or a mapping with any of ``columns``, ``drop``
         and ``id_column`` as `daskcluster.open_dataset` has them.
     missing : {"error", "drop", "mean", "partial"}
         Rows that lack a value; see `daskcluster.open_dataset`. Takes one pass or two. Cells of a grid that

@@ -160,11 +160,11 @@ def accumulate_weighted(
         In ``[0, k)``: not checked.
     weights : ndarray of shape (n,), float64, or None
     grid : SumGrid of ndarrays of shape (d,), float64
-        Of w * x.
+        Grid of w * x.
     sums, residuals : ndarray of shape (k, d), float64, C-contiguous
         IN/OUT. High and low part of the sums.
     weight_grid : SumGrid
-        Of the weights.
+        Grid of the weights.
     counts : ndarray of shape (k,)
         IN/OUT. int64 without weights; with weights, the high part in float64.
     count_residuals : ndarray of shape (k,), float64, optional

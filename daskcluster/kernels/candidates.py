@@ -34,9 +34,9 @@ class Errors(NamedTuple):
     Attributes
     ----------
     margin : float
-        Of scores, of bounds and of half a rough squared distance, over (X + C)^2 / 2.
+        Error of scores, of bounds and of half a rough squared distance, over (X + C)^2 / 2.
     close : float
-        Of two rough squared distances, beyond which their order is certain, over (X + C)^2.
+        Difference of two rough squared distances beyond which their order is certain, over (X + C)^2.
     largest : float
         C about the offset of the centres, at most.
     shift : float

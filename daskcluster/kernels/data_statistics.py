@@ -101,7 +101,7 @@ def look(
     shift : ndarray of shape (d,), float64
         M of the grid of each feature.
     grids : three SumGrid
-        Of squared distances, of these times the weights, and of the weights.
+        Grids of squared distances, of these times the weights, and of the weights.
     sums : ndarray of shape (d,), float64
         IN/OUT. Sums of the rounded rows; invalid if a row is bad.
     max_abs : ndarray of shape (d,), float64

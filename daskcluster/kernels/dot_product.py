@@ -53,7 +53,7 @@ LEVELS = {
 
 _BYTES = {MADD: 32, VNNI: 32, SDOT: 16, MADD_PAIRS: 32, MADD_SHORT: 32}
 _WIDE_BYTES = 64
-"""Of a vector; with AVX-512."""
+"""Bytes of a vector; with AVX-512."""
 
 
 def best_dot(tile: str) -> int:

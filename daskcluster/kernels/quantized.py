@@ -44,9 +44,9 @@ class Slack(NamedTuple):
     Attributes
     ----------
     square : float
-        Of the squared length that a projection leaves, over that of the row or centre.
+        Error of the squared length that a projection leaves, over that of the row or centre.
     bound : float
-        Of a bound, over (X + C)^2 / 2; see `daskcluster.kernels.candidates.Errors`.
+        Error of a bound, over (X + C)^2 / 2; see `daskcluster.kernels.candidates.Errors`.
     """
 
     square: float
@@ -191,7 +191,7 @@ _FITTING = 0.98 * 2.0**16
 _LESS, _LEAST_SHARE = 0.97, 1 / 64
 """What is left of the levels if sums are too large, again and again, and the least that is tried."""
 _HEIGHT = 5
-"""Of the tile of AVX2: with more centres, LLVM spills sums."""
+"""Centres of the tile of AVX2: with more, LLVM spills sums."""
 
 
 def integers_of(dot: int) -> np.dtype[Any]:
@@ -359,7 +359,7 @@ class QuantizedCentres:
     dot : int
         Instruction, see `daskcluster.kernels.dot_product`.
     tile : Tile
-        Of the integers.
+        Tile of the integers.
     """
 
     bounds: np.ndarray

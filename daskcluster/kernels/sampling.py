@@ -154,7 +154,7 @@ def potentials(
         Squared distances to the nearest centre so far; infinity if there is none.
     weights : ndarray of shape (n,), float64, or None
     grid : SumGrid
-        Of the masses.
+        Grid of the masses.
     out_high, out_low : ndarray of shape (t,), float64
         IN/OUT. High and low part of the sums.
     """
@@ -221,7 +221,7 @@ def filter_candidates(
     ranks : ndarray of shape (n,), uint16
     offset, slope : float
     grid : SumGrid
-        Of the sum.
+        Grid of the sum.
 
     Returns
     -------

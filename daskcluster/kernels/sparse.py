@@ -174,7 +174,7 @@ def add_sparse_weighted(
         As in `add_sparse`.
     weights : ndarray of shape (n,), float64, or None
     grid : SumGrid of ndarrays of shape (d,), float64
-        Of w * x.
+        Grid of w * x.
     sums, residuals : ndarray of shape (k, d), float64
         IN/OUT. High and low part of the sums. The weights themselves are not summed here.
     """

@@ -24,8 +24,8 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> An
     Returns
     -------
     estimator
-        Of the class that was fitted, with its parameters, but without ``labels_``. For partitions, a
-        `daskcluster.methods.partition.partitioning.PartitionModel`.
+        An object of the class that was fitted, with its parameters, but without ``labels_``. For
+        partitions, a `daskcluster.methods.partition.partitioning.PartitionModel`.
 
     Raises
     ------

@@ -676,7 +676,7 @@ def distance_totals(rows: Rows, numbers: np.ndarray, metric: str = "euclidean") 
     Parameters
     ----------
     rows, numbers, metric
-        As of `silhouettes`.
+        The same as in `silhouettes`.
 
     Examples
     --------

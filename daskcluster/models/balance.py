@@ -221,7 +221,7 @@ def divide_evenly(
     totals : ndarray of shape (p,), int64
         At most the sum of the children's sizes.
     sizes : ndarray of shape (k,), int64
-        Of the children.
+        Sizes of the children.
     parents : ndarray of shape (k,), int
     order : ndarray of shape (k,), float64
         Children with the smallest numbers get one more where a share is not whole.

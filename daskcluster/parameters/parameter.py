@@ -19,7 +19,7 @@ class Parameter:
     name : str
         The constructor's argument.
     kind : type
-        Of a plain value: int, float, str or bool. ``object``: it has none, so no flag and no check.
+        Type of a plain value: int, float, str or bool. ``object``: it has none, so no flag and no check.
     default : object
         None as the default, or `off`, makes None a value.
     help : str

@@ -128,9 +128,9 @@ class Clusters:
     examples : ClusterExamples, optional
         Nearest and farthest rows.
     sample : Sample, optional
-        Of the rows, to show how well clusters are separated.
+        Sample of the rows, to show how well clusters are separated.
     stability : Stability, optional
-        Of clusters over seeds.
+        Stability of clusters over seeds.
     """
 
     title: str

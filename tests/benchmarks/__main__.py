@@ -55,6 +55,7 @@ COMMANDS = {
     "compare": "tests.benchmarks.harness.compare",
     "size": "tests.benchmarks.scaling.size",
     "calibrate": "tests.benchmarks.scaling.calibrate",
+    "speed": "tests.benchmarks.harness.speed",
 }
 """Commands with their own options; each module has a ``command``."""
 

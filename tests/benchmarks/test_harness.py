@@ -48,6 +48,12 @@ def test_section_is_replaced_and_others_stay(tmp_path) -> None:
     assert text.index(r"new \1") < text.index("stays")
 
 
+def test_the_chart_of_the_readme_is_drawn_from_the_published_table(tmp_path) -> None:
+    main(["speed", "--output", str(tmp_path)], standalone_mode=False)
+    drawn = (tmp_path / "speed.svg").read_text()
+    assert all(name in drawn for name in ("daskcluster", "scikit-learn", "Faiss", "dask-ml"))
+
+
 @pytest.mark.benchmark
 @pytest.mark.parametrize(
     "name", [*BENCHMARKS, "figure2", "figure3", "table1", "kernel", "vc-gmm-discarded", "vrkm"]

@@ -184,15 +184,15 @@ def test_a_small_run_resumes_and_shows_saved_fits(
     assert "vc-GMM" in first.err
     text = (tmp_path / "reproduction.md").read_text()
     assert "](images/vc-gmm.svg)" in text
-    assert "Not run yet: tiny-like." in text
+    tables = tmp_path / "results" / "tables" / "vc-gmm"
+    assert "Not run yet: tiny-like." in (tables / "notes.csv").read_text()
     main([*words, "--seeds", "0", "--keep"], standalone_mode=False)
     again = capsys.readouterr()
     assert "k-means++_C6" not in again.err
     assert again.out.split("###")[3:] == first.out.split("###")[3:]
     main([*words, *shown], standalone_mode=False)
     assert "cod_rna: " not in capsys.readouterr().err
-    table = tmp_path / "results" / "tables" / "vc-gmm" / "table-2.csv"
-    assert '\n"tiny-like, 3,000 x 4",300,24,' in table.read_text()
+    assert '\n"tiny-like, 3,000 x 4",300,24,' in (tables / "table-2.csv").read_text()
     kept = json.loads((tmp_path / "results" / "vc-gmm.json").read_text())
     assert len(kept["cod_rna"]["k-means++_C6"]["error"]) == 2
     assert "LWCS" in (tmp_path / "images" / "vc-gmm.svg").read_text()

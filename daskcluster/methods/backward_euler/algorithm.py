@@ -124,7 +124,7 @@ MOST_RISE = 4.0
 """Times its value at the start of an outer step that a batch's objective may have at the end."""
 
 _MOST_HALVINGS = 30
-"""Of one outer step, after which centres stay where they are."""
+"""Halvings in one outer step, after which centres stay where they are."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class StepTaken:
     Attributes
     ----------
     start : BatchClusters
-        Of the first batch, under the centres before the step.
+        Clusters of the first batch, under the centres before the step.
     shift : float
         Squared movement of all centres.
     step_size : float
@@ -188,7 +188,7 @@ class DescentState:
     ----------
     centres : ndarray of shape (k, d), float64
     step_size : float
-        Of the next step.
+        Step size of the next step.
     n_batches : int
         Evaluated so far.
     first_centres : ndarray of shape (k, d), float64
@@ -335,7 +335,7 @@ def backward_euler(
     Parameters
     ----------
     batches : Batches
-        Of M rows; those of the steps before `begin` are skipped.
+        Batches of M rows; those of the steps before `begin` are skipped.
     assign : BatchAssigner
     begin : DescentState
         Where to start: centres in the dtype of `assign`; for the cosine metric of length one.

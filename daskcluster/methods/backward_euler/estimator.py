@@ -34,9 +34,9 @@ class BackwardEulerKMeans(KMeansEstimator):
     batch_size : int >= 1
         Rows of an inner iteration; the paper's M.
     step_size : float > 0 or "auto"
-        Of the first outer step: the paper's gamma, for its objective phi = 1 / (2 n) times the sum of
-        squared distances. ``"auto"`` is 2.2 k: beyond k, where the fixed-point iteration of balanced
-        clusters would not converge without the average. The larger, the farther centres go.
+        Step size of the first outer step: the paper's gamma, for its objective phi = 1 / (2 n) times the
+        sum of squared distances. ``"auto"`` is 2.2 k: beyond k, where the fixed-point iteration of
+        balanced clusters would not converge without the average. The larger, the farther centres go.
     decay : float in (0, 1]
         Step size over that of the step before, in (0, 1]; beta.
     averaging : float in [0, 1)
@@ -57,15 +57,15 @@ class BackwardEulerKMeans(KMeansEstimator):
     engine : Engine, dask.distributed.Client, "local", address, or None
         Where starts and the last passes run, see `daskcluster.KMeans`. A single start runs in this process.
     callbacks : sequence of callables
-        Hear the events of `daskcluster.events`: of a single start an `ImplicitStepEnded` for each step, of
-        several a `StartEnded` for each of them when all are evaluated.
+        Called with the events of `daskcluster.events`: of a single start an `ImplicitStepEnded` for each
+        step, of several a `StartEnded` for each of them when all are evaluated.
     verbose : int >= 0 or bool
     max_time : float > 0, optional
         Seconds, without the last passes; the step that exceeds them is the last of its start.
     chain_length : int >= 1
         Rows that ``"afk-mc2"`` proposes for each centre.
     checkpoint : str or path, optional
-        As of `daskcluster.KMeans`. Each start has commits of its own, of 8 k (3 d + 1) bytes.
+        The same as in `daskcluster.KMeans`. Each start has commits of its own, of 8 k (3 d + 1) bytes.
     checkpoint_every : int >= 1
         Outer steps between two commits.
 

@@ -56,7 +56,7 @@ class StartState:
     Attributes
     ----------
     token : str
-        Of the fit.
+        Token of the fit.
     number : int
     descent : DescentState
     bytes_read : int
@@ -76,7 +76,7 @@ class StartCommits:
     Attributes
     ----------
     commits : Commits
-        Of the fit; a start has a part of it.
+        Commits of the fit; a start has a part of it.
     token : str
     """
 
@@ -126,10 +126,10 @@ class StartParameters:
     Attributes
     ----------
     init, n_clusters, chain_length, batch_size, max_iter
-        Of the estimator.
+        Parameters of the estimator.
     steps : ImplicitSteps
     seed : int
-        Of the fit; a start's own is derived from it and its number.
+        Seed of the fit; a start's own is derived from it and its number.
     room_bytes : int
         For rows that are read ahead.
     """

@@ -40,7 +40,7 @@ class Coreset:
         Rows of the source, in the order of the draws: the first m' of them are a coreset of that size,
         once their weights are multiplied by m / m'.
     moments : Moments
-        Of the source.
+        Moments of the source.
     """
 
     rows: Rows
@@ -149,12 +149,12 @@ class RowsCheckpoint:
     Attributes
     ----------
     dtype : str
-        Of the rows.
+        Type of the rows.
     values : ndarray of shape (m, d), or (z,) of sparse rows
     columns : ndarray of shape (z,), int64, or None
-        Of sparse rows.
+        Columns of sparse rows.
     starts : ndarray of shape (m + 1,), int64, or None
-        Of sparse rows.
+        Where each of the sparse rows begins.
     """
 
     dtype: str
@@ -298,7 +298,7 @@ class CoresetState:
     Attributes
     ----------
     moments : Moments or None
-        Of all rows, once the first pass was made.
+        Moments of all rows, once the first pass was made.
     segment : SavedSegment or None
         Within a pass: where it is.
     drawn : CoresetCheckpoint or None

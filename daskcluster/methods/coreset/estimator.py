@@ -89,7 +89,7 @@ def merged(
     parts : sequence of mapping
         See `part_provenance`.
     seed : int or None
-        Of the draws from the union; None if nothing was drawn.
+        Seed of the draws from the union; None if nothing was drawn.
     read_from : tuple of Location
         What the parts were read from.
     """
@@ -139,7 +139,7 @@ class LightweightCoreset(SharesEngine):
     random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
-        Hear the events of `daskcluster.events`.
+        Called with the events of `daskcluster.events`.
     checkpoint : str or path, optional
         Folder or URL under which the state of the draw is stored, for ``fit(..., resume=True)`` to
         resume a killed one: at its beginning, between the passes, at the end, and each half a minute
@@ -157,7 +157,7 @@ class LightweightCoreset(SharesEngine):
     mean_ : ndarray of shape (d,), float64
         Weighted mean of the source.
     total_weight_, spread_ : float
-        Of the source: its weight (number of rows, where they have no weights), and the weighted sum
+        Weight of the source (number of rows, where they have no weights), and the weighted sum
         of squared distances to the mean.
     n_rows_, passes_, bytes_read_, seed_ : int
     n_features_in_, feature_names_in_
@@ -235,7 +235,7 @@ class LightweightCoreset(SharesEngine):
         dataset : Dataset
             Normalized rows are measured at length one; drawn rows stay as they are.
         resume : bool
-            As of `fit`.
+            The same as in `fit`.
         """
         began = time.perf_counter()
         draw = CoresetDraw(self, dataset, resume=resume)
@@ -347,7 +347,7 @@ def merge_coresets(
     Parameters
     ----------
     *coresets : Dataset, LightweightCoreset, or URL of a saved one
-        Of different rows: of the same rows they would count twice.
+        Coresets of different rows: of the same rows they would count twice.
     size : int, optional
         Draw so many rows from the union, if it has more. Expectations stay what they are, but each
         level of such reductions adds its own error.

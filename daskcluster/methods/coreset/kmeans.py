@@ -67,20 +67,20 @@ class CoresetKMeans(KMeansEstimator):
     max_iter : int >= 0
     tol : float >= 0
     metric : {"euclidean", "cosine"}
-        Of the fit on the coreset, see `daskcluster.KMeans`.
+        Metric of the fit on the coreset, see `daskcluster.KMeans`.
     random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
         Draws the coreset; it is clustered in this process.
     callbacks : sequence of callables
-        Hear the events of `daskcluster.events`.
+        Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool
     max_time : float > 0, optional
     chain_length : int >= 1
-        Of the fit on the coreset.
+        Length of the chains of the fit on the coreset.
     checkpoint : str or path, optional
     checkpoint_every : int >= 1
-        As of `daskcluster.KMeans`, for the fit on the coreset; see `daskcluster.LightweightCoreset` for
-        what is kept before.
+        The same as in `daskcluster.KMeans`, for the fit on the coreset; see
+        `daskcluster.LightweightCoreset` for what is kept before.
 
     Attributes
     ----------

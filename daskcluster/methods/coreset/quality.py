@@ -44,8 +44,8 @@ class EstimatedCost:
     estimated : float
         On the coreset.
     standard_error : float
-        Of the estimate, from the coreset alone. It holds for centres that do not come from the
-        coreset; those that were fitted to it look better on it than they are.
+        Standard error of the estimate, from the coreset alone. It holds for centres that do not come from
+        the coreset; those that were fitted to it look better on it than they are.
     true : float or None
         Cost on all rows, if it was measured.
     """
@@ -187,10 +187,10 @@ def coreset_quality(
         Weights of `X`.
     metric : {"euclidean", "cosine"}
     random_state : int, RandomState, Generator or None
-        Of the sets that are made.
+        Seed of the sets that are made.
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
-        Hear the progress of the pass over `X`.
+        Called with the progress of the pass over `X`.
 
     Returns
     -------

@@ -89,7 +89,7 @@ class Block:
     levels : ndarray of shape (n, 4 q), int8
         All features.
     described : ndarray of shape (9, n), float64
-        Of heads, then of all features: lengths, lengths after quantizing, and lengths of what it takes;
+        For heads, then for all features: lengths, lengths after quantizing, and lengths of what it takes;
         half of the squared length that the axes leave; sums of the levels of heads, and of `levels` in
         whole lines.
     starts : ndarray of shape (k + 1,), int64

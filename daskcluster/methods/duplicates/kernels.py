@@ -403,7 +403,7 @@ class Meeting(NamedTuple):
         The product of the levels plus the first term of the point has to reach the limit of the row; of
         heads, in units of the product at most 2^29 on both sides of zero, and of all features.
     scales : (float, float)
-        Of the products of heads, and of all features.
+        Scales of the products of heads, and of all features.
     triangular : bool
         Rows and points are the same, and the point comes before the row.
     """

@@ -177,7 +177,7 @@ def near_duplicates(
         Seed of the centres of cells. No pair depends on it, but ``keep="nearest"`` and ``"farthest"`` do.
     engine : see `KMeans`
     callbacks : sequence of callable
-        Hear `PassStarted`, `PassProgress` and `PassEnded`.
+        Called with `PassStarted`, `PassProgress` and `PassEnded`.
     checkpoint : str, optional
         Folder or URL for labels, sorted rows and finished pairs, so that the search can be resumed. Workers
         of a cluster on other hosts need one that all of them reach. Its content is removed at the end.

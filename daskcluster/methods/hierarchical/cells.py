@@ -40,7 +40,7 @@ def gather_cells(
     ----------
     dataset : Dataset
     centres : ndarray of shape (c, d)
-        Of all cells.
+        Centres of all cells.
     sizes : ndarray of shape (c,), int64
         Rows of each cell.
     span : (first, last)
@@ -257,7 +257,7 @@ class CellParameters:
     sizes, quotas : ndarray of shape (c,), int64
         Rows of each cell, and its number of clusters.
     init, chain_length, max_iter, tol
-        Of the fits.
+        Parameters of the fits.
     seed : int
         Seed from which that of each cell is derived.
     """

@@ -70,25 +70,25 @@ class HierarchicalKMeans(KMeansEstimator):
     engine : see `daskcluster.KMeans`
         Cells are independent tasks on it.
     callbacks : sequence of callables
-        Hear the events of `daskcluster.events`.
+        Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool
     max_time : float > 0, optional
         Seconds; the refinement does not begin after them, and its iteration that exceeds them is the last.
     bounds_memory : int >= 0 or "auto"
         Bytes that the bounds of the refinement may take; up to five iterations do without.
     chain_length : int >= 1
-        Of ``"afk-mc2"``.
+        Length of the chains of ``"afk-mc2"``.
     checkpoint : str or path, optional
     checkpoint_every : int >= 1
-        As of `daskcluster.KMeans`: commits follow the division into cells, every half a minute of groups of
-        cells, all cells, and iterations of the refinement.
+        The same as in `daskcluster.KMeans`: commits follow the division into cells, every half a minute of
+        groups of cells, all cells, and iterations of the refinement.
 
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (k, d)
         Those of a cell are consecutive.
     coarse_centers_ : ndarray of shape (c, d)
-        Of the cells; not part of a saved model, as the two below.
+        Centres of the cells; not part of a saved model, as the two below.
     coarse_sizes_, quotas_ : ndarray of shape (c,), int64
         Rows of each cell, and how many clusters it got.
     parents_ : list of ndarray of int32
@@ -210,7 +210,7 @@ class HierarchicalKMeans(KMeansEstimator):
         Parameters
         ----------
         X, **options
-            As of `daskcluster.KMeans.predict`.
+            The same as in `daskcluster.KMeans.predict`.
         level : int
             From 1. Above it, a row gets the cluster of that level that its nearest centre belongs to.
 

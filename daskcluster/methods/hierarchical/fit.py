@@ -85,7 +85,7 @@ class HierarchicalState:
     centres : ndarray of shape (m, d), or None
         Their centres, one cell after the other; all k once all cells are done. None before the first.
     history, reason
-        Of the iterations of all centres together, see `daskcluster.estimators.loop.LoopState`.
+        History of the iterations of all centres together, see `daskcluster.estimators.loop.LoopState`.
     rounds : int
         Rounds of resampling that followed.
     """

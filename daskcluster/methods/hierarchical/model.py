@@ -24,7 +24,7 @@ class HierarchicalModel(KMeansModel):
     level_sizes : tuple of int
         Numbers of clusters of the levels above the first.
     centres, weights, sizes, costs, metric, inertia
-        Of the first level, as in `daskcluster.models.kmeans.KMeansModel`.
+        Figures of the first level, as in `daskcluster.models.kmeans.KMeansModel`.
 
     Raises
     ------

@@ -46,7 +46,7 @@ from daskcluster.methods.kmeans.parameters import EXACT
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, join_rows
 
 _LONGEST_RUN = 256
-"""Of sampled rows if rows are read in each pass: it represents a chunk."""
+"""Longest run of sampled rows if rows are read in each pass: it represents a chunk."""
 _OPENING, _EVERY, _SELDOM = 8, 8, 4
 """Probes run in the first passes, later in a few running ones of every eight, or of fewer if new bounds are
 cheap; and while bounds are kept, of the more the later it is: two or three times while the number of passes

@@ -120,7 +120,7 @@ class KMeansEstimator(CentreEstimator):
     def to_faiss(self) -> Any:
         """Return a flat Faiss index of the centres, in float32 (``pip install "daskcluster[faiss]"``).
 
-        Of inner products for the cosine metric, else of squared distances.
+        The index is of inner products for the cosine metric, else of squared distances.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class KMeans(KMeansEstimator):
         Where to run. None: the current Dask client if there is one that can read the rows, else
         threads of this process.
     callbacks : sequence of callables
-        Hear the events of `daskcluster.events`.
+        Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool
         Above 0, iterations are printed as they end.
     max_time : float > 0, optional

@@ -130,7 +130,7 @@ class KMeansState:
         Number of the current restart.
     centres : ndarray of shape (k, d)
     history, reason
-        Of the current restart, see `daskcluster.estimators.loop.LoopState`.
+        History of the current restart, see `daskcluster.estimators.loop.LoopState`.
     best : FitResult or None
         Best result of the earlier restarts.
     """
@@ -304,9 +304,9 @@ def fit_footprint(
     dataset : Dataset
     n_clusters : int
     method : str
-        Of seeding among all rows, as `method_for` names it; another word where a sample is enough.
+        Method of seeding among all rows, as `method_for` names it; another word where a sample is enough.
     chain_length : int
-        Of ``"afk-mc2"``.
+        Length of the chains of ``"afk-mc2"``.
     """
     statistics = statistics_bytes(dataset, n_clusters)
     panels = 2 * 4 * (n_clusters + 64) * (dataset.n_features + 1)

@@ -82,7 +82,7 @@ class Pools:
     edges : ndarray of int64, shape (n_groups + 1,)
         Row groups: the smallest pieces that are cheap to read.
     n_pools : int
-        Of a pass.
+        Number of pools of a pass.
     seed : int
     on_read : callable (int) -> None
         Called with decoded bytes, in a reading thread.
@@ -156,7 +156,7 @@ class Pools:
         Parameters
         ----------
         position : int
-            Of the row, among the rows of all pools of all passes.
+            Position of the row, among the rows of all pools of all passes.
         """
         epoch, left = divmod(position, self.dataset.n_rows)
         before = sum(len(self.groups(earlier)) for earlier in range(epoch))

@@ -57,7 +57,7 @@ class Batch:
         Never copied if they are C-contiguous float32 or float64, or CSR of these.
     listed : ndarray of shape (b,), int64
     weights : ndarray of shape (n,), float64, or None
-        Of all `rows`.
+        Weights of all `rows`.
     normalize : bool
         `ready` scales rows to length one (cosine metric).
     """
@@ -142,7 +142,7 @@ class StepOutcome:
         Weighted sum of squared distances of the batch to its nearest centres; NaN or infinite if a row
         is not finite.
     weight : float
-        Of the batch.
+        Weight of the batch.
     shift : float
         Squared length of all centres' ways together.
     """
@@ -287,7 +287,7 @@ class DriftingCentres:
     start : ndarray of shape (k, d)
         Not changed.
     dtype : dtype, optional
-        Of the rows: that of `start`, if it is not given.
+        Type of the rows: that of `start`, if it is not given.
     limit : float
         How far one may drift before it counts as lost.
     seen : ndarray of shape (k,), float64, optional

@@ -75,7 +75,7 @@ class MiniBatchKMeans(KMeansEstimator):
     engine : Engine, dask.distributed.Client, "local", address, or None
         Where the last pass runs, see `daskcluster.KMeans`. Steps run in this process.
     callbacks : sequence of callables
-        Hear the events of `daskcluster.events`.
+        Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool
     max_time : float > 0, optional
         Seconds, without the last pass and without validation; the step that exceeds them is the last.
@@ -85,7 +85,7 @@ class MiniBatchKMeans(KMeansEstimator):
     chain_length : int >= 1
         Rows that ``"afk-mc2"`` proposes for each centre.
     checkpoint : str or path, optional
-        As of `daskcluster.KMeans`; a commit takes 8 k (d + 1) bytes.
+        The same as in `daskcluster.KMeans`; a commit takes 8 k (d + 1) bytes.
     checkpoint_every : int >= 1
         Passes between two commits.
 

@@ -60,7 +60,7 @@ class MiniBatchState:
         Steps made.
     exact : ndarray of shape (k, d), float64
     seen : ndarray of shape (k,), float64
-        As of `daskcluster.methods.minibatch.chunkwise.MovingCentres`.
+        The same as in `daskcluster.methods.minibatch.chunkwise.MovingCentres`.
     threshold : float
         Movement that `tol` allows; it comes from the sample of the seeding.
     reassignment : Reassignment
@@ -106,7 +106,7 @@ class Seeding:
     ----------
     estimator : MiniBatchKMeans
     n_rows : int
-        Of the dataset.
+        Number of rows of the dataset.
     """
 
     estimator: MiniBatchKMeans

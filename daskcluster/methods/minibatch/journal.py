@@ -34,7 +34,7 @@ class JournalState:
     ----------
     records : sequence of dict
     seconds : float
-        As of `Journal`.
+        The same as in `Journal`.
     n_rows, n_reassigned : int
         Rows seen so far, and centres reassigned since the last record that was not forced.
     next_step : float
@@ -68,13 +68,13 @@ class Journal:
     ----------
     state : MovingCentres
     n_rows : int
-        Of the dataset.
+        Number of rows of the dataset.
     callbacks : sequence of callables
         Called with a `StepsEnded` for each record, and with the passes.
     validate : callable (centres) -> float, optional
         Called for each record; its time does not count.
     resumed : JournalState, optional
-        Of steps made before.
+        State of steps made before.
 
     Attributes
     ----------

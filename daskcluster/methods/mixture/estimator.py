@@ -96,7 +96,7 @@ class VariationalGaussianMixture(MixtureRows):
     random_state : int >= 0, RandomState or Generator, optional
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
-        Hear the events of `daskcluster.events`.
+        Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool
     max_time : float > 0, optional
     checkpoint : str or path, optional

@@ -93,7 +93,7 @@ class _Mixture:
     variance : float or None
         Shared by all clusters.
     variances : ndarray of shape (k,), (k, d), (k, d, d) or (1, d, d), or None
-        Of each cluster, if they do not share one; or covariance matrices.
+        Variances of each cluster, if they do not share one; or covariance matrices.
     mixing : ndarray of shape (k,), or None
     masses : ndarray of shape (k,)
     history : sequence of dict

@@ -46,7 +46,7 @@ class NestedOrder:
     ----------
     n_rows : int
     key : Key or None
-        Of the random places; None for the stored order, in which the place of a row is its index.
+        Key of the random places; None for the stored order, in which the place of a row is its index.
 
     Examples
     --------
@@ -429,7 +429,7 @@ class NestedBatches:
     Parameters
     ----------
     placement : Placement
-        Of the dataset, on the engine.
+        Placement of the dataset, on the engine.
     engine : Engine
         Places batches that are too large for this process.
     order : NestedOrder
@@ -441,12 +441,12 @@ class NestedBatches:
     home_bytes : int
         Batches up to this size are gathered in this process.
     number : int
-        Of the batch to begin with, from 0.
+        Number of the batch to begin with, from 0.
 
     Attributes
     ----------
     number : int
-        Of the batch, from 0.
+        Number of the batch, from 0.
     size : int
         Rows of the batch.
     rows : ScaledPlacement

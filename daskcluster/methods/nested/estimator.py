@@ -25,9 +25,9 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     ----------
     n_clusters : int >= 1
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
-        As of `KMeans`, but centres are chosen from the first batch. ``"auto"`` draws a sample of all rows
-        in memory, far rows more often, and refines the centres of k-means++ on it. Of stored rows, those
-        of all batches that are gathered in one pass serve.
+        The same as in `KMeans`, but centres are chosen from the first batch. ``"auto"`` draws a sample of
+        all rows in memory, far rows more often, and refines the centres of k-means++ on it. Of stored
+        rows, those of all batches that are gathered in one pass serve.
     batch_size : int >= 1
         Rows of the first batch. With all rows or more, this is ``KMeans(algorithm="lloyd")``, to the bit.
     rho : float >= 0
@@ -53,29 +53,29 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     max_iter : int >= 0
         Rounds at most, on batches of any size; 0 keeps the first centres.
     tol : float >= 0
-        As of `KMeans`, once the batch is all rows.
+        The same as in `KMeans`, once the batch is all rows.
     metric : {"euclidean", "cosine"}
     random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
-        As of `KMeans`. Batches up to 256 MB are gathered in this process in any case.
+        The same as in `KMeans`. Batches up to 256 MB are gathered in this process in any case.
     callbacks : sequence of callables
-        Hear the events of `daskcluster.events`.
+        Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool
     max_time : float > 0, optional
         Seconds for the whole fit; the round that exceeds them is the last.
     bounds_memory : int >= 0 or "auto"
-        As of `KMeans`.
+        The same as in `KMeans`.
     chain_length : int >= 1
         Rows that afk-mc2 proposes for each centre.
     checkpoint : str or path, optional
-        As of `daskcluster.KMeans`; a commit takes the bytes of the centres.
+        The same as in `daskcluster.KMeans`; a commit takes the bytes of the centres.
     checkpoint_every : int >= 1
         Rounds between two commits.
 
     Attributes
     ----------
     cluster_centers_, labels_, inertia_, stop_reason_, seeding_, n_features_in_, feature_names_in_
-        As of `KMeans`; inertia and labels are those of all rows.
+        The same as in `KMeans`; inertia and labels are those of all rows.
     cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
     n_iter_ : int
         Rounds.

@@ -339,7 +339,7 @@ class Partitions:
     ) -> np.ndarray:
         """Return the partition of each of other rows, int32 (m,), as `partition` would assign them.
 
-        Of partitions that equal rows were divided among, it is the first.
+        If equal rows were divided among several partitions, it is the first.
 
         Parameters
         ----------
@@ -604,7 +604,7 @@ def partition(
     random_state : int, RandomState, Generator or None
     engine : see `KMeans`
     callbacks : sequence of callable
-        Hear `PassStarted`, `PassProgress` and `PassEnded`.
+        Called with `PassStarted`, `PassProgress` and `PassEnded`.
     checkpoint : str, optional
         Folder or URL for the trained centres, so that a killed call need not train again. Its content is
         removed at the end.

@@ -50,7 +50,7 @@ class StepRule:
     epoch_size : float or "doubling"
         T as a multiple of the rows, or 2^s in epoch s = 1, 2, ..., to twice the rows at most.
     n_partitions : int
-        Of the inner loop.
+        Number of partitions of the inner loop.
     """
 
     epoch_size: float | str = 1.0
@@ -183,7 +183,7 @@ def variance_reduced(
         Its callbacks hear an `EpochEnded` each epoch, and a `Notice` when centres go back.
     rule : StepRule
     key : Key
-        Of the draws; its iteration is replaced by the epoch.
+        Key of the draws; its iteration is replaced by the epoch.
     full_gradient : bool
         Compute the (zero) full gradient of Algorithm 3 in each epoch.
     guard : bool

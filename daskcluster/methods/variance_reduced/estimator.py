@@ -24,7 +24,7 @@ class VarianceReducedKMeans(KMeansEstimator):
     ----------
     n_clusters : int >= 1
     init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
-        As of `KMeans`.
+        The same as in `KMeans`.
     variant : {"vrkm++", "vrkm"}
         ``"vrkm"`` computes the full gradient too, in one more pass an epoch. It is zero where steps begin,
         so both give the same centres, to the bit.
@@ -55,23 +55,23 @@ class VarianceReducedKMeans(KMeansEstimator):
         With ``"cosine"``, centres are scaled to length one at the end of each epoch.
     random_state : int >= 0, RandomState or Generator, optional
     engine : Engine, dask.distributed.Client, "local", address, or None
-        As of `KMeans`. The steps of a single partition run in this process in any case.
+        The same as in `KMeans`. The steps of a single partition run in this process in any case.
     callbacks : sequence of callables
-        Hear the events of `daskcluster.events`, an `EpochEnded` for each epoch.
+        Called with the events of `daskcluster.events`, an `EpochEnded` for each epoch.
     verbose : int >= 0 or bool
     max_time : float > 0, optional
         Seconds for the whole fit; the epoch that exceeds them is the last.
     chain_length : int >= 1
         Rows that afk-mc2 proposes for each centre.
     checkpoint : str or path, optional
-        As of `daskcluster.KMeans`; a commit takes the bytes of the centres twice.
+        The same as in `daskcluster.KMeans`; a commit takes the bytes of the centres twice.
     checkpoint_every : int >= 1
         Epochs between two commits.
 
     Attributes
     ----------
     cluster_centers_, labels_, inertia_, stop_reason_, seeding_, n_features_in_, feature_names_in_
-        As of `KMeans`.
+        The same as in `KMeans`.
     cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
     n_iter_ : int
         Epochs.

@@ -14,7 +14,7 @@ from typing import Any
 from tests.benchmarks.harness.machine import lines_of
 from tests.benchmarks.harness.parts import Part, Table, sentence
 
-RUNS = "runs.csv"
+RUNS, NOTES = "runs.csv", "notes.csv"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,9 @@ class Run:
         for part in self.parts:
             if isinstance(part, Table):
                 part.save(mine)
+        if notes := self._notes():
+            with (mine / NOTES).open("w", encoding="utf-8", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerows([("table", "note"), *notes])
         path, runs = folder / RUNS, {}
         if path.exists():
             with path.open(encoding="utf-8", newline="") as file:
@@ -77,8 +80,14 @@ class Run:
             for part in self.parts
         ]
         made = f"{self._head()[2]} {self.where['date']}, {self.where['cpu']}."
+        if self._notes():
+            made += f" [What the columns mean]({at}/{NOTES})."
         text = "\n".join([f"## {self.name}", "", made, "", "".join(parts)])
         write_section(page, self.name, re.sub(r"\n{3,}", "\n\n", text))
+
+    def _notes(self) -> list[tuple[str, str]]:
+        tables = [part for part in self.parts if isinstance(part, Table)]
+        return [(table.stem, note) for table in tables for note in table.notes]
 
     def _head(self) -> list[str]:
         return [f"## {self.name}", "", sentence(self.about), ""]

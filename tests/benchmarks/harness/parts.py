@@ -43,23 +43,22 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def link(self, folder: str) -> str:
-        """Return what a page says of it: a link to its file in `folder`, remarks, and lines if shown."""
-        lines = [f"- [{self.title}]({folder}/{self.file})"]
-        lines += [f"    - {note}" for note in self.notes]
+        """Return what a page says of it: a link to its file in `folder`; lines and remarks if shown."""
+        lines = [f"- [{self.title}]({folder}/{self.stem}.csv)"]
         if self.shown:
-            lines += ["", *self._lines(), ""]
+            lines += [*(f"    - {note}" for note in self.notes), "", *self._lines(), ""]
         return "\n".join(lines) + "\n"
 
     def save(self, folder: Path) -> None:
         """Write a CSV file into `folder`, where no table may have the same name."""
-        with (folder / self.file).open("x", encoding="utf-8", newline="") as file:
+        with (folder / f"{self.stem}.csv").open("x", encoding="utf-8", newline="") as file:
             lines = [self.header, *([_cell(cell) for cell in row] for row in self.rows)]
             csv.writer(file, lineterminator="\n").writerows(lines)
 
     @property
-    def file(self) -> str:
-        """The name of its file."""
-        return f"{self.name or file_name(self.title)}.csv"
+    def stem(self) -> str:
+        """The name of its file, without the ending."""
+        return self.name or file_name(self.title)
 
     def _lines(self) -> list[str]:
         return [

@@ -273,7 +273,7 @@ class BoundedParams:
         again (only where rows would have to be read); see `daskcluster.methods.kmeans.chunkwise.bounded`.
         To be the same in all calls, and in the reduction.
     most_entries : int
-        Of sparse rows: the most values that one of them stores.
+        For sparse rows: the most values that one of them stores.
     search : FixedSearch, optional
         For rows that need so many centres that a search of all of them is faster.
     """
@@ -299,7 +299,7 @@ class BoundState:
     upper : ndarray of shape (n,), float32
     lower : ndarray of shape (n,), or of shape (n, g), float32
     recent : NearBoundaryCache or None
-        Of the whole unit.
+        Cache of the whole unit.
     first : int
         Start of the run in its work item.
     """

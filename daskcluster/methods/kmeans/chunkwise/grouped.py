@@ -87,7 +87,7 @@ _SEARCHED = 0.75
 _VISITED = 8.0
 """Rows that were searched are visited, too, where that tightens bounds in the time of so many searches."""
 _COPIED_BYTES, _MOST_COPIED = 1 << 22, 1024
-"""Of rows that are copied for that search at once, with their bounds."""
+"""Bytes and number of rows that are copied for that search at once, with their bounds."""
 _WAITING_BYTES, _MOST_WAITING_BYTES = 1 << 20, 1 << 23
 _LEAST_WAITING, _MOST_WAITING = 64, 1024
 _WAITING = 4

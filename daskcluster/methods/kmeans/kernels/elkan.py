@@ -235,11 +235,11 @@ class HalfDistances:
     Parameters
     ----------
     shape : (k, d)
-        Of the centres.
+        Shape of the centres.
     dtype : dtype
         Theirs.
     worn : float
-        Of its least half distance, what a centre may go before its distances are measured anew.
+        Share of its least half distance that a centre may go before its distances are measured anew.
 
     Examples
     --------

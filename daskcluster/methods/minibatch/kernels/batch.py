@@ -181,9 +181,9 @@ def move_centres(
     rows, listed
         As in `nearest_listed`.
     weights : ndarray of shape (n,), float64, or None
-        Of the rows, listed or not.
+        Weights of the rows, listed or not.
     grouped : (order, starts)
-        Of `group_by_label`.
+        Result of `group_by_label`.
     batch_weight : float
         b, of the whole batch.
     rule : int

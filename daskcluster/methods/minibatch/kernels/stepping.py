@@ -111,7 +111,7 @@ def run_steps(
     table : ndarray of shape (b,), int32, or None
         The centre that each listed row had when the epoch began; None where the state has ``seen``.
     weights : ndarray of shape (b,), float64, or None
-        Of the listed rows; they count with ``seen`` alone.
+        Weights of the listed rows; they count with ``seen`` alone.
     rate : float
         Learning rate; unused with ``seen``.
     panels : Panels

@@ -504,7 +504,7 @@ class MixtureStatistics:
     def seconds(self) -> np.ndarray:
         """Weighted sums of squared differences from the means, (k,) or (k, d).
 
-        Of products of differences, (k, d, d), or (1, d, d) over all clusters.
+        Grids of products of differences, (k, d, d), or (1, d, d) over all clusters.
         """
         by_feature = self.moments.seconds.sum(axis=0)
         if self.n_matrices:

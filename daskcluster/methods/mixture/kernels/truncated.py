@@ -96,7 +96,7 @@ def _add_moved(  # type: ignore[no-untyped-def]
 ):
     """Add the keys of rows that moved to the table: of the first `counts` costs of each such row.
 
-    Of the first `here` rows, those with ``stays[r] == 0`` moved; pairs of a cluster with itself are
+    Among the first `here` rows, those with ``stays[r] == 0`` moved; pairs of a cluster with itself are
     left out. `grid` is (shift, rooted). `keys` is scratch for the pairs, whose slots are all prefetched
     before the first is used. The code of `add_pair` is repeated here, because numba counts references
     at every call of a function that has a loop.
