@@ -131,19 +131,26 @@ class Task:
             raise click.UsageError(
                 "--detach leaves the work to a Dask cluster: give its address with --scheduler."
             )
-        if given.pop("dry_run", False):
+        spec, is_dry = self.spec, given.pop("dry_run", False)
+        self.check(given)
+        is_new = bool(spec.outputs) and spec.replaces and self.name is None
+        if is_dry:
             from daskcluster.cli.dry_run import show_plan
 
-            show_plan(self.spec, given, self.place, self.console)
+            show_plan(spec, given, self.place, self.console, is_new=is_new)
             return
-        self.check(given)
-        spec = self.spec
+        for output in spec.outputs:
+            if given[output.name] is None and output.what:
+                raise click.UsageError(
+                    f"Missing option '--{output.name}': the URL to {output.what}."
+                )
+        spec.check_urls(given)
         own = [each.name for each in spec.parameters if getattr(each, "is_local", False)]
         values = {name: value for name, value in given.items() if name not in own}
         if self.detach:
             self._submit(values)
             return
-        if spec.outputs and spec.replaces and self.name is None:
+        if is_new:
             # A job may replace its own outputs.
             from daskcluster.jobs.run import check_outputs_of
 
@@ -170,16 +177,11 @@ class Task:
                 raise click.UsageError(f"--{flag} needs --{other}, {why}.")
         for output in self.spec.outputs:
             url = given.setdefault(output.name, None)
-            if url is None and output.what:
-                raise click.UsageError(
-                    f"Missing option '--{output.name}': the URL to {output.what}."
-                )
             if url is not None and output.is_local and (self.detach or self.name is not None):
                 raise click.UsageError(
                     f"--{output.name} needs a job of this process: leave out --name and --detach, or "
                     f"--{output.name}."
                 )
-        self.spec.check_urls(given)
 
     @contextmanager
     def running(self, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

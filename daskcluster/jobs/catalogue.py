@@ -169,7 +169,7 @@ for _spec in (
         kinds=("group",),
         keeps="Folder for sorted rows and finished pairs; continue with --resume. A cluster on several "
         "hosts needs one.",
-        plan="daskcluster.jobs.fitting:plan_duplicates",
+        plan="daskcluster.methods.duplicates.near_duplicates:plan_search",
         lines="daskcluster.jobs.fitting:lines_of_duplicates",
     ),
     JobSpec(
@@ -190,7 +190,7 @@ for _spec in (
         ),
         kinds=("group", "file"),
         keeps="Folder for the trained centres; continue with --resume.",
-        plan="daskcluster.jobs.fitting:plan_partition",
+        plan="daskcluster.methods.partition.partitioning:plan_partitions",
         lines="daskcluster.jobs.fitting:lines_of_partitions",
     ),
     JobSpec(

@@ -18,9 +18,7 @@ from daskcluster.estimators.base import CentreEstimator
 from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.plan import Plan
 from daskcluster.events import Callback
-from daskcluster.host import format_bytes
 from daskcluster.jobs.run import Run
-from daskcluster.jobs.spec import OwnPlan
 from daskcluster.methods.catalogue import ALGORITHMS, plan_of
 from daskcluster.methods.duplicates.parameters import RULES
 from daskcluster.models.persist import Model
@@ -158,10 +156,7 @@ def fit(
         if (before := run.begin(FitRecord)) is not None:
             return before
         dataset, chosen = run.open_rows()
-        if labels is not None:
-            kind = np.dtype(np.float32 if distances else np.int32)
-            check_map(labels, getattr(dataset, "grid", None), kind)
-            check_space(labels, _LABEL_BYTES * dataset.n_rows, storage_options=storage_options)
+        _check_labels(dataset, run.given)
         entry, hearing = ALGORITHMS.find(algorithm), {"callbacks": run.callbacks}
         if "checkpoint" in entry.parameters:
             given["checkpoint"] = run.state_at(given.get("checkpoint"))
@@ -169,11 +164,6 @@ def fit(
         estimator = resolve_name(entry.estimator)(
             **entry.arguments(given), engine=chosen, **hearing
         )
-        if distances and not isinstance(estimator, CentreEstimator):
-            raise InvalidParameterError(
-                f"algorithm={algorithm!r} has no centres, so there are no distances to them; leave "
-                "distances out."
-            )
         estimator.fit(dataset, **({"resume": True} if resume else {}))
         fitted: Model = estimator.to_model()
         run.counters.at_least(fitted.passes, fitted.bytes_read)
@@ -213,9 +203,26 @@ def fit(
         )
 
 
+def _check_labels(dataset: Dataset, given: Mapping[str, Any]) -> None:
+    """Raise, before any pass, if the labels or distances of a fit cannot be written."""
+    labels, algorithm = given["labels"], given["algorithm"]
+    if labels is not None:
+        kind = np.dtype(np.float32 if given["distances"] else np.int32)
+        check_map(labels, getattr(dataset, "grid", None), kind)
+        needed = _LABEL_BYTES * dataset.n_rows
+        check_space(labels, needed, storage_options=given["storage_options"])
+    estimator = resolve_name(ALGORITHMS.find(algorithm).estimator)
+    if given["distances"] and not issubclass(estimator, CentreEstimator):
+        raise InvalidParameterError(
+            f"algorithm={algorithm!r} has no centres, so there are no distances to them; leave distances "
+            "out."
+        )
+
+
 def plan_fit(dataset: Dataset, given: Mapping[str, Any]) -> Plan | None:
     """Return the plan of a fit; None if its algorithm has none."""
     algorithm = given["algorithm"]
+    _check_labels(dataset, given)
     known = {name: given[name] for name in ALGORITHMS.find(algorithm).parameters if name in given}
     return plan_of(dataset, algorithm, known)
 
@@ -433,20 +440,7 @@ def dedup(
             keep = run.open_rows(columns=[keep])[0].to_numpy()[:, 0]
         opened, n_bytes = run.counters.passes, run.counters.bytes_read
         # The state goes when the output is there and the job is done.
-        with searching(
-            dataset,
-            keep=keep,
-            threshold=threshold,
-            metric=metric,
-            groups=groups,
-            random_state=random_state,
-            engine=chosen,
-            callbacks=run.callbacks,
-            checkpoint=run.state_at(checkpoint),
-            resume=resume or run.is_resumed,
-            scratch=scratch,
-            storage_options=storage_options,
-        ) as found:
+        with searching(dataset, run.resumable(chosen, keep=keep)) as found:
             # Sweeps over the blocks on scratch are no passes.
             common = run.counters.common(dataset)
             common |= {"passes": opened + found.passes, "bytes_read": n_bytes + found.bytes_read}
@@ -467,16 +461,6 @@ def dedup(
                     **common,
                 )
             )
-
-
-def plan_duplicates(dataset: Dataset, given: Mapping[str, Any]) -> OwnPlan:
-    """Return the plan of a search for near-duplicates."""
-    from daskcluster.methods.duplicates.search import DuplicatesPlan
-
-    plan = DuplicatesPlan.of(dataset)
-    cells = ("cells", f"{plan.n_cells:,}, blocks of at most {plan.block_rows:,} rows")
-    scratch = ("scratch", format_bytes(plan.bytes_scratch + plan.bytes_sorted))
-    return OwnPlan(plan, "The search takes", [cells, scratch])
 
 
 def lines_of_duplicates(record: Mapping[str, Any]) -> Rows:
@@ -559,24 +543,10 @@ def partition(
             return before
         dataset, chosen = run.open_rows()
         # Imported here, since scikit-learn takes long to import.
-        from daskcluster.methods.partition.partitioning import centres_writer, partitioning
+        from daskcluster.methods.partition.partitioning import partitioning
 
-        if centroids is not None:
-            centres_writer(centroids)  # before any work
         # The state goes when the outputs are there and the job is done.
-        with partitioning(
-            dataset,
-            target_size=target_size,
-            max_size=max_size,
-            spill=spill,
-            metric=metric,
-            random_state=random_state,
-            engine=chosen,
-            callbacks=run.callbacks,
-            checkpoint=run.state_at(checkpoint),
-            resume=resume or run.is_resumed,
-            storage_options=storage_options,
-        ) as found:
+        with partitioning(dataset, run.resumable(chosen)) as found:
             common = run.counters.common(dataset)
             run.begin_output()
             options: Any = {"overwrite": run.overwrite, "storage_options": storage_options}
@@ -596,15 +566,6 @@ def partition(
                     **common,
                 )
             )
-
-
-def plan_partition(dataset: Dataset, given: Mapping[str, Any]) -> OwnPlan:
-    """Return the plan of dividing rows into partitions."""
-    from daskcluster.methods.partition.partitioning import PartitionPlan
-
-    plan = PartitionPlan.of(dataset, given["target_size"], given["spill"])
-    parts = ("partitions", f"{plan.n_partitions:,}, trained on {plan.sample_rows:,} rows")
-    return OwnPlan(plan, "Partitions take", [parts], "; more if any is split")
 
 
 def lines_of_partitions(record: Mapping[str, Any]) -> Rows:

@@ -490,6 +490,13 @@ class Run:
 
         return DaskEngine(_task().client_of_task())
 
+    def resumable(self, engine: Engine, **changed: Any) -> dict[str, Any]:
+        """Return the arguments of work that keeps its state and runs on an engine."""
+        given = {**self.given, **changed, "engine": engine, "callbacks": self.callbacks}
+        given["checkpoint"] = self.state_at(given["checkpoint"])
+        given["resume"] = given["resume"] or self.is_resumed
+        return given
+
     def state_at(self, checkpoint: Any) -> Any:
         """Return where the state of the work is stored: at `checkpoint`, else next to a job's output."""
         if self._lease is None or checkpoint is not None:
@@ -592,9 +599,11 @@ def lease_of(
     return Lease(folder_of(output, storage_options), name, kept)
 
 
-def open_metadata(source: Any, opening: Mapping[str, Any]) -> Dataset:
+def open_metadata(
+    source: Any, opening: Mapping[str, Any], expected: Sequence[str] | None = None
+) -> Dataset:
     """Return the rows of a source without a pass over them: no cell or row is left out."""
-    spec = RowsSpec.among(opening)
+    spec = RowsSpec.among(opening, expected)
     if spec.grid:
         grid = {name: value for name, value in spec.grid.items() if name != "nodata"}
         spec = replace(spec, grid=grid or {"features": None})

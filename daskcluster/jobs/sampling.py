@@ -572,9 +572,18 @@ def sample(
 
 
 def plan_sample(dataset: Dataset, given: Mapping[str, Any]) -> Plan:
-    """Return the plan of the job."""
+    """Return the plan of the job, or raise what it would raise before its first pass."""
     model = model_of(given["model"], given["storage_options"])
-    return cost_of_sample(model, dataset, given["size"], given["how"])
+    size, how, estimator = given["size"], given["how"], estimator_of(model)
+    check_value("sample", shared.SAMPLE_SIZE, size)
+    check_rows(given["rows"], dataset)
+    rows = estimator.known_rows(dataset)
+    _ranking(model, estimator.label_function(rows.dtype), how, 0)
+    if size > rows.n_rows:
+        raise InvalidParameterError(
+            f"size={size} should be <= n_samples={rows.n_rows}, the rows; draw fewer rows."
+        )
+    return cost_of_sample(model, rows, size, how)
 
 
 def lines_of_sample(record: Mapping[str, Any]) -> Lines:

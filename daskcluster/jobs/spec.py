@@ -104,7 +104,8 @@ class JobSpec:
         Flags without meaning alone: the flag, the one that it needs, and why.
     plan : str
         ``"module:function"`` for ``--dry-run``, called with the rows (none of which are read) and the
-        arguments: returns a `daskcluster.estimators.plan.Plan` or an `OwnPlan`.
+        arguments: returns a `Plan` or a `WorkPlan` of `daskcluster.estimators.plan`, or raises what the job
+        would raise before its first pass.
     lines : str
         ``"module:function"`` of what makes lines of text of the record.
     task : str
@@ -154,27 +155,6 @@ class JobSpec:
     def of_outputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs among the arguments that are places of the job."""
         return {each.name: given[each.name] for each in self.outputs if not each.is_local}
-
-
-@dataclass(frozen=True)
-class OwnPlan:
-    """The plan of a job that sizes its own work.
-
-    Attributes
-    ----------
-    plan : DuplicatesPlan, PartitionPlan or another with their attributes
-    what : str
-        Begins the error if a limit refuses the job.
-    lines : list of (str, str)
-        Further lines of text.
-    note : str
-        What is to be said of the passes.
-    """
-
-    plan: Any
-    what: str
-    lines: list[tuple[str, str]]
-    note: str = ""
 
 
 JOBS: dict[str, JobSpec] = {}

@@ -20,8 +20,6 @@ from daskcluster.data.features import refuse_partial
 from daskcluster.data.label_files import open_labels, write_columns
 from daskcluster.data.shuffle_passes import check_scratch
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.local import LocalEngine
-from daskcluster.engine.memory import check_limit
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.checkpoints import data_identity
 from daskcluster.estimators.examples import ids_of_rows
@@ -230,57 +228,65 @@ def near_duplicates(
     (NearDuplicates(1 of 100 rows in 1 groups), [60], 7)
     >>> clean = X[found.kept]
     """
-    with searching(**locals()) as found:
+    with searching(source, locals()) as found:
         return found
 
 
-@contextmanager
-def searching(
-    source: Any,
-    threshold: float,
-    *,
-    metric: str,
-    keep: Any,
-    groups: str,
-    random_state: Any,
-    engine: Any,
-    callbacks: Sequence[Callback],
-    checkpoint: Any,
-    resume: bool,
-    scratch: Any,
-    storage_options: Mapping[str, Any] | None,
-) -> Iterator[NearDuplicates]:
-    """Yield what `near_duplicates` returns; the state at `checkpoint` stays if the block raises or dies."""
-    started = time.monotonic()
-    given = (threshold, metric, keep, groups)
-    for parameter, value in zip(NEAR_DUPLICATES[:-1], given, strict=True):  # all but the seed
-        check_value("near_duplicates", parameter, value)
-    if metric == "cosine" and not 0.0 < threshold <= 1.0:
+def plan_search(dataset: Dataset, given: Mapping[str, Any]) -> DuplicatesPlan:
+    """Return the plan of a search, by the arguments of `near_duplicates`.
+
+    Raises
+    ------
+    DaskClusterError
+        What the search would raise before its first pass, but for the memory of its engine.
+    """
+    for parameter in NEAR_DUPLICATES[:-1]:  # all but the seed
+        check_value("near_duplicates", parameter, given[parameter.name])
+    threshold = given["threshold"]
+    if given["metric"] == "cosine" and not 0.0 < threshold <= 1.0:
         raise InvalidParameterError(
             f"threshold={threshold} should be a cosine similarity in (0, 1]; for a distance, give "
             "metric='euclidean'."
         )
-    rule = Rule(metric == "cosine", float(threshold))
-    dataset = _opened(source, storage_options)
-    scores = _scores(keep, dataset.n_rows, storage_options)
-    rows: Dataset = dataset.normalized() if rule.cosine else dataset
+    if csr_of(dataset) is not None:
+        raise InvalidDataError(
+            "Near-duplicates are found among dense rows, but these are sparse; reduce them to a few "
+            "hundred dimensions first, e.g. with scikit-learn's TruncatedSVD."
+        )
     refuse_partial(dataset, "near_duplicates")
-    plan, chosen = DuplicatesPlan.of(dataset), choose_engine(engine, dataset)
-    seed, folder = as_seed(random_state), _local_folder(scratch)
-    place = None if checkpoint is None else locate(checkpoint, storage_options)
-    forest = groups == "components"
-    if isinstance(chosen, LocalEngine):
-        check_limit("The search takes", plan.memory(chosen.n_threads), chosen.memory_limit)
+    plan = DuplicatesPlan.of(dataset)
     on_the_way = 0 if dataset.in_memory else plan.bytes_sorted
-    check_scratch(folder, on_the_way + (plan.bytes_scratch if place is None else 0))
-    search = DuplicateSearch(rows, rule, plan, chosen, callbacks, seed, forest)
+    stays = plan.bytes_scratch if given["checkpoint"] is None else 0
+    check_scratch(_local_folder(given["scratch"]), on_the_way + stays)
+    return plan
+
+
+@contextmanager
+def searching(source: Any, given: Mapping[str, Any]) -> Iterator[NearDuplicates]:
+    """Yield what `near_duplicates` returns for its arguments.
+
+    The state at its ``checkpoint`` stays if the block raises or dies.
+    """
+    started = time.monotonic()
+    storage_options, keep, metric = given["storage_options"], given["keep"], given["metric"]
+    dataset: Dataset = source
+    if not isinstance(source, Dataset):
+        dataset = open_dataset(source, storage_options=storage_options)
+    plan, chosen = plan_search(dataset, given), choose_engine(given["engine"], dataset)
+    plan.check_memory(chosen)
+    scores = _scores(keep, dataset.n_rows, storage_options)
+    rule = Rule(metric == "cosine", float(given["threshold"]))
+    rows: Dataset = dataset.normalized() if rule.cosine else dataset
+    seed, forest = as_seed(given["random_state"]), given["groups"] == "components"
+    search = DuplicateSearch(rows, rule, plan, chosen, given["callbacks"], seed, forest)
+    at = None if given["checkpoint"] is None else locate(given["checkpoint"], storage_options)
     facts = {"data": data_identity(rows), "threshold": rule.threshold, "metric": metric}
-    facts |= {"groups": groups, "random_state": seed}
-    stored = None if place is None else CheckpointFolder(place, facts)
+    facts |= {"groups": given["groups"], "random_state": seed}
+    stored = None if at is None else CheckpointFolder(at, facts)
     with (
         # A job says itself where its state is.
-        noting_stored_state(None if place is checkpoint else place, "the search"),
-        search.on_scratch(stored, folder, resume=resume),
+        noting_stored_state(None if at is given["checkpoint"] else at, "the search"),
+        search.on_scratch(stored, _local_folder(given["scratch"]), resume=given["resume"]),
     ):
         pairs = search.pairs()
         if isinstance(keep, str) and keep in ("nearest", "farthest"):
@@ -296,19 +302,6 @@ def searching(
             int((search.sorted.leaders != numbers).sum()), search.passes, search.bytes_read,
             time.monotonic() - started, dataset,
         )  # fmt: skip
-
-
-def _opened(source: Any, storage_options: Mapping[str, Any] | None) -> Dataset:
-    is_dataset = isinstance(source, Dataset)
-    dataset: Dataset = (
-        source if is_dataset else open_dataset(source, storage_options=storage_options)
-    )
-    if csr_of(dataset) is not None:
-        raise InvalidDataError(
-            "Near-duplicates are found among dense rows, but these are sparse; reduce them to a few "
-            "hundred dimensions first, e.g. with scikit-learn's TruncatedSVD."
-        )
-    return dataset
 
 
 def _scores(keep: Any, n_rows: int, storage_options: Mapping[str, Any] | None) -> np.ndarray | None:

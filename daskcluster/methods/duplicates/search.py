@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -32,7 +32,9 @@ from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import BASELINE_BYTES, ONE_PASS
 from daskcluster.errors import ReachError
+from daskcluster.estimators.plan import WorkPlan
 from daskcluster.events import Callback
+from daskcluster.host import format_bytes
 from daskcluster.methods.duplicates.blocks import (
     INDEX,
     ROWS,
@@ -352,41 +354,29 @@ _DRIVER_ROW_BYTES = 112
 row and similarity afterwards."""
 
 
-@dataclass(frozen=True)
-class DuplicatesPlan:
+@dataclass(frozen=True, kw_only=True)
+class DuplicatesPlan(WorkPlan):
     """Plan of a search. The pairs do not depend on it.
 
     Attributes
     ----------
-    n_rows, n_features : int
-    dtype : str
     n_cells : int
         Centres of cells, about a third of the root of the number of rows.
     sample_rows : int
         Rows whose k-means the centres are.
     block_rows : int
         Most rows of a block.
-    passes : int
-    bytes_read : int
-        Decoded bytes of the source, in all passes.
     bytes_sorted, bytes_scratch : int
         Bytes of rows on their way through local files, and of the blocks on scratch.
-    memory_driver, memory_task : int
-        Bytes of the process that starts the search, and of each thread that runs tasks, at most.
     """
 
-    n_rows: int
-    n_features: int
-    dtype: str
+    what: ClassVar[str] = "The search takes"
+
     n_cells: int
     sample_rows: int
     block_rows: int
-    passes: int
-    bytes_read: int
     bytes_sorted: int
     bytes_scratch: int
-    memory_driver: int
-    memory_task: int
 
     @classmethod
     def of(cls, dataset: Dataset) -> DuplicatesPlan:
@@ -409,26 +399,27 @@ class DuplicatesPlan:
         # The sample as stored and computed, and matrices of features; or rows on their way to blocks.
         centres = sample * d * (stored + 2 * item) + min(sample, MOST_ROWS) * d * item + 32 * d * d
         sorting = 2 * bucket + 4 * (max(READ_BYTES, d * stored) + block * d * stored)
-        read = 0 if dataset.in_memory else dataset.bytes_of((0, n))
         driver = BASELINE_BYTES + reading_bytes(dataset, d * stored) + max(centres, sorting)
         # Rows as stored and computed, levels, and all cells, which rows reach at most.
         alone = d * (stored + 6 * item + 2) + 96 * cells
         # One block has its levels a second time, as rows of products.
         pair = 2 * (d * (2 * stored + item + 4) + (8 + item) * cells + 64)
         return cls(
-            n, d, str(dataset.dtype), cells, sample, block, 3, 3 * read,
-            n * (d * stored + 8),
-            n * (d * (stored + 1) + 60 + 12 * min(cells, 32)),
-            driver + _DRIVER_ROW_BYTES * n, block * max(alone, pair) + _TASK_BYTES,
-        )  # fmt: skip
+            **cls.of_passes(dataset, 3),
+            n_cells=cells,
+            sample_rows=sample,
+            block_rows=block,
+            bytes_sorted=n * (d * stored + 8),
+            bytes_scratch=n * (d * (stored + 1) + 60 + 12 * min(cells, 32)),
+            memory_driver=driver + _DRIVER_ROW_BYTES * n,
+            memory_task=block * max(alone, pair) + _TASK_BYTES,
+        )
 
-    def memory(self, n_threads: int) -> int:
-        """Return the bytes of one process with so many threads, at most."""
-        return self.memory_driver + n_threads * self.memory_task
-
-    def facts(self) -> dict[str, Any]:
-        """Return the plan as plain values, for JSON."""
-        return dict(vars(self))
+    def lines(self) -> list[tuple[str, str]]:
+        """Return what is specific to the search as lines of text."""
+        scratch = format_bytes(self.bytes_scratch + self.bytes_sorted)
+        cells = f"{self.n_cells:,}, blocks of at most {self.block_rows:,} rows"
+        return [("cells", cells), ("scratch", scratch)]
 
 
 _ITERATIONS = 5
