@@ -48,8 +48,9 @@ def convert(
 ) -> None:
     """Convert the rows of SOURCE to a Zarr array with suitable chunks, in bounded memory.
 
-    SOURCE is anything that fit takes: .npy, .npz, .csv, Parquet and HDF5 files, a folder or a pattern of
-    them, Zarr. Sparse rows (scipy's .npz, CSR in Zarr) stay sparse.
+    SOURCE is anything that fit takes: .npy, .npz, .parquet, .arrow, .feather, .ipc, .lance, .csv, .tsv,
+    .jsonl, .ndjson, .h5 and .h5ad files, a folder or a pattern of them, or Zarr. Sparse rows (scipy's
+    .npz, CSR in Zarr) stay sparse.
     """
     from daskcluster.data.convert import convert
 

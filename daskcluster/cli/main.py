@@ -96,7 +96,7 @@ DEBUG = "daskcluster.debug"
 
 COMMANDS = {
     "demo": "Generate a dataset, cluster it on a local Dask cluster, write a report.",
-    "convert": "Convert npy, npz, csv or parquet files to Zarr.",
+    "convert": "Convert files of rows, such as npy, csv, jsonl, parquet or arrow, to Zarr.",
     "shuffle": "Write rows in random order, in bounded memory.",
     "info": "Describe a dataset or a model.",
     "fit": "Cluster a dataset and save the model.",

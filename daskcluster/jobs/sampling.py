@@ -24,13 +24,17 @@ from daskcluster.chunkwise.labelled import (
 from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import RowDataset, chosen_ids, chosen_rows, refuse_replacing
 from daskcluster.data.label_files import is_file_output, rows_of, write_label_file
+from daskcluster.data.missing import ALL, without_incomplete
 from daskcluster.data.open import open_source
 from daskcluster.data.weighted import MARK
 from daskcluster.data.writer import ROW_KINDS, WEIGHTS, RowsShape, RowsWriter, write_values
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
+from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, InvalidParameterError
+from daskcluster.estimators.inputs import features_of
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
+from daskcluster.estimators.prepared import presence_of
 from daskcluster.events import Callback
 from daskcluster.jobs.predicting import estimator_of
 from daskcluster.jobs.run import Run
@@ -127,7 +131,8 @@ def balanced_sample(
     model : fitted estimator, URL of a saved one, or Model
         `HierarchicalKMeans` with several levels gives the most even samples.
     dataset : anything `open_dataset` takes, of shape (n, d)
-        Rows of weight zero are never drawn; otherwise, weights do not matter.
+        Rows of weight zero are never drawn; otherwise, weights do not matter. Nor are rows that lack a
+        value, if the fit of the model left out such rows.
     size : int >= 1
         Rows to draw, at most n.
     how : {"random", "nearest", "farthest"}, array-like of shape (n,), or str
@@ -237,7 +242,14 @@ def draw(
 ) -> BalancedSample:
     """Draw the sample in two passes; if `how` is a score, `dataset` has it as weights."""
     estimator = estimator_of(model)
-    rows = estimator.known_rows(dataset)
+    known, left, numbers = features_of(estimator), dataset, None
+    may_lack = csr_of(dataset) is None and dataset.dtype.kind not in "biu"
+    if may_lack and isinstance(dataset, RowDataset) and known.leaves_out(dataset):
+        hearing: dict[str, Any] = {"footprint": ONE_PASS, "callbacks": callbacks}
+        with engine.place(known.chosen_from(dataset), **hearing) as placement:
+            present = presence_of(placement)
+        left, numbers = without_incomplete(dataset, present), np.flatnonzero(present == ALL)
+    rows = estimator.known_rows(left)
     labels = estimator.label_function(rows.dtype)
     ranking = _ranking(model, labels, how, seed)
     params = ChoiceParams(labels, ranking, np.zeros(model.n_clusters, np.int64))
@@ -248,7 +260,7 @@ def draw(
         sizes = sizes_of_levels(counted.sizes, parents)
         n_weighty = int(sizes[0].sum())
         if size > n_weighty:
-            without = "" if n_weighty == dataset.n_rows else " that have weight"
+            without = "" if n_weighty == rows.n_rows else " that have weight"
             raise InvalidParameterError(
                 f"size={size} should be <= n_samples={n_weighty}, the rows{without}; draw fewer rows."
             )
@@ -266,9 +278,8 @@ def draw(
     order = np.argsort(found.rows, kind="stable")
     clusters = found.labels[order]
     weights = sizes[0][clusters] / quotas[0][clusters]
-    return BalancedSample(
-        found.rows[order], clusters, weights, tuple(sizes), tuple(quotas), seed, dataset
-    )
+    drawn_rows = found.rows[order] if numbers is None else numbers[found.rows[order]]
+    return BalancedSample(drawn_rows, clusters, weights, tuple(sizes), tuple(quotas), seed, dataset)
 
 
 def _ranking(model: Model, labels: RowFunction, how: Any, seed: int) -> Ranking:
@@ -484,7 +495,7 @@ def sample(
     flatten: bool = False,
     decode: bool | None = None,
     columns: Any = None,
-    missing: str = "error",
+    missing: str | None = None,
     grid: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     name: str | None = None,
@@ -499,7 +510,7 @@ def sample(
         URL of a saved model.
     source, array, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine
     callbacks
-        See `fit`.
+        See `fit`. By default, rows that lack a value are treated as in the fit of the model.
     size, how, random_state
         See `daskcluster.balanced_sample`.
     output : str
@@ -524,7 +535,8 @@ def sample(
 
     Notes
     -----
-    Cost: two passes; with `rows`, their storage chunks are read once more.
+    Cost: two passes; with `rows`, their storage chunks are read once more. To leave out rows that lack a
+    value takes one more, first.
 
     Examples
     --------
