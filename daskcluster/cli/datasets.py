@@ -127,7 +127,7 @@ def shuffle(
 
 def _rows_of_output(done: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what `convert` or `shuffle` wrote as lines of text."""
-    from daskcluster.reports.tables import format_seconds
+    from daskcluster.reports.pages import format_seconds
 
     rows = [("output", str(done["url"]))]
     if done["array"] is not None:
@@ -171,7 +171,7 @@ def info(source: str, opening: dict[str, Any], console: Console) -> None:
 
     options = opening["storage_options"]
     if opening["array"] is None and is_model(source, storage_options=options):
-        from daskcluster.reports.tables import rows_of_model
+        from daskcluster.reports.pages import rows_of_model
 
         model = load_document(source, options)
         record = {"kind": "model", "model": model.kind, "n_clusters": model.n_clusters}

@@ -25,7 +25,7 @@ from daskcluster.host import format_bytes, host_memory
 from daskcluster.jobs.run import check_outputs_of, open_metadata
 from daskcluster.jobs.spec import JobSpec
 from daskcluster.models.persist import load_document
-from daskcluster.reports.tables import Rows, format_seconds
+from daskcluster.reports.pages import Rows, format_seconds
 from daskcluster.typing import Dataset
 
 _REFUSALS = (

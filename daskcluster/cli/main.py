@@ -117,9 +117,8 @@ COMMANDS = {
 _MODULES = {
     "datasets": ("convert", "shuffle", "info"),
     "reports": ("demo", "report"),
-    "streams": ("stream-status",),
+    "job_commands": ("jobs", "stream-status"),
     "warm_up": ("warm-up",),
-    "jobs": ("jobs",),
 }
 """Where the commands are that are no jobs."""
 

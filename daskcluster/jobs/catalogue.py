@@ -300,8 +300,8 @@ for _spec in (
     ),
     JobSpec(
         name="stream",
-        function="daskcluster.jobs.streaming:stream",
-        extends="daskcluster.jobs.streaming:open_stream",
+        function="daskcluster.jobs.fitting:stream",
+        extends="daskcluster.jobs.fitting:open_stream",
         help="Keep a model of SOURCE up to date: read every row once, optionally forget old ones.\n\n"
         "SOURCE is a Zarr array that grows, a folder or prefix to which Zarr arrays, groups and Parquet "
         "files are added, or a pattern of their names. The last line of stdout is one JSON object, with "
@@ -338,7 +338,7 @@ for _spec in (
             Output(name="distances", help="Also write their distances."),
         ),
         replaces=False,
-        task="daskcluster.cli.streams:StreamTask",
+        task="daskcluster.cli.job_commands:StreamTask",
     ),
 ):
     JOBS.setdefault(_spec.name, _spec)  # a preloaded module may have declared another one

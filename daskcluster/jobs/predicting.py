@@ -16,7 +16,7 @@ from daskcluster.models.kmeans import KMeansModel
 from daskcluster.models.persist import Model, load_document
 from daskcluster.models.record import PredictRecord, ScoreRecord
 from daskcluster.parameters.algorithm import check_measures
-from daskcluster.reports.tables import Rows, rows_of_record
+from daskcluster.reports.pages import Rows, rows_of_record
 
 ESTIMATORS: dict[str, str] = {
     "kmeans": "daskcluster.methods.kmeans.estimator:KMeans",

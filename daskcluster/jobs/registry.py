@@ -30,15 +30,7 @@ from daskcluster.errors import (
     SchedulerUnreachableError,
     WrongTypeError,
 )
-from daskcluster.jobs.arguments import (
-    PACE,
-    check_name,
-    given_to,
-    located,
-    new_name,
-    output_of,
-    plain_arguments,
-)
+from daskcluster.jobs.spec import PACE, output_of
 from daskcluster.storage.lease import what_differs
 from daskcluster.storage.location import split_options
 
@@ -385,6 +377,8 @@ def submit(
     """
     from distributed import fire_and_forget
 
+    from daskcluster.jobs.run import check_name, given_to, located, new_name, plain_arguments
+
     kind = getattr(job, "__name__", "")
     known_job = getattr(import_module("daskcluster.jobs"), kind, None)
     if known_job is not job or "name" not in inspect.signature(job).parameters:
@@ -455,7 +449,7 @@ async def refusal_of_store(
     job: str, name: str, asked: Mapping[str, Any], storage_options: Mapping[str, Any] | None
 ) -> DaskClusterError | None:
     """Return the error with which the state in the store refuses a job; runs on a worker."""
-    from daskcluster.jobs.run import lease_of
+    from daskcluster.jobs.run import lease_of, located
 
     def look() -> None:
         lease_of(job, name, output_of(job, asked), located(asked), storage_options).earlier()

@@ -46,8 +46,8 @@ from daskcluster.models.record import SampleRecord
 from daskcluster.parameters import shared
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
-from daskcluster.reports.tables import Rows as Lines
-from daskcluster.reports.tables import rows_of_work
+from daskcluster.reports.pages import Rows as Lines
+from daskcluster.reports.pages import rows_of_work
 from daskcluster.sparse_rows import Rows, SparseRows
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import Staging, check_free

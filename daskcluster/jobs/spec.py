@@ -129,7 +129,7 @@ class JobSpec:
     commits: bool = False
     needs: tuple[tuple[str, str, str], ...] = ()
     plan: str = ""
-    lines: str = "daskcluster.reports.tables:rows_of_record"
+    lines: str = "daskcluster.reports.pages:rows_of_record"
     task: str = "daskcluster.cli.job_commands:Task"
 
     @property
@@ -190,3 +190,18 @@ def spec_of(function_name: str) -> JobSpec | None:
     """Return the declaration of the job that a function is."""
     found = (spec for spec in declared_jobs().values() if spec.function_name == function_name)
     return next(found, None)
+
+
+PACE = frozenset({"every", "settle"})
+"""Arguments that say how often a stream looks for rows: they may change from run to run."""
+
+
+def output_name(job: str) -> str:
+    """Return the name of the argument that is the main output of a job."""
+    spec = spec_of(job)
+    return spec.outputs[0].name if spec is not None and spec.outputs else "output"
+
+
+def output_of(job: str, arguments: Mapping[str, Any]) -> str:
+    """Return the URL of the main output of a job; empty if there is none."""
+    return str(arguments.get(output_name(job)) or "")

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.reports.charts import BLUE, Chart, plot
-from daskcluster.reports.pages import Pages, Section
-from daskcluster.reports.tables import Rows, Table
+from daskcluster.reports.pages import Pages, Rows, Section, Table
 
 MOST_GROUPS = 200
 """Groups that are listed."""

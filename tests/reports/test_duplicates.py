@@ -13,7 +13,7 @@ import daskcluster as dc
 from daskcluster.errors import InvalidParameterError, OutputExistsError
 from daskcluster.reports import duplicates
 from daskcluster.reports.duplicates import DuplicatesReport
-from daskcluster.reports.tables import Table
+from daskcluster.reports.pages import Table
 from tests.methods.duplicates.oracle import planted
 
 

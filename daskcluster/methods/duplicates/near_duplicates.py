@@ -33,7 +33,7 @@ from daskcluster.methods.duplicates.search import DuplicateSearch, DuplicatesPla
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import as_seed
 from daskcluster.reports.duplicates import DuplicatesReport
-from daskcluster.reports.tables import format_seconds
+from daskcluster.reports.pages import format_seconds
 from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
 from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
