@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
 
-from daskcluster.cli.execution import Console, Place
-from daskcluster.cli.main import Failure
+from daskcluster.cli.main import Console, Failure, Place
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.engine.local import LocalEngine, default_threads
-from daskcluster.engine.memory import Footprint, MemoryPlan, project
+from daskcluster.engine.memory import project
 from daskcluster.errors import (
     DiskSpaceError,
     InvalidDataError,
@@ -51,7 +50,8 @@ def show_plan(
     if "model" in spec.arguments:
         expected = load_document(given["model"], given["storage_options"]).feature_names
     dataset = open_metadata(given["source"], given, expected)
-    record: dict[str, Any] = {"dry_run": True, **_shape(dataset)}
+    shape = {"n_rows": dataset.n_rows, "n_features": dataset.n_features}
+    record: dict[str, Any] = {"dry_run": True, **shape, "dtype": str(dataset.dtype)}
     rows = [("rows", f"{dataset.n_rows:,} x {dataset.n_features:,} {dataset.dtype}")]
     refusal: Exception | None = None
     try:
@@ -128,11 +128,6 @@ _LINES_OF_A_FIT = ("seeding", "passes", "iteration", "  bounds")
 """Fields of a projection, and its lines, that apply to fits but not to samples."""
 
 
-def _shape(dataset: Dataset) -> dict[str, Any]:
-    shape = {"n_rows": dataset.n_rows, "n_features": dataset.n_features}
-    return {**shape, "dtype": str(dataset.dtype)}
-
-
 def project_plan(dataset: Dataset, plan: Plan, place: Place) -> dict[str, Any]:
     """Return the passes, bytes and memory of a plan as plain values.
 
@@ -140,7 +135,15 @@ def project_plan(dataset: Dataset, plan: Plan, place: Place) -> dict[str, Any]:
     ------
     MemoryLimitError
     """
-    processes, threads, memory = _memory(dataset, plan.footprint, place)
+    processes, threads = place.workers or 1, (place.workers or 1) * (place.threads or 1)
+    if place.workers is not None:
+        limit, counts = place.memory_limit or host_memory(), {"n_processes": processes}
+        footprint = plan.footprint.of_workers()
+        memory = project(dataset, footprint, limit=limit, n_threads=threads, **counts)
+    else:
+        with place.open() as engine:
+            memory, threads = engine.plan(dataset, plan.footprint), engine.n_threads
+            processes = 1 if isinstance(engine, LocalEngine) else -1  # of an existing cluster
     decoded = dataset.bytes_of((0, dataset.n_rows))
     # Rows in memory are not read; resident partitions are read once.
     first, later = (0, 0) if dataset.in_memory else (decoded, decoded - memory.resident)
@@ -167,18 +170,6 @@ def project_plan(dataset: Dataset, plan: Plan, place: Place) -> dict[str, Any]:
         "traffic": vars(plan.travel),
         "afterwards": plan.afterwards and vars(plan.afterwards),
     }
-
-
-def _memory(dataset: Dataset, footprint: Footprint, place: Place) -> tuple[int, int, MemoryPlan]:
-    """Return the number of processes (-1 for an existing cluster), of all threads, and the memory plan."""
-    if place.workers is not None:
-        limit, threads = place.memory_limit or host_memory(), place.workers * (place.threads or 1)
-        counts = {"n_threads": threads, "n_processes": place.workers}
-        found = project(dataset, footprint.of_workers(), limit=limit, **counts)
-        return place.workers, threads, found
-    with place.open() as engine:
-        found = engine.plan(dataset, footprint)
-        return 1 if isinstance(engine, LocalEngine) else -1, engine.n_threads, found
 
 
 CONVERTED_BYTE_SECONDS, WRITTEN_BYTE_SECONDS = 1 / 1.0e9, 1 / 0.25e9

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.execution import Console, Place, tell
-from daskcluster.cli.main import after_a_commit
+from daskcluster.cli.main import Console, Place, after_a_commit, tell
 from daskcluster.cli.options import (
     INPUT,
     OUTPUT,

@@ -13,8 +13,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from daskcluster.cli.execution import QUIET, Console, Place
-from daskcluster.cli.main import DEBUG
+from daskcluster.cli.main import DEBUG, QUIET, Console, Place
 from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.parameters.algorithm import Catalogue

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.execution import Console, Place
+from daskcluster.cli.main import Console, Place
 from daskcluster.cli.options import (
     INPUT,
     OUTPUT,

@@ -174,13 +174,10 @@ def fit(
         fitted: Model = estimator.to_model()
         run.counters.at_least(fitted.passes, fitted.bytes_read)
         run.begin_output()
-        options: dict[str, Any] = {
-            "overwrite": run.overwrite,
-            "storage_options": None if storage_options is None else dict(storage_options),
-        }
-        save = partial(estimator.save, model, **options)
+        save = partial(estimator.save, model, **run.writing)
         # The model is written last: until it exists, the same call resumes.
-        options |= {"resume": resume or run.is_resumed, "before_end": save, **hearing}
+        resuming = {"resume": resume or run.is_resumed, "before_end": save}
+        options = {**run.writing, **resuming, **hearing}
         # Not `estimator.labels_`, which may compute them.
         known = vars(estimator).get("labels_")
         if labels is None:
@@ -315,8 +312,7 @@ def build_coreset(
         drawn.fit(dataset, resume=resume or run.is_resumed)
         run.counters.at_least(drawn.passes_, drawn.bytes_read_)
         run.begin_output()
-        options = None if storage_options is None else dict(storage_options)
-        drawn.save(output, overwrite=run.overwrite, storage_options=options)
+        drawn.save(output, **run.writing)
         report = None
         if quality is not None:
             report = coreset_quality(drawn, dataset, n_clusters=quality, **hearing).as_dict()
@@ -451,7 +447,7 @@ def dedup(
             common = run.counters.common(dataset)
             common |= {"passes": opened + found.passes, "bytes_read": n_bytes + found.bytes_read}
             run.begin_output()
-            found.save(output, overwrite=run.overwrite, storage_options=storage_options)
+            found.save(output, **run.writing)
             if report is not None:
                 title = f"Near-duplicates in {source if isinstance(source, str) else 'rows'}"
                 found.report(title).save(report, overwrite=run.overwrite)
@@ -555,10 +551,9 @@ def partition(
         with partitioning(dataset, run.resumable(chosen)) as found:
             common = run.counters.common(dataset)
             run.begin_output()
-            options: Any = {"overwrite": run.overwrite, "storage_options": storage_options}
-            found.save(output, **options)
+            found.save(output, **run.writing)
             if centroids is not None:
-                found.save_centres(centroids, **options)
+                found.save_centres(centroids, **run.writing)
             return run.done(
                 PartitionRecord(
                     output=str(output),

@@ -148,12 +148,8 @@ def predict(
         estimator = estimator_of(fitted, chosen)
         dataset = estimator.known_rows(dataset)
         run.begin_output()
-        options: dict[str, Any] = {
-            "overwrite": run.overwrite,
-            "storage_options": storage_options,
-            "callbacks": run.callbacks,
-            "resume": resume or run.is_resumed,
-        }
+        resuming = {"callbacks": run.callbacks, "resume": resume or run.is_resumed}
+        options: dict[str, Any] = {**run.writing, **resuming}
 
         def write_posteriors() -> None:
             if posteriors is not None:

@@ -405,7 +405,18 @@ def submit(
         if before is not None and not before.is_over:
             key = before.key or name  # the scheduler has the task: return another future of it
         else:
-            _look_on_worker(client, kind, name, asked, options.get("storage_options"))
+            # A worker looks at the state next to the output: it has the job's credentials and folders.
+            # If it cannot tell now, the job itself will.
+            there, limit = running_workers(client), WorkerLimit.of_caller()
+            admitted = list(limit.admitted(there))
+            if there and not admitted:
+                raise EngineError(limit.unmatched(there))
+            if admitted and output_of(kind, asked):
+                looked = kind, name, asked, options.get("storage_options")
+                to = {"workers": admitted[:1], "on_error": "return"}
+                for refusal in client.run(refusal_of_store, *looked, **to).values():
+                    if isinstance(refusal, InvalidParameterError | LeaseError):
+                        raise refusal
             registry.clear(name)
             # Some client may still hold a task of an earlier run, or one of its own; under the same key,
             # Dask would return its result.
@@ -418,31 +429,6 @@ def submit(
         fire_and_forget(future)
         registry.until_known(key)
     return future
-
-
-def _look_on_worker(
-    client: Client,
-    job: str,
-    name: str,
-    asked: Mapping[str, Any],
-    storage_options: Mapping[str, Any] | None,
-) -> None:
-    """Raise if no worker may run the job, or if the state next to its output is that of another one.
-
-    A worker looks, since it has the credentials and the folders of the job. If it cannot tell now, the job
-    itself will.
-    """
-    there, limit = running_workers(client), WorkerLimit.of_caller()
-    admitted = list(limit.admitted(there))
-    if there and not admitted:
-        raise EngineError(limit.unmatched(there))
-    if not admitted or not output_of(job, asked):
-        return
-    given = job, name, asked, storage_options
-    found = client.run(refusal_of_store, *given, workers=admitted[:1], on_error="return")
-    for refusal in found.values():
-        if isinstance(refusal, InvalidParameterError | LeaseError):
-            raise refusal
 
 
 async def refusal_of_store(

@@ -55,7 +55,6 @@ from daskcluster.models.fitted import created_with
 from daskcluster.models.persist import check_free
 from daskcluster.models.record import Record
 from daskcluster.parameters.shared import METHODS
-from daskcluster.reports.progress import ProgressLines
 from daskcluster.storage.checkpoint import tell_where
 from daskcluster.storage.files import list_names, remove_folder
 from daskcluster.storage.lease import Holder, Lease, folder_of
@@ -448,26 +447,29 @@ class JobMonitor:
         self._registry = registry
         self._lease = lease
         self._said: list[str] = []
-        self._lines = ProgressLines(self._said.append)
+        if registry is not None:
+            from daskcluster.reports.progress import ProgressLines  # which imports rich
+
+            self._lines = ProgressLines(self._said.append)
         self._facts: dict[str, Any] = {}
         self._pass = PassShare()
         self._rows_seen = -1
         self._reported = self._asked = self._checked = 0.0
 
     def __call__(self, event: Event) -> None:
-        self._lines(event)
-        self._facts |= self._learned(event)
         now = time.monotonic()
-        # Passes and iterations may be short and many; all other events are reported at once.
-        often = isinstance(event, _OF_PASSES | IterationEnded)
-        is_due = now - self._reported >= _REPORT_SECONDS or (self._said and not often)
-        if is_due and (self._said or self._facts):
-            self._reported = now
-            if self._registry is not None:
+        if self._registry is not None:
+            self._lines(event)
+            self._facts |= self._learned(event)
+            # Passes and iterations may be short and many; all other events are reported at once.
+            often = isinstance(event, _OF_PASSES | IterationEnded)
+            is_due = now - self._reported >= _REPORT_SECONDS or (self._said and not often)
+            if is_due and (self._said or self._facts):
+                self._reported = now
                 line = self._said[-1] if self._said else ""
                 self._registry.report(self._name, line, **self._facts)
-            self._said.clear()
-            self._facts = {}
+                self._said.clear()
+                self._facts = {}
         self.look(now)
 
     def look(self, now: float | None = None) -> None:
@@ -609,23 +611,18 @@ class Run:
                 options = given.get("storage_options")
                 self._lease = lease_of(kind, self.name, self._output, self._arguments, options)
             self._registry = registry_of(given["engine"])
-        if self._registry is not None:
-            self._look_up(self._registry)
+        if self._registry is not None and self.name is not None:
+            from daskcluster.jobs.registry import refuse_other
+
+            before = self._registry.find(self.name)
+            if before is not None and (self._key is None or before.key != self._key):
+                refuse_other(before, kind, self._arguments)
+                self._is_own = False
+            if self._key is None:
+                self._registry.clear(self.name)
         self.monitor = JobMonitor(self.name, self._registry, self._lease)
         if self.name is not None:
             self.callbacks = (*self.callbacks, self.monitor)
-
-    def _look_up(self, registry: JobRegistry) -> None:
-        """Raise if the scheduler knows the name as that of another job."""
-        from daskcluster.jobs.registry import refuse_other
-
-        assert self.name is not None
-        before = registry.find(self.name)
-        if before is not None and (self._key is None or before.key != self._key):
-            refuse_other(before, self.kind, self._arguments)
-            self._is_own = False
-        if self._key is None:
-            registry.clear(self.name)
 
     # -- from the arguments to the record ---------------------------------------------------------------
 
@@ -726,6 +723,13 @@ class Run:
         from daskcluster.engine.dask import DaskEngine
 
         return DaskEngine(_task().client_of_task())
+
+    @property
+    def writing(self) -> dict[str, Any]:
+        """The arguments of what writes an output."""
+        options = self.given["storage_options"]
+        kept = None if options is None else dict(options)
+        return {"overwrite": self.overwrite, "storage_options": kept}
 
     def resumable(self, engine: Engine, **changed: Any) -> dict[str, Any]:
         """Return the arguments of work that keeps its state and runs on an engine."""

@@ -563,8 +563,7 @@ def sample(
         seed = as_seed(random_state)
         found = draw(fitted, dataset, size, how, seed, chosen, run.callbacks)
         run.begin_output()
-        options: dict[str, Any] = {"overwrite": run.overwrite, "storage_options": storage_options}
-        write_sample(found, output, rows=rows, weighted=weighted, **options)
+        write_sample(found, output, rows=rows, weighted=weighted, **run.writing)
         levels = range(1, len(found.sizes) + 1)
         of_all, of_sample = zip(*(found.balance(level) for level in levels), strict=True)
         return run.done(

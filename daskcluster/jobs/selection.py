@@ -388,7 +388,14 @@ def select_k(
             for k in more
             for number in range(n_seeds)
         ]
-        fits |= _fit_all(fit, attempts, **hearing)
+        # Local threads share the coreset, so one task per fit costs no transfer.
+        n_shares = len(attempts) if chosen.name == "local" else _SHARES * chosen.n_threads
+        tasks, ended = [partial(fit, share) for share in dealt(attempts, n_shares)], list[KFit]()
+        with closing(chosen.run_ahead(tasks)) as made:
+            for found in made:
+                ended += found
+                publish(hearing["callbacks"], FitsMade(len(ended), len(attempts)))
+        fits |= best_fits(ended)
         tried = sorted(fits)
         candidates = [fits[k].candidate for k in tried]
         best, notes = _decide(candidates, criterion)
@@ -468,23 +475,6 @@ def around(tried: Sequence[int], best: int, most: int = _REFINED) -> list[int]:
     if high - low <= _FINE * best:
         return []
     return [k for k in spaced(low, high, most + 2) if k not in tried]
-
-
-def _fit_all(
-    fit: Callable[[Sequence[Try]], list[KFit]],
-    attempts: Sequence[Try],
-    engine: Engine,
-    callbacks: Sequence[Callback],
-) -> dict[int, KFit]:
-    # Local threads share the coreset, so one task per fit costs no transfer.
-    n_shares = len(attempts) if engine.name == "local" else _SHARES * engine.n_threads
-    found: list[KFit] = []
-    tasks = [partial(fit, share) for share in dealt(attempts, n_shares)]
-    with closing(engine.run_ahead(tasks)) as made:
-        for fits in made:
-            found += fits
-            publish(callbacks, FitsMade(len(found), len(attempts)))
-    return best_fits(found)
 
 
 # -- after them --------------------------------------------------------------------------------------------

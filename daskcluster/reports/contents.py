@@ -479,15 +479,16 @@ class Report(Pages):
         """Return all sections that are not empty."""
         model = self.model
         convergence = _present(charts.convergence(model.history, model.n_rows))
+        given = [(name, format_field(name, value)) for name, value in model.parameters.items()]
         found = [
             Section("What sets the clusters apart", self._profiles()),
             Section("How well the clusters are separated", self._quality()),
             Section("Centres", self._centres()),
-            *self._clusters(),
+            *self._of_rows(),
             Section("Summary of the fit", [Table([*rows_of_model(model), *self.facts])]),
             Section("Convergence", convergence, technical=True),
             Section("Where time and bytes went", _effort(model), technical=True),
-            Section("Parameters", _parameters(model), technical=True),
+            Section("Parameters", [Table(given)] if given else [], technical=True),
         ]
         return [section for section in found if section.parts]
 
@@ -559,7 +560,8 @@ class Report(Pages):
             )
         return parts
 
-    def _clusters(self) -> list[Section]:
+    def _of_rows(self) -> list[Section]:
+        """Return the figures of the clusters, in the fit and in the data, and example rows."""
         found = [one for one in (self._fitted(), self.data) if one is not None]
         # Those of the data come first; the same figures of the fit are folded.
         sections = [
@@ -641,32 +643,18 @@ def _examples(
             text = f"the {name} rows of clusters {', '.join(map(str, shown))}"
             charts_of_ends.append(charts.gallery(pictures, shape, len(shown), text))
         return charts_of_ends
-    return [
-        Table(
-            [_example(cluster, ranked, examples) for cluster in shown],
-            header=("cluster", f"{name} rows", "their distances", f"the {name} row begins"),
-        )
-        for name, ranked in ends
-    ]
-
-
-def _example(
-    cluster: int, ranked: RankedRows, examples: ClusterExamples
-) -> tuple[str, str, str, str]:
-    indices, away = ranked.of(cluster)
-    values = examples.rows.get(int(indices[0])) if len(indices) else None
-    begins = "" if values is None else ", ".join(f"{v:.4g}" for v in values[:_SHOWN_VALUES])
-    return (
-        str(cluster),
-        ", ".join(examples.ids.get(int(i), f"{i:,}") for i in indices),
-        ", ".join(f"{one:.4g}" for one in away),
-        begins,
-    )
-
-
-def _parameters(model: Model) -> list[Table | Chart]:
-    rows = [(name, format_field(name, value)) for name, value in model.parameters.items()]
-    return [Table(rows)] if rows else []
+    tables: list[Table | Chart] = []
+    for name, ranked in ends:
+        lines = []
+        for cluster in shown:
+            indices, away = ranked.of(cluster)
+            values = examples.rows.get(int(indices[0])) if len(indices) else None
+            ids = ", ".join(examples.ids.get(int(i), f"{i:,}") for i in indices)
+            begins = "" if values is None else ", ".join(f"{v:.4g}" for v in values[:_SHOWN_VALUES])
+            lines.append((str(cluster), ids, ", ".join(f"{one:.4g}" for one in away), begins))
+        header = ("cluster", f"{name} rows", "their distances", f"the {name} row begins")
+        tables.append(Table(lines, header))
+    return tables
 
 
 def _numbers_of(found: Clusters) -> dict[str, Any]:

@@ -261,7 +261,7 @@ class Pages(ABC):
         write_output(path, content)
 
     def _repr_html_(self) -> str:
-        return as_fragment(self)
+        return as_html(self, alone=False)
 
 
 def missing_matplotlib() -> str:
@@ -359,22 +359,21 @@ def render(template: str, **values: Any) -> Markup:
     return Markup(_environment().get_template(template).render(values))
 
 
-def as_html(report: Pages) -> str:
-    """Return a report as one HTML file without scripts or external resources."""
-    return _page("report.html", report, linked=True)
+def as_html(report: Pages, *, alone: bool = True) -> str:
+    """Return a report as one HTML file without scripts or external resources.
 
+    Unless it stands `alone`, it is shown within another page, such as a notebook.
+    """
 
-def as_fragment(report: Pages) -> str:
-    """Return a report as HTML to be shown within another page, such as a notebook."""
-    return _page("report_body.html", report, linked=False)
+    def picture(chart: Chart, section: int, place: int, width: float = WIDTH) -> str:
+        # As a data URL, so that ids of different images cannot collide.
+        data = base64.b64encode(as_svg(chart, f"{section}-{place}", width).encode()).decode()
+        return f"data:image/svg+xml;base64,{data}"
 
-
-def _page(template: str, report: Pages, *, linked: bool) -> str:
-    figures = {"drawn": can_draw(), "missing": missing_matplotlib(), "picture": _picture}
-    sections = report.sections()
-    return str(
-        render(template, report=report, sections=sections, linked=linked, narrow=NARROW, **figures)
-    )
+    template = "report.html" if alone else "report_body.html"
+    figures = {"drawn": can_draw(), "missing": missing_matplotlib(), "picture": picture}
+    figures |= {"sections": report.sections(), "narrow": NARROW}
+    return str(render(template, report=report, linked=alone, **figures))
 
 
 def check_output(path: str, formats: Sequence[str], *, overwrite: bool) -> None:
@@ -399,12 +398,6 @@ def write_output(path: str, content: bytes) -> None:
     """Write a file that appears only when complete."""
     folder, name = os.path.split(os.path.abspath(path))
     write_file(locate(folder), name, content)
-
-
-def _picture(chart: Chart, section: int, place: int, width: float = WIDTH) -> str:
-    # As a data URL, so that ids of different images cannot collide.
-    data = base64.b64encode(as_svg(chart, f"{section}-{place}", width).encode()).decode()
-    return f"data:image/svg+xml;base64,{data}"
 
 
 def as_markdown(report: Pages) -> str:

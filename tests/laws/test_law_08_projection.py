@@ -16,7 +16,7 @@ from distributed import Client
 
 from daskcluster import open_dataset
 from daskcluster.cli.dry_run import project_plan
-from daskcluster.cli.execution import Place
+from daskcluster.cli.main import Place
 from daskcluster.data.generate import generate
 from daskcluster.engine.connect import local_cluster
 from daskcluster.engine.dask import DaskEngine

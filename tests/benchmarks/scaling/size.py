@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.execution import Console
+from daskcluster.cli.main import Console
 from daskcluster.cli.options import (
     INPUT,
     WHERE,
