@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daskcluster.jobs.fitting import build_coreset, dedup, fit, open_stream, partition, stream
-    from daskcluster.jobs.predicting import examine, predict, score
+    from daskcluster.jobs.predicting import examine, predict, sample, score
     from daskcluster.jobs.registry import JobStatus, cancel, list_jobs, logs, status, submit, wait
     from daskcluster.jobs.run import check_outputs
-    from daskcluster.jobs.sampling import sample
     from daskcluster.jobs.selection import select_k, sweep
     from daskcluster.jobs.spec import JobSpec, Output, register_job
     from daskcluster.models.record import (

@@ -104,7 +104,7 @@ for _spec in (
     ),
     JobSpec(
         name="sample",
-        function="daskcluster.jobs.sampling:sample",
+        function="daskcluster.jobs.predicting:sample",
         help="Draw rows of SOURCE as evenly as possible from the clusters of MODEL, in two passes.\n\n"
         "The clusters of the top level share --size evenly, then the clusters within each, down to rows. "
         "The output has the ids of the rows, or their numbers. Models of fit --algorithm hierarchical with "
@@ -134,13 +134,13 @@ for _spec in (
             Output(
                 name="rows",
                 help="Also write the rows to this URL: .parquet (with ids) by its ending, else Zarr.",
-                check="daskcluster.jobs.sampling:check_rows",
+                check="daskcluster.jobs.predicting:check_rows",
             ),
         ),
         kinds=("array", "group"),
         needs=(("weighted", "rows", "the URL of the rows to write"),),
-        plan="daskcluster.jobs.sampling:plan_sample",
-        lines="daskcluster.jobs.sampling:lines_of_sample",
+        plan="daskcluster.jobs.predicting:plan_sample",
+        lines="daskcluster.jobs.predicting:lines_of_sample",
     ),
     JobSpec(
         name="dedup",

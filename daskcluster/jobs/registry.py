@@ -126,17 +126,14 @@ class JobRegistry:
         self._client = client
 
     def announce(self, name: str, **facts: Any) -> None:
-        """Post a change of state, which appears in the list of all jobs."""
-        self._post([_INDEX, _topic(name)], {"name": name, **facts})
+        """Post new values of status fields, and progress as a log line, ``line``.
 
-    def report(self, name: str, line: str, **facts: Any) -> None:
-        """Post progress: a log line (may be empty) and new values of status fields."""
-        self._post(_topic(name), {"name": name, "line": line, **facts})
-
-    def _post(self, topic: Any, message: dict[str, Any]) -> None:
+        A change of state appears in the list of all jobs, too.
+        """
+        topics = [_topic(name), *([_INDEX] if "state" in facts else [])]
         # A job must not fail because a message cannot be delivered.
         with suppress(OSError, TimeoutError, RuntimeError):
-            self._client.log_event(topic, message)
+            self._client.log_event(topics, {"name": name, **facts})
 
     def is_cancelled(self, name: str) -> bool:
         """Return whether the job was asked to stop."""
@@ -517,7 +514,7 @@ def cancel(client: Client, name: str) -> JobStatus:
     if not before.is_over:
         with _answered():
             registry.flag(name).set()
-        registry.report(name, "asked to stop")
+        registry.announce(name, line="asked to stop")
     return before
 
 
