@@ -126,14 +126,17 @@ class JobRegistry:
         self._client = client
 
     def announce(self, name: str, **facts: Any) -> None:
-        """Post new values of status fields, and progress as a log line, ``line``.
+        """Post a change of state, which appears in the list of all jobs."""
+        self._post([_INDEX, _topic(name)], {"name": name, **facts})
 
-        A change of state appears in the list of all jobs, too.
-        """
-        topics = [_topic(name), *([_INDEX] if "state" in facts else [])]
+    def report(self, name: str, line: str, **facts: Any) -> None:
+        """Post progress: a log line (may be empty) and new values of status fields."""
+        self._post(_topic(name), {"name": name, "line": line, **facts})
+
+    def _post(self, topic: Any, message: dict[str, Any]) -> None:
         # A job must not fail because a message cannot be delivered.
         with suppress(OSError, TimeoutError, RuntimeError):
-            self._client.log_event(topics, {"name": name, **facts})
+            self._client.log_event(topic, message)
 
     def is_cancelled(self, name: str) -> bool:
         """Return whether the job was asked to stop."""
@@ -514,7 +517,7 @@ def cancel(client: Client, name: str) -> JobStatus:
     if not before.is_over:
         with _answered():
             registry.flag(name).set()
-        registry.announce(name, line="asked to stop")
+        registry.report(name, "asked to stop")
     return before
 
 

@@ -466,8 +466,8 @@ class JobMonitor:
             is_due = now - self._reported >= _REPORT_SECONDS or (self._said and not often)
             if is_due and (self._said or self._facts):
                 self._reported = now
-                line = {"line": self._said[-1]} if self._said else {}
-                self._registry.announce(self._name, **line, **self._facts)
+                line = self._said[-1] if self._said else ""
+                self._registry.report(self._name, line, **self._facts)
                 self._said.clear()
                 self._facts = {}
         self.look(now)
