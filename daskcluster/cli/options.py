@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import wraps
+from functools import partial, wraps
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -297,9 +297,7 @@ def _split_names(
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _input(*names: str, **settings: Any) -> Any:
-    return option(*names, section=INPUT, **settings)
-
+_input, _where, _shown = (partial(option, section=each) for each in (INPUT, WHERE, SHOWN))
 
 storage_option = _input(
     "--storage-option",
@@ -431,9 +429,8 @@ overwrite_option = option(
     "--overwrite", section=OUTPUT, is_flag=True, help="Replace outputs that exist."
 )
 engine_options = _decorate(
-    option(
+    _where(
         "--scheduler",
-        section=WHERE,
         default="local",
         show_default=True,
         envvar="DASK_SCHEDULER_ADDRESS",
@@ -441,72 +438,59 @@ engine_options = _decorate(
         metavar="ADDRESS|local",
         help="Address of a Dask scheduler; without it, threads of this process.",
     ),
-    option(
+    _where(
         "--workers",
-        section=WHERE,
         type=click.IntRange(min=1),
         help="Start a Dask cluster of this many processes on this machine.",
     ),
-    option(
+    _where(
         "--threads",
-        section=WHERE,
         type=click.IntRange(min=1),
         help="Threads of this process (default: all cores), or of each worker of --workers (default: 1).",
     ),
-    option(
+    _where(
         "--memory-limit",
-        section=WHERE,
         type=Size(),
         help="Memory of all workers together, e.g. 4GB. Default: all of the machine.",
     ),
-    option(
+    _where(
         "--timeout",
-        section=WHERE,
         type=click.FloatRange(min=0, min_open=True),
         default=10.0,
         show_default=True,
         help="Seconds to wait for the scheduler.",
     ),
-    option(
+    _where(
         "--tls-ca",
-        section=WHERE,
         metavar="FILE",
         help="PEM file of the authority that the cluster trusts, for a scheduler with TLS.",
     ),
-    option(
-        "--tls-cert", section=WHERE, metavar="FILE", help="PEM file of the client's certificate."
-    ),
-    option(
+    _where("--tls-cert", metavar="FILE", help="PEM file of the client's certificate."),
+    _where(
         "--tls-key",
-        section=WHERE,
         metavar="FILE",
         help="PEM file of the client's key, without passphrase. Default: in the certificate's file.",
     ),
 )
 
 output_options = _decorate(
-    option(
-        "--json", "as_json", section=SHOWN, is_flag=True, help="Print the result as JSON on stdout."
-    ),
-    option(
+    _shown("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout."),
+    _shown(
         "--progress/--no-progress",
-        section=SHOWN,
         default=None,
         help="Default: if stderr is a terminal.",
     ),
-    option(
+    _shown(
         "-q",
         "--quiet",
-        section=SHOWN,
         is_flag=True,
         expose_value=False,
         is_eager=True,
         callback=_mark(QUIET),
         help="Show no progress and no table, only warnings and errors (and --json).",
     ),
-    option(
+    _shown(
         "--debug",
-        section=SHOWN,
         is_flag=True,
         expose_value=False,
         is_eager=True,

@@ -207,15 +207,12 @@ def warm_up(
         cpu = take_shipped(take, Path(cache), sources_digest())
         for name, value in settings(cpu).items() if cpu else ():
             click.echo(f"export {name}={shlex.quote(value)}")
-    elif output is not None:
-        _ship(output, cpus, console)
-    else:
+        return
+    if output is None:
         with console.watching():
             compiled = fill()
         console.emit({"compiled": compiled}, [("compiled", f"{compiled} kernels")])
-
-
-def _ship(output: Path, cpus: tuple[str, ...], console: Console) -> None:
+        return
     known = runnable()
     if not known:
         raise click.UsageError(

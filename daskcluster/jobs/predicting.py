@@ -617,7 +617,7 @@ def write_sample(
     if rows is not None:
         write = _write_parquet if is_file_output(rows) else _write_zarr
         write(sample, rows, weighted=weighted, **options)
-    chosen = _ChosenIds(sample)
+    chosen = _ChosenRows(sample)
     # Ids come last: who finds them finds the rows.
     if not is_file_output(output):
         write_values(output, [chosen.numbers], len(sample), np.dtype(np.int64), **options)
@@ -630,12 +630,13 @@ def write_sample(
     write_label_file(place, chosen, values, overwrite=overwrite)
 
 
-class _ChosenIds:
-    """Ids of the rows of a sample, in the form in which `write_label_file` reads them."""
+class _ChosenRows:
+    """Rows of a sample, in the form in which `write_label_file` reads them, feature by feature."""
 
     def __init__(self, sample: BalancedSample, step: int = _STEP) -> None:
         self._dataset: Any = sample.dataset
         self._rows = sample.rows
+        self._span, self._block = (0, 0), np.empty((0, 0))
         self.n_rows = len(sample)
         self.id_column: str | None = getattr(sample.dataset, "id_column", None)
         edges = [*range(0, self.n_rows, step), self.n_rows]
@@ -649,6 +650,18 @@ class _ChosenIds:
     def numbers(self) -> np.ndarray:
         """Numbers of the rows in the source, int64 (m,)."""
         return self._rows if self.id_column is not None else self.ids(0, self.n_rows)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Return rows `start` to `stop` of the sample; the last ones are kept."""
+        if self._span != (start, stop):
+            found = np.asarray(chosen_rows(self._dataset, self._rows[start:stop]))
+            self._block = found.astype(row_dtype(self._dataset.dtype), copy=False)
+            self._span = start, stop
+        return self._block
+
+    def feature(self, column: int, start: int, stop: int) -> np.ndarray:
+        """Return one feature of these rows."""
+        return np.ascontiguousarray(self.rows(start, stop)[:, column])
 
 
 def check_rows(rows: str | None, dataset: Any = None) -> None:
@@ -672,37 +685,17 @@ def check_rows(rows: str | None, dataset: Any = None) -> None:
         )
 
 
-class _Values:
-    """Rows of a sample, of which the features are read one after another."""
-
-    def __init__(self, sample: BalancedSample) -> None:
-        self._dataset, self._numbers = sample.dataset, sample.rows
-        self.dtype = row_dtype(sample.dataset.dtype)
-        self._span, self._rows = (0, 0), np.empty((0, 0))
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        if self._span != (start, stop):
-            found = chosen_rows(self._dataset, self._numbers[start:stop])
-            self._rows = np.asarray(found).astype(self.dtype, copy=False)
-            self._span = start, stop
-        return self._rows
-
-    def feature(self, column: int, start: int, stop: int) -> np.ndarray:
-        return np.ascontiguousarray(self.rows(start, stop)[:, column])
-
-
 def _write_parquet(sample: BalancedSample, url: str, *, weighted: bool, **options: Any) -> None:
     dataset: Any = sample.dataset
     check_rows(url, dataset)
     place, _ = check_free(url, kinds=("file",), **options)
-    found = _Values(sample)
-    bytes_of_row = max(1, dataset.n_features * found.dtype.itemsize)
-    chosen = _ChosenIds(sample, max(1, _BLOCK_BYTES // bytes_of_row))
+    bytes_of_row = max(1, dataset.n_features * row_dtype(dataset.dtype).itemsize)
+    chosen = _ChosenRows(sample, max(1, _BLOCK_BYTES // bytes_of_row))
     names = getattr(dataset, "feature_names", None) or ()
     taken = {chosen.id_column or "row", "weight"}
-    values: dict[str, Any] = {"X": found.rows}
+    values: dict[str, Any] = {"X": chosen.rows}
     if names and not taken & set(names):
-        values = {name: partial(found.feature, column) for column, name in enumerate(names)}
+        values = {name: partial(chosen.feature, column) for column, name in enumerate(names)}
     if weighted:
         values["weight"] = partial(rows_of, sample.weights)
     write_label_file(place, chosen, values, overwrite=options["overwrite"], row_bytes=bytes_of_row)
