@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from daskcluster.engine.local import LocalEngine
     from daskcluster.estimators.grids import open_grid
     from daskcluster.estimators.opening import open_dataset
-    from daskcluster.jobs.sampling import balanced_sample
+    from daskcluster.jobs.predicting import balanced_sample
     from daskcluster.jobs.selection import select_k
     from daskcluster.methods.backward_euler.estimator import BackwardEulerKMeans
     from daskcluster.methods.coreset.estimator import (
@@ -117,7 +117,7 @@ _LAZY = {
     "VariationalGaussianMixture": "daskcluster.methods.mixture.estimator",
     "afk_mc2": "daskcluster.methods.kmeans.estimator",
     "annotate": "daskcluster.data.anndata",
-    "balanced_sample": "daskcluster.jobs.sampling",
+    "balanced_sample": "daskcluster.jobs.predicting",
     "from_sklearn": "daskcluster.methods.from_sklearn",
     "kmeans_parallel": "daskcluster.methods.kmeans.estimator",
     "kmeans_plusplus": "daskcluster.methods.kmeans.estimator",

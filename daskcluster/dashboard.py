@@ -25,9 +25,8 @@ from daskcluster.engine.compat import add_pages
 from daskcluster.engine.fit_log import TOPIC
 from daskcluster.events import FitStarted, IterationEnded
 from daskcluster.host import format_bytes
-from daskcluster.reports.pages import render
+from daskcluster.reports.pages import format_field, format_rate, format_seconds, render
 from daskcluster.reports.progress import Remaining
-from daskcluster.reports.tables import format_field, format_rate, format_seconds
 
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys("fit name state estimator algorithm phase".split(), str),

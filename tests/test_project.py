@@ -129,7 +129,7 @@ def offenders(forbidden: str, allowed: tuple[str, ...]) -> list[str]:
         ("matplotlib", ("reports",)),
         ("numba", ("kernels", "methods.*.kernels")),
         # Which processor this one is, is asked where kernels are shipped, too.
-        ("llvmlite", ("kernels", "methods.*.kernels", "jobs.kernel_cache")),
+        ("llvmlite", ("kernels", "methods.*.kernels", "cli.warm_up")),
         ("zarr", ("data", "storage", "engine.operations")),
         ("fsspec", ("storage",)),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.execution import Console
+from daskcluster.cli.main import Console
 from daskcluster.cli.options import (
     SectionedCommand,
     Size,
@@ -48,8 +48,9 @@ def convert(
 ) -> None:
     """Convert the rows of SOURCE to a Zarr array with suitable chunks, in bounded memory.
 
-    SOURCE is anything that fit takes: .npy, .npz, .csv, Parquet and HDF5 files, a folder or a pattern of
-    them, Zarr. Sparse rows (scipy's .npz, CSR in Zarr) stay sparse.
+    SOURCE is anything that fit takes: .npy, .npz, .parquet, .arrow, .feather, .ipc, .lance, .csv, .tsv,
+    .jsonl, .ndjson, .h5 and .h5ad files, a folder or a pattern of them, or Zarr. Sparse rows (scipy's
+    .npz, CSR in Zarr) stay sparse.
     """
     from daskcluster.data.convert import convert
 
@@ -126,7 +127,7 @@ def shuffle(
 
 def _rows_of_output(done: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what `convert` or `shuffle` wrote as lines of text."""
-    from daskcluster.reports.tables import format_seconds
+    from daskcluster.reports.pages import format_seconds
 
     rows = [("output", str(done["url"]))]
     if done["array"] is not None:
@@ -170,7 +171,7 @@ def info(source: str, opening: dict[str, Any], console: Console) -> None:
 
     options = opening["storage_options"]
     if opening["array"] is None and is_model(source, storage_options=options):
-        from daskcluster.reports.tables import rows_of_model
+        from daskcluster.reports.pages import rows_of_model
 
         model = load_document(source, options)
         record = {"kind": "model", "model": model.kind, "n_clusters": model.n_clusters}

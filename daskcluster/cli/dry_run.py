@@ -7,74 +7,144 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
 
-from daskcluster.cli.execution import Console, Place
+from daskcluster.cli.main import Console, Failure, Place
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.engine.local import LocalEngine, default_threads
-from daskcluster.engine.memory import Footprint, MemoryPlan, check_limit, project
-from daskcluster.estimators.plan import Plan
+from daskcluster.engine.memory import project
+from daskcluster.errors import (
+    DiskSpaceError,
+    InvalidDataError,
+    InvalidParameterError,
+    MemoryLimitError,
+    MissingExtraError,
+    OutputExistsError,
+)
+from daskcluster.estimators.plan import Plan, WorkPlan
 from daskcluster.host import format_bytes, host_memory
-from daskcluster.jobs.run import open_metadata
-from daskcluster.jobs.spec import JobSpec, OwnPlan
-from daskcluster.reports.tables import Rows, format_seconds
+from daskcluster.jobs.run import check_outputs_of, open_metadata
+from daskcluster.jobs.spec import JobSpec
+from daskcluster.models.persist import load_document
+from daskcluster.reports.pages import Rows, format_seconds
 from daskcluster.typing import Dataset
 
+_REFUSALS = (
+    InvalidParameterError, InvalidDataError, MemoryLimitError, DiskSpaceError, OutputExistsError,
+    MissingExtraError,
+)  # fmt: skip
+"""Errors by which a job refuses its arguments. Others, such as a scheduler that is away, are no answer."""
 
-def show_plan(spec: JobSpec, given: Mapping[str, Any], place: Place, console: Console) -> None:
-    """Print what a job will cost; raise the errors that it would raise before it starts."""
-    dataset = open_metadata(given["source"], given)
-    plan = resolve_name(spec.plan)(dataset, given)
-    if isinstance(plan, OwnPlan):
-        own, threads = plan.plan, place.threads or (1 if place.workers else default_threads())
-        memory = own.memory(threads)
-        rows = [
-            ("rows", f"{own.n_rows:,} x {own.n_features:,} {own.dtype}"),
-            *plan.lines,
-            ("passes", f"{own.passes}, {format_bytes(own.bytes_read)} read{plan.note}"),
-            ("memory", f"{format_bytes(memory)} with {threads} thread(s)"),
-            ("  a task", format_bytes(own.memory_task)),
-        ]
-        found = {"dry_run": True, **own.facts(), "threads": threads, "memory": memory}
-        console.emit(found, rows)
-        if place.workers is None and not place.is_remote:
-            check_limit(plan.what, memory, place.memory_limit or host_memory())
-        return
+
+def show_plan(
+    spec: JobSpec, given: Mapping[str, Any], place: Place, console: Console, *, is_new: bool
+) -> None:
+    """Print what a job will cost and whether it will be refused, by whatever needs no pass.
+
+    A job that `is_new` has no name, by which it could replace its own outputs.
+
+    Raises
+    ------
+    DaskClusterError
+        The error that the job would raise before its first pass.
+    """
+    expected = None
+    if "model" in spec.arguments:
+        expected = load_document(given["model"], given["storage_options"]).feature_names
+    dataset = open_metadata(given["source"], given, expected)
+    shape = {"n_rows": dataset.n_rows, "n_features": dataset.n_features}
+    record: dict[str, Any] = {"dry_run": True, **shape, "dtype": str(dataset.dtype)}
+    rows = [("rows", f"{dataset.n_rows:,} x {dataset.n_features:,} {dataset.dtype}")]
+    refusal: Exception | None = None
+    try:
+        plan = resolve_name(spec.plan)(dataset, given)
+        if isinstance(plan, WorkPlan):
+            _add_work(plan, place, record, rows)
+        else:
+            _add_projection(dataset, plan, spec, given, place, record, rows)
+        spec.check_urls(given)
+        if is_new:
+            check_outputs_of(spec, given, given["overwrite"])
+    except _REFUSALS as error:
+        refusal = error
+    text = None if refusal is None else Failure(refusal).message
+    console.emit({**record, "refused": text}, rows if text is None else [*rows, ("refused", text)])
+    if refusal is not None:
+        raise refusal
+
+
+def _add_work(plan: WorkPlan, place: Place, record: dict[str, Any], rows: Rows) -> None:
+    """Add the plan of work that sizes its own blocks to what is shown."""
+    threads = place.threads or (1 if place.workers else default_threads())
+    memory = plan.memory(threads)
+    record |= {**vars(plan), "threads": threads, "memory": memory}
+    rows += [
+        *plan.lines(),
+        ("passes", f"{plan.passes}, {format_bytes(plan.bytes_read)} read{plan.note}"),
+        ("memory", f"{format_bytes(memory)} with {threads} thread(s)"),
+        ("  a task", format_bytes(plan.memory_task)),
+    ]
+    if place.workers is None and not place.is_remote:
+        with place.open() as engine:
+            plan.check_memory(engine)
+
+
+def _add_projection(
+    dataset: Dataset,
+    plan: Plan | None,
+    spec: JobSpec,
+    given: Mapping[str, Any],
+    place: Place,
+    record: dict[str, Any],
+    rows: Rows,
+) -> None:
+    """Add the plan of a fit or of a sample to what is shown."""
     name, scale = given.get("algorithm", spec.name), given.get("scale")
-    found = project_plan(dataset, plan, place, name, scale=scale)
-    rows = rows_of_projection(found)
-    if spec.algorithms is None:
-        # Without what only fits have.
-        rows = [row for row in rows if row[0] not in _LINES_OF_A_FIT]
-        rows.append(("passes", f"{found['passes_at_most']}"))
+    is_fit, decoded = spec.algorithms is not None, dataset.bytes_of((0, dataset.n_rows))
+    chunks, partitions = len(dataset.chunk_sizes), len(dataset.partitions)
+    record |= {"chunks": chunks, "partitions": partitions, "bytes_decoded": decoded, "scale": scale}
+    record |= {"algorithm": name, "planned": plan is not None} if is_fit else {}
+    record |= {"size": given["size"]} if not is_fit and "size" in given else {}
+    rows.append(("chunks", f"{chunks:,} in {partitions:,} partitions"))
+    rows.append(("decoded", format_bytes(decoded)))
+    if scale:
+        rows.append(("scaling", f"{scale}: one more pass, before the others"))
+    if plan is None:
+        text = f"algorithm={name!r} cannot project its reads and memory in advance"
+        rows.append(("cost", text))
+        return
+    found = project_plan(dataset, plan, place)
+    lines = [*_rows_of_passes(found), *_rows_of_memory(found)]
+    if size := found["commit_bytes"]:
+        lines.append(("checkpoint", f"{format_bytes(size)} a commit, of which two stay"))
+    if not is_fit:  # without what only fits have
+        lines = [line for line in lines if line[0] not in _LINES_OF_A_FIT]
+        lines.append(("passes", f"{found['passes_at_most']}"))
         found = {name: value for name, value in found.items() if name not in _OF_A_FIT}
-        found |= {"size": given["size"]} if "size" in given else {}
-    console.emit(found, rows)
+    record |= found
+    rows += lines
 
 
-_OF_A_FIT = ("algorithm", "planned", "seeding", "passes_seeding", "restarts", "bounds")
+_OF_A_FIT = ("seeding", "passes_seeding", "restarts", "bounds")
 _LINES_OF_A_FIT = ("seeding", "passes", "iteration", "  bounds")
 """Fields of a projection, and its lines, that apply to fits but not to samples."""
 
 
-def project_plan(
-    dataset: Dataset, plan: Plan | None, place: Place, name: str, *, scale: str | None = None
-) -> dict[str, Any]:
-    """Return the projection of a plan as plain values; see `show_plan`."""
+def project_plan(dataset: Dataset, plan: Plan, place: Place) -> dict[str, Any]:
+    """Return the passes, bytes and memory of a plan as plain values.
+
+    Raises
+    ------
+    MemoryLimitError
+    """
+    processes, threads = place.workers or 1, (place.workers or 1) * (place.threads or 1)
+    if place.workers is not None:
+        limit, counts = place.memory_limit or host_memory(), {"n_processes": processes}
+        footprint = plan.footprint.of_workers()
+        memory = project(dataset, footprint, limit=limit, n_threads=threads, **counts)
+    else:
+        with place.open() as engine:
+            memory, threads = engine.plan(dataset, plan.footprint), engine.n_threads
+            processes = 1 if isinstance(engine, LocalEngine) else -1  # of an existing cluster
     decoded = dataset.bytes_of((0, dataset.n_rows))
-    facts = {
-        "dry_run": True,
-        "algorithm": name,
-        "n_rows": dataset.n_rows,
-        "n_features": dataset.n_features,
-        "dtype": str(dataset.dtype),
-        "chunks": len(dataset.chunk_sizes),
-        "partitions": len(dataset.partitions),
-        "bytes_decoded": decoded,
-        "scale": scale,
-        "planned": plan is not None,
-    }
-    if plan is None:
-        return facts
-    processes, threads, memory = _memory(dataset, plan.footprint, place)
     # Rows in memory are not read; resident partitions are read once.
     first, later = (0, 0) if dataset.in_memory else (decoded, decoded - memory.resident)
     at_most = first + later * (plan.passes_at_most - 1)
@@ -83,7 +153,6 @@ def project_plan(
         room = min(room, plan.states_at_most)
     fitting = [kind for kind, size in states.items() if size <= room]
     return {
-        **facts,
         "seeding": plan.seeding,
         "passes_seeding": plan.passes_seeding,
         "restarts": plan.restarts,
@@ -101,18 +170,6 @@ def project_plan(
         "traffic": vars(plan.travel),
         "afterwards": plan.afterwards and vars(plan.afterwards),
     }
-
-
-def _memory(dataset: Dataset, footprint: Footprint, place: Place) -> tuple[int, int, MemoryPlan]:
-    """Return the number of processes (-1 for an existing cluster), of all threads, and the memory plan."""
-    if place.workers is not None:
-        limit, threads = place.memory_limit or host_memory(), place.workers * (place.threads or 1)
-        counts = {"n_threads": threads, "n_processes": place.workers}
-        found = project(dataset, footprint.of_workers(), limit=limit, **counts)
-        return place.workers, threads, found
-    with place.open() as engine:
-        found = engine.plan(dataset, footprint)
-        return 1 if isinstance(engine, LocalEngine) else -1, engine.n_threads, found
 
 
 CONVERTED_BYTE_SECONDS, WRITTEN_BYTE_SECONDS = 1 / 1.0e9, 1 / 0.25e9
@@ -140,24 +197,6 @@ def _in_place(dataset: Dataset, n_bytes: int) -> dict[str, float] | None:
 
 
 # -- for people -----------------------------------------------------------------------------------
-
-
-def rows_of_projection(found: Mapping[str, Any]) -> Rows:
-    """Return the projection as lines of text."""
-    rows = [
-        ("rows", f"{found['n_rows']:,} x {found['n_features']:,} {found['dtype']}"),
-        ("chunks", f"{found['chunks']:,} in {found['partitions']:,} partitions"),
-        ("decoded", format_bytes(found["bytes_decoded"])),
-    ]
-    if found["scale"]:
-        rows.append(("scaling", f"{found['scale']}: one more pass, before the others"))
-    if not found["planned"]:
-        text = f"algorithm={found['algorithm']!r} cannot project its reads and memory in advance"
-        return [*rows, ("cost", text)]
-    rows += [*_rows_of_passes(found), *_rows_of_memory(found)]
-    if size := found["commit_bytes"]:
-        rows.append(("checkpoint", f"{format_bytes(size)} a commit, of which two stay"))
-    return rows
 
 
 def _rows_of_passes(found: Mapping[str, Any]) -> Rows:

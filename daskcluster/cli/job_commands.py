@@ -1,23 +1,27 @@
-"""The command of a job, made of its declaration."""
+"""The commands of jobs, made of their declarations, and those that show jobs of a scheduler and streams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import json
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from operator import itemgetter
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.execution import Console, Place
-from daskcluster.cli.main import after_a_commit
+from daskcluster.cli.main import Console, Place, after_a_commit, tell
 from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
     WHERE,
     AlgorithmCommand,
+    Duration,
     SectionedCommand,
     complete_path,
     declared_option,
@@ -25,12 +29,18 @@ from daskcluster.cli.options import (
     option,
     overwrite_option,
     parameter_options,
+    storage_option,
     takes_console,
     takes_place,
     takes_source,
 )
 from daskcluster.jobs.spec import JobSpec
 from daskcluster.parameters.shared import METHODS
+
+if TYPE_CHECKING:
+    from daskcluster.jobs.registry import JobStatus
+    from daskcluster.methods.streaming.service import Cycle, DriftCommand, StreamMetrics
+
 
 _JOB_OPTIONS = (
     option(
@@ -131,19 +141,26 @@ class Task:
             raise click.UsageError(
                 "--detach leaves the work to a Dask cluster: give its address with --scheduler."
             )
-        if given.pop("dry_run", False):
+        spec, is_dry = self.spec, given.pop("dry_run", False)
+        self.check(given)
+        is_new = bool(spec.outputs) and spec.replaces and self.name is None
+        if is_dry:
             from daskcluster.cli.dry_run import show_plan
 
-            show_plan(self.spec, given, self.place, self.console)
+            show_plan(spec, given, self.place, self.console, is_new=is_new)
             return
-        self.check(given)
-        spec = self.spec
+        for output in spec.outputs:
+            if given[output.name] is None and output.what:
+                raise click.UsageError(
+                    f"Missing option '--{output.name}': the URL to {output.what}."
+                )
+        spec.check_urls(given)
         own = [each.name for each in spec.parameters if getattr(each, "is_local", False)]
         values = {name: value for name, value in given.items() if name not in own}
         if self.detach:
             self._submit(values)
             return
-        if spec.outputs and spec.replaces and self.name is None:
+        if is_new:
             # A job may replace its own outputs.
             from daskcluster.jobs.run import check_outputs_of
 
@@ -170,16 +187,11 @@ class Task:
                 raise click.UsageError(f"--{flag} needs --{other}, {why}.")
         for output in self.spec.outputs:
             url = given.setdefault(output.name, None)
-            if url is None and output.what:
-                raise click.UsageError(
-                    f"Missing option '--{output.name}': the URL to {output.what}."
-                )
             if url is not None and output.is_local and (self.detach or self.name is not None):
                 raise click.UsageError(
                     f"--{output.name} needs a job of this process: leave out --name and --detach, or "
                     f"--{output.name}."
                 )
-        self.spec.check_urls(given)
 
     @contextmanager
     def running(self, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -193,7 +205,7 @@ class Task:
 
     def _submit(self, given: Mapping[str, Any]) -> None:
         from daskcluster import jobs
-        from daskcluster.jobs.arguments import absolute
+        from daskcluster.jobs.run import absolute
 
         spec = self.spec
         given = absolute(given)  # workers have other working directories
@@ -216,3 +228,249 @@ class SweepTask(Task):
         given |= given.pop("numbers")
         given["coreset_size"] = given["coreset_size"] or "auto"
         super().check(given)
+
+
+_SETTLE, _STALL = 10.0, 1800.0
+"""Seconds: of ``--settle`` if the source is polled, and of ``--stall-after``."""
+
+
+class StreamTask(Task):
+    """A stream, of which the command prints every cycle, and serves metrics."""
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise for flags that contradict each other."""
+        every, port = given.get("every"), given.get("metrics_port")
+        if given["once"] and every is not None:
+            raise click.UsageError(
+                "--once polls once and --every repeatedly; give only one of them."
+            )
+        if given.get("stall_after") is not None and port is None:
+            raise click.UsageError(
+                "--stall-after needs --metrics-port, which serves /health; give both."
+            )
+        if self.detach and not (given.get("on_drift") is None and port is None):
+            raise click.UsageError(
+                "--on-drift and --metrics-port work only in a loop of this process, but --detach runs "
+                "the loop on the cluster; leave them out."
+            )
+        given.setdefault("settle", 0.0 if every is None else _SETTLE)
+        super().check(given)
+
+    @contextmanager
+    def running(self, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield what the job gets of this process, with what hears its cycles."""
+        from daskcluster.methods.streaming.service import DriftCommand, HealthCheck, StreamMetrics
+
+        rest, port = given.get("every") or 0.0, given.get("metrics_port")
+        health_check, reaction = HealthCheck(given.get("stall_after", _STALL), rest=rest), None
+        own: tuple[Any, ...] = (health_check,)
+        if given.get("on_drift") is not None:
+            reaction = DriftCommand(tuple(shlex.split(given["on_drift"])))
+            own = (*own, reaction)
+        with super().running(given) as options, ExitStack() as stack:
+            metrics = None
+            if port is not None:
+                address = given["metrics_address"]
+                metrics = stack.enter_context(closing(StreamMetrics(health_check, address, port)))
+                tell(f"Metrics at http://{address}:{metrics.port}/metrics")
+            options["callbacks"] = (*options["callbacks"], *own)
+            yield {**options, "heard": _teller(given["source"], metrics, reaction)}
+
+    def show(self, record: dict[str, Any], given: Mapping[str, Any]) -> None:
+        """Print nothing: every cycle was printed."""
+
+
+def _teller(
+    source: str, metrics: StreamMetrics | None, reaction: DriftCommand | None
+) -> Callable[[Cycle], None]:
+    """Return the callback that reports every cycle."""
+    reported: set[str] = set()
+    is_first = True
+
+    def heard(cycle: Cycle) -> None:
+        nonlocal reported, is_first
+        if is_first and not cycle.objects:
+            tell(f"Nothing to read at {source!r} yet; check the folder and the pattern.")
+        is_first = False
+        if metrics is not None:
+            metrics.update(cycle)
+        lines = [f"{finding.oddity}: {finding.text}" for finding in cycle.findings]
+        for line in lines:
+            if line not in reported:  # report a persistent finding once
+                tell(line)
+        reported = set(lines)
+        for drift in cycle.drifts:
+            ratio = drift["ratio"] or 0.0
+            tell(f"drift: the error of new rows is {ratio:.3g} times its baseline")
+        while reaction is not None and reaction.failures:
+            tell(f"Warning: {reaction.failures.pop()}")
+        click.echo(json.dumps(cycle.as_dict(), allow_nan=False))
+
+    return heard
+
+
+@click.command("stream-status", cls=SectionedCommand)
+@click.argument("state")
+@storage_option
+@option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@option("--watch", type=Duration(), help="Refresh at this interval until interrupted.")
+def stream_status(
+    state: str, storage_options: dict[str, Any] | None, as_json: bool, watch: float | None
+) -> None:
+    """Show the status of the stream whose state is at STATE."""
+    from daskcluster.methods.streaming.service import read_status
+
+    if as_json and watch is not None:
+        raise click.UsageError("--watch shows a table, which --json cannot; give only one of them.")
+    found = read_status(state, storage_options)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    if watch is None:
+        for name, value in rows_of_status(found):
+            click.echo(f"{name:<14}  {value}")
+        return
+    from daskcluster.reports.progress import live_table
+
+    with live_table(f"stream at {state}") as show:
+        while True:
+            show(rows_of_status(read_status(state, storage_options)))
+            time.sleep(watch)
+
+
+def rows_of_status(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a status as names and values for display."""
+    drift, updated = found["drift"], datetime.fromtimestamp(found["updated"], UTC)
+    rows = [
+        ("algorithm", str(found["algorithm"])),
+        ("rows seen", f"{found['rows_seen']:,}"),
+        ("remembered", f"{found['remembered']:,.6g}"),
+        ("objects", f"{found['objects']:,} ({found['rejected']} rejected)"),
+        ("model", str(found["model"] or "none yet")),
+        ("clusters", str(found["n_clusters"] or "")),
+        ("last cycle", f"{updated:%Y-%m-%d %H:%M:%S} UTC, {found['new_rows']:,} rows"),
+        ("", f"in {found['seconds']:.3g} s"),
+    ]
+    if drift.get("ratio") is not None:
+        high = ", HIGH" if drift["is_high"] else ""
+        rows.append(("drift", f"{drift['ratio']:.3g} times the baseline{high}"))
+    rows += [("odd", f"{count} {what}") for what, count in found["oddities"].items()]
+    rows += [
+        ("object", f"{each['name']}: {each['rows']:,} rows {each['note']}".rstrip())
+        for each in found["last_objects"]
+    ]
+    return rows
+
+
+_FOLLOW_SECONDS = 1.0
+
+
+@click.group("jobs")
+def jobs() -> None:
+    """List, show and cancel jobs of a Dask scheduler: detached jobs and named ones."""
+
+
+@jobs.command("list", cls=SectionedCommand)
+@takes_place
+@takes_console
+def list_command(place: Place, console: Console) -> None:
+    """List the jobs of the scheduler, the latest first."""
+    from daskcluster.jobs import list_jobs
+
+    with place.connect() as client:
+        found = list_jobs(client)
+    lines = []
+    for job in found:
+        parts = [f"{job.state:<9}", job.kind, job.output]
+        parts += [f"iteration {job.iteration}"] if job.iteration else []
+        parts += [] if job.rows_seen is None else [f"{job.rows_seen:,} rows"]
+        lines.append((job.name, "  ".join(filter(None, parts))))
+    console.emit({"jobs": [job.as_dict() for job in found]}, lines or [("no jobs", "")])
+
+
+@jobs.command("status", cls=SectionedCommand)
+@click.argument("name")
+@takes_place
+@takes_console
+@click.option("--wait", is_flag=True, help="Wait for the end of the job; exit with 1 if it failed.")
+def status_command(name: str, place: Place, console: Console, wait: bool) -> None:
+    """Show the status of the job NAME."""
+    from daskcluster import jobs
+    from daskcluster.jobs.spec import spec_of
+
+    with place.connect() as client:
+        found = jobs.wait(client, name) if wait else jobs.status(client, name)
+    console.emit(found.as_dict(), _rows_of_status(found))
+    spec = spec_of(found.kind)
+    # Their result is not, or not entirely, in their output.
+    if (
+        spec is not None
+        and spec.name in ("sweep", "score")
+        and found.record
+        and not console.as_json
+    ):
+        console.emit({}, resolve_name(spec.lines)(found.record))
+    if wait and found.state != "done":
+        raise SystemExit(1)
+
+
+@jobs.command("logs", cls=SectionedCommand)
+@click.argument("name")
+@takes_place
+@takes_console
+@click.option("--follow", is_flag=True, help="Print new lines until the job ends.")
+def logs_command(name: str, place: Place, console: Console, follow: bool) -> None:
+    """Show the last log lines of the job NAME."""
+    from daskcluster import jobs
+
+    with place.connect() as client:
+        shown = jobs.logs(client, name)
+        if console.as_json:
+            lines = [{"time": stamp, "text": text} for stamp, text in shown]
+            console.emit({"name": name, "lines": lines}, [])
+            return
+        newer = shown
+        while True:
+            for stamp, text in newer:
+                local = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stamp))
+                click.echo(f"{local}  {text}")
+            if not follow or jobs.status(client, name).is_over:
+                return
+            time.sleep(_FOLLOW_SECONDS)
+            newer = [line for line in jobs.logs(client, name) if line not in shown]
+            shown += newer
+
+
+@jobs.command("cancel", cls=SectionedCommand)
+@click.argument("name")
+@takes_place
+@takes_console
+@click.option("--wait", is_flag=True, help="Wait until the job has stopped.")
+def cancel_command(name: str, place: Place, console: Console, wait: bool) -> None:
+    """Ask the job NAME to stop. Its checkpoint is kept; a job of the same name resumes from it."""
+    from daskcluster import jobs
+
+    with place.connect() as client:
+        found = jobs.cancel(client, name)
+        if wait:
+            found = jobs.wait(client, name)
+    outcome = "was over already" if found.is_over and not wait else "was asked to stop"
+    rows = _rows_of_status(found) if wait else [(name, f"{outcome} ({found.state})")]
+    console.emit(found.as_dict(), rows)
+
+
+def _rows_of_status(job: JobStatus) -> list[tuple[str, str]]:
+    found: dict[str, Any] = {
+        "job": job.name,
+        "state": job.state,
+        "kind": job.kind,
+        "output": job.output,
+        "worker": job.worker,
+        "attempt": job.attempt if job.attempt > 1 else "",
+        "iteration": "" if job.iteration is None else f"{job.iteration} of {job.max_iter}",
+        "inertia": "" if job.inertia is None else f"{job.inertia:.8g}",
+        "rows seen": "" if job.rows_seen is None else f"{job.rows_seen:,}",
+        "at": "" if job.share is None or job.is_over else f"{job.phase}, {job.share:.0%}",
+        "error": job.error,
+    }
+    return [(name, str(value)) for name, value in found.items() if value != ""]

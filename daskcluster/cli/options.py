@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import wraps
+from functools import partial, wraps
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,8 +13,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from daskcluster.cli.execution import QUIET, Console, Place
-from daskcluster.cli.main import DEBUG
+from daskcluster.cli.main import DEBUG, QUIET, Console, Place
 from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.parameters.algorithm import Catalogue
@@ -26,71 +25,80 @@ else:  # not generic in older releases of click
     ParamType = click.ParamType
 
 
-class Size(ParamType):
+class TextType(ParamType):
+    """A type whose values are read from text; other values are as they should be."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def read(self, text: str) -> Any:
+        """Return the value; a ValueError is shown to the user."""
+        raise NotImplementedError
+
+
+class Size(TextType):
     """A number of bytes such as 800MB, 1.5GiB or 2e9."""
 
     name = "size"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+    def read(self, text: str) -> int:
         from dask.utils import parse_bytes
 
         try:
-            size = parse_bytes(value) if re.match(r"\s*\.?[0-9]", str(value)) else 0
+            size = parse_bytes(text) if re.match(r"\s*\.?[0-9]", text) else 0
         except (ValueError, OverflowError):
             size = 0
         if size < 1:
-            self.fail(f"{value!r} is not a size such as 800MB, 1.5GiB or 2e9.", param, ctx)
+            raise ValueError(f"{text!r} is not a size such as 800MB, 1.5GiB or 2e9.")
         return size
 
 
-class ImageShape(ParamType):
+class ImageShape(TextType):
     """Height, width and optionally channels of an image, such as 28x28 or 32x32x3."""
 
     name = "HxW[xC]"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        if not re.fullmatch(r"[1-9][0-9]*(x[1-9][0-9]*){1,2}", str(value)):
-            self.fail(f"{value!r} is not a shape such as 28x28 or 32x32x3.", param, ctx)
-        return tuple(int(size) for size in str(value).split("x"))
+    def read(self, text: str) -> tuple[int, ...]:
+        if not re.fullmatch(r"[1-9][0-9]*(x[1-9][0-9]*){1,2}", text):
+            raise ValueError(f"{text!r} is not a shape such as 28x28 or 32x32x3.")
+        return tuple(int(size) for size in text.split("x"))
 
 
-class Duration(ParamType):
+class Duration(TextType):
     """A time such as 30s, 5m, 2h or 7d, in seconds; a bare number is seconds."""
 
     name = "time"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        if isinstance(value, (int, float)):
-            return float(value)
+    def read(self, text: str) -> float:
         from daskcluster.parameters.checks import seconds_of
 
-        text = str(value).strip()
-        seconds = seconds_of(text)
-        if seconds is None and re.fullmatch(r"[0-9]*\.?[0-9]+", text):
+        seconds = seconds_of(text.strip())
+        if seconds is None and re.fullmatch(r"[0-9]*\.?[0-9]+", text.strip()):
             seconds = float(text)
         if seconds is None:
-            self.fail(f"{value!r} is not a time such as 30s, 5m, 2h or 7d.", param, ctx)
+            raise ValueError(f"{text!r} is not a time such as 30s, 5m, 2h or 7d.")
         return seconds
 
 
-class NumbersOfClusters(ParamType):
+class NumbersOfClusters(TextType):
     """FIRST:LAST, FIRST:LAST:STEP, or comma-separated numbers; arguments of `daskcluster.select_k`."""
 
     name = "first:last"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> dict[str, Any]:
-        if isinstance(value, dict):
-            return value
-        text = str(value).replace(" ", "")
-        if re.fullmatch(r"\d+(,\d+)*", text):
-            return {"ks": [int(part) for part in text.split(",")]}
-        parts = text.split(":") if re.fullmatch(r"\d+:\d+(:\d+)?", text) else ["0", "0"]
+    def read(self, text: str) -> dict[str, Any]:
+        given = text.replace(" ", "")
+        if re.fullmatch(r"\d+(,\d+)*", given):
+            return {"ks": [int(part) for part in given.split(",")]}
+        parts = given.split(":") if re.fullmatch(r"\d+:\d+(:\d+)?", given) else ["0", "0"]
         first, last, *step = map(int, parts)
         if not 1 <= first <= last or step == [0]:
             expected = "should be a range such as 2:64 or 10:100:10, or 4,8,16."
-            self.fail(f"{value!r} {expected}", param, ctx)
+            raise ValueError(f"{text!r} {expected}")
         if step:
             return {"ks": list(range(first, last + 1, step[0]))}
         return {"k_min": first, "k_max": last}
@@ -109,7 +117,7 @@ class ValueOrWord(ParamType):
         return self._meaning if value == self._word else self._other.convert(value, param, ctx)
 
 
-class NameOrUrl(ParamType):
+class NameOrUrl(TextType):
     """One of some names, or a URL; any other word is refused at once."""
 
     def __init__(self, names: Sequence[str], other: str) -> None:
@@ -117,15 +125,14 @@ class NameOrUrl(ParamType):
         self._names = tuple(names)
         self._other = other
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        text = str(value)
+    def read(self, text: str) -> str:
         if text not in self._names and not re.search(r"[/.\\]", text):
             names = ", ".join(self._names)
-            self.fail(f"{text!r} should be one of {names}, or {self._other}.", param, ctx)
+            raise ValueError(f"{text!r} should be one of {names}, or {self._other}.")
         return text
 
 
-class Names(ParamType):
+class Names(TextType):
     """Comma-separated names, or one word for all of them."""
 
     name = "names"
@@ -133,40 +140,34 @@ class Names(ParamType):
     def __init__(self, known: Sequence[str], word: str) -> None:
         self._known, self._word = tuple(known), word
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
-        if isinstance(value, tuple):
-            return value
-        given = tuple(name.strip() for name in str(value).split(",") if name.strip())
+    def read(self, text: str) -> tuple[str, ...]:
+        given = tuple(name.strip() for name in text.split(",") if name.strip())
         if given == (self._word,):
             return self._known
         for name in given:
             if name not in self._known:
-                self.fail(f"{name!r} should be one of {', '.join(self._known)}.", param, ctx)
+                raise ValueError(f"{name!r} should be one of {', '.join(self._known)}.")
         return given
 
 
-class StorageOption(ParamType):
+class StorageOption(TextType):
     """KEY=VALUE for a file system; a dotted key reaches into a nested option."""
 
     name = "key=value"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        if isinstance(value, tuple):
-            return value
-        key, equals, text = str(value).partition("=")
+    def read(self, text: str) -> tuple[str, Any]:
+        key, equals, value = text.partition("=")
         if not (key and equals):
             # Do not repeat the text: it may be a secret.
-            self.fail("should be KEY=VALUE, for example endpoint_url=http://host:9000.", param, ctx)
-        plain: Any = {"true": True, "false": False}.get(text.lower(), text)
+            raise ValueError("should be KEY=VALUE, for example endpoint_url=http://host:9000.")
+        plain: Any = {"true": True, "false": False}.get(value.lower(), value)
         from daskcluster.storage.location import looks_secret
 
         if any(looks_secret(part, plain) for part in key.split(".")):
-            self.fail(
+            raise ValueError(
                 f"{key} looks like a secret, and command lines are visible to others; leave it out and "
                 "give credentials through the environment (such as AWS_ACCESS_KEY_ID) or the "
-                "cloud's own files.",
-                param,
-                ctx,
+                "cloud's own files."
             )
         return key, plain
 
@@ -296,9 +297,7 @@ def _split_names(
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _input(*names: str, **settings: Any) -> Any:
-    return option(*names, section=INPUT, **settings)
-
+_input, _where, _shown = (partial(option, section=each) for each in (INPUT, WHERE, SHOWN))
 
 storage_option = _input(
     "--storage-option",
@@ -430,9 +429,8 @@ overwrite_option = option(
     "--overwrite", section=OUTPUT, is_flag=True, help="Replace outputs that exist."
 )
 engine_options = _decorate(
-    option(
+    _where(
         "--scheduler",
-        section=WHERE,
         default="local",
         show_default=True,
         envvar="DASK_SCHEDULER_ADDRESS",
@@ -440,72 +438,59 @@ engine_options = _decorate(
         metavar="ADDRESS|local",
         help="Address of a Dask scheduler; without it, threads of this process.",
     ),
-    option(
+    _where(
         "--workers",
-        section=WHERE,
         type=click.IntRange(min=1),
         help="Start a Dask cluster of this many processes on this machine.",
     ),
-    option(
+    _where(
         "--threads",
-        section=WHERE,
         type=click.IntRange(min=1),
         help="Threads of this process (default: all cores), or of each worker of --workers (default: 1).",
     ),
-    option(
+    _where(
         "--memory-limit",
-        section=WHERE,
         type=Size(),
         help="Memory of all workers together, e.g. 4GB. Default: all of the machine.",
     ),
-    option(
+    _where(
         "--timeout",
-        section=WHERE,
         type=click.FloatRange(min=0, min_open=True),
         default=10.0,
         show_default=True,
         help="Seconds to wait for the scheduler.",
     ),
-    option(
+    _where(
         "--tls-ca",
-        section=WHERE,
         metavar="FILE",
         help="PEM file of the authority that the cluster trusts, for a scheduler with TLS.",
     ),
-    option(
-        "--tls-cert", section=WHERE, metavar="FILE", help="PEM file of the client's certificate."
-    ),
-    option(
+    _where("--tls-cert", metavar="FILE", help="PEM file of the client's certificate."),
+    _where(
         "--tls-key",
-        section=WHERE,
         metavar="FILE",
         help="PEM file of the client's key, without passphrase. Default: in the certificate's file.",
     ),
 )
 
 output_options = _decorate(
-    option(
-        "--json", "as_json", section=SHOWN, is_flag=True, help="Print the result as JSON on stdout."
-    ),
-    option(
+    _shown("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout."),
+    _shown(
         "--progress/--no-progress",
-        section=SHOWN,
         default=None,
         help="Default: if stderr is a terminal.",
     ),
-    option(
+    _shown(
         "-q",
         "--quiet",
-        section=SHOWN,
         is_flag=True,
         expose_value=False,
         is_eager=True,
         callback=_mark(QUIET),
         help="Show no progress and no table, only warnings and errors (and --json).",
     ),
-    option(
+    _shown(
         "--debug",
-        section=SHOWN,
         is_flag=True,
         expose_value=False,
         is_eager=True,

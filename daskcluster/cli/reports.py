@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.execution import Console, Place
+from daskcluster.cli.main import Console, Place
 from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
@@ -137,8 +137,7 @@ def demo(
     from daskcluster.engine.local import default_threads
     from daskcluster.models.persist import load_document
     from daskcluster.reports.contents import MOST_EXAMPLES, Report
-    from daskcluster.reports.pages import FORMATS, check_output
-    from daskcluster.reports.tables import format_seconds, rows_of_record
+    from daskcluster.reports.pages import FORMATS, check_output, format_seconds, rows_of_record
 
     n_rows = min(n_rows, QUICK_ROWS) if quick else n_rows
     say = (lambda text: None) if console.as_json else click.echo

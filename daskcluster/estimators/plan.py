@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.engine.memory import Footprint
+from daskcluster.engine.engine import Engine
+from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.memory import Footprint, check_limit
 from daskcluster.typing import Dataset
 
 
@@ -98,6 +100,60 @@ class Plan:
     travel: Travel = Travel()
     kernel: str = "nearest"
     afterwards: Stage | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkPlan:
+    """The plan of work that sizes its own blocks.
+
+    Attributes
+    ----------
+    n_rows, n_features : int
+    dtype : str
+    passes : int
+    bytes_read : int
+        Decoded bytes of the source, in all passes.
+    memory_driver, memory_task : int
+        Bytes of the process that starts the work, and of each thread that runs tasks, at most.
+    """
+
+    what: ClassVar[str]
+    """Begins the error if a limit refuses the work."""
+    note: ClassVar[str] = ""
+    """What is to be said of the passes."""
+
+    n_rows: int
+    n_features: int
+    dtype: str
+    passes: int
+    bytes_read: int
+    memory_driver: int
+    memory_task: int
+
+    @staticmethod
+    def of_passes(dataset: Dataset, passes: int) -> dict[str, Any]:
+        """Return the fields that follow from the rows and a number of passes."""
+        shape = {"n_rows": dataset.n_rows, "n_features": dataset.n_features}
+        read = 0 if dataset.in_memory else passes * dataset.bytes_of((0, dataset.n_rows))
+        return {**shape, "dtype": str(dataset.dtype), "passes": passes, "bytes_read": read}
+
+    def memory(self, n_threads: int) -> int:
+        """Return the bytes of one process with so many threads, at most."""
+        return self.memory_driver + n_threads * self.memory_task
+
+    def check_memory(self, engine: Engine) -> None:
+        """Refuse work that takes more memory than threads of this process may use.
+
+        Raises
+        ------
+        MemoryLimitError
+        """
+        if isinstance(engine, LocalEngine):
+            check_limit(self.what, self.memory(engine.n_threads), engine.memory_limit)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return what is specific to this work as lines of text."""
+        return []
 
 
 def centres_bytes(dataset: Dataset, n_clusters: int, *, wide: bool = False) -> int:

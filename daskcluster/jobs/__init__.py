@@ -13,14 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from daskcluster.jobs.fitting import build_coreset, dedup, fit, partition
-    from daskcluster.jobs.predicting import examine, predict, score
+    from daskcluster.jobs.fitting import build_coreset, dedup, fit, open_stream, partition, stream
+    from daskcluster.jobs.predicting import examine, predict, sample, score
     from daskcluster.jobs.registry import JobStatus, cancel, list_jobs, logs, status, submit, wait
     from daskcluster.jobs.run import check_outputs
-    from daskcluster.jobs.sampling import sample
     from daskcluster.jobs.selection import select_k, sweep
     from daskcluster.jobs.spec import JobSpec, Output, register_job
-    from daskcluster.jobs.streaming import open_stream, stream
     from daskcluster.models.record import (
         CoresetRecord,
         DuplicatesRecord,
@@ -67,35 +65,30 @@ __all__ = [
 ]
 
 _HOMES = {
-    "daskcluster.jobs.fitting": ("build_coreset", "dedup", "fit", "partition"),
-    "daskcluster.jobs.predicting": ("examine", "predict", "score"),
-    "daskcluster.jobs.registry": (
-        "JobStatus",
-        "cancel",
-        "list_jobs",
-        "logs",
-        "status",
-        "submit",
-        "wait",
+    "check_outputs": "run",
+    "examine": "predicting",
+    "open_stream": "fitting",
+    "select_k": "selection",
+    **dict.fromkeys(("JobSpec", "Output", "register_job"), "spec"),
+    **dict.fromkeys(
+        ("JobStatus", "cancel", "list_jobs", "logs", "status", "submit", "wait"), "registry"
     ),
-    "daskcluster.jobs.run": ("check_outputs",),
-    "daskcluster.jobs.sampling": ("sample",),
-    "daskcluster.jobs.selection": ("select_k", "sweep"),
-    "daskcluster.jobs.spec": ("JobSpec", "Output", "register_job"),
-    "daskcluster.jobs.streaming": ("open_stream", "stream"),
 }
-_LAZY = {name: home for home, names in _HOMES.items() for name in names}
+"""Modules of the names that are neither jobs nor records."""
 
 
 def __getattr__(name: str) -> Any:
-    module = "daskcluster.models.record" if name.endswith("Record") else _LAZY.get(name)
-    if module is None:
-        from daskcluster.jobs.spec import spec_of  # those of other packages
+    if name in _HOMES:
+        module = f"daskcluster.jobs.{_HOMES[name]}"
+    elif name.endswith("Record"):
+        module = "daskcluster.models.record"
+    else:
+        from daskcluster.jobs.spec import spec_of
 
         spec = spec_of(name)
-        module = "" if spec is None else spec.function.partition(":")[0]
-    if not module:
-        raise AttributeError(f"module 'daskcluster.jobs' has no attribute {name!r}")
+        if spec is None:
+            raise AttributeError(f"module 'daskcluster.jobs' has no attribute {name!r}")
+        module = spec.function.partition(":")[0]
     value = getattr(import_module(module), name)
     globals()[name] = value  # later accesses find a plain attribute
     return value

@@ -56,8 +56,8 @@ for _spec in (
         name="fit",
         function="daskcluster.jobs.fitting:fit",
         help="Cluster the rows of SOURCE and save the model.\n\n"
-        "SOURCE is the path or URL of a Zarr array, of .npy, .npz, .parquet, .arrow, .feather, .lance, "
-        ".csv, .tsv, .jsonl, .h5, .h5ad (AnnData) or "
+        "SOURCE is the path or URL of a Zarr array, of .npy, .npz, .parquet, .arrow, .feather, .ipc, "
+        ".lance, .csv, .tsv, .jsonl, .ndjson, .h5, .h5ad (AnnData) or "
         ".tif (GeoTIFF) files, or a folder or a pattern of such files.",
         algorithms=catalogue.ALGORITHMS,
         parameters=_under("Output", Parameter("distances", bool, False, _OF_LABELS)),
@@ -104,7 +104,7 @@ for _spec in (
     ),
     JobSpec(
         name="sample",
-        function="daskcluster.jobs.sampling:sample",
+        function="daskcluster.jobs.predicting:sample",
         help="Draw rows of SOURCE as evenly as possible from the clusters of MODEL, in two passes.\n\n"
         "The clusters of the top level share --size evenly, then the clusters within each, down to rows. "
         "The output has the ids of the rows, or their numbers. Models of fit --algorithm hierarchical with "
@@ -134,13 +134,13 @@ for _spec in (
             Output(
                 name="rows",
                 help="Also write the rows to this URL: .parquet (with ids) by its ending, else Zarr.",
-                check="daskcluster.jobs.sampling:check_rows",
+                check="daskcluster.jobs.predicting:check_rows",
             ),
         ),
         kinds=("array", "group"),
         needs=(("weighted", "rows", "the URL of the rows to write"),),
-        plan="daskcluster.jobs.sampling:plan_sample",
-        lines="daskcluster.jobs.sampling:lines_of_sample",
+        plan="daskcluster.jobs.predicting:plan_sample",
+        lines="daskcluster.jobs.predicting:lines_of_sample",
     ),
     JobSpec(
         name="dedup",
@@ -169,7 +169,7 @@ for _spec in (
         kinds=("group",),
         keeps="Folder for sorted rows and finished pairs; continue with --resume. A cluster on several "
         "hosts needs one.",
-        plan="daskcluster.jobs.fitting:plan_duplicates",
+        plan="daskcluster.methods.duplicates.near_duplicates:plan_search",
         lines="daskcluster.jobs.fitting:lines_of_duplicates",
     ),
     JobSpec(
@@ -190,7 +190,7 @@ for _spec in (
         ),
         kinds=("group", "file"),
         keeps="Folder for the trained centres; continue with --resume.",
-        plan="daskcluster.jobs.fitting:plan_partition",
+        plan="daskcluster.methods.partition.partitioning:plan_partitions",
         lines="daskcluster.jobs.fitting:lines_of_partitions",
     ),
     JobSpec(
@@ -300,8 +300,8 @@ for _spec in (
     ),
     JobSpec(
         name="stream",
-        function="daskcluster.jobs.streaming:stream",
-        extends="daskcluster.jobs.streaming:open_stream",
+        function="daskcluster.jobs.fitting:stream",
+        extends="daskcluster.jobs.fitting:open_stream",
         help="Keep a model of SOURCE up to date: read every row once, optionally forget old ones.\n\n"
         "SOURCE is a Zarr array that grows, a folder or prefix to which Zarr arrays, groups and Parquet "
         "files are added, or a pattern of their names. The last line of stdout is one JSON object, with "
@@ -338,7 +338,7 @@ for _spec in (
             Output(name="distances", help="Also write their distances."),
         ),
         replaces=False,
-        task="daskcluster.cli.streams:StreamTask",
+        task="daskcluster.cli.job_commands:StreamTask",
     ),
 ):
     JOBS.setdefault(_spec.name, _spec)  # a preloaded module may have declared another one

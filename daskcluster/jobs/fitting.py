@@ -1,36 +1,40 @@
-"""Jobs that learn from rows: models, coresets, near-duplicates and partitions."""
+"""Jobs that learn from rows: models, coresets, near-duplicates, partitions and streams."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daskcluster.data.label_files import check_map
-from daskcluster.data.spec import looks_like_path
+from daskcluster.data.spec import RowsSpec, looks_like_path
 from daskcluster.data.tables import TableFormat
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import CentreEstimator
 from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.plan import Plan
 from daskcluster.events import Callback
-from daskcluster.host import format_bytes
 from daskcluster.jobs.run import Run
-from daskcluster.jobs.spec import OwnPlan
 from daskcluster.methods.catalogue import ALGORITHMS, plan_of
 from daskcluster.methods.duplicates.parameters import RULES
 from daskcluster.models.persist import Model
 from daskcluster.models.record import CoresetRecord, DuplicatesRecord, FitRecord, PartitionRecord
 from daskcluster.parameters.checks import check_arguments
-from daskcluster.reports.tables import Rows, rows_of_work
+from daskcluster.reports.pages import Rows, rows_of_work
 from daskcluster.storage.checkpoint import noting_stored_state
 from daskcluster.storage.files import check_space
 from daskcluster.storage.location import locate
-from daskcluster.typing import Dataset
+from daskcluster.storage.staging import refuse_overlaps
+from daskcluster.typing import Dataset, Visibility
+
+if TYPE_CHECKING:
+    from daskcluster.methods.streaming.service import Cycle, StreamLoop
+
 
 _LABEL_BYTES = 4
 
@@ -158,10 +162,7 @@ def fit(
         if (before := run.begin(FitRecord)) is not None:
             return before
         dataset, chosen = run.open_rows()
-        if labels is not None:
-            kind = np.dtype(np.float32 if distances else np.int32)
-            check_map(labels, getattr(dataset, "grid", None), kind)
-            check_space(labels, _LABEL_BYTES * dataset.n_rows, storage_options=storage_options)
+        _check_labels(dataset, run.given)
         entry, hearing = ALGORITHMS.find(algorithm), {"callbacks": run.callbacks}
         if "checkpoint" in entry.parameters:
             given["checkpoint"] = run.state_at(given.get("checkpoint"))
@@ -169,22 +170,14 @@ def fit(
         estimator = resolve_name(entry.estimator)(
             **entry.arguments(given), engine=chosen, **hearing
         )
-        if distances and not isinstance(estimator, CentreEstimator):
-            raise InvalidParameterError(
-                f"algorithm={algorithm!r} has no centres, so there are no distances to them; leave "
-                "distances out."
-            )
         estimator.fit(dataset, **({"resume": True} if resume else {}))
         fitted: Model = estimator.to_model()
         run.counters.at_least(fitted.passes, fitted.bytes_read)
         run.begin_output()
-        options: dict[str, Any] = {
-            "overwrite": run.overwrite,
-            "storage_options": None if storage_options is None else dict(storage_options),
-        }
-        save = partial(estimator.save, model, **options)
+        save = partial(estimator.save, model, **run.writing)
         # The model is written last: until it exists, the same call resumes.
-        options |= {"resume": resume or run.is_resumed, "before_end": save, **hearing}
+        resuming = {"resume": resume or run.is_resumed, "before_end": save}
+        options = {**run.writing, **resuming, **hearing}
         # Not `estimator.labels_`, which may compute them.
         known = vars(estimator).get("labels_")
         if labels is None:
@@ -213,9 +206,26 @@ def fit(
         )
 
 
+def _check_labels(dataset: Dataset, given: Mapping[str, Any]) -> None:
+    """Raise, before any pass, if the labels or distances of a fit cannot be written."""
+    labels, algorithm = given["labels"], given["algorithm"]
+    if labels is not None:
+        kind = np.dtype(np.float32 if given["distances"] else np.int32)
+        check_map(labels, getattr(dataset, "grid", None), kind)
+        needed = _LABEL_BYTES * dataset.n_rows
+        check_space(labels, needed, storage_options=given["storage_options"])
+    estimator = resolve_name(ALGORITHMS.find(algorithm).estimator)
+    if given["distances"] and not issubclass(estimator, CentreEstimator):
+        raise InvalidParameterError(
+            f"algorithm={algorithm!r} has no centres, so there are no distances to them; leave distances "
+            "out."
+        )
+
+
 def plan_fit(dataset: Dataset, given: Mapping[str, Any]) -> Plan | None:
     """Return the plan of a fit; None if its algorithm has none."""
     algorithm = given["algorithm"]
+    _check_labels(dataset, given)
     known = {name: given[name] for name in ALGORITHMS.find(algorithm).parameters if name in given}
     return plan_of(dataset, algorithm, known)
 
@@ -302,8 +312,7 @@ def build_coreset(
         drawn.fit(dataset, resume=resume or run.is_resumed)
         run.counters.at_least(drawn.passes_, drawn.bytes_read_)
         run.begin_output()
-        options = None if storage_options is None else dict(storage_options)
-        drawn.save(output, overwrite=run.overwrite, storage_options=options)
+        drawn.save(output, **run.writing)
         report = None
         if quality is not None:
             report = coreset_quality(drawn, dataset, n_clusters=quality, **hearing).as_dict()
@@ -433,25 +442,12 @@ def dedup(
             keep = run.open_rows(columns=[keep])[0].to_numpy()[:, 0]
         opened, n_bytes = run.counters.passes, run.counters.bytes_read
         # The state goes when the output is there and the job is done.
-        with searching(
-            dataset,
-            keep=keep,
-            threshold=threshold,
-            metric=metric,
-            groups=groups,
-            random_state=random_state,
-            engine=chosen,
-            callbacks=run.callbacks,
-            checkpoint=run.state_at(checkpoint),
-            resume=resume or run.is_resumed,
-            scratch=scratch,
-            storage_options=storage_options,
-        ) as found:
+        with searching(dataset, run.resumable(chosen, keep=keep)) as found:
             # Sweeps over the blocks on scratch are no passes.
             common = run.counters.common(dataset)
             common |= {"passes": opened + found.passes, "bytes_read": n_bytes + found.bytes_read}
             run.begin_output()
-            found.save(output, overwrite=run.overwrite, storage_options=storage_options)
+            found.save(output, **run.writing)
             if report is not None:
                 title = f"Near-duplicates in {source if isinstance(source, str) else 'rows'}"
                 found.report(title).save(report, overwrite=run.overwrite)
@@ -467,16 +463,6 @@ def dedup(
                     **common,
                 )
             )
-
-
-def plan_duplicates(dataset: Dataset, given: Mapping[str, Any]) -> OwnPlan:
-    """Return the plan of a search for near-duplicates."""
-    from daskcluster.methods.duplicates.search import DuplicatesPlan
-
-    plan = DuplicatesPlan.of(dataset)
-    cells = ("cells", f"{plan.n_cells:,}, blocks of at most {plan.block_rows:,} rows")
-    scratch = ("scratch", format_bytes(plan.bytes_scratch + plan.bytes_sorted))
-    return OwnPlan(plan, "The search takes", [cells, scratch])
 
 
 def lines_of_duplicates(record: Mapping[str, Any]) -> Rows:
@@ -559,30 +545,15 @@ def partition(
             return before
         dataset, chosen = run.open_rows()
         # Imported here, since scikit-learn takes long to import.
-        from daskcluster.methods.partition.partitioning import centres_writer, partitioning
+        from daskcluster.methods.partition.partitioning import partitioning
 
-        if centroids is not None:
-            centres_writer(centroids)  # before any work
         # The state goes when the outputs are there and the job is done.
-        with partitioning(
-            dataset,
-            target_size=target_size,
-            max_size=max_size,
-            spill=spill,
-            metric=metric,
-            random_state=random_state,
-            engine=chosen,
-            callbacks=run.callbacks,
-            checkpoint=run.state_at(checkpoint),
-            resume=resume or run.is_resumed,
-            storage_options=storage_options,
-        ) as found:
+        with partitioning(dataset, run.resumable(chosen)) as found:
             common = run.counters.common(dataset)
             run.begin_output()
-            options: Any = {"overwrite": run.overwrite, "storage_options": storage_options}
-            found.save(output, **options)
+            found.save(output, **run.writing)
             if centroids is not None:
-                found.save_centres(centroids, **options)
+                found.save_centres(centroids, **run.writing)
             return run.done(
                 PartitionRecord(
                     output=str(output),
@@ -598,15 +569,6 @@ def partition(
             )
 
 
-def plan_partition(dataset: Dataset, given: Mapping[str, Any]) -> OwnPlan:
-    """Return the plan of dividing rows into partitions."""
-    from daskcluster.methods.partition.partitioning import PartitionPlan
-
-    plan = PartitionPlan.of(dataset, given["target_size"], given["spill"])
-    parts = ("partitions", f"{plan.n_partitions:,}, trained on {plan.sample_rows:,} rows")
-    return OwnPlan(plan, "Partitions take", [parts], "; more if any is split")
-
-
 def lines_of_partitions(record: Mapping[str, Any]) -> Rows:
     """Return the record of partitions as lines of text."""
     return [
@@ -619,3 +581,211 @@ def lines_of_partitions(record: Mapping[str, Any]) -> Rows:
         ("copies", f"{record['n_copies']:,}"),
         *rows_of_work(record),
     ]
+
+
+def stream(
+    source: Any,
+    *,
+    state: str,
+    n_clusters: int,
+    every: float | None = None,
+    heard: Callable[[Cycle], None] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+    **arguments: Any,
+) -> Cycle:
+    """Add the new rows of `source` to a stream and commit its state.
+
+    Parameters
+    ----------
+    source : URL or iterable
+        See `open_stream`. An iterator is read to its end.
+    state : str
+        URL of the state; see `open_stream`.
+    n_clusters : int
+    every : float, optional
+        Poll the source this many seconds after the last poll began, until the job is cancelled.
+        Default: once.
+    heard : callable (Cycle) -> None, optional
+        Called with every cycle.
+    name : str, optional
+        Name of the job. Only this job may write the state. Called again from anywhere, it resumes from its
+        last commit and polls the source again, even if it was done. In a Dask task, the default is the key
+        of the task.
+    storage_options, engine, callbacks
+        See `open_stream`; inside a Dask task the default is the task's cluster.
+    **arguments
+        Further arguments of `open_stream`.
+
+    Returns
+    -------
+    Cycle
+        The last cycle, with ``rows_seen``, ``model_version``, ``model`` and findings.
+
+    Raises
+    ------
+    CheckpointError
+        The state belongs to another source or other parameters.
+    InvalidParameterError, InvalidDataError
+    JobCancelledError, LeaseError
+        The job was cancelled, or another job or run writes the state.
+
+    Notes
+    -----
+    Cost: new rows are read once, or twice if labels are requested; one listing of the source per poll. With
+    a name, writes a few small objects next to the state. While waiting, makes four requests a second to the
+    scheduler it was submitted to, and none to the store.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> chunks = (rng.normal(size=(500, 2)) + 10 * (day % 2) for day in range(6))
+    >>> found = stream(chunks, state="memory://stream-example", n_clusters=2)
+    >>> found.rows_seen, found.model_version
+    (3000, 3000)
+    """
+    asked = locals()
+    if every is not None and not every >= 0.0:
+        raise InvalidParameterError(
+            f"every={every!r} should be >= 0, in seconds, or None for once."
+        )
+    visibility = Visibility.PROCESS
+    if isinstance(source, str | os.PathLike):
+        visibility = locate(source).visibility
+    hearing = heard or (lambda cycle: None)
+    with Run("stream", asked) as run:
+        run.hold()
+        loop = open_stream(
+            source,
+            state=state,
+            n_clusters=n_clusters,
+            storage_options=storage_options,
+            engine=run.drives(visibility),
+            callbacks=run.callbacks,
+            **arguments,
+        )
+        if every is not None:  # until the job is cancelled
+            loop.run(every, hearing, sleep=run.monitor.rest, before=run.begin_output)
+        while True:
+            run.begin_output()
+            cycle = loop.cycle()
+            hearing(cycle)
+            if not (loop.is_drawn and cycle.new_objects):
+                return run.done(cycle)
+
+
+def open_stream(
+    source: Any,
+    *,
+    state: str,
+    n_clusters: int,
+    algorithm: str = "streaming",
+    random_state: int | None = 0,
+    labels: str | None = None,
+    distances: str | None = None,
+    array: str | None = None,
+    weights: Any = None,
+    order: str = "name",
+    settle: float = 0.0,
+    allow_missing: bool = False,
+    columns: Any = None,
+    missing: str = "error",
+    decode: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    engine: Any = None,
+    callbacks: Sequence[Callback] = (),
+    **parameters: Any,
+) -> StreamLoop:
+    """Return the loop of a stream, ready for its next cycle.
+
+    Parameters
+    ----------
+    source : URL or iterable
+        A Zarr array that grows along its first axis; a folder or prefix to which Zarr arrays, groups and
+        Parquet files are added, or a pattern of their names; or an iterator of chunks or (name, chunk)
+        pairs.
+    state : str
+        URL of the state: the summary of the rows, the ledger, and all versions of the model.
+    n_clusters : int
+        Number of clusters, or of components of a mixture.
+    algorithm : {"streaming", "mini-batch", "vc-gmm"}
+        k-means of a summary of all rows, mini-batch k-means that uses each row once, or a Gaussian mixture
+        of the summary. The models are those of `daskcluster.StreamingKMeans`, `MiniBatchKMeans` and
+        `VariationalGaussianMixture`.
+    random_state : int
+        Seed of a new state; an existing state has its own.
+    labels, distances : str, optional
+        URLs to which labels and distances of new rows are written: one array that grows with the source, or
+        a folder with one array per object.
+    array : str, optional
+        Name of the array, if objects are Zarr groups.
+    weights : str, optional
+        Row weights: an array of the same group, or a column of Parquet files.
+    order : {"name", "time"}
+        Order of objects that are present at the same time.
+    settle : float
+        Read an object once it has not changed for this many seconds.
+    allow_missing : bool
+        Read missing chunks as the fill value.
+    columns : str, sequence of str or mapping, optional
+        Columns of Parquet files; see `fit`. A state belongs to one choice.
+    missing : {"error", "drop"}
+        Rows of Parquet files that lack a value: their file is not folded, or they are left out.
+    decode : bool, optional
+        See `daskcluster.open_dataset`.
+    storage_options : mapping, optional
+        Options of the file system for all URLs.
+    engine : see `daskcluster.KMeans`
+    callbacks : sequence of callables
+    **parameters
+        Further parameters of the algorithm, e.g. ``half_life``; see
+        `daskcluster.methods.streaming.streams.STREAMS`.
+
+    Returns
+    -------
+    StreamLoop
+
+    Notes
+    -----
+    Cost: reads the last commit of the state, if there is one; no rows.
+    """
+    spec = RowsSpec.among(locals())
+    if not settle >= 0.0:
+        raise InvalidParameterError(f"settle={settle!r} should be >= 0, in seconds.")
+    # Scikit-learn takes long to import.
+    from daskcluster.methods.streaming.service import StreamLoop
+    from daskcluster.methods.streaming.sources import open_stream_source
+    from daskcluster.methods.streaming.streams import make_learner
+
+    given = {"n_clusters": n_clusters, "random_state": random_state, **parameters}
+    learner = make_learner(algorithm, given)
+    ours = tuple(url for url in (state, labels, distances) if url is not None)
+    written = {"labels": labels, "distances": distances}
+    places = {n: locate(url, storage_options) for n, url in written.items() if url is not None}
+    refuse_overlaps(places)
+    if labels is not None and places["labels"].holds(locate(state, storage_options)):
+        raise InvalidParameterError(
+            f"labels={labels!r} would hold the state {state!r}; write them to another URL."
+        )
+    opened = open_stream_source(
+        source,
+        spec,
+        order=order,
+        allow_missing=allow_missing,
+        storage_options=storage_options,
+        without=ours,
+    )
+    return StreamLoop(
+        opened,
+        learner,
+        state,
+        labels=labels,
+        distances=distances,
+        settle=settle,
+        storage_options=storage_options,
+        engine=engine,
+        callbacks=callbacks,
+    )

@@ -30,15 +30,7 @@ from daskcluster.errors import (
     SchedulerUnreachableError,
     WrongTypeError,
 )
-from daskcluster.jobs.arguments import (
-    PACE,
-    check_name,
-    given_to,
-    located,
-    new_name,
-    output_of,
-    plain_arguments,
-)
+from daskcluster.jobs.spec import PACE, output_of
 from daskcluster.storage.lease import what_differs
 from daskcluster.storage.location import split_options
 
@@ -385,6 +377,8 @@ def submit(
     """
     from distributed import fire_and_forget
 
+    from daskcluster.jobs.run import check_name, given_to, located, new_name, plain_arguments
+
     kind = getattr(job, "__name__", "")
     known_job = getattr(import_module("daskcluster.jobs"), kind, None)
     if known_job is not job or "name" not in inspect.signature(job).parameters:
@@ -411,7 +405,18 @@ def submit(
         if before is not None and not before.is_over:
             key = before.key or name  # the scheduler has the task: return another future of it
         else:
-            _look_on_worker(client, kind, name, asked, options.get("storage_options"))
+            # A worker looks at the state next to the output: it has the job's credentials and folders.
+            # If it cannot tell now, the job itself will.
+            there, limit = running_workers(client), WorkerLimit.of_caller()
+            admitted = list(limit.admitted(there))
+            if there and not admitted:
+                raise EngineError(limit.unmatched(there))
+            if admitted and output_of(kind, asked):
+                looked = kind, name, asked, options.get("storage_options")
+                to = {"workers": admitted[:1], "on_error": "return"}
+                for refusal in client.run(refusal_of_store, *looked, **to).values():
+                    if isinstance(refusal, InvalidParameterError | LeaseError):
+                        raise refusal
             registry.clear(name)
             # Some client may still hold a task of an earlier run, or one of its own; under the same key,
             # Dask would return its result.
@@ -426,36 +431,11 @@ def submit(
     return future
 
 
-def _look_on_worker(
-    client: Client,
-    job: str,
-    name: str,
-    asked: Mapping[str, Any],
-    storage_options: Mapping[str, Any] | None,
-) -> None:
-    """Raise if no worker may run the job, or if the state next to its output is that of another one.
-
-    A worker looks, since it has the credentials and the folders of the job. If it cannot tell now, the job
-    itself will.
-    """
-    there, limit = running_workers(client), WorkerLimit.of_caller()
-    admitted = list(limit.admitted(there))
-    if there and not admitted:
-        raise EngineError(limit.unmatched(there))
-    if not admitted or not output_of(job, asked):
-        return
-    given = job, name, asked, storage_options
-    found = client.run(refusal_of_store, *given, workers=admitted[:1], on_error="return")
-    for refusal in found.values():
-        if isinstance(refusal, InvalidParameterError | LeaseError):
-            raise refusal
-
-
 async def refusal_of_store(
     job: str, name: str, asked: Mapping[str, Any], storage_options: Mapping[str, Any] | None
 ) -> DaskClusterError | None:
     """Return the error with which the state in the store refuses a job; runs on a worker."""
-    from daskcluster.jobs.run import lease_of
+    from daskcluster.jobs.run import lease_of, located
 
     def look() -> None:
         lease_of(job, name, output_of(job, asked), located(asked), storage_options).earlier()

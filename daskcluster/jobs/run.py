@@ -1,15 +1,26 @@
-"""One run of a job: the check of its outputs, its lease and stored state, its rows, and its reports."""
+"""One run of a job: its name and arguments, the check of its outputs, its lease, rows and reports."""
 
 from __future__ import annotations
 
+import datetime as dt
+import hashlib
+import inspect
+import json
 import math
+import os
+import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
+from pkgutil import resolve_name
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import numpy as np
 
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.label_files import GRID_KINDS, is_file_output
@@ -22,6 +33,7 @@ from daskcluster.errors import (
     InvalidParameterError,
     JobCancelledError,
     LeaseError,
+    WrongTypeError,
 )
 from daskcluster.estimators.grids import is_raster
 from daskcluster.estimators.opening import open_stored
@@ -38,19 +50,11 @@ from daskcluster.events import (
     PassShare,
     PassStarted,
 )
-from daskcluster.jobs.arguments import (
-    PACE,
-    check_name,
-    located,
-    name_of_key,
-    output_name,
-    plain_arguments,
-)
-from daskcluster.jobs.spec import JobSpec, spec_of
+from daskcluster.jobs.spec import PACE, JobSpec, output_name, output_of, spec_of
 from daskcluster.models.fitted import created_with
 from daskcluster.models.persist import check_free
 from daskcluster.models.record import Record
-from daskcluster.reports.progress import ProgressLines
+from daskcluster.parameters.shared import METHODS
 from daskcluster.storage.checkpoint import tell_where
 from daskcluster.storage.files import list_names, remove_folder
 from daskcluster.storage.lease import Holder, Lease, folder_of
@@ -61,6 +65,239 @@ from daskcluster.typing import Dataset, Visibility
 
 if TYPE_CHECKING:
     from daskcluster.jobs.registry import JobRegistry
+
+
+_APART = frozenset({
+    "name", "engine", "callbacks", "heard", "overwrite", "resume", "scratch", "storage_options",
+})  # fmt: skip
+"""Arguments that do not change what a job computes. Options of a store may hold credentials."""
+_URLS = frozenset({
+    "centroids", "checkpoint", "distances", "labels", "model", "output", "posteriors", "report", "rows",
+    "source", "state",
+})  # fmt: skip
+_MAYBE_URLS = frozenset({"how", "keep", "weights"})
+_LISTED = 64
+"""Most values of an array that are kept as they are."""
+_HASHED_BYTES = 64 * 1024**2
+_MOST_CHARACTERS = 1000
+_LARGEST_INT = 2**63 - 1
+_SHOWN_AS_THEY_ARE = slice | complex | bytes | dt.date | dt.time | dt.timedelta
+
+
+def given_to(job: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """Return arguments and keyword arguments of a job by parameter, as `locals()` at its start has them.
+
+    Raises
+    ------
+    WrongTypeError
+        The job cannot be called with them.
+    """
+    try:
+        return inspect.signature(job).bind(*arguments, **options).arguments
+    except TypeError as error:
+        raise WrongTypeError(
+            f"jobs.{job.__name__} cannot be called with these arguments: {error}; see "
+            f"help(jobs.{job.__name__})."
+        ) from error
+
+
+def plain_arguments(job: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a job's result depends on, as plain values.
+
+    What equals its default is left out, so that it does not matter whether it was given.
+
+    Parameters
+    ----------
+    job : str
+        A name in `daskcluster.jobs`.
+    given : mapping
+        Arguments by parameter; see `given_to`.
+
+    Examples
+    --------
+    >>> plain_arguments("fit", {"source": "x.npy", "n_clusters": np.int64(5), "parameters": {"tol": 0.1}})
+    {'source': 'x.npy', 'n_clusters': 5, 'tol': 0.1}
+    >>> plain_arguments("score", {"model": "m", "source": "x.npy", "metrics": [], "engine": "local"})
+    {'model': 'm', 'source': 'x.npy'}
+    """
+    function = getattr(import_module("daskcluster.jobs"), job)
+    flat: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            flat |= given.get(name, {})
+        elif name in given:
+            flat[name] = given[name]
+    found = {name: _plain(value) for name, value in flat.items() if name not in _APART}
+    for name, default in _defaults(job, function, flat).items():
+        is_default = name in found and bool(found[name] == _plain(default))
+        if is_default or (default is None and found.get(name) in ({}, [])):
+            found.pop(name, None)
+    return found
+
+
+def located(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain arguments with absolute paths, and digests instead of long values.
+
+    Raises
+    ------
+    InvalidParameterError
+        A URL is empty or contains a credential.
+
+    Examples
+    --------
+    >>> located({"source": "s3://bucket/rows.zarr/", "n_clusters": 5})
+    {'source': 's3://bucket/rows.zarr', 'n_clusters': 5}
+    """
+    found = {name: _located(name, value) for name, value in arguments.items()}
+    for name, value in found.items():
+        text = json.dumps(value, sort_keys=True)
+        if len(text) > _MOST_CHARACTERS:
+            kind = f"{len(value)} values" if isinstance(value, list) else type(value).__name__
+            found[name] = f"<{kind} {_digest(text.encode())}>"
+    return found
+
+
+def absolute(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with absolute paths, for a process with another working directory.
+
+    Examples
+    --------
+    >>> absolute({"source": "s3://bucket/rows.zarr/", "weights": "column"})
+    {'source': 's3://bucket/rows.zarr', 'weights': 'column'}
+    """
+    found = dict(given)
+    for name, value in given.items():
+        if not isinstance(value, str):
+            continue
+        may_be = name in _MAYBE_URLS and not (name == "weights" and given.get("array") is not None)
+        is_path = "/" in value or value.lower().endswith((".npy", ".zarr"))
+        is_start = name == "init" and value not in METHODS
+        if name in _URLS or is_start or (may_be and is_path):
+            found[name] = locate(value).url
+    return found
+
+
+def _defaults(job: str, function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults of a job, and of what it passes on."""
+    spec, found = spec_of(job), dict[str, Any]()
+    if spec is not None and (known := spec.catalogue) is not None:
+        entry = known.get(str(given.get("algorithm") or next(iter(known))))
+        parameters = {} if entry is None else entry.parameters
+        found = {name: parameter.default for name, parameter in parameters.items()}
+    functions = [resolve_name(spec.extends)] if spec is not None and spec.extends else []
+    for each in (*functions, function):
+        taken = inspect.signature(each).parameters
+        found |= {name: parameter.default for name, parameter in taken.items()}
+    return {
+        name: default for name, default in found.items() if default is not inspect.Parameter.empty
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value) if abs(value) <= _LARGEST_INT else str(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(entry) for entry in value), key=repr)
+    if isinstance(value, _SHOWN_AS_THEY_ARE):
+        return repr(value)
+    return _of_object(value)
+
+
+def _of_object(value: Any) -> Any:
+    value = getattr(value, "cluster_centers_", getattr(value, "means_", value))
+    if type(value).__module__.partition(".")[0] in ("pandas", "polars"):
+        value = value.to_numpy() if hasattr(value, "to_numpy") else value
+    if not isinstance(value, np.ndarray):
+        module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+        return f"<{module}.{name}>" if name else f"<{type(value).__name__}>"
+    if value.size <= _LISTED:
+        return _plain(value.tolist())
+    rows = np.ascontiguousarray(value[:: 1 + value.nbytes // _HASHED_BYTES])
+    content = repr(rows.tolist()).encode() if value.dtype == object else rows.tobytes()
+    return f"<array {value.shape} {value.dtype} {_digest(content)}>"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _located(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_located(name, entry) for entry in value]
+    if not (isinstance(value, str) and _is_url(name, value)):
+        return value
+    for link in value.split("::"):  # `locate` finds credentials in URLs that are no chains
+        locate(link or value)
+    return locate(value).url
+
+
+def _is_url(name: str, text: str) -> bool:
+    if text.startswith("<"):  # an object
+        return False
+    if "://" in text or name in _URLS:
+        return True
+    if name == "init":
+        return text not in METHODS
+    # A name of an array or of a column may have a slash.
+    is_path = text.startswith(("/", "./", "../", "~")) or text.lower().endswith((".npy", ".zarr"))
+    return name in _MAYBE_URLS and is_path
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def check_name(name: Any) -> str:
+    """Return `name` if it is a valid job name.
+
+    Raises
+    ------
+    InvalidParameterError
+
+    Examples
+    --------
+    >>> check_name("nightly-2026-11-21")
+    'nightly-2026-11-21'
+    """
+    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise InvalidParameterError(
+            f"name={str(name)[:120]!r} should be 1 to 100 letters, digits, dots, dashes or underscores "
+            "and begin with a letter or digit; choose another name for the job."
+        )
+    return name
+
+
+def new_name(kind: str) -> str:
+    """Return a unique name."""
+    return f"{kind}-{uuid.uuid4().hex[:12]}"
+
+
+def name_of_key(key: Any) -> str:
+    """Return the name of the job that runs as the Dask task `key`; equal keys have equal names.
+
+    Examples
+    --------
+    >>> name_of_key("fit-0123abcd")
+    'fit-0123abcd'
+    """
+    text = str(key)
+    if _NAME.fullmatch(text):
+        return text
+    return f"task-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
 
 # -- outputs -------------------------------------------------------------------------------------
 
@@ -210,26 +447,29 @@ class JobMonitor:
         self._registry = registry
         self._lease = lease
         self._said: list[str] = []
-        self._lines = ProgressLines(self._said.append)
+        if registry is not None:
+            from daskcluster.reports.progress import ProgressLines  # which imports rich
+
+            self._lines = ProgressLines(self._said.append)
         self._facts: dict[str, Any] = {}
         self._pass = PassShare()
         self._rows_seen = -1
         self._reported = self._asked = self._checked = 0.0
 
     def __call__(self, event: Event) -> None:
-        self._lines(event)
-        self._facts |= self._learned(event)
         now = time.monotonic()
-        # Passes and iterations may be short and many; all other events are reported at once.
-        often = isinstance(event, _OF_PASSES | IterationEnded)
-        is_due = now - self._reported >= _REPORT_SECONDS or (self._said and not often)
-        if is_due and (self._said or self._facts):
-            self._reported = now
-            if self._registry is not None:
+        if self._registry is not None:
+            self._lines(event)
+            self._facts |= self._learned(event)
+            # Passes and iterations may be short and many; all other events are reported at once.
+            often = isinstance(event, _OF_PASSES | IterationEnded)
+            is_due = now - self._reported >= _REPORT_SECONDS or (self._said and not often)
+            if is_due and (self._said or self._facts):
+                self._reported = now
                 line = self._said[-1] if self._said else ""
                 self._registry.report(self._name, line, **self._facts)
-            self._said.clear()
-            self._facts = {}
+                self._said.clear()
+                self._facts = {}
         self.look(now)
 
     def look(self, now: float | None = None) -> None:
@@ -323,7 +563,7 @@ class Run:
         Name of the job's function.
     given : mapping
         Arguments of the job's function by parameter, as `locals()` at its start has them. A later run of
-        the same name must have the same; see `daskcluster.jobs.arguments`.
+        the same name must have the same; see `daskcluster.jobs.run`.
 
     Raises
     ------
@@ -359,8 +599,7 @@ class Run:
         self.outputs: dict[str, Location] = {}
         self.overwrite = False
         self._keeps = False
-        output = given.get(output_name(kind))
-        self._output = "" if output is None else str(output)
+        self._output = output_of(kind, given)
         self._lease: Lease | None = None
         self._registry: JobRegistry | None = None
         self._record: Any = None
@@ -368,27 +607,22 @@ class Run:
         self._is_own = self._key is not None
         if self.name is not None:
             self._arguments = located(plain_arguments(kind, given))
-            if output is not None:
+            if self._output:
                 options = given.get("storage_options")
-                self._lease = lease_of(kind, self.name, output, self._arguments, options)
+                self._lease = lease_of(kind, self.name, self._output, self._arguments, options)
             self._registry = registry_of(given["engine"])
-        if self._registry is not None:
-            self._look_up(self._registry)
+        if self._registry is not None and self.name is not None:
+            from daskcluster.jobs.registry import refuse_other
+
+            before = self._registry.find(self.name)
+            if before is not None and (self._key is None or before.key != self._key):
+                refuse_other(before, kind, self._arguments)
+                self._is_own = False
+            if self._key is None:
+                self._registry.clear(self.name)
         self.monitor = JobMonitor(self.name, self._registry, self._lease)
         if self.name is not None:
             self.callbacks = (*self.callbacks, self.monitor)
-
-    def _look_up(self, registry: JobRegistry) -> None:
-        """Raise if the scheduler knows the name as that of another job."""
-        from daskcluster.jobs.registry import refuse_other
-
-        assert self.name is not None
-        before = registry.find(self.name)
-        if before is not None and (self._key is None or before.key != self._key):
-            refuse_other(before, self.kind, self._arguments)
-            self._is_own = False
-        if self._key is None:
-            registry.clear(self.name)
 
     # -- from the arguments to the record ---------------------------------------------------------------
 
@@ -490,6 +724,20 @@ class Run:
 
         return DaskEngine(_task().client_of_task())
 
+    @property
+    def writing(self) -> dict[str, Any]:
+        """The arguments of what writes an output."""
+        options = self.given["storage_options"]
+        kept = None if options is None else dict(options)
+        return {"overwrite": self.overwrite, "storage_options": kept}
+
+    def resumable(self, engine: Engine, **changed: Any) -> dict[str, Any]:
+        """Return the arguments of work that keeps its state and runs on an engine."""
+        given = {**self.given, **changed, "engine": engine, "callbacks": self.callbacks}
+        given["checkpoint"] = self.state_at(given["checkpoint"])
+        given["resume"] = given["resume"] or self.is_resumed
+        return given
+
     def state_at(self, checkpoint: Any) -> Any:
         """Return where the state of the work is stored: at `checkpoint`, else next to a job's output."""
         if self._lease is None or checkpoint is not None:
@@ -584,7 +832,7 @@ def lease_of(
         Name of the job's function, and of the job.
     output : str or path
     arguments : mapping
-        See `daskcluster.jobs.arguments.located`.
+        See `daskcluster.jobs.run.located`.
     storage_options : mapping, optional
     """
     apart = PACE | {output_name(job)}  # the lease is next to the output, wherever that has moved
@@ -592,9 +840,11 @@ def lease_of(
     return Lease(folder_of(output, storage_options), name, kept)
 
 
-def open_metadata(source: Any, opening: Mapping[str, Any]) -> Dataset:
+def open_metadata(
+    source: Any, opening: Mapping[str, Any], expected: Sequence[str] | None = None
+) -> Dataset:
     """Return the rows of a source without a pass over them: no cell or row is left out."""
-    spec = RowsSpec.among(opening)
+    spec = RowsSpec.among(opening, expected)
     if spec.grid:
         grid = {name: value for name, value in spec.grid.items() if name != "nodata"}
         spec = replace(spec, grid=grid or {"features": None})

@@ -104,7 +104,8 @@ class JobSpec:
         Flags without meaning alone: the flag, the one that it needs, and why.
     plan : str
         ``"module:function"`` for ``--dry-run``, called with the rows (none of which are read) and the
-        arguments: returns a `daskcluster.estimators.plan.Plan` or an `OwnPlan`.
+        arguments: returns a `Plan` or a `WorkPlan` of `daskcluster.estimators.plan`, or raises what the job
+        would raise before its first pass.
     lines : str
         ``"module:function"`` of what makes lines of text of the record.
     task : str
@@ -128,7 +129,7 @@ class JobSpec:
     commits: bool = False
     needs: tuple[tuple[str, str, str], ...] = ()
     plan: str = ""
-    lines: str = "daskcluster.reports.tables:rows_of_record"
+    lines: str = "daskcluster.reports.pages:rows_of_record"
     task: str = "daskcluster.cli.job_commands:Task"
 
     @property
@@ -154,27 +155,6 @@ class JobSpec:
     def of_outputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs among the arguments that are places of the job."""
         return {each.name: given[each.name] for each in self.outputs if not each.is_local}
-
-
-@dataclass(frozen=True)
-class OwnPlan:
-    """The plan of a job that sizes its own work.
-
-    Attributes
-    ----------
-    plan : DuplicatesPlan, PartitionPlan or another with their attributes
-    what : str
-        Begins the error if a limit refuses the job.
-    lines : list of (str, str)
-        Further lines of text.
-    note : str
-        What is to be said of the passes.
-    """
-
-    plan: Any
-    what: str
-    lines: list[tuple[str, str]]
-    note: str = ""
 
 
 JOBS: dict[str, JobSpec] = {}
@@ -210,3 +190,18 @@ def spec_of(function_name: str) -> JobSpec | None:
     """Return the declaration of the job that a function is."""
     found = (spec for spec in declared_jobs().values() if spec.function_name == function_name)
     return next(found, None)
+
+
+PACE = frozenset({"every", "settle"})
+"""Arguments that say how often a stream looks for rows: they may change from run to run."""
+
+
+def output_name(job: str) -> str:
+    """Return the name of the argument that is the main output of a job."""
+    spec = spec_of(job)
+    return spec.outputs[0].name if spec is not None and spec.outputs else "output"
+
+
+def output_of(job: str, arguments: Mapping[str, Any]) -> str:
+    """Return the URL of the main output of a job; empty if there is none."""
+    return str(arguments.get(output_name(job)) or "")

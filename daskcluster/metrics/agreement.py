@@ -281,7 +281,12 @@ def expected_mutual_information(class_sizes: np.ndarray, cluster_sizes: np.ndarr
 
 def _expected(size: int, others: np.ndarray, n: int) -> np.ndarray:
     """Return the terms of a class of `size` with a cluster of each of `others`, shape (len(others),)."""
-    low, high = _window(size, others, n)
+    # The first and last count with a relevant probability, for each cluster size.
+    mean = size * (others / n)
+    variance = mean * ((n - others) / n) * ((n - size) / max(1, n - 1))
+    visibility = _DEVIATIONS * np.sqrt(variance) + 3.0 * _DEVIATIONS
+    low = np.maximum(np.floor(mean - visibility), np.maximum(0, size + others - n)).astype(np.int64)
+    high = np.minimum(np.ceil(mean + visibility), np.minimum(size, others)).astype(np.int64)
     found = np.empty(len(others))
     first = 0
     while first < len(others):
@@ -290,16 +295,6 @@ def _expected(size: int, others: np.ndarray, n: int) -> np.ndarray:
         found[first:last] = _block(size, others[first:last], low[first:last], high[first:last], n)
         first = last
     return found
-
-
-def _window(size: int, others: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first and last count with a relevant probability, for each cluster size."""
-    mean = size * (others / n)
-    variance = mean * ((n - others) / n) * ((n - size) / max(1, n - 1))
-    visibility = _DEVIATIONS * np.sqrt(variance) + 3.0 * _DEVIATIONS
-    low = np.maximum(np.floor(mean - visibility), np.maximum(0, size + others - n))
-    high = np.minimum(np.ceil(mean + visibility), np.minimum(size, others))
-    return low.astype(np.int64), high.astype(np.int64)
 
 
 def _block(size: int, others: np.ndarray, low: np.ndarray, high: np.ndarray, n: int) -> np.ndarray:
@@ -339,7 +334,7 @@ def homogeneity(labels_true: Any, labels_pred: Any = None) -> float:
     1.0
     """
     table = table_of(labels_true, labels_pred)
-    return _share(_mutual_information(table), _entropy(table.class_sizes))
+    return _share(mutual_info(table), _entropy(table.class_sizes))
 
 
 def completeness(labels_true: Any, labels_pred: Any = None) -> float:
@@ -360,7 +355,7 @@ def completeness(labels_true: Any, labels_pred: Any = None) -> float:
     1.0
     """
     table = table_of(labels_true, labels_pred)
-    return _share(_mutual_information(table), _entropy(table.cluster_sizes))
+    return _share(mutual_info(table), _entropy(table.cluster_sizes))
 
 
 def _share(information: float, entropy: float) -> float:
@@ -390,7 +385,7 @@ def v_measure(labels_true: Any, labels_pred: Any = None, *, beta: float = 1.0) -
     if not beta >= 0.0:
         raise InvalidParameterError(f"beta={beta!r} should be >= 0; 1 weights both equally.")
     table = table_of(labels_true, labels_pred)
-    information = _mutual_information(table)
+    information = mutual_info(table)
     sides = table.class_sizes, table.cluster_sizes
     pure, complete = (_share(information, _entropy(sizes)) for sizes in sides)
     if pure + complete == 0.0:
@@ -415,7 +410,13 @@ def mutual_info(labels_true: Any, labels_pred: Any = None) -> float:
     >>> round(mutual_info([0, 0, 1, 1], [1, 1, 0, 0]), 6)
     0.693147
     """
-    return _mutual_information(table_of(labels_true, labels_pred))
+    table = table_of(labels_true, labels_pred)
+    if min(len(table.classes), len(table.clusters)) <= 1:
+        return 0.0
+    n, counts = table.n_rows, table.counts
+    sizes = table.class_sizes[table.pairs[:, 0]], table.cluster_sizes[table.pairs[:, 1]]
+    logs = log(counts) + log(n) - log(sizes[0]) - log(sizes[1])
+    return max(0.0, float((counts / n * logs).sum()))
 
 
 def normalized_mutual_info(
@@ -443,7 +444,7 @@ def normalized_mutual_info(
     table = table_of(labels_true, labels_pred)
     if len(table.classes) == len(table.clusters) <= 1:
         return 1.0
-    information = _mutual_information(table)
+    information = mutual_info(table)
     mean = _mean_entropy(table, average_method)
     return information / mean if information > 0.0 else 0.0
 
@@ -481,7 +482,7 @@ def adjusted_mutual_info(
     expected = expected_mutual_information(table.class_sizes, table.cluster_sizes)
     room = mean - expected
     room = min(room, -_EPSILON) if room < 0.0 else max(room, _EPSILON)
-    gained = _mutual_information(table) - expected
+    gained = mutual_info(table) - expected
     return 1.0 if abs(gained - room) <= _EPSILON else gained / room
 
 
@@ -571,18 +572,8 @@ def _mean_entropy(table: Contingency, average_method: str) -> float:
     return means[average_method]
 
 
-def _mutual_information(table: Contingency) -> float:
-    """Return the mutual information of both labellings in nats, at least zero."""
-    if min(len(table.classes), len(table.clusters)) <= 1:
-        return 0.0
-    n, counts = table.n_rows, table.counts
-    sizes = table.class_sizes[table.pairs[:, 0]], table.cluster_sizes[table.pairs[:, 1]]
-    logs = log(counts) + log(n) - log(sizes[0]) - log(sizes[1])
-    return max(0.0, float((counts / n * logs).sum()))
-
-
-STABLE, DISSOLVED = 0.75, 0.5
-"""Jaccard indices from which a cluster counts as stable, and below which as dissolved (Hennig, 2007)."""
+DISSOLVED = 0.5
+"""Jaccard index below which a cluster counts as dissolved (Hennig, 2007)."""
 
 
 @dataclass(frozen=True)

@@ -177,7 +177,7 @@ class SampleRecord(Record):
 
 @dataclass(frozen=True)
 class SweepRecord(Record):
-    """Result of the job `sweep`; `daskcluster.reports.k_selection.KSelection.of` converts it.
+    """Result of the job `sweep`; `daskcluster.jobs.selection.KSelection.of` converts it.
 
     Attributes
     ----------

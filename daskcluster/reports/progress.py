@@ -42,7 +42,7 @@ from daskcluster.events import (
     rows_passed,
     share_looked_at,
 )
-from daskcluster.reports.tables import format_rate, format_seconds, short_rate
+from daskcluster.reports.pages import format_rate, format_seconds, short_rate
 
 _REMEMBERED = 5
 

@@ -130,7 +130,6 @@ def test_outputs_are_replaced_on_request_only(here: Path, run: Run) -> None:
 FAILURES: list[tuple[tuple[str, ...], str]] = [
     (("fit", "nothing.zarr", "--n-clusters", "3", "--model", "m"), "nothing.zarr"),
     (("fit", "rows.npy", "--n-clusters", "2001", "--model", "m"), "should be >= n_clusters=2001"),
-    (("fit", "rows.npy", "--n-clusters", "2001", "--dry-run"), "n_samples=2000 should be >="),
     (("fit", "flat.npy", "--n-clusters", "3", "--model", "m"), "Expected 2D array, got 1D array"),
     (("fit", "nan.npy", "--n-clusters", "3", "--model", "m"), "Input X contains NaN: first in row 7"),
     (("fit", "same.npy", "--n-clusters", "3", "--model", "rows.npy"), "written as Zarr, a folder"),
@@ -252,6 +251,42 @@ def test_a_memory_limit_too_small_is_refused_before_work(here: Path, run: Run) -
         assert "projected memory" in refused.stderr
         assert "raise the limit" in refused.stderr
         assert not (here / "m.zarr").exists()
+
+
+REFUSED = (
+    ("fit rows.npy --n-clusters 2001", "n_samples=2000 should be >= n_clusters=2001"),
+    ("fit rows.npy --n-clusters 3 --memory-limit 100MB", "raise the limit, use fewer workers"),
+    ("fit rows.npy --n-clusters 3 --memory-limit 100MB --workers 2", "raise the limit, use fewer"),
+    ("fit rows.npy --n-clusters 3 --model old", "exists already; pass --overwrite to replace it"),
+    (
+        "fit rows.npy --n-clusters 3 --algorithm var-gmm --labels l --distances",
+        "has no centres, so there are no distances",
+    ),
+    ("coreset rows.npy --size 20 --output rows.npy --overwrite", "would replace the source"),
+    ("sample old rows.npy --size 2001", "draw fewer rows"),
+    ("sample mixture rows.npy --size 20 --how nearest", "use how='random' or scores"),
+    ("sample old rows.npy --size 20 --rows r.npy", "should end in .parquet or .pq"),
+    ("dedup rows.npy --scratch nowhere", "should be a folder of this host"),
+    ("partition rows.npy --max-size 3", "should be >= target_size=1000"),
+    ("partition rows.npy --centroids c.txt", "give it such an ending"),
+)
+
+
+def test_a_dry_run_says_what_the_run_will_refuse(here: Path, run: Run, record: Record) -> None:
+    record("fit", "rows.npy", "--n-clusters", "3", "--model", "old")
+    record("fit", "rows.npy", "--n-clusters", "3", "--algorithm", "var-gmm", "--model", "mixture")
+    before = sorted(here.iterdir())
+    for line, text in REFUSED:
+        refused = run(*line.split(), "--dry-run")
+        assert refused.exit_code == 1, line
+        shown = next(each for each in refused.stdout.splitlines() if each.startswith("refused "))
+        assert text in shown, line
+        assert refused.stderr == f"Error: {shown.removeprefix('refused').lstrip()}\n"
+        as_json = json.loads(run(*line.split(), "--dry-run", "--json").stdout)
+        assert text in as_json["refused"]
+        assert as_json["n_rows"] == 2000
+    assert sorted(here.iterdir()) == before
+    assert record("fit", "rows.npy", "--n-clusters", "3", "--dry-run")["refused"] is None
 
 
 def test_a_demo_in_threads(here: Path, run: Run) -> None:

@@ -70,6 +70,10 @@ def test_dry_run_and_usage(folder: Path, run: Run, record: Record) -> None:
     assert refused.exit_code == 1
     assert "scratch" in refused.stdout
     assert "The search takes up to" in refused.stderr
+    assert "\nrefused   The search takes up to" in refused.stdout
+    beyond = run("dedup", "X.npy", "--dry-run", "--threshold", "1.2")
+    assert beyond.exit_code == 1
+    assert "\nrefused  threshold=1.2 should be a cosine similarity" in beyond.stdout
     assert run("dedup", "X.npy").exit_code == 2
     assert "--checkpoint" in run("dedup", "X.npy", "--output", "o", "--resume").output
     assert run("dedup", "X.npy", "--output", "o.zarr", "--threshold", "1.2").exit_code == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from daskcluster.jobs import kernel_cache as targets
+from daskcluster.cli import warm_up as targets
 from daskcluster.kernels.jit import sources_digest
 
 Run = Callable[..., Result]
@@ -21,7 +21,7 @@ def shipped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
     found: list[tuple[str, Path]] = []
     monkeypatch.setattr(targets, "runnable", lambda: ["x86-64-v4", "x86-64-v3"])
     monkeypatch.setattr(
-        "daskcluster.jobs.kernel_cache.ship", lambda cpu, folder: found.append((cpu, folder))
+        "daskcluster.cli.warm_up.ship", lambda cpu, folder: found.append((cpu, folder))
     )
     return found
 
@@ -52,7 +52,7 @@ def test_a_machine_without_any_of_the_cpus_is_reported(
 def test_without_a_folder_this_machine_is_warmed_up(
     record: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daskcluster.jobs.kernel_cache.fill", lambda: 7)
+    monkeypatch.setattr("daskcluster.cli.warm_up.fill", lambda: 7)
     assert record("warm-up") == {"compiled": 7}
 
 

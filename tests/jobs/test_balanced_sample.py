@@ -17,8 +17,8 @@ from scipy import sparse
 import daskcluster as dc
 from daskcluster import events, jobs
 from daskcluster.errors import InvalidDataError, InvalidParameterError, OutputExistsError
-from daskcluster.jobs import sampling
-from daskcluster.jobs.sampling import write_sample
+from daskcluster.jobs import predicting as sampling
+from daskcluster.jobs.predicting import write_sample
 from daskcluster.models.balance import quotas_of_levels, sizes_of_levels
 from tests.clusters import default_scheduler_kept
 from tests.methods.hierarchical.test_levels import uneven

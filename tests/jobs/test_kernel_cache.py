@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from daskcluster.jobs.kernel_cache import runnable, settings, ship, take
+from daskcluster.cli.warm_up import runnable, settings, ship, take_shipped
 from daskcluster.kernels.jit import sources_digest
 
 FIT = """
@@ -29,7 +29,7 @@ def test_a_fit_with_shipped_kernels_compiles_nothing(tmp_path: Path) -> None:
         pytest.skip("this machine is none of the CPUs that kernels are shipped for")
     ship(cpus[-1], tmp_path / "shipped")
     cache = tmp_path / "cache"
-    assert take(tmp_path / "shipped", cache, sources_digest()) == cpus[-1]
+    assert take_shipped(tmp_path / "shipped", cache, sources_digest()) == cpus[-1]
     environment = {**os.environ, **settings(cpus[-1]), "NUMBA_CACHE_DIR": str(cache)}
     done = subprocess.run(
         [sys.executable, "-c", FIT], env=environment, capture_output=True, text=True, check=True

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from daskcluster.jobs import kernel_cache as targets
-from daskcluster.jobs.kernel_cache import CPUS, runnable, take
+from daskcluster.cli import warm_up as targets
+from daskcluster.cli.warm_up import CPUS, runnable, take_shipped
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, features: frozenset[str]) -> None:
@@ -61,7 +61,7 @@ def test_a_machine_takes_the_best_that_it_runs(
     pretend(monkeypatch, features)
     assert runnable() == found
     cache = tmp_path / "cache"
-    assert take(shipped, cache, 5) == (found[0] if found else None)
+    assert take_shipped(shipped, cache, 5) == (found[0] if found else None)
     if found:
         assert (cache / "kernels_1" / "a.nbc").read_text() == found[0]
 
@@ -70,11 +70,11 @@ def test_other_kernels_than_those_installed_are_left(
     shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend(monkeypatch, CPUS["x86-64-v4"])
-    assert take(shipped, tmp_path / "cache", 6) is None
-    assert take(tmp_path / "none", tmp_path / "cache", 5) is None
+    assert take_shipped(shipped, tmp_path / "cache", 6) is None
+    assert take_shipped(tmp_path / "none", tmp_path / "cache", 5) is None
     assert not (tmp_path / "cache").exists()
     (shipped / "x86-64-v4" / targets.DIGEST_FILE).write_text("6")
-    assert take(shipped, tmp_path / "cache", 5) == "x86-64-v3"
+    assert take_shipped(shipped, tmp_path / "cache", 5) == "x86-64-v3"
 
 
 def test_kernels_of_the_cache_are_not_replaced(
@@ -84,5 +84,5 @@ def test_kernels_of_the_cache_are_not_replaced(
     own = tmp_path / "cache" / "kernels_1" / "a.nbc"
     own.parent.mkdir(parents=True)
     own.write_text("own")
-    assert take(shipped, tmp_path / "cache", 5) == "x86-64-v3"
+    assert take_shipped(shipped, tmp_path / "cache", 5) == "x86-64-v3"
     assert own.read_text() == "own"

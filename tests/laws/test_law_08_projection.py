@@ -16,7 +16,7 @@ from distributed import Client
 
 from daskcluster import open_dataset
 from daskcluster.cli.dry_run import project_plan
-from daskcluster.cli.execution import Place
+from daskcluster.cli.main import Place
 from daskcluster.data.generate import generate
 from daskcluster.engine.connect import local_cluster
 from daskcluster.engine.dask import DaskEngine
@@ -99,7 +99,7 @@ def projected(rows: str, algorithm: str, place: Place) -> int:
     """Return what a fit may take: the projection, and the largest bounds that fit in the room for them."""
     given = {"n_clusters": 16, **FAMILIES[algorithm]}
     dataset = open_dataset(rows)
-    found = project_plan(dataset, plan_of(dataset, algorithm, given), place, algorithm)
+    found = project_plan(dataset, plan_of(dataset, algorithm, given), place)
     bounds = [found["bounds"]["needed"][kind] for kind in found["bounds"]["fitting"]]
     assert bounds or algorithm not in ROOM_FOR_BOUNDS
     return int(found["memory"]["projected"]) + max(bounds, default=0)

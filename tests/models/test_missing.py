@@ -92,11 +92,40 @@ def test_jobs_and_commands_leave_them_out(url: str, tmp_path: Path) -> None:
     report = str(tmp_path / "report.json")
     main(["report", model, "--data", url, "--output", report], standalone_mode=False)
     assert size_of(json.loads(Path(report).read_text())) == COMPLETE.sum()
-    for refused in ("predict", "score"):
+    sample, other = str(tmp_path / "ids.npy"), str(tmp_path / "again.npy")
+    given = ["sample", model, url, "--size", "300", "--random-state", "0"]
+    main([*given, "--output", sample], standalone_mode=False)
+    main([*given, "--missing", "drop", "--output", other], standalone_mode=False)
+    drawn = np.load(sample)
+    assert len(drawn) == 300
+    assert COMPLETE[drawn].all()
+    np.testing.assert_array_equal(drawn, np.load(other))
+    for source in (GAPPY, url):
+        again = dc.balanced_sample(dc.load_model(model), source, size=300, random_state=0)
+        np.testing.assert_array_equal(again.rows, drawn)
+        np.testing.assert_array_equal(again.take(), GAPPY[drawn])
+    for refused in ("predict", "score", "sample"):
         given = [refused, model, url, "--missing", "error"]
-        given += ["--output", out, "--overwrite"] if refused == "predict" else []
+        given += ["--output", out, "--overwrite"] if refused != "score" else []
+        given += ["--size", "9"] if refused == "sample" else []
         with pytest.raises(Failure, match="NaN"):
             main(given, standalone_mode=False)
+
+
+@pytest.mark.parametrize("algorithm", ["streaming", "mini-batch", "vc-gmm"])
+def test_models_of_streams_leave_them_out(algorithm: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    frame = pd.DataFrame(GAPPY, columns=["a", "b", "c"])
+    frame.to_parquet(tmp_path / "in" / "1.parquet")
+    for missing in ("drop", "error"):
+        state = str(tmp_path / missing)
+        given = {"n_clusters": 3, "algorithm": algorithm, "missing": missing}
+        cycle = jobs.stream(str(tmp_path / "in"), state=state, **given)
+        assert cycle.rows_seen == (COMPLETE.sum() if missing == "drop" else 0)
+        if cycle.model is not None:
+            model = dc.load_model(cycle.model)
+            assert load_document(cycle.model).missing == "drop"
+            assert ((model.predict(frame) == -1) == ~COMPLETE).all()
 
 
 def test_other_models_refuse_them_and_earlier_ones_open(tmp_path: Path) -> None:

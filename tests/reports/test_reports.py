@@ -26,8 +26,8 @@ from daskcluster.events import (
 )
 from daskcluster.kernels.compiling import announce, watched
 from daskcluster.reports import progress as lines_module
+from daskcluster.reports.pages import cluster_rows, format_seconds, rows_of_model, rows_of_record
 from daskcluster.reports.progress import ProgressDisplay, ProgressLines, Remaining
-from daskcluster.reports.tables import cluster_rows, format_seconds, rows_of_model, rows_of_record
 from tests.reports.models import make_model
 
 

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.chunkwise.examples import Sample
-from daskcluster.reports.separation import Separation, in_words, map_of_rows
+from daskcluster.reports.contents import Separation, border_in_words, map_of_rows
 
 
 def separation_of(rows: np.ndarray, k: int, **more: object) -> tuple[Separation, jobs.Examination]:
@@ -34,13 +34,13 @@ def normal_rows(n_features: int, gap: float, n_rows: int = 6_000) -> np.ndarray:
 def test_words_depend_on_the_gap_and_not_on_the_number_of_features(n_features: int) -> None:
     for gap, words in ((6.0, "well separated"), (3.3, "overlapping")):
         found, _ = separation_of(normal_rows(n_features, gap), 4)
-        assert {in_words(density) for density in found.borders} == {words}
+        assert {border_in_words(density) for density in found.borders} == {words}
         assert found.merged is None
 
 
 def test_too_many_clusters_have_no_border_and_merge_into_the_true_ones() -> None:
     found, examined = separation_of(normal_rows(6, 8.0), 8)
-    assert [in_words(density) for density in found.borders].count("no border") >= 6
+    assert [border_in_words(density) for density in found.borders].count("no border") >= 6
     assert found.merged is not None
     assert found.merged[0] == 4
     assert "k = 8 may be too large: merged to 4" in found.verdict(None)

@@ -1,14 +1,14 @@
-"""`near_duplicates`: groups of rows that are nearly the same, and which row of each to keep."""
+"""`near_duplicates`: groups of rows that are nearly the same, which row of each to keep, and a report."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,6 @@ from daskcluster.data.features import refuse_partial
 from daskcluster.data.label_files import open_labels, write_columns
 from daskcluster.data.shuffle_passes import check_scratch
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.local import LocalEngine
-from daskcluster.engine.memory import check_limit
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.checkpoints import data_identity
 from daskcluster.estimators.examples import ids_of_rows
@@ -34,8 +32,8 @@ from daskcluster.methods.duplicates.parameters import NEAR_DUPLICATES, RULES
 from daskcluster.methods.duplicates.search import DuplicateSearch, DuplicatesPlan
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import as_seed
-from daskcluster.reports.duplicates import DuplicatesReport
-from daskcluster.reports.tables import format_seconds
+from daskcluster.reports.charts import BLUE, Chart, plot
+from daskcluster.reports.pages import Pages, Rows, Section, Table, format_seconds
 from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
 from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
@@ -230,57 +228,65 @@ def near_duplicates(
     (NearDuplicates(1 of 100 rows in 1 groups), [60], 7)
     >>> clean = X[found.kept]
     """
-    with searching(**locals()) as found:
+    with searching(source, locals()) as found:
         return found
 
 
-@contextmanager
-def searching(
-    source: Any,
-    threshold: float,
-    *,
-    metric: str,
-    keep: Any,
-    groups: str,
-    random_state: Any,
-    engine: Any,
-    callbacks: Sequence[Callback],
-    checkpoint: Any,
-    resume: bool,
-    scratch: Any,
-    storage_options: Mapping[str, Any] | None,
-) -> Iterator[NearDuplicates]:
-    """Yield what `near_duplicates` returns; the state at `checkpoint` stays if the block raises or dies."""
-    started = time.monotonic()
-    given = (threshold, metric, keep, groups)
-    for parameter, value in zip(NEAR_DUPLICATES[:-1], given, strict=True):  # all but the seed
-        check_value("near_duplicates", parameter, value)
-    if metric == "cosine" and not 0.0 < threshold <= 1.0:
+def plan_search(dataset: Dataset, given: Mapping[str, Any]) -> DuplicatesPlan:
+    """Return the plan of a search, by the arguments of `near_duplicates`.
+
+    Raises
+    ------
+    DaskClusterError
+        What the search would raise before its first pass, but for the memory of its engine.
+    """
+    for parameter in NEAR_DUPLICATES[:-1]:  # all but the seed
+        check_value("near_duplicates", parameter, given[parameter.name])
+    threshold = given["threshold"]
+    if given["metric"] == "cosine" and not 0.0 < threshold <= 1.0:
         raise InvalidParameterError(
             f"threshold={threshold} should be a cosine similarity in (0, 1]; for a distance, give "
             "metric='euclidean'."
         )
-    rule = Rule(metric == "cosine", float(threshold))
-    dataset = _opened(source, storage_options)
-    scores = _scores(keep, dataset.n_rows, storage_options)
-    rows: Dataset = dataset.normalized() if rule.cosine else dataset
+    if csr_of(dataset) is not None:
+        raise InvalidDataError(
+            "Near-duplicates are found among dense rows, but these are sparse; reduce them to a few "
+            "hundred dimensions first, e.g. with scikit-learn's TruncatedSVD."
+        )
     refuse_partial(dataset, "near_duplicates")
-    plan, chosen = DuplicatesPlan.of(dataset), choose_engine(engine, dataset)
-    seed, folder = as_seed(random_state), _local_folder(scratch)
-    place = None if checkpoint is None else locate(checkpoint, storage_options)
-    forest = groups == "components"
-    if isinstance(chosen, LocalEngine):
-        check_limit("The search takes", plan.memory(chosen.n_threads), chosen.memory_limit)
+    plan = DuplicatesPlan.of(dataset)
     on_the_way = 0 if dataset.in_memory else plan.bytes_sorted
-    check_scratch(folder, on_the_way + (plan.bytes_scratch if place is None else 0))
-    search = DuplicateSearch(rows, rule, plan, chosen, callbacks, seed, forest)
+    stays = plan.bytes_scratch if given["checkpoint"] is None else 0
+    check_scratch(_local_folder(given["scratch"]), on_the_way + stays)
+    return plan
+
+
+@contextmanager
+def searching(source: Any, given: Mapping[str, Any]) -> Iterator[NearDuplicates]:
+    """Yield what `near_duplicates` returns for its arguments.
+
+    The state at its ``checkpoint`` stays if the block raises or dies.
+    """
+    started = time.monotonic()
+    storage_options, keep, metric = given["storage_options"], given["keep"], given["metric"]
+    dataset: Dataset = source
+    if not isinstance(source, Dataset):
+        dataset = open_dataset(source, storage_options=storage_options)
+    plan, chosen = plan_search(dataset, given), choose_engine(given["engine"], dataset)
+    plan.check_memory(chosen)
+    scores = _scores(keep, dataset.n_rows, storage_options)
+    rule = Rule(metric == "cosine", float(given["threshold"]))
+    rows: Dataset = dataset.normalized() if rule.cosine else dataset
+    seed, forest = as_seed(given["random_state"]), given["groups"] == "components"
+    search = DuplicateSearch(rows, rule, plan, chosen, given["callbacks"], seed, forest)
+    at = None if given["checkpoint"] is None else locate(given["checkpoint"], storage_options)
     facts = {"data": data_identity(rows), "threshold": rule.threshold, "metric": metric}
-    facts |= {"groups": groups, "random_state": seed}
-    stored = None if place is None else CheckpointFolder(place, facts)
+    facts |= {"groups": given["groups"], "random_state": seed}
+    stored = None if at is None else CheckpointFolder(at, facts)
     with (
         # A job says itself where its state is.
-        noting_stored_state(None if place is checkpoint else place, "the search"),
-        search.on_scratch(stored, folder, resume=resume),
+        noting_stored_state(None if at is given["checkpoint"] else at, "the search"),
+        search.on_scratch(stored, _local_folder(given["scratch"]), resume=given["resume"]),
     ):
         pairs = search.pairs()
         if isinstance(keep, str) and keep in ("nearest", "farthest"):
@@ -296,19 +302,6 @@ def searching(
             int((search.sorted.leaders != numbers).sum()), search.passes, search.bytes_read,
             time.monotonic() - started, dataset,
         )  # fmt: skip
-
-
-def _opened(source: Any, storage_options: Mapping[str, Any] | None) -> Dataset:
-    is_dataset = isinstance(source, Dataset)
-    dataset: Dataset = (
-        source if is_dataset else open_dataset(source, storage_options=storage_options)
-    )
-    if csr_of(dataset) is not None:
-        raise InvalidDataError(
-            "Near-duplicates are found among dense rows, but these are sparse; reduce them to a few "
-            "hundred dimensions first, e.g. with scikit-learn's TruncatedSVD."
-        )
-    return dataset
 
 
 def _scores(keep: Any, n_rows: int, storage_options: Mapping[str, Any] | None) -> np.ndarray | None:
@@ -430,3 +423,199 @@ def covered_groups(pairs: np.ndarray, leaders: np.ndarray, scores: np.ndarray | 
     group = np.full(n, n)
     np.minimum.at(group, keeper, np.arange(n))
     return Groups(group[keeper], keeper)
+
+
+MOST_GROUPS = 200
+"""Groups that are listed."""
+MOST_ROWS = 6
+"""Near-duplicates that are listed of each."""
+_BINS = 40
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Groups of two rows or more, those with the nearest pairs first.
+
+    Attributes
+    ----------
+    removed : ndarray of shape (m,), int64
+        Their rows that are not kept, group by group, the nearest to the kept row first.
+    starts : ndarray of shape (g + 1,), int64
+        Where each group begins in `removed`.
+    keepers : ndarray of shape (g,), int64
+        The kept row of each.
+    """
+
+    removed: np.ndarray
+    starts: np.ndarray
+    keepers: np.ndarray
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Rows of each group, int64 (g,)."""
+        return np.diff(self.starts) + 1
+
+
+@dataclass(frozen=True)
+class DuplicatesReport(Pages):
+    """A report on groups of near-duplicates.
+
+    Attributes
+    ----------
+    title : str
+    group : ndarray of shape (n,), int64
+    kept : ndarray of shape (n,), bool
+    measured : ndarray of shape (n,), float64
+        Similarity or distance of each row to the kept row of its group.
+    measure : {"similarity", "distance"}
+    ids : callable (ndarray of int64) -> mapping of int to str
+        Returns the ids of rows by their numbers, ascending; empty if rows have none.
+    facts : rows of texts
+        Extra lines of the summary.
+
+    Notes
+    -----
+    Cost: sorts the rows that are not kept.
+
+    Examples
+    --------
+    >>> group, kept = np.array([0, 0, 2]), np.array([True, False, True])
+    >>> report = DuplicatesReport("rows", group, kept, np.array([1.0, 0.97, 1.0]))
+    >>> report.as_dict()["groups"]
+    [{'kept': '0', 'rows': 2, 'nearest': 0.97, 'farthest': 0.97, 'near_duplicates': ['1']}]
+    """
+
+    title: str
+    group: np.ndarray
+    kept: np.ndarray
+    measured: np.ndarray
+    measure: str = "similarity"
+    ids: Callable[[np.ndarray], Mapping[int, str]] = lambda rows: {}
+    facts: Rows = field(default_factory=list)
+
+    @cached_property
+    def _groups(self) -> _Groups:
+        removed = np.flatnonzero(~self.kept)
+        sign = -1.0 if self.measure == "similarity" else 1.0
+        far, groups = sign * self.measured[removed], self.group[removed]
+        order = np.lexsort((removed, far, groups))
+        removed, far, groups = removed[order], far[order], groups[order]
+        edges = np.flatnonzero(np.diff(groups, prepend=-1, append=-1))
+        # Groups with the nearest pairs first.
+        turns = np.argsort(far[edges[:-1]], kind="stable")
+        sizes = np.diff(edges)[turns]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        at = np.repeat(edges[:-1][turns] - starts[:-1], sizes) + np.arange(len(removed))
+        keeper = np.zeros(len(self.group), np.int64)
+        which = np.flatnonzero(self.kept)
+        keeper[self.group[which]] = which
+        return _Groups(removed[at], starts, keeper[groups[edges[:-1][turns]]])
+
+    def sections(self) -> list[Section]:
+        """Return all sections that are not empty."""
+        sizes: list[Table | Chart] = []
+        if len(self._groups.keepers):
+            sizes = [self._chart(), self._sizes()]
+        found = [
+            Section("Before and after", [Table(self._summary())]),
+            Section("Groups, nearest pairs first", self._listed()),
+            Section("Sizes of groups", sizes),
+        ]
+        return [section for section in found if section.parts]
+
+    def _summary(self) -> Rows:
+        n, n_kept = len(self.kept), int(self.kept.sum())
+        sizes = self._groups.sizes
+        largest = [("largest group", f"{sizes.max():,} rows")] if len(sizes) else []
+        return [
+            ("rows before", f"{n:,}"),
+            ("rows after", f"{n_kept:,} ({n_kept / max(1, n):.2%})"),
+            ("removed", f"{n - n_kept:,} ({(n - n_kept) / max(1, n):.2%})"),
+            ("groups", f"{len(sizes):,} of two rows or more"),
+            *largest,
+            *self.facts,
+        ]
+
+    @cached_property
+    def _records(self) -> list[dict[str, Any]]:
+        """The groups that are listed, as plain values."""
+        found, records = self._groups, []
+        shown = range(min(MOST_GROUPS, len(found.keepers)))
+        members = [found.removed[found.starts[i] : found.starts[i + 1]] for i in shown]
+        listed = [found.keepers[: len(shown)], *(part[:MOST_ROWS] for part in members)]
+        ids = self.ids(np.unique(np.concatenate(listed))) if members else {}
+        for keeper, part in zip(found.keepers.tolist(), members, strict=False):
+            each = part[:MOST_ROWS].tolist()
+            records.append(
+                {
+                    "kept": ids.get(keeper, str(keeper)),
+                    "rows": len(part) + 1,
+                    "nearest": float(self.measured[part[0]]),
+                    "farthest": float(self.measured[part[-1]]),
+                    "near_duplicates": [ids.get(row, str(row)) for row in each],
+                }
+            )
+        return records
+
+    def _listed(self) -> list[Table | Chart]:
+        if not self._records:
+            return []
+        rows = []
+        for one in self._records:
+            removed = ", ".join(one["near_duplicates"])
+            if more := one["rows"] - 1 - len(one["near_duplicates"]):
+                removed += f" and {more:,} more"
+            away = f"{one['nearest']:.6g}", f"{one['farthest']:.6g}"
+            rows.append((one["kept"], f"{one['rows']:,}", *away, removed))
+        rest = len(self._groups.keepers) - len(rows)
+        note = f"Nearest and farthest: {self.measure} of a removed row to the kept one."
+        note += f" {rest:,} more groups are not listed." if rest else ""
+        header = ("kept row", "rows", "nearest", "farthest", "removed rows, nearest first")
+        return [Table(rows, header, note, ends_in_words=True)]
+
+    def _bins(self) -> list[tuple[str, int, int]]:
+        """Return range of sizes, groups and rows; sizes from 5 on by powers of two."""
+        sizes = self._groups.sizes
+        bins = np.where(sizes <= 4, sizes, np.frexp(sizes - 1)[1] + 2)
+        found = []
+        for one in np.unique(bins).tolist():
+            here = sizes[bins == one]
+            last = one if one <= 4 else 2 ** (one - 2)
+            name = str(one) if one <= 4 else f"{last // 2 + 1:,} to {last:,}"
+            found.append((name, len(here), int(here.sum())))
+        return found
+
+    def _sizes(self) -> Table:
+        rows = [
+            (name, f"{many:,}", f"{total:,}", f"{many:,}", f"{total - many:,}")
+            for name, many, total in self._bins()
+        ]
+        alone = len(self.kept) - int(self._groups.sizes.sum())
+        rows.insert(0, ("1", f"{alone:,}", f"{alone:,}", f"{alone:,}", "0"))
+        return Table(
+            rows, ("rows of a group", "groups", "rows before", "rows after", "removed rows")
+        )
+
+    def _chart(self) -> Chart:
+        values = self.measured[self._groups.removed]
+
+        def paint(axes: Any) -> None:
+            axes.hist(values, bins=_BINS, color=BLUE)
+            axes.set_xlabel(f"{self.measure} of a removed row to the kept one")
+            axes.set_ylabel("rows")
+
+        return plot(f"histogram of the {self.measure} of removed rows to kept ones", 2.4, paint)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures of the report as plain JSON values."""
+        return {
+            "title": self.title,
+            "n_rows": len(self.kept),
+            "n_kept": int(self.kept.sum()),
+            "n_groups": len(self._groups.keepers),
+            "summary": dict(self._summary()),
+            "sizes": [
+                {"size": name, "groups": many, "rows": total} for name, many, total in self._bins()
+            ],
+            "groups": self._records,
+        }

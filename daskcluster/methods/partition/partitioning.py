@@ -23,8 +23,8 @@ from daskcluster.data.tables import import_pyarrow
 from daskcluster.data.writer import ArraySink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
-from daskcluster.engine.local import LocalEngine, home_engine
-from daskcluster.engine.memory import BASELINE_BYTES, ONE_PASS, check_limit
+from daskcluster.engine.local import home_engine
+from daskcluster.engine.memory import BASELINE_BYTES, ONE_PASS
 from daskcluster.errors import (
     InvalidDataError,
     InvalidParameterError,
@@ -33,6 +33,7 @@ from daskcluster.errors import (
 )
 from daskcluster.estimators.checkpoints import data_identity
 from daskcluster.estimators.opening import open_dataset
+from daskcluster.estimators.plan import WorkPlan
 from daskcluster.events import Callback
 from daskcluster.extras import install_command
 from daskcluster.methods.kmeans.estimator import KMeans
@@ -502,34 +503,23 @@ _SAMPLE_ROW_BYTES = 72
 _BLOCK_BYTES = 4 << 20
 
 
-@dataclass(frozen=True)
-class PartitionPlan:
-    """Plan of `partition`.
+@dataclass(frozen=True, kw_only=True)
+class PartitionPlan(WorkPlan):
+    """Plan of `partition`. Its passes are those if no partition is too large: the sample, and all rows.
 
     Attributes
     ----------
-    n_rows, n_features : int
-    dtype : str
     n_partitions : int
         Partitions before any is split.
     sample_rows : int
         Rows on which the cells are trained: 128 a cell, fewer if they exceed 2 GiB, but 32 at least.
-    passes : int
-        Passes if no partition is too large: the sample, and one over all rows.
-    bytes_read : int
-    memory_driver, memory_task : int
-        Bytes of the process that calls, and of each thread of a pass, at most.
     """
 
-    n_rows: int
-    n_features: int
-    dtype: str
+    what: ClassVar[str] = "Partitions take"
+    note: ClassVar[str] = "; more if any is split"
+
     n_partitions: int
     sample_rows: int
-    passes: int
-    bytes_read: int
-    memory_driver: int
-    memory_task: int
 
     @classmethod
     def of(cls, dataset: Dataset, target_size: int, spill: int = 0) -> PartitionPlan:
@@ -547,7 +537,6 @@ class PartitionPlan:
         k, row = -(-n // target_size), d * dataset.dtype.itemsize
         item = compute_dtype(dataset.dtype).itemsize
         sample = min(n, max(min(_SAMPLE * k, _SAMPLE_BYTES // row), _LEAST_SAMPLE * k))
-        read = 0 if dataset.in_memory else dataset.bytes_of((0, n))
         # Centres in float64 while they are moved, as stored and lifted; lists of neighbours.
         centres = k * (d * (8 + 4 * item) + 8 * NEIGHBOURS)
         # Rows are gathered from the blocks that are read.
@@ -556,15 +545,17 @@ class PartitionPlan:
         driver = BASELINE_BYTES + reading_bytes(dataset, row) + max(trained, centres)
         driver += n * (4 * (1 + spill) + 16)
         task = 2 * TASK_ROWS * d * item + max(64 * 16 * k, 2 * k * (d + 8) * item) + _BLOCK_BYTES
-        return cls(n, d, str(dataset.dtype), k, sample, 2, 2 * read, driver, task)
+        return cls(
+            **cls.of_passes(dataset, 2),
+            n_partitions=k,
+            sample_rows=sample,
+            memory_driver=driver,
+            memory_task=task,
+        )
 
-    def memory(self, n_threads: int) -> int:
-        """Return the bytes of one process with so many threads, at most."""
-        return self.memory_driver + n_threads * self.memory_task
-
-    def facts(self) -> dict[str, Any]:
-        """Return the plan as plain values, for JSON."""
-        return dict(vars(self))
+    def lines(self) -> list[tuple[str, str]]:
+        """Return what is specific to partitions as lines of text."""
+        return [("partitions", f"{self.n_partitions:,}, trained on {self.sample_rows:,} rows")]
 
 
 _ROUNDS = 3
@@ -652,50 +643,61 @@ def partition(
     >>> found.n_partitions >= 10, int(found.sizes.sum()), int(found.sizes.max()) <= 200
     (True, 1000, True)
     """
-    with partitioning(**locals()) as found:
+    with partitioning(source, locals()) as found:
         return found
 
 
-@contextmanager
-def partitioning(
-    source: Any,
-    target_size: int,
-    *,
-    max_size: int | None,
-    spill: int,
-    metric: str,
-    random_state: Any,
-    engine: Any,
-    callbacks: Sequence[Callback],
-    checkpoint: Any,
-    resume: bool,
-    storage_options: Mapping[str, Any] | None,
-) -> Iterator[Partitions]:
-    """Yield what `partition` returns; the state at `checkpoint` stays if the block raises or dies."""
-    started = time.monotonic()
-    given = (target_size, max_size, spill, metric)
-    for parameter, value in zip(PARTITION[:-1], given, strict=True):  # all but the seed
-        check_value("partition", parameter, value)
-    limit = 2 * int(target_size) if max_size is None else int(max_size)
-    if limit < target_size:
+def plan_partitions(dataset: Dataset, given: Mapping[str, Any]) -> PartitionPlan:
+    """Return the plan of partitions, by the arguments of `partition`.
+
+    Raises
+    ------
+    DaskClusterError
+        What `partition` would raise before its first pass, but for the memory of its engine.
+    """
+    for parameter in PARTITION[:-1]:  # all but the seed
+        check_value("partition", parameter, given[parameter.name])
+    target_size, max_size = given["target_size"], given["max_size"]
+    if max_size is not None and max_size < target_size:
         raise InvalidParameterError(
             f"max_size={max_size} should be >= target_size={target_size}, the mean size; raise it."
         )
-    dataset = _opened(source, storage_options)
+    if csr_of(dataset) is not None:
+        raise InvalidDataError(
+            "Partitions are of dense rows, but these are sparse; reduce them to a few hundred dimensions "
+            "first, e.g. with scikit-learn's TruncatedSVD."
+        )
     refuse_partial(dataset, "partition")
+    if given.get("centroids") is not None:  # a job writes them
+        centres_writer(given["centroids"])
+    return PartitionPlan.of(dataset, target_size, given["spill"])
+
+
+@contextmanager
+def partitioning(source: Any, given: Mapping[str, Any]) -> Iterator[Partitions]:
+    """Yield what `partition` returns for its arguments.
+
+    The state at its ``checkpoint`` stays if the block raises or dies.
+    """
+    started = time.monotonic()
+    checkpoint, metric, spill = given["checkpoint"], given["metric"], given["spill"]
+    target_size, options = given["target_size"], given["storage_options"]
+    dataset: Dataset = source
+    if not isinstance(source, Dataset):
+        dataset = open_dataset(source, storage_options=options)
+    plan, chosen = plan_partitions(dataset, given), choose_engine(given["engine"], dataset)
+    plan.check_memory(chosen)
+    limit = 2 * int(target_size) if given["max_size"] is None else int(given["max_size"])
     rows: Dataset = dataset.normalized() if metric == "cosine" else dataset
-    plan, chosen = PartitionPlan.of(dataset, target_size, spill), choose_engine(engine, dataset)
-    if isinstance(chosen, LocalEngine):
-        check_limit("Partitions take", plan.memory(chosen.n_threads), chosen.memory_limit)
-    seed = as_seed(random_state)
-    job = _Partitioning(rows, plan, chosen, callbacks, seed, target_size, limit, spill)
-    place = None if checkpoint is None else locate(checkpoint, storage_options)
+    seed = as_seed(given["random_state"])
+    job = _Partitioning(rows, plan, chosen, given["callbacks"], seed, target_size, limit, spill)
+    place = None if checkpoint is None else locate(checkpoint, options)
     facts = {"data": data_identity(rows), "metric": metric, "target_size": target_size}
     facts |= {"max_size": limit, "spill": spill, "random_state": seed}
     stored = None if place is None else CheckpointFolder(place, facts)
     # A job says itself where its state is.
     with noting_stored_state(None if place is checkpoint else place, "the partitions"):
-        job.train(stored, resume=resume)
+        job.train(stored, resume=given["resume"])
         found = job.assign(stored)
         sizes = np.bincount(found[:, 0], minlength=len(job.means))
         yield Partitions(
@@ -825,16 +827,3 @@ class _Partitioning:
         )
         self.means = np.concatenate([self.means, self.means[copied]])
         return found
-
-
-def _opened(source: Any, storage_options: Mapping[str, Any] | None) -> Dataset:
-    is_dataset = isinstance(source, Dataset)
-    dataset: Dataset = (
-        source if is_dataset else open_dataset(source, storage_options=storage_options)
-    )
-    if csr_of(dataset) is not None:
-        raise InvalidDataError(
-            "Partitions are of dense rows, but these are sparse; reduce them to a few hundred dimensions "
-            "first, e.g. with scikit-learn's TruncatedSVD."
-        )
-    return dataset

@@ -122,18 +122,16 @@ def neighbours_of(trained: Trained, engine: Engine, most: int = NEIGHBOURS) -> n
     Cost: k distances a centre; memory 16 k bytes for each centre of a block of 64 in each thread.
     """
     lifted, k = trained.lifted(), len(trained.centres)
-    blocks = [(first, min(k, first + 64)) for first in range(0, k, 64)]
-    tasks = [partial(_nearest_cells, trained.centres, lifted, most, *block) for block in blocks]
+
+    def nearest(first: int) -> np.ndarray:
+        last = min(k, first + 64)
+        squares = np.empty((last - first, k))
+        distance.sqdist_all(lifted_rows(trained.centres[first:last]), lifted, squares)
+        squares[np.arange(last - first), np.arange(first, last)] = -1.0
+        return _least(squares, most)
+
+    tasks = [partial(nearest, first) for first in range(0, k, 64)]
     return np.concatenate(list(engine.run_ahead(tasks)))
-
-
-def _nearest_cells(
-    centres: np.ndarray, lifted: np.ndarray, most: int, first: int, last: int
-) -> np.ndarray:
-    squares = np.empty((last - first, len(centres)))
-    distance.sqdist_all(lifted_rows(centres[first:last]), lifted, squares)
-    squares[np.arange(last - first), np.arange(first, last)] = -1.0
-    return _least(squares, most)
 
 
 def _least(values: np.ndarray, most: int) -> np.ndarray:
@@ -307,18 +305,18 @@ class BalancedKMeans:
     def _move_centres(self) -> None:
         order = np.argsort(self.labels, kind="stable")
         starts = np.searchsorted(self.labels[order], np.arange(self.n_cells + 1))
-        cells = np.array_split(np.arange(self.n_cells), 4 * self.engine.n_threads)
-        tasks = [partial(self._means, order, starts, part) for part in cells]
-        centres = np.concatenate(list(self.engine.run_ahead(tasks)))
-        self.trained = Trained(centres, self.trained.penalties)
 
-    def _means(self, order: np.ndarray, starts: np.ndarray, cells: np.ndarray) -> np.ndarray:
-        found = self.trained.centres[cells]
-        for at, cell in enumerate(cells):
-            which = order[starts[cell] : starts[cell + 1]]
-            if len(which):
-                found[at] = self._computed(which).sum(axis=0, dtype=np.float64) / len(which)
-        return found
+        def means(cells: np.ndarray) -> np.ndarray:
+            found = self.trained.centres[cells]
+            for at, cell in enumerate(cells):
+                which = order[starts[cell] : starts[cell + 1]]
+                if len(which):
+                    found[at] = self._computed(which).sum(axis=0, dtype=np.float64) / len(which)
+            return found
+
+        parts = np.array_split(np.arange(self.n_cells), 4 * self.engine.n_threads)
+        centres = np.concatenate(list(self.engine.run_ahead([partial(means, p) for p in parts])))
+        self.trained = Trained(centres, self.trained.penalties)
 
     def _penalize(self, sizes: np.ndarray) -> None:
         """Raise the penalties of large cells and lower those of small ones, toward equal sizes.
@@ -354,10 +352,13 @@ class BalancedKMeans:
         starts = np.searchsorted(self.labels[order], np.arange(self.n_cells + 1))
         left = np.flatnonzero(np.isin(self.labels, small))
         centres = self.trained.centres.copy()
-        tasks = [
-            partial(self._parted, order[starts[cell] : starts[cell + 1]], int(cell))
-            for cell in large
-        ]
+
+        def parted(cell: int) -> np.ndarray:
+            which = order[starts[cell] : starts[cell + 1]]
+            few = which[:: -(-len(which) // _HALVING_ROWS)]
+            return self._two_means(self._computed(few), cell)
+
+        tasks = [partial(parted, cell) for cell in large.tolist()]
         for gone, cell, ends in zip(small, large, self.engine.run_ahead(tasks), strict=True):
             centres[[cell, gone]] = ends
         self.trained = Trained(centres, self.trained.penalties)
@@ -368,21 +369,15 @@ class BalancedKMeans:
             for cells in self.lists
         ]
         prepared = PreparedCentres(centres)
-        moves = [
-            partial(self._label, prepared, left[start : start + TASK_ROWS])
-            for start in range(0, len(left), TASK_ROWS)
-        ]
+
+        def label(start: int) -> None:
+            which = left[start : start + TASK_ROWS]
+            found = np.empty(len(which), np.int32)
+            prepared.nearest(self._computed(which), found)
+            self.labels[which] = found
+
+        moves = [partial(label, start) for start in range(0, len(left), TASK_ROWS)]
         list(self.engine.run_ahead(moves))
-
-    def _parted(self, which: np.ndarray, cell: int) -> np.ndarray:
-        """Return two centres of the rows of a cell."""
-        rows = self._computed(which[:: -(-len(which) // _HALVING_ROWS)])
-        return self._two_means(rows, cell)
-
-    def _label(self, prepared: PreparedCentres, which: np.ndarray) -> None:
-        found = np.empty(len(which), np.int32)
-        prepared.nearest(self._computed(which), found)
-        self.labels[which] = found
 
 
 def _differences(rows: np.ndarray, ends: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -60,6 +60,7 @@ _FROM_FOLD: dict[str, Callable[[StreamFold], Any]] = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class StreamingKMeans(KMeansEstimator):
     """K-means of a stream: rows arrive in batches of any size, are read once, and may be forgotten.
 
@@ -154,43 +155,24 @@ class StreamingKMeans(KMeansEstimator):
     ([0, 20], 10000)
     """
 
-    _rows: tuple[Any, Any]
     _parameters: ClassVar[tuple[Parameter, ...]] = STREAMING
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        coreset_size: int | str = "auto",
-        half_life: Any = None,
-        window: Any = None,
-        max_clusters: int | None = None,
-        drift_threshold: float = 1.5,
-        init: Any = "auto",
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        metric: str = "euclidean",
-        random_state: Any = None,
-        engine: Any = None,
-        callbacks: Any = (),
-        verbose: int = 0,
-        chain_length: int = 10,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.coreset_size = coreset_size
-        self.half_life = half_life
-        self.window = window
-        self.max_clusters = max_clusters
-        self.drift_threshold = drift_threshold
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.metric = metric
-        self.random_state = random_state
-        self.engine = engine
-        self.callbacks = callbacks
-        self.verbose = verbose
-        self.chain_length = chain_length
+    n_clusters: int = 8
+    _: KW_ONLY
+    coreset_size: int | str = "auto"
+    half_life: Any = None
+    window: Any = None
+    max_clusters: int | None = None
+    drift_threshold: float = 1.5
+    init: Any = "auto"
+    max_iter: int = 100
+    tol: float = 1e-4
+    metric: str = "euclidean"
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    verbose: int = 0
+    chain_length: int = 10
 
     # -- fitting ----------------------------------------------------------------------------------
 
@@ -332,10 +314,9 @@ class StreamingKMeans(KMeansEstimator):
         # Fitted attributes are computed on demand, from all rows so far.
         fold = self.__dict__.get("_fold")
         if name == "labels_" and "_rows" in self.__dict__:
-            dataset, grid = self._rows
-            dataset = (
-                dataset if grid is None else dataset.with_facts(grid=grid)
-            )  # which pickles lack
+            dataset: Any = self._rows[0]
+            if self._rows[1] is not None:  # a grid, which pickles lack
+                dataset = dataset.with_facts(grid=self._rows[1])
             labels = Labels(dataset, self.label_function(dataset.dtype), self.engine)
             return np.asarray(labels) if dataset.in_memory else labels
         if name not in _FROM_CENTRES and name not in _FROM_FOLD:

@@ -257,6 +257,15 @@ class Search(Protocol):
         ...
 
 
+def fit_summary(estimator: Any, rows: Chunk) -> None:
+    """Fit an estimator to a summary, without warnings: it may have few distinct rows."""
+    from sklearn.exceptions import ConvergenceWarning  # deferred: workers do not need it
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        estimator.fit(open_chunk(rows))
+
+
 @dataclass(frozen=True)
 class _Refit:
     rows: Chunk
@@ -327,12 +336,7 @@ class _Refit:
             random_state=int(Key(settings.seed, "refit", self.n_rows).generator().integers(2**31)),
             engine=InlineEngine() if is_short else LocalEngine(),
         )
-        from sklearn.exceptions import ConvergenceWarning  # deferred: workers do not need it
-
-        with warnings.catch_warnings():
-            # A summary may have few distinct rows; users cannot act on the warning.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            kmeans.fit(open_chunk(self.rows))
+        fit_summary(kmeans, self.rows)
         found = StreamCentres(
             kmeans.cluster_centers_,
             np.full(n_clusters, self.n_rows, np.int64),

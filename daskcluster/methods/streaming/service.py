@@ -226,13 +226,19 @@ class StateStore:
     facts : mapping
         Settings that identify the stream, as plain values.
     storage_options : mapping, optional
+    missing : {"error", "drop"}
+        What becomes of rows that lack a value; models keep it.
     """
 
     def __init__(
-        self, url: Any, facts: Mapping[str, Any], storage_options: Mapping[str, Any] | None = None
+        self,
+        url: Any,
+        facts: Mapping[str, Any],
+        storage_options: Mapping[str, Any] | None = None,
+        missing: str = "error",
     ) -> None:
         self.place = locate(url, storage_options)
-        self._facts = dict(facts)
+        self._facts, self._missing = dict(facts), missing
         self._ledger = self.place.child("ledger")
         self._named: set[str] = set()
 
@@ -332,7 +338,7 @@ class StateStore:
             load_document(place.url, place.storage_options())
         except ModelFormatError:
             found: Any = learner.model_of(state.fold, known.n_features, known.names)
-            model: Model = replace(found, decoded=known.decoded)
+            model: Model = replace(found, decoded=known.decoded, missing=self._missing)
             options = place.storage_options() or None
             save_model(model, place.url, overwrite=True, storage_options=options)
         return version
@@ -782,7 +788,8 @@ class StreamLoop:
             "algorithm": self.learner.algorithm,
             "parameters": self.learner.facts(),
         }
-        self.store = StateStore(self.state_url, facts, self.storage_options)
+        missing = self.source.spec.missing or "error"
+        self.store = StateStore(self.state_url, facts, self.storage_options, missing)
         self.state = self._loaded()
         self._settling = Settling(self.settle)
         self._watchers = (*self.callbacks, self._hear)

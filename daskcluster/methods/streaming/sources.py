@@ -125,6 +125,11 @@ class Source(Protocol):
     has_times: ClassVar[bool]
     """Whether objects have timestamps."""
 
+    @property
+    def spec(self) -> RowsSpec:
+        """How objects are read."""
+        ...
+
     def look(self, taken: Mapping[str, Entry]) -> list[Arrival]:
         """List the objects, in the order of the stream.
 
@@ -668,6 +673,7 @@ class Portions:
     """
 
     has_times: ClassVar[bool] = False
+    spec = AS_THEY_ARE
 
     def __init__(self, chunks: Iterable[Any], most: int = 64) -> None:
         self._chunks: Iterator[Any] = iter(chunks)

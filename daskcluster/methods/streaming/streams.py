@@ -15,7 +15,6 @@ starts from the previous means.
 from __future__ import annotations
 
 import sys
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,12 +22,10 @@ from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres, nearest_with_distances
 from daskcluster.data.csr import csr_of
-from daskcluster.data.open import open_chunk
 from daskcluster.engine.local import default_threads
 from daskcluster.errors import WrongTypeError
 from daskcluster.events import Callback, StopReason, publish
@@ -49,6 +46,7 @@ from daskcluster.methods.streaming.fold import (
     StreamCentres,
     StreamFold,
     births_after,
+    fit_summary,
     fold_of,
     matched,
 )
@@ -378,10 +376,7 @@ class MixtureSearch:
             random_state=seed,
             coreset_size=None,
         )
-        with warnings.catch_warnings():
-            # A summary may have few distinct rows; users cannot act on the warning.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            mixture.fit(open_chunk(rows))
+        fit_summary(mixture, rows)
         means = mixture.means_
         labels, distances = nearest_with_distances(rows, means)
         weights = rows.weights

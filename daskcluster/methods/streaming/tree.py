@@ -11,7 +11,6 @@ The tree depends only on the rows and their order, not on the batches in which t
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.data_statistics import refuse_rows
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import ArrayDataset
+from daskcluster.data.shuffle_passes import one_pass
 from daskcluster.data.weighted import array_weights
 from daskcluster.elementary import exp2
 from daskcluster.engine.engine import Engine
@@ -36,7 +36,7 @@ from daskcluster.errors import (
     InvalidParameterError,
     WrongTypeError,
 )
-from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
+from daskcluster.events import Callback
 from daskcluster.methods.coreset.algorithm import lightweight_coreset, united
 from daskcluster.parameters.checks import seconds_of
 from daskcluster.randomness import Key
@@ -995,12 +995,13 @@ def sum_up(
     if is_short or not all(engine.can_read(part.dataset) for part in parts):
         engine = LocalEngine(1) if is_short else LocalEngine()
     calls = [partial(_attempted, task) if rejects else task for task in tasks]
-    began = time.perf_counter()
-    publish(callbacks, PassStarted("coresets", sum(task.n_rows for task in tasks)))
-    with closing(engine.run_ahead(calls)) as found:
+    n_rows = sum(task.n_rows for task in tasks)
+    with (
+        one_pass("coresets", n_rows, callbacks) as running,
+        closing(engine.run_ahead(calls)) as found,
+    ):
         for task, each in zip(tasks, found, strict=True):
             yield each
-            publish(callbacks, PassProgress(task.n_rows))
-    read = (part for part in parts if not part.dataset.in_memory)
-    n_bytes = sum(part.dataset.bytes_of(part.span) for part in read)
-    publish(callbacks, PassEnded("coresets", time.perf_counter() - began, n_bytes))
+            running.advance(task.n_rows)
+        read = (part for part in parts if not part.dataset.in_memory)
+        running.read(sum(part.dataset.bytes_of(part.span) for part in read))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.execution import Console
+from daskcluster.cli.main import Console
 from daskcluster.cli.options import (
     INPUT,
     WHERE,
@@ -219,7 +219,7 @@ def _lines(record: dict[str, Any], projections: Sequence[Projection]) -> list[tu
 
 def _described(projection: Projection) -> str:
     from daskcluster.host import format_bytes
-    from daskcluster.reports.tables import format_seconds
+    from daskcluster.reports.pages import format_seconds
 
     found, memory = projection.forecast, projection.memory
     if found is None or memory is None:

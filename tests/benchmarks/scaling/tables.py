@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from daskcluster.reports.tables import format_seconds
+from daskcluster.reports.pages import format_seconds
 from tests.benchmarks.harness.parts import Note, Table
 from tests.benchmarks.scaling.projections import CORESET, N_CLUSTERS, SHAPES, TOUCHED
 

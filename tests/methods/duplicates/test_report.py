@@ -11,9 +11,9 @@ import pytest
 
 import daskcluster as dc
 from daskcluster.errors import InvalidParameterError, OutputExistsError
-from daskcluster.reports import duplicates
-from daskcluster.reports.duplicates import DuplicatesReport
-from daskcluster.reports.tables import Table
+from daskcluster.methods.duplicates import near_duplicates as duplicates
+from daskcluster.methods.duplicates.near_duplicates import DuplicatesReport
+from daskcluster.reports.pages import Table
 from tests.methods.duplicates.oracle import planted
 
 
