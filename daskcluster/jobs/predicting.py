@@ -392,7 +392,7 @@ def balanced_sample(
         Options of the file system for the URLs of model and dataset.
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
-        Hear the events of the passes.
+        Called with the events of the passes.
 
     Returns
     -------
