@@ -169,10 +169,13 @@ class EMStepEnded(IterationEnded):
     """One E-step and M-step of a mixture is done.
 
     `free_energy` belongs to the parameters that the iteration started from, and `inertia` is the sum of
-    squared distances weighted by posteriors, about the means it started from.
+    squared distances weighted by posteriors, about the means it started from. `variance` is the mean
+    variance of the features under the new parameters; `n_moved` rows have another nearest cluster.
     """
 
     free_energy: float = 0.0
+    variance: float = 0.0
+    n_moved: int = 0
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from daskcluster.models.fitted import created_with
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import Document, read_mapping
 from daskcluster.storage.location import Location
-from daskcluster.storage.state import Shapes, document_of, state_of, stored_as
+from daskcluster.storage.state import Shapes, document_of, state_of, stored_as, stored_kind
 from daskcluster.typing import Dataset
 
 S = TypeVar("S")
@@ -113,7 +113,7 @@ class Framed:
             for name, values in found.arrays.items()
             if name.startswith(f"{part}_")
         }
-        name = found.kind if part == _STATE else kind.__name__
+        name = found.kind if part == _STATE else stored_kind(kind)
         try:
             return state_of(kind, Document(name, read_mapping(found.body, part), arrays), shapes)
         except ModelFormatError as error:

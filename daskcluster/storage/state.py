@@ -37,7 +37,7 @@ Shapes = Mapping[str, tuple[int | None, ...]]
 
 
 def document_of(state: Any) -> Document:
-    """Return a state as a document, whose kind is the name of its class.
+    """Return a state as a document, of the kind that `stored_kind` returns.
 
     Parameters
     ----------
@@ -58,11 +58,14 @@ def document_of(state: Any) -> Document:
     ('Walk', {'step': 3, 'centres': 'array', 'least': 'inf'}, ['centres'])
     """
     arrays: dict[str, np.ndarray] = {}
-    return Document(type(state).__name__, _body(state, "", arrays), arrays)
+    return Document(stored_kind(type(state)), _body(state, "", arrays), arrays)
 
 
 def state_of(kind: type[S], document: Document, shapes: Shapes) -> S:
     """Return the state of class `kind` that a document describes.
+
+    A document of an earlier version may lack fields that have defaults. If more has changed, the class has
+    a static method ``upgrade(document)``, which returns the document as this version writes it.
 
     Parameters
     ----------
@@ -77,8 +80,9 @@ def state_of(kind: type[S], document: Document, shapes: Shapes) -> S:
     ModelFormatError
         The document does not describe such a state.
     """
-    if document.kind != kind.__name__:
-        raise ModelFormatError(f"it is of kind {document.kind[:40]!r}, not {kind.__name__!r}.")
+    if document.kind != stored_kind(kind):
+        raise ModelFormatError(f"it is of kind {document.kind[:40]!r}, not {stored_kind(kind)!r}.")
+    document = getattr(kind, "upgrade", lambda same: same)(document)
     tables = set(_tables(kind, ""))
     for name, array in document.arrays.items():
         if name not in tables and not _fits(array.shape, shapes.get(name)):
@@ -87,6 +91,11 @@ def state_of(kind: type[S], document: Document, shapes: Shapes) -> S:
             )
     built: S = _Reader(document.arrays).built(kind, document.body, "")
     return built
+
+
+def stored_kind(kind: type) -> str:
+    """Return the kind of the documents of a class: its attribute ``stored_kind``, or else its name."""
+    return str(getattr(kind, "stored_kind", kind.__name__))
 
 
 def stored_as(name: str) -> dict[str, str]:
@@ -193,7 +202,7 @@ class _Reader:
         values = {
             each.name: self._value(hints[each.name], body, name, f"{prefix}{name}")
             for name, each in _stored_fields(kind)
-            if name in body or each.default is MISSING  # an earlier version did not have all fields
+            if name in body or each.default is each.default_factory is MISSING
         }
         return kind(**values)
 

@@ -14,7 +14,6 @@ only the members of the new K(n), or all candidates if C' < G.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -24,7 +23,7 @@ import numpy as np
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
-from daskcluster.estimators.loop import Stopping
+from daskcluster.estimators.loop import Limits, Stepped, run_loop
 from daskcluster.events import Callback, EMStepEnded, StopReason
 from daskcluster.methods.mixture.chunkwise.e_step import (
     EXACT_EM,
@@ -51,8 +50,8 @@ SHARED_STEPS = 2
 SAVE_EVERY = 8
 """Steps between two saves of K(n). On average, rows of a lost worker repeat half of these."""
 SETTLED = (StopReason.CONVERGED, StopReason.TOLERANCE)
-_SHOWN = ("iteration", "inertia", "seconds", "n_distances", "free_energy")
-"""Fields of a record that its event has, too."""
+_UNRECORDED = ("shift", "n_empty", "bytes_read", "n_touched")
+"""Fields of an event that say nothing of an iteration of EM."""
 _LEAST_VARIANCE = 1e-30
 """Minimum variance, relative to the mean feature variance or, if that exceeds one, to one."""
 _LEAST_OF_SINGLE = 1e-36
@@ -597,15 +596,22 @@ def variational_em(
         carried = None if resumed is None else resumed.carried
         passes = TruncatedPasses(rows, len(centres), settings, carried)
     run = _Run(rows, settings, passes)
+
+    def step(state: EMState) -> Stepped[EMState]:
+        is_last = len(state.history) + 1 >= settings.max_iter
+        return run.step(state, None if keeper is None else keeper.begin(is_last=is_last))
+
+    limits = Limits(settings.max_iter, settings.max_time, callbacks)
+    keep = None if keeper is None else keeper.end
     try:
         state = resumed or run.first(centres, variances, weights)
-        return run.result(run.loop(state, callbacks, keeper))
+        return run.result(run_loop(step, state, EMStepEnded, limits, keep=keep))
     finally:
         run.passes.close()
 
 
 class _Run:
-    """The loop of one fit."""
+    """The iterations of one fit."""
 
     def __init__(
         self, rows: ScaledPlacement, settings: EMSettings, passes: ExactPasses | TruncatedPasses
@@ -642,41 +648,38 @@ class _Run:
         masses = np.full(gaussians.k, self.weight / gaussians.k)
         return EMState(gaussians, masses, [], None, self.passes.carried())
 
-    def loop(self, state: EMState, callbacks: Sequence[Callback], keeper: Keeper | None) -> EMState:
-        """Return the state after the last iteration."""
-        settings = self.settings
-        stopping = Stopping(settings.max_iter, settings.max_time, callbacks)
-        if state.reason is None and settings.max_iter <= len(state.history):
-            state = replace(state, reason=StopReason.MAX_ITER)
-        while state.reason is None:
-            is_last = len(state.history) + 1 >= settings.max_iter
-            save_to = None if keeper is None else keeper.begin(is_last=is_last)
-            state = self._iteration(state, stopping, save_to)
-            if keeper is not None:
-                keeper.end(state)
-        return state
-
-    def _iteration(self, state: EMState, stopping: Stopping, save_to: StateFiles | None) -> EMState:
-        began, iteration, weight = time.perf_counter(), len(state.history) + 1, self.weight
-        old, tol = state.gaussians, self.settings.tol
+    def step(self, state: EMState, save_to: StateFiles | None) -> Stepped[EMState]:
+        """Make an iteration; the sets of all rows are saved in `save_to`, if it is given."""
+        iteration, weight, old = len(state.history) + 1, self.weight, state.gaussians
         found = self.passes.step(old, save_to)
         free_energy = found.bound.value + weight * old.log_constant
         gaussians = self._learnt(found, old, iteration)
-        seconds = time.perf_counter() - began
-        record = _record(iteration, free_energy, gaussians, found, seconds)
-        shown = {name: record[name] for name in _SHOWN}
-        stopping.tell(EMStepEnded(shift=0.0, **shown))
+        tol = self.settings.tol
         is_tested = tol > 0.0 and iteration >= self.settings.first_tested_iteration
         change = abs(free_energy - _free_energy(state)) if is_tested else np.inf
-        reason = stopping.reason(
-            iteration,
+        threshold = tol * old.d * weight
+        settled = not change > threshold
+        facts = {
+            "free_energy": free_energy,
+            "inertia": found.inertia,
+            "shift": 0.0,
+            "variance": float(np.mean(gaussians.feature_variances)),
+            "n_distances": found.n_distances,
+            "n_moved": found.n_moved,
+        }
+        return Stepped(
+            replace(
+                state,
+                gaussians=old if settled else gaussians,
+                masses=found.masses,
+                carried=self.passes.carried(),
+            ),
+            facts,
             moved=change > 0.0,
             shift=change,
-            threshold=tol * old.d * weight,
+            threshold=threshold,
+            unrecorded=_UNRECORDED,
         )
-        kept = old if reason in SETTLED else gaussians
-        history = [*state.history, record]
-        return EMState(kept, found.masses, history, reason, self.passes.carried())
 
     def result(self, state: EMState) -> MixtureResult:
         """Return the result. Makes one more pass if no iteration has evaluated its parameters."""
@@ -718,21 +721,3 @@ class _Run:
 
 def _free_energy(state: EMState) -> float:
     return float(state.history[-1]["free_energy"]) if state.history else -np.inf
-
-
-def _record(
-    iteration: int,
-    free_energy: float,
-    gaussians: Gaussians,
-    found: MixtureStatistics,
-    seconds: float,
-) -> dict[str, Any]:
-    return {
-        "iteration": iteration,
-        "free_energy": free_energy,
-        "inertia": found.inertia,
-        "variance": float(np.mean(gaussians.feature_variances)),
-        "seconds": seconds,
-        "n_distances": found.n_distances,
-        "n_moved": found.n_moved,
-    }

@@ -18,7 +18,6 @@ from daskcluster.errors import MemoryLimitError
 from daskcluster.estimators.checkpoints import Commits, Framed
 from daskcluster.estimators.fit import FitRun
 from daskcluster.estimators.inputs import check_enough_rows
-from daskcluster.estimators.loop import is_final
 from daskcluster.estimators.plan import Plan, Stage, centres_bytes
 from daskcluster.events import (
     Callback,
@@ -525,10 +524,7 @@ class MixtureFit(SeededFit):
         if kept is None or commits is None:
             return None
         files = None if sets is None else self.sets_at(commits.folder.attachment(sets))
-        state = kept.state(files)
-        ended, n_iter = state.reason, len(state.history)
-        stays = ended is None or is_final(ended, n_iter, self.estimator.max_iter, self.time_left())
-        return state if stays else replace(state, reason=None)
+        return kept.state(files)
 
 
 @dataclass(frozen=True)
