@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import Any, TypeVar
 
 import numpy as np
 
+from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
@@ -135,6 +136,8 @@ class Fit:
         Whether to leave out the restarts that are left.
     rows : ScaledPlacement or None
         The placed rows, while there are some; their data statistics are committed.
+    validate : callable (state) -> float, or None
+        Evaluates a state on the ``validation`` rows.
     """
 
     name: str
@@ -143,6 +146,7 @@ class Fit:
     restarts = 1
     stopped = False
     rows: ScaledPlacement | None = None
+    validate: Callable[[Any], float] | None = None
 
     def __init__(
         self,
@@ -187,6 +191,7 @@ class Fit:
         with ExitStack() as stack:
             self.rows = ScaledPlacement(self.placed(stack))
             self.recall(self.rows)
+            self.validate = self.validator(stack)
             run = self.learn(self.rows, stack)
             self._add(self.took())
         self.rows = None
@@ -396,24 +401,35 @@ class Fit:
             return np.empty(self.dataset.n_rows, np.int32)
         return None
 
-    def validator(self, stack: ExitStack) -> Callable[[np.ndarray], float] | None:
-        """Return the function that evaluates centres on the ``validation`` rows; None without such rows.
+    def validator(self, stack: ExitStack) -> Callable[[Any], float] | None:
+        """Return the function that evaluates states on the ``validation`` rows; None without such rows.
 
-        The rows stay placed until `stack` is closed. The value is their mean squared distance, weighted if
-        they have weights.
+        The rows stay placed until `stack` is closed.
         """
-        given = self.estimator.validation
-        if given is None:
+        dataset = self.validation_rows()
+        if dataset is None:
             return None
-        dataset = fit_dataset(self.estimator, given, None, reset=False)
         engine = home_engine(self.engine) if dataset.in_memory else self.engine
         rows = ScaledPlacement(stack.enter_context(engine.place(dataset)))
-        return lambda centres: mean_distance(rows, centres)
+        return partial(self.validated, rows)
+
+    def validation_rows(self) -> Dataset | None:
+        """Return the ``validation`` rows of the estimator, checked and scaled like those of the fit."""
+        given = getattr(self.estimator, "validation", None)
+        return None if given is None else fit_dataset(self.estimator, given, None, reset=False)
+
+    def validated(self, rows: ScaledPlacement, state: Any) -> float:
+        """Return the mean squared distance of other rows to the centres of a state, by weight."""
+        return mean_distance(rows, state.centres)
 
 
 def mean_distance(rows: ScaledPlacement, centres: np.ndarray) -> float:
     """Return the mean squared distance of rows to their nearest centres. One pass."""
-    found = score_rows(rows, np.ascontiguousarray(centres, rows.dtype))
+    return mean_cost(score_rows(rows, np.ascontiguousarray(centres, rows.dtype)), rows)
+
+
+def mean_cost(found: ScoreStatistics, rows: ScaledPlacement) -> float:
+    """Return the inertia of rows over their weight."""
     weighted = rows.placement.dataset.weights is not None
     weight = float(found.weights.sum()) if weighted else float(found.sizes.sum())
     return found.inertia / weight

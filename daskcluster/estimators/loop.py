@@ -91,6 +91,8 @@ class Stepped(Generic[S]):
         What follows from it; `run_loop` adds its record, and why it was the last one.
     facts : dict
         Fields of its event. Number, time and bytes are added unless they are there.
+    weight : float
+        Of the rows that the inertia is the sum of.
     moved : bool
         False: nothing changed, so that the loop has converged.
     shift, threshold : float
@@ -103,6 +105,7 @@ class Stepped(Generic[S]):
 
     state: S
     facts: dict[str, Any] = field(default_factory=dict)
+    weight: float = 0.0
     moved: bool = True
     shift: float = math.inf
     threshold: float = 0.0
@@ -156,32 +159,39 @@ def run_loop(
             "bytes_read": bytes_read() - read,
             **made.facts,
         }
+        if made.weight > 0.0:
+            facts["mean_squared_distance"] = facts["inertia"] / made.weight
         if validate is not None:
             with deadline.paused():
                 facts["validation"] = validate(made.state)
         record = event(**facts)
         shown = vars(record).items()
         history.append({name: value for name, value in shown if name not in made.unrecorded})
-        asked, reason = False, made.reason
+        asked = False
         try:
             publish(limits.callbacks, record)
         except StopFit:
             asked = True
-        if reason is None:
-            if not made.moved:
-                reason = StopReason.CONVERGED
-            elif made.shift <= made.threshold:
-                reason = StopReason.TOLERANCE
-            elif asked:
-                reason = StopReason.CALLBACK
-            elif record.iteration >= limits.max_iter:
-                reason = StopReason.MAX_ITER
-            elif deadline.has_passed:
-                reason = StopReason.MAX_TIME
+        reason = made.reason or _reason(made, record.iteration, limits.max_iter, deadline, asked)
         state = replace(made.state, history=history, reason=reason)
         if keep is not None:
             keep(state)
     return state
+
+
+def _reason(
+    made: Stepped[Any], n_iter: int, max_iter: int, deadline: Deadline, asked: bool
+) -> StopReason | None:
+    """Return why a loop ends after a step, or None if it goes on."""
+    if not made.moved:
+        return StopReason.CONVERGED
+    if made.shift <= made.threshold:
+        return StopReason.TOLERANCE
+    if asked:
+        return StopReason.CALLBACK
+    if n_iter >= max_iter:
+        return StopReason.MAX_ITER
+    return StopReason.MAX_TIME if deadline.has_passed else None
 
 
 def is_final(

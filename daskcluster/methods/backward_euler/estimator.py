@@ -62,6 +62,8 @@ class BackwardEulerKMeans(KMeansEstimator):
     verbose : int >= 0 or bool
     max_time : float > 0, optional
         Seconds, without the last passes; the step that exceeds them is the last of its start.
+    validation : str, array-like of shape (m, d) or Dataset, optional
+        As of `daskcluster.KMeans`, after each outer step of every start.
     chain_length : int >= 1
         Rows that ``"afk-mc2"`` proposes for each centre.
     checkpoint : str or path, optional
@@ -135,6 +137,7 @@ class BackwardEulerKMeans(KMeansEstimator):
     callbacks: Any = ()
     verbose: int = 0
     max_time: float | None = None
+    validation: Any = None
     chain_length: int = 10
     checkpoint: Any = None
     checkpoint_every: int = 10

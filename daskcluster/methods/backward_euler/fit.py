@@ -113,7 +113,11 @@ class BackwardEulerFit(Fit):
             ),
             seed=self.seed,
             room_bytes=self.room_bytes,
+            validation=self.validation_rows(),
         )
+
+    def validator(self, stack: ExitStack) -> None:
+        """Return None: each start validates its own centres."""
 
     def footprint(self) -> Footprint:
         """Return the memory of the passes, and on a cluster of the rows that starts read ahead."""
@@ -147,7 +151,9 @@ class BackwardEulerFit(Fit):
     def _stays_home(self) -> bool:
         """True if starts run in this process: a single one, or one that workers cannot run."""
         commits = self.checkpoints.commits
-        if self.restarts == 1 or not self.engine.can_read(self.dataset):
+        needed = [self.dataset, self._parameters.validation]
+        unread = [each for each in needed if each is not None and not self.engine.can_read(each)]
+        if self.restarts == 1 or unread:
             return True
         if commits is None or self.engine.can_read(commits.folder):
             return False

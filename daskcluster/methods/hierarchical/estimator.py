@@ -74,6 +74,8 @@ class HierarchicalKMeans(KMeansEstimator):
     verbose : int >= 0 or bool
     max_time : float > 0, optional
         Seconds; the refinement does not begin after them, and its iteration that exceeds them is the last.
+    validation : str, array-like of shape (m, d) or Dataset, optional
+        As of `daskcluster.KMeans`, after each iteration of the refinement.
     bounds_memory : int >= 0 or "auto"
         Bytes that the bounds of the refinement may take; up to five iterations do without.
     chain_length : int >= 1
@@ -163,6 +165,7 @@ class HierarchicalKMeans(KMeansEstimator):
     callbacks: Any = ()
     verbose: int = 0
     max_time: float | None = None
+    validation: Any = None
     bounds_memory: int | str = "auto"
     chain_length: int = 10
     checkpoint: Any = None

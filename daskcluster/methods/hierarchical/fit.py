@@ -333,6 +333,7 @@ class HierarchicalFit(Fit):
                 tol=float(self.estimator.tol),
                 labels=labels,
                 keep=keep,
+                validate=self.validate,
             )
         return FitResult.of(end, None if labels is None else state)
 
@@ -384,6 +385,7 @@ class HierarchicalFit(Fit):
         """Fit points in memory, as one level without checkpoints."""
         given = self.estimator.get_params(deep=False)
         given |= {"n_levels": 1, "level_sizes": None, "checkpoint": None, "max_time": None}
+        given |= {"validation": None}
         given |= {"n_coarse": "auto", "resample_rounds": rounds}
         given |= {"n_clusters": n_clusters, "random_state": key.derived_seed()}
         twin = type(self.estimator)(**given)

@@ -64,6 +64,7 @@ HIERARCHICAL = (
     shared.METRIC,
     *shared.RUN,
     shared.MAX_TIME,
+    shared.VALIDATION,
     shared.BOUNDS_MEMORY.varied(
         help="Memory for bounds in bytes; a refinement of up to five iterations uses none."
     ),

@@ -54,6 +54,7 @@ class KernelEstimator(ClusterEstimator):
     max_iter: int
     tol: float
     max_time: float | None
+    validation: Any
     checkpoint: Any
     checkpoint_every: int
     model_kinds: tuple[str, ...] = (KernelKMeansModel.kind,)
@@ -248,6 +249,9 @@ class KernelKMeans(KernelEstimator):
     callbacks : sequence of callables
     verbose : int >= 0 or bool
     max_time : float > 0, optional
+    validation : str, array-like of shape (m, d) or Dataset, optional
+        Rows whose mean squared distance to the centres, in the space of the kernel, goes into `history_`
+        after each iteration. Not for precomputed matrices and graphs.
     checkpoint : str or path, optional
     checkpoint_every : int >= 1
         As in `daskcluster.KMeans`.
@@ -310,6 +314,7 @@ class KernelKMeans(KernelEstimator):
     callbacks: Any = ()
     verbose: int = 0
     max_time: float | None = None
+    validation: Any = None
     checkpoint: Any = None
     checkpoint_every: int = 10
 

@@ -14,7 +14,7 @@ from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.fit import Fit, FitRun
+from daskcluster.estimators.fit import Fit, FitRun, mean_cost
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan
 from daskcluster.events import Callback, SeedingEnded, StartEnded, publish
@@ -22,12 +22,12 @@ from daskcluster.methods.kernel.algorithm import (
     FullResult,
     FullState,
     GramMatrix,
+    Members,
     StreamedGram,
     full_batch,
     n_blocks,
     restored,
 )
-from daskcluster.methods.kernel.chunkwise.centres import GramCentres
 from daskcluster.methods.kernel.chunkwise.gram import PRECOMPUTED
 from daskcluster.methods.kernel.graph import (
     graph_and_matrix,
@@ -43,10 +43,10 @@ from daskcluster.methods.kernel.initial import (
     gram_of,
     kernel_restarts,
     measure_by_gram,
+    refuse_validation,
     seed_of_start,
 )
 from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
-from daskcluster.methods.kernel.minibatch.centres import joined
 from daskcluster.methods.kernel.minibatch.fit import (
     kernel_footprint,
     minibatch_footprint,
@@ -124,9 +124,8 @@ class KernelFit(Fit):
         if estimator.kernel == "precomputed" or callable(estimator.kernel):
             rows.known()  # looks for NaN
         self.gram = gram = StreamedGram(placement, gram_of(estimator, rows))
-        found, points = self._best(), gram.points()
-        terms = [(points.take(which), factors) for which, factors in found.members.terms]
-        centres = GramCentres(joined(gram.gram, terms), found.members.norms)
+        found = self._best()
+        centres = gram.centres(found.members)
         shared = placement.shares_memory and self.labelled
         room = np.empty(gram.n_rows, np.int32) if shared else None
         bound = float(found.costs.max(initial=0.0))
@@ -148,6 +147,14 @@ class KernelFit(Fit):
         labels = graph_labels(centres, graph)
         scores = graph_scores(found.costs, labels, self.weights, self.n_clusters)
         return FitRun(KernelResult.of(centres, found.state), scores, labels)
+
+    def validation_rows(self) -> Dataset | None:
+        refuse_validation(self.estimator)
+        return super().validation_rows()
+
+    def validated(self, rows: ScaledPlacement, members: Members) -> float:
+        assert isinstance(self.gram, StreamedGram)
+        return mean_cost(measure_by_gram(rows.placement, self.gram.centres(members)), rows)
 
     # -- starts ---------------------------------------------------------------------------------------
 
@@ -176,6 +183,7 @@ class KernelFit(Fit):
             self.limits(),
             tol=self.estimator.tol,
             keep=lambda loop: self.keep_step(replace(state, loop=loop), loop),
+            validate=self.validate,
         )
         if self.restarts > 1:
             inertia = found.inertia(self.weights)

@@ -25,10 +25,11 @@ from daskcluster.methods.kernel.chunkwise.centres import (
 from daskcluster.methods.kernel.chunkwise.gram import (
     CALLABLE,
     FUNCTIONS,
+    PRECOMPUTED,
     GramFunction,
     Points,
 )
-from daskcluster.methods.kernel.parameters import KERNELS
+from daskcluster.methods.kernel.parameters import GRAPHS, KERNELS
 from daskcluster.methods.kmeans.initial import GIVEN, checked_centres, warn_of_one_start
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows
@@ -96,6 +97,16 @@ def refuse_distances(centres: GramCentres) -> None:
             f"kernel={centres.gram.name!r} is defined on the graph of the fitted rows: it can label other "
             "rows (predict), but their K(x, x) is not known, so there are no distances. Use inertia_ and "
             "summary() of the fit, or a kernel of two rows, such as 'rbf'."
+        )
+
+
+def refuse_validation(estimator: Any) -> None:
+    """Refuse validation rows for a kernel that gives no K(x, x) of other rows."""
+    kernel = estimator.kernel
+    if estimator.validation is not None and (kernel == PRECOMPUTED or kernel in GRAPHS):
+        raise InvalidParameterError(
+            f"validation= needs distances of other rows, and with kernel={kernel!r} their K(x, x) is not "
+            "known; leave it out, or use a kernel of two rows, such as 'rbf'."
         )
 
 

@@ -115,6 +115,7 @@ def lloyd(
     tol: float = 1e-4,
     labels: np.ndarray | None = None,
     keep: Callable[[S], None] | None = None,
+    validate: Callable[[S], float] | None = None,
 ) -> S:
     """Move centres to the means of their rows until nothing moves.
 
@@ -132,8 +133,8 @@ def lloyd(
         the features; 0 waits for the fixed point.
     labels : ndarray of shape (n,), int32, optional
         OUT. Where `assign` keeps the labels under the centres of the last pass, in this process.
-    keep : callable (state) -> None, optional
-        Called with the state after each iteration.
+    keep, validate : callable (state), optional
+        As of `daskcluster.estimators.loop.run_loop`.
 
     Returns
     -------
@@ -153,7 +154,8 @@ def lloyd(
         moved: S = replace(state, centres=found.centres)
         threshold = tol * rows.known().mean_variance if tol > 0 else 0.0
         has_moved = not np.array_equal(found.centres, centres)
-        return Stepped(moved, found.facts(), has_moved, found.shift, threshold)
+        weight = total_weight(rows)
+        return Stepped(moved, found.facts(), weight, has_moved, found.shift, threshold)
 
     begin = np.ascontiguousarray(state.centres, dtype=rows.dtype)
     return run_loop(
@@ -163,7 +165,13 @@ def lloyd(
         limits,
         keep=keep,
         bytes_read=lambda: rows.placement.traffic.bytes_read,
+        validate=validate,
     )
+
+
+def total_weight(rows: ScaledPlacement) -> float:
+    """Return the weight of all rows: their number, if they have no weights."""
+    return rows.known().weight.value or float(rows.known().n_rows)
 
 
 @dataclass(frozen=True)

@@ -179,6 +179,9 @@ class KMeans(KMeansEstimator):
         Above 0, iterations are printed as they end.
     max_time : float > 0, optional
         Seconds for the whole fit; the iteration that exceeds them is the last.
+    validation : str, array-like of shape (m, d) or Dataset, optional
+        Rows whose mean squared distance to the centres goes into `history_` after each iteration. Its
+        computation takes no part in the times there.
     bounds_memory : int >= 0 or "auto"
         Bytes that bounds may take, over all workers. Where they do not suffice, a kind with fewer bounds
         takes the place of the one that was asked for: elkan, yinyang, hamerly, lloyd. ``"auto"``: what
@@ -206,8 +209,9 @@ class KMeans(KMeansEstimator):
         Centre updates; passes over the rows; decoded bytes fetched from the store.
     stop_reason_, seeding_ : str
     history_ : list of dict
-        A record per iteration: its inertia, the centres' shift, seconds, bytes read, rows that were
-        touched and distances that were computed.
+        A record per iteration: its inertia, the ``mean_squared_distance`` of the rows (inertia over weight,
+        which the records of all estimators have), the centres' shift, seconds, bytes read, rows that were
+        touched and distances that were computed, and the mean squared distance of the `validation` rows.
     cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
         Rows, weight and inertia of each cluster.
     n_features_in_, feature_names_in_
@@ -254,6 +258,7 @@ class KMeans(KMeansEstimator):
     callbacks: Any = ()
     verbose: int = 0
     max_time: float | None = None
+    validation: Any = None
     bounds_memory: int | str = "auto"
     chain_length: int = 10
     checkpoint: Any = None

@@ -485,7 +485,7 @@ def minibatch(
     *,
     least_steps: int = 0,
     keep: Keep | None = None,
-    validate: Callable[[np.ndarray], float] | None = None,
+    validate: Callable[[MiniBatchState], float] | None = None,
 ) -> MiniBatchState:
     """Move centres by one batch after the other.
 
@@ -502,7 +502,7 @@ def minibatch(
         pools may not have seen all clusters.
     keep : callable (step, make, reason) -> None, optional
         Called after each step, with a function that makes the state to resume from.
-    validate : callable (centres) -> float, optional
+    validate : callable (state) -> float, optional
         Called for each record; its time does not count.
 
     Returns
@@ -536,7 +536,7 @@ def minibatch(
             StepsEnded,
             limits,
             keep=kept,
-            validate=None if validate is None else lambda state: validate(stepper.state.centres),
+            validate=validate,
             deadline=steps.deadline,
         )
     steps.passes.end()
@@ -586,7 +586,7 @@ class _Steps:
         end = self._after(state, number)
         self.passes.bytes_read = journal.bytes_read
         facts = journal.record(number, moving, outcome, self.improvement.smoothed)
-        return Stepped(end, facts, reason=reason)
+        return Stepped(end, facts, outcome.weight, reason=reason)
 
     def _reason(self, number: int, shift: float, *, stalled: bool) -> StopReason | None:
         if number >= self.least_steps:

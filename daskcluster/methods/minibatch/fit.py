@@ -13,7 +13,7 @@ from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.engine.engine import Engine, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import Fit, FitRun
+from daskcluster.estimators.fit import Fit, FitRun, mean_distance
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import is_final
 from daskcluster.estimators.plan import Plan, centres_bytes
@@ -191,13 +191,12 @@ class MiniBatchFit(Fit):
             stack.enter_context(batches)
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
-            validate = self.validator(stack)
             if resumed is None:
                 first = resumed = self._start(batches, rows)
                 self.keep(lambda: first, now=True)
-            return self._steps(batches, resumed, validate)
+            return self._steps(batches, resumed)
 
-    def _steps(self, batches: Batches, begin: MiniBatchState, validate: Any) -> MiniBatchState:
+    def _steps(self, batches: Batches, begin: MiniBatchState) -> MiniBatchState:
         state = begin.centres(compute_dtype(self.dataset.dtype))
         size, n_rows = self.batch_size, self.dataset.n_rows
 
@@ -216,8 +215,11 @@ class MiniBatchFit(Fit):
             self.limits(),
             least_steps=self._first_pass(batches) // size,
             keep=None if self.checkpoints.commits is None else keep,
-            validate=validate,
+            validate=self.validate,
         )
+
+    def validated(self, rows: ScaledPlacement, state: MiniBatchState) -> float:
+        return mean_distance(rows, state.exact.astype(compute_dtype(self.dataset.dtype)))
 
     def _first_pass(self, batches: Batches) -> int:
         """Return the rows after which batches have drawn from all rows: with pools, a whole pass."""

@@ -14,7 +14,7 @@ only the members of the new K(n), or all candidates if C' < G.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.estimators.loop import Limits, Stepped, run_loop
 from daskcluster.events import Callback, EMStepEnded, StopReason
+from daskcluster.methods.kmeans.algorithm import total_weight
 from daskcluster.methods.mixture.chunkwise.e_step import (
     EXACT_EM,
     MixtureParams,
@@ -564,6 +565,7 @@ def variational_em(
     weights: np.ndarray | None = None,
     resumed: EMState | None = None,
     keeper: Keeper | None = None,
+    validate: Callable[[EMState], float] | None = None,
 ) -> MixtureResult:
     """Learn a mixture from initial means.
 
@@ -582,6 +584,8 @@ def variational_em(
     resumed : EMState, optional
         State to resume from, to a bit-identical result; `rows` must have its data statistics.
     keeper : Keeper, optional
+    validate : callable (state) -> float, optional
+        As of `daskcluster.estimators.loop.run_loop`.
 
     Notes
     -----
@@ -605,7 +609,8 @@ def variational_em(
     keep = None if keeper is None else keeper.end
     try:
         state = resumed or run.first(centres, variances, weights)
-        return run.result(run_loop(step, state, EMStepEnded, limits, keep=keep))
+        end = run_loop(step, state, EMStepEnded, limits, keep=keep, validate=validate)
+        return run.result(end)
     finally:
         run.passes.close()
 
@@ -618,7 +623,7 @@ class _Run:
     ) -> None:
         self.settings, self.passes = settings, passes
         data_statistics = rows.known()
-        self.weight = data_statistics.weight.value or float(data_statistics.n_rows)
+        self.weight = total_weight(rows)
         # A feature whose deviation is within rounding error counts as constant.
         resolution = float(np.finfo(rows.dtype).eps) * data_statistics.max_abs.astype(np.float64)
         self._constant = resolution * resolution
@@ -675,6 +680,7 @@ class _Run:
                 carried=self.passes.carried(),
             ),
             facts,
+            weight,
             moved=change > 0.0,
             shift=change,
             threshold=threshold,

@@ -99,6 +99,8 @@ class VariationalGaussianMixture(MixtureRows):
         Hear the events of `daskcluster.events`.
     verbose : int >= 0 or bool
     max_time : float > 0, optional
+    validation : str, array-like of shape (m, d) or Dataset, optional
+        Rows whose mean squared distance to the nearest mean goes into `history_` after each iteration.
     checkpoint : str or path, optional
     checkpoint_every : int >= 1
         As in `daskcluster.KMeans`. A commit takes the bytes of the mixture plus 4 C' bytes per row, which
@@ -126,7 +128,8 @@ class VariationalGaussianMixture(MixtureRows):
     history_ : list of dict
         A record per iteration: ``free_energy`` (a sum over rows, at the parameters that the iteration
         started from), ``inertia``, ``variance``, ``seconds``, ``n_distances`` (for the first iteration,
-        including the searches before it), ``n_moved``.
+        including the searches before it), ``n_moved``, ``mean_squared_distance`` (the inertia, weighted by
+        posteriors, over the weight of the rows), ``validation``.
     labels_ : ndarray of shape (n,), int32, or Labels
         Computed on first access, in one pass: an array for rows in memory, else a handle.
     coreset_ : Dataset
@@ -193,6 +196,7 @@ class VariationalGaussianMixture(MixtureRows):
     callbacks: Any = ()
     verbose: int = 0
     max_time: float | None = None
+    validation: Any = None
     checkpoint: Any = None
     checkpoint_every: int = 10
 

@@ -16,7 +16,7 @@ from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
 from daskcluster.estimators.checkpoints import Commits, Framed
-from daskcluster.estimators.fit import FitRun
+from daskcluster.estimators.fit import FitRun, mean_distance
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, Stage, centres_bytes
 from daskcluster.events import (
@@ -387,6 +387,9 @@ class MixtureFit(SeededFit):
         )
         return FitRun(best, EMFigures(best.history[-1]["inertia"] if best.history else 0.0))
 
+    def validated(self, rows: ScaledPlacement, state: EMState) -> float:
+        return mean_distance(rows, state.gaussians.means)
+
     def begin(self, restart: int, best: MixtureCheckpoint | None) -> MixtureState:
         attached = Attached(self.state.attached.coreset)
         self.state = state = MixtureState(attached, restart=restart, best=best)
@@ -405,6 +408,7 @@ class MixtureFit(SeededFit):
             weights=self.start.weights,
             resumed=self._resumed_em(),
             keeper=None if commits is None else _Keeper(self, commits),
+            validate=self.validate,
         )
         self.stopped = result.stop_reason == StopReason.CALLBACK
         return MixtureCheckpoint.of(result), result

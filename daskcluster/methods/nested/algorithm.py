@@ -36,6 +36,7 @@ from daskcluster.methods.kmeans.algorithm import (
     inertia_from,
     lloyd_step,
     squared_movement,
+    total_weight,
     updated,
 )
 from daskcluster.methods.kmeans.assignment import Assignment
@@ -85,8 +86,8 @@ def nested(
     choose: Choice,
     rule: DoublingRule,
     tol: float = 1e-4,
-    validate: Callable[[np.ndarray], float] | None = None,
     keep: Callable[[NestedState], None] | None = None,
+    validate: Callable[[NestedState], float] | None = None,
 ) -> NestedState:
     """Move centres to the means of ever larger batches until nothing moves.
 
@@ -103,10 +104,8 @@ def nested(
     rule : DoublingRule
     tol : float
         As for `daskcluster.methods.kmeans.algorithm.lloyd`; it counts once the batch is all rows.
-    validate : callable (centres) -> float, optional
-        Called after each round; its time is not counted in the history.
-    keep : callable (NestedState) -> None, optional
-        Called with the state after each round.
+    keep, validate : callable (NestedState), optional
+        As of `daskcluster.estimators.loop.run_loop`.
 
     Returns
     -------
@@ -121,7 +120,7 @@ def nested(
             limits,
             keep=keep,
             bytes_read=lambda: batches.bytes_read,
-            validate=None if validate is None else lambda state: validate(state.centres),
+            validate=validate,
         )
 
 
@@ -165,6 +164,7 @@ class _Rounds:
         made = Stepped(
             replace(state, batch=batches.number, doubles=self.doubles, centres=step.centres),
             {**step.facts(), "batch_size": batches.size, "doubling_ratio": shown},
+            total_weight(batches.rows),
         )
         if batches.is_whole:  # before, some rows have not voted yet
             made.moved, made.shift = not np.array_equal(step.centres, centres), step.shift

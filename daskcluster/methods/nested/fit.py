@@ -99,7 +99,7 @@ class NestedFit(SeededFit):
             choose=choice,
             rule=DoublingRule(float(estimator.rho), estimator.doubling),
             tol=estimator.tol,
-            validate=self.validator(stack),
+            validate=self.validate,
             keep=keep,
         )
         keeps_labels = batches.is_whole and batches.labels is not None

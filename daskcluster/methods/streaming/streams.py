@@ -408,8 +408,8 @@ def _without(table: tuple[Parameter, ...], *names: str) -> tuple[Parameter, ...]
     return tuple(parameter for parameter in table if parameter.name not in names)
 
 
-_STOPS = ("verbose", "max_time", "checkpoint", "checkpoint_every")
-_OF_PASSES = ("max_iter", "max_no_improvement", "tol", "init_size", "validation")
+_STOPS = ("verbose", "max_time", "validation", "checkpoint", "checkpoint_every")
+_OF_PASSES = ("max_iter", "max_no_improvement", "tol", "init_size")
 
 STREAMS = Catalogue(
     {

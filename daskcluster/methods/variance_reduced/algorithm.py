@@ -32,7 +32,12 @@ from daskcluster.chunkwise.statistics import KMeansStatistics
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.loop import Limits, Stepped, run_loop
 from daskcluster.events import EpochEnded, Notice, StopReason, publish
-from daskcluster.methods.kmeans.algorithm import inertia_from, squared_movement, updated
+from daskcluster.methods.kmeans.algorithm import (
+    inertia_from,
+    squared_movement,
+    total_weight,
+    updated,
+)
 from daskcluster.methods.kmeans.assignment import FullAssignment
 from daskcluster.methods.variance_reduced.chunkwise import StepParams, StepsTaken
 from daskcluster.randomness import Key
@@ -170,6 +175,7 @@ def variance_reduced(
     tol: float = 1e-4,
     labels: np.ndarray | None = None,
     keep: Callable[[EpochsState], None] | None = None,
+    validate: Callable[[EpochsState], float] | None = None,
 ) -> EpochsState:
     """Move centres epoch by epoch.
 
@@ -195,7 +201,7 @@ def variance_reduced(
         until nothing moves.
     labels : ndarray of shape (n,), int32, optional
         OUT. Where labels are kept in this process: steps then look them up.
-    keep : callable (EpochsState) -> None, optional
+    keep, validate : callable (EpochsState), optional
         Called with the state after each epoch. To resume from it, `rows` needs the data statistics.
 
     Returns
@@ -217,7 +223,8 @@ def variance_reduced(
         if epoch.went_back:
             publish(limits.callbacks, _notice(epoch, number))
         facts = {name: of for name, of in vars(epoch).items() if name not in ("centres", "ends")}
-        return Stepped(replace(epochs.now, centres=epoch.centres), facts, reason=epoch.ends)
+        state, weight = replace(epochs.now, centres=epoch.centres), total_weight(rows)
+        return Stepped(state, facts, weight, reason=epoch.ends)
 
     return run_loop(
         step,
@@ -226,6 +233,7 @@ def variance_reduced(
         limits,
         keep=keep,
         bytes_read=lambda: rows.placement.traffic.bytes_read,
+        validate=validate,
     )
 
 

@@ -61,6 +61,8 @@ class VarianceReducedKMeans(KMeansEstimator):
     verbose : int >= 0 or bool
     max_time : float > 0, optional
         Seconds for the whole fit; the epoch that exceeds them is the last.
+    validation : str, array-like of shape (m, d) or Dataset, optional
+        As of `daskcluster.KMeans`, after each epoch.
     chain_length : int >= 1
         Rows that afk-mc2 proposes for each centre.
     checkpoint : str or path, optional
@@ -80,7 +82,8 @@ class VarianceReducedKMeans(KMeansEstimator):
     history_ : list of dict
         A record per epoch: ``inertia`` of the centres it began with, ``shift``, ``seconds``,
         ``learning_rate``, ``n_steps``, ``n_switched`` (steps whose row had changed centres), ``went_back``,
-        ``full_gradient`` (its length; of ``"vrkm"``), ``n_distances``.
+        ``full_gradient`` (its length; of ``"vrkm"``), ``n_distances``, ``mean_squared_distance``,
+        ``validation``.
 
     Notes
     -----
@@ -129,6 +132,7 @@ class VarianceReducedKMeans(KMeansEstimator):
     callbacks: Any = ()
     verbose: int = 0
     max_time: float | None = None
+    validation: Any = None
     chain_length: int = 10
     checkpoint: Any = None
     checkpoint_every: int = 10

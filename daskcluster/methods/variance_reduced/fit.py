@@ -86,6 +86,7 @@ class VarianceReducedFit(SeededFit):
             tol=estimator.tol,
             labels=labels,
             keep=self.keep_step,
+            validate=self.validate,
         )
         result = FitResult.of(end, None if labels is None else state)
         return self._evaluated(rows, end, result, labels)

@@ -83,6 +83,8 @@ class MiniBatchKernelKMeans(KernelEstimator):
     verbose : int >= 0 or bool
     max_time : float > 0, optional
         Seconds for the steps, without the last pass; the step that exceeds them is the last.
+    validation : str, array-like of shape (m, d) or Dataset, optional
+        As of `daskcluster.KernelKMeans`, after each step.
     checkpoint : str or path, optional
     checkpoint_every : int >= 1
         As in `daskcluster.KMeans`, counted in steps.
@@ -98,7 +100,8 @@ class MiniBatchKernelKMeans(KernelEstimator):
     support_clusters_, support_coefficients_ : ndarrays of shape (m,)
         The centre and the coefficient of each support.
     history_ : list of dict
-        A record per step; see `daskcluster.events.KernelStepEnded`.
+        A record per step; see `daskcluster.events.KernelStepEnded`. ``mean_squared_distance`` and
+        ``validation`` are measured in the space of the kernel.
     n_iter_, stop_reason_, seeding_, passes_, bytes_read_, n_features_in_, feature_names_in_
         As in `daskcluster.KMeans`.
     cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
@@ -171,6 +174,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
     callbacks: Any = ()
     verbose: int = 0
     max_time: float | None = None
+    validation: Any = None
     checkpoint: Any = None
     checkpoint_every: int = 10
 

@@ -15,7 +15,7 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import Fit, FitRun
+from daskcluster.estimators.fit import Fit, FitRun, mean_cost
 from daskcluster.estimators.loop import is_final
 from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publish
 from daskcluster.methods.kernel.chunkwise.centres import GramCentres, nearest_by_gram
@@ -26,6 +26,7 @@ from daskcluster.methods.kernel.initial import (
     gram_of,
     kernel_restarts,
     measure_by_gram,
+    refuse_validation,
     seed_of_start,
 )
 from daskcluster.methods.kernel.minibatch.algorithm import (
@@ -141,6 +142,13 @@ class MiniBatchKernelFit(Fit):
             lambda run: run.found.inertia,
         )
 
+    def validation_rows(self) -> Dataset | None:
+        refuse_validation(self.estimator)
+        return super().validation_rows()
+
+    def validated(self, rows: ScaledPlacement, moving: MovingGramCentres) -> float:
+        return mean_cost(measure_by_gram(rows.placement, moving.centres()), rows)
+
     def begin(self, restart: int, best: StartState | None) -> BatchKernelState:
         return BatchKernelState(restart, best=best)
 
@@ -210,6 +218,7 @@ class MiniBatchKernelFit(Fit):
                     dtype=self.dtype,
                     tol=estimator.tol,
                     keep=keep,
+                    validate=self.validate,
                 )
             self.batches = None
         self.bytes_read += batches.bytes_read
