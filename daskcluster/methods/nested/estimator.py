@@ -84,7 +84,8 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     history_ : list of dict
         A record per round: ``batch_size``, ``inertia`` of the batch, ``shift``, ``seconds`` (without
         validation), ``n_touched``, ``n_distances``, ``doubling_ratio`` (what is compared with `rho`, or a
-        bound of it that was enough to say no; None where no cluster has a say), ``mean_squared_distance`` of the batch, ``validation``.
+        bound of it that was enough to say no; None where no cluster has a say), ``mean_squared_distance`` of the batch,
+        ``validation``.
 
     Notes
     -----
