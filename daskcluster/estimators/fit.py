@@ -12,16 +12,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
-from daskcluster.engine.scaled import ScaledPlacement, score_rows
+from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import DaskClusterError
 from daskcluster.estimators.checkpoints import CheckpointHeader, Checkpoints, Framed, Spent
 from daskcluster.estimators.inputs import fit_dataset
-from daskcluster.estimators.loop import Limits, LoopState
+from daskcluster.estimators.loop import Limits, LoopState, mean_distance
 from daskcluster.events import (
     Callback,
     EMStepEnded,
@@ -37,9 +36,8 @@ from daskcluster.events import (
     publish,
 )
 from daskcluster.randomness import as_seed
-from daskcluster.storage.document import Document
+from daskcluster.storage.document import Document, Shapes
 from daskcluster.storage.location import Location
-from daskcluster.storage.state import Shapes
 from daskcluster.typing import Dataset
 
 S = TypeVar("S")
@@ -313,7 +311,7 @@ class Fit:
         Parameters
         ----------
         kind : type
-            Dataclass of the state; see `daskcluster.storage.state`.
+            Dataclass of the state; see `daskcluster.storage.document`.
         shapes : mapping of str to tuple of int
             Shapes of its arrays.
         check : callable (state) -> None
@@ -421,18 +419,6 @@ class Fit:
     def validated(self, rows: ScaledPlacement, state: Any) -> float:
         """Return the mean squared distance of other rows to the centres of a state, by weight."""
         return mean_distance(rows, state.centres)
-
-
-def mean_distance(rows: ScaledPlacement, centres: np.ndarray) -> float:
-    """Return the mean squared distance of rows to their nearest centres. One pass."""
-    return mean_cost(score_rows(rows, np.ascontiguousarray(centres, rows.dtype)), rows)
-
-
-def mean_cost(found: ScoreStatistics, rows: ScaledPlacement) -> float:
-    """Return the inertia of rows over their weight."""
-    weighted = rows.placement.dataset.weights is not None
-    weight = float(found.weights.sum()) if weighted else float(found.sizes.sum())
-    return found.inertia / weight
 
 
 def line_for(event: Event) -> str | None:

@@ -9,6 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+
+from daskcluster.chunkwise.assign import ScoreStatistics
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.events import Callback, IterationEnded, StopFit, StopReason, publish
 
 
@@ -219,3 +223,15 @@ def is_final(
     if reason is StopReason.MAX_TIME:
         return time_left == 0.0
     return reason is not StopReason.CALLBACK
+
+
+def mean_distance(rows: ScaledPlacement, centres: np.ndarray) -> float:
+    """Return the mean squared distance of rows to their nearest centres. One pass."""
+    return mean_cost(score_rows(rows, np.ascontiguousarray(centres, rows.dtype)), rows)
+
+
+def mean_cost(found: ScoreStatistics, rows: ScaledPlacement) -> float:
+    """Return the inertia of rows over their weight."""
+    weighted = rows.placement.dataset.weights is not None
+    weight = float(found.weights.sum()) if weighted else float(found.sizes.sum())
+    return found.inertia / weight

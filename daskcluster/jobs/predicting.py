@@ -12,8 +12,7 @@ from daskcluster.events import Callback
 from daskcluster.jobs.run import Run
 from daskcluster.metrics.separation import SAMPLE_SIZE, measure
 from daskcluster.models.balance import ancestors, check_labels_alone
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import Model, load_document
+from daskcluster.models.fitted import KMeansModel, Model, load_document
 from daskcluster.models.record import PredictRecord, ScoreRecord
 from daskcluster.parameters.algorithm import check_measures
 from daskcluster.reports.tables import Rows, rows_of_record
@@ -26,7 +25,7 @@ ESTIMATORS: dict[str, str] = {
     "kernel-kmeans": "daskcluster.methods.kernel.estimator:KernelKMeans",
     "graph-kmeans": "daskcluster.methods.kernel.estimator:KernelKMeans",
 }
-"""Import paths of estimators by kind of model, as in `daskcluster.models.persist.KINDS`."""
+"""Import paths of estimators by kind of model, as in `daskcluster.models.fitted.KINDS`."""
 
 
 def estimator_of(model: Model, engine: Any = None) -> Any:

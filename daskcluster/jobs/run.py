@@ -23,9 +23,7 @@ from daskcluster.errors import (
     JobCancelledError,
     LeaseError,
 )
-from daskcluster.estimators.grids import is_raster
-from daskcluster.estimators.opening import open_stored
-from daskcluster.estimators.prepared import prepared
+from daskcluster.estimators.opening import is_raster, open_stored, prepared
 from daskcluster.events import (
     Callback,
     CycleEnded,
@@ -47,8 +45,7 @@ from daskcluster.jobs.arguments import (
     plain_arguments,
 )
 from daskcluster.jobs.spec import JobSpec, spec_of
-from daskcluster.models.fitted import created_with
-from daskcluster.models.persist import check_free
+from daskcluster.models.fitted import check_free, created_with
 from daskcluster.models.record import Record
 from daskcluster.reports.progress import ProgressLines
 from daskcluster.storage.checkpoint import tell_where

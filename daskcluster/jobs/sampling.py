@@ -36,8 +36,7 @@ from daskcluster.jobs.predicting import estimator_of
 from daskcluster.jobs.run import Run
 from daskcluster.methods.kmeans.fit import fit_footprint, pass_flop
 from daskcluster.models.balance import Balance, quotas_of_levels, sizes_of_levels
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import Model, load_document
+from daskcluster.models.fitted import KMeansModel, Model, load_document
 from daskcluster.models.record import SampleRecord
 from daskcluster.parameters import shared
 from daskcluster.parameters.checks import check_value

@@ -13,8 +13,7 @@ from daskcluster.chunkwise.feature_scaling import undone
 from daskcluster.host import format_bytes
 from daskcluster.metrics.agreement import Stability
 from daskcluster.models.balance import largest
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import Model
+from daskcluster.models.fitted import KMeansModel, Model
 from daskcluster.reports import charts
 from daskcluster.reports.charts import WIDTH, Chart, Shape, numbers
 from daskcluster.reports.pages import Pages, Section

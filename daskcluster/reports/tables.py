@@ -10,7 +10,7 @@ import numpy as np
 
 from daskcluster.host import format_bytes
 from daskcluster.models.balance import largest_first
-from daskcluster.models.persist import Model
+from daskcluster.models.fitted import Model
 
 Rows = list[tuple[str, str]]
 

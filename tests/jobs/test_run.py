@@ -22,7 +22,7 @@ from daskcluster.events import Event, IterationEnded, PassStarted
 from daskcluster.jobs.arguments import check_name
 from daskcluster.jobs.run import Run
 from daskcluster.methods.kmeans.estimator import KMeans
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from daskcluster.storage.lease import Lease, folder_of
 
 

@@ -78,6 +78,6 @@ ALGORITHMS = {
         "daskcluster.methods.backward_euler.estimator:BackwardEulerKMeans",
         BACKWARD_EULER,
         about="large implicit steps on mini-batches, which pass bad local minima",
-        plan="daskcluster.methods.backward_euler.fit:plan_fit",
+        plan="daskcluster.methods.backward_euler.estimator:plan_fit",
     ),
 }

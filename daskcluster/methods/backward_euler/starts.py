@@ -19,8 +19,7 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import ModelFormatError
 from daskcluster.estimators.checkpoints import Commits, unfit
-from daskcluster.estimators.fit import mean_distance
-from daskcluster.estimators.loop import Limits, is_final
+from daskcluster.estimators.loop import Limits, is_final, mean_distance
 from daskcluster.events import Callback, Notice, SeedingEnded, publish
 from daskcluster.methods.backward_euler.algorithm import (
     BatchAssigner,
@@ -35,8 +34,7 @@ from daskcluster.methods.minibatch.batches import Batches, whole
 from daskcluster.methods.minibatch.sample import centres_of_sample, start_of_batches
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
-from daskcluster.storage.document import Document
-from daskcluster.storage.state import document_of, state_of
+from daskcluster.storage.document import Document, document_of, state_of
 from daskcluster.typing import Dataset
 
 

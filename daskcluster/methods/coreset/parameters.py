@@ -48,6 +48,6 @@ ALGORITHMS = {
         "daskcluster.methods.coreset.kmeans:CoresetKMeans",
         CORESET,
         about="a small weighted sample, two passes over the rows",
-        plan="daskcluster.methods.coreset.fit:plan_fit",
+        plan="daskcluster.methods.coreset.estimator:plan_fit",
     ),
 }

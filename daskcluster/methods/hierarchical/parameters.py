@@ -81,6 +81,6 @@ ALGORITHMS = {
         "daskcluster.methods.hierarchical.estimator:HierarchicalKMeans",
         HIERARCHICAL,
         about="very many clusters: coarse cells, clusters within each, then a joint refinement",
-        plan="daskcluster.methods.hierarchical.fit:plan_fit",
+        plan="daskcluster.methods.hierarchical.estimator:plan_fit",
     ),
 }

@@ -20,16 +20,18 @@ from daskcluster.engine.engine import Placement
 from daskcluster.errors import ModelFormatError
 from daskcluster.estimators.loop import Limits, Stepped, run_loop
 from daskcluster.events import IterationEnded, StopReason
-from daskcluster.methods.kernel.chunkwise.centres import (
+from daskcluster.methods.kernel.chunkwise import (
     GramCentres,
+    GramFunction,
+    GramSums,
+    Points,
     gram_diagonal_rows,
     gram_sum_rows,
     nearest_of,
 )
-from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points
 from daskcluster.methods.kernel.minibatch.centres import Meter, joined
 from daskcluster.sparse_rows import join_rows
-from daskcluster.storage.state import Shapes, check_numbers, within
+from daskcluster.storage.document import Shapes, check_numbers, within
 from daskcluster.typing import Dataset
 
 

@@ -158,6 +158,6 @@ ALGORITHMS = {
         "daskcluster.methods.kernel.minibatch.estimator:MiniBatchKernelKMeans",
         MINI_BATCH_KERNEL,
         about="kernel k-means by small random batches",
-        plan="daskcluster.methods.kernel.fit:plan_minibatch_fit",
+        plan="daskcluster.methods.kernel.minibatch.estimator:plan_minibatch_fit",
     ),
 }

@@ -18,18 +18,17 @@ from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import CentreEstimator
+from daskcluster.estimators.base import CentreEstimator, from_provenance, provenance
 from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.export import faiss_index
 from daskcluster.estimators.fit import Fit, FitRun, all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
-from daskcluster.estimators.provenance import from_provenance, provenance
 from daskcluster.events import Callback
 from daskcluster.methods.kmeans.fit import KMeansFit, fit_partial
 from daskcluster.methods.kmeans.initial import candidate_reducer
 from daskcluster.methods.kmeans.parameters import KMEANS
 from daskcluster.metrics.agreement import Stability
-from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.fitted import KMeansModel
 from daskcluster.parameters import shared
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter

@@ -33,7 +33,7 @@ from daskcluster.events import (
     StopReason,
     publish,
 )
-from daskcluster.methods.kmeans.local_search import swap_centres, weighted_mean
+from daskcluster.methods.kmeans.algorithm import swap_centres, weighted_mean
 from daskcluster.methods.minibatch.batches import Batches
 from daskcluster.methods.minibatch.chunkwise import Batch, MovingCentres, StepOutcome
 from daskcluster.randomness import Key

@@ -1,4 +1,7 @@
-"""One call of ``MiniBatchKMeans.fit``: seed from a sample, run the loop, evaluate; and its dry run."""
+"""One call of ``MiniBatchKMeans.fit``: seed from a sample, run the loop, evaluate; and its dry run.
+
+What other fits with steps in this process share is here too: seeding from a sample, threads, memory.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,20 @@ from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.engine.engine import Engine, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import Fit, FitRun, mean_distance
+from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
-from daskcluster.estimators.loop import is_final
+from daskcluster.estimators.loop import is_final, mean_distance
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
 from daskcluster.methods.kmeans.fit import fit_footprint, measure_run, pass_flop
-from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for, placed, warn_of_one_start
+from daskcluster.methods.kmeans.initial import (
+    GIVEN,
+    is_auto,
+    method_for,
+    placed,
+    warn_of_one_start,
+)
 from daskcluster.methods.minibatch.algorithm import (
     Improvement,
     MiniBatchState,

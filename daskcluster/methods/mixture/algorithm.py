@@ -43,8 +43,8 @@ from daskcluster.methods.mixture.kernels.candidates import learn_neighbours, lis
 from daskcluster.methods.mixture.kernels.truncated import STEPS
 from daskcluster.methods.mixture.parameters import MATRICES
 from daskcluster.randomness import Key
+from daskcluster.storage.checkpoint import StateFiles
 from daskcluster.storage.location import locate
-from daskcluster.storage.row_state import StateFiles
 
 SHARED_STEPS = 2
 """Initial M-steps that learn one variance for all clusters; later ones learn one per cluster."""

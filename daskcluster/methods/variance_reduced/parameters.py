@@ -79,7 +79,7 @@ ALGORITHMS = {
         VARIANCE_REDUCED,
         about=about,
         fixed={"variant": name},
-        plan="daskcluster.methods.variance_reduced.fit:plan_fit",
+        plan="daskcluster.methods.variance_reduced.estimator:plan_fit",
     )
     for name, about in VARIANTS.items()
 }

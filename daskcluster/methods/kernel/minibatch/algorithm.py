@@ -21,7 +21,7 @@ import numpy as np
 
 from daskcluster.estimators.loop import Limits, Stepped, run_loop
 from daskcluster.events import KernelStepEnded, StopReason
-from daskcluster.methods.kernel.chunkwise.centres import GramCentres, nearest_of
+from daskcluster.methods.kernel.chunkwise import GramCentres, nearest_of
 from daskcluster.methods.kernel.minibatch.centres import GramBatch, Meter, MovingGramCentres
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches
