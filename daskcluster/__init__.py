@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from daskcluster.data.shuffle import shuffle
     from daskcluster.engine.dask import DaskEngine
     from daskcluster.engine.local import LocalEngine
-    from daskcluster.estimators.grids import open_grid
-    from daskcluster.estimators.opening import open_dataset
+    from daskcluster.estimators.opening import open_dataset, open_grid
     from daskcluster.jobs.predicting import balanced_sample
     from daskcluster.jobs.selection import select_k
     from daskcluster.methods.backward_euler.estimator import BackwardEulerKMeans
@@ -126,7 +125,7 @@ _LAZY = {
     "merge_coresets": "daskcluster.methods.coreset.estimator",
     "near_duplicates": "daskcluster.methods.duplicates.near_duplicates",
     "open_dataset": "daskcluster.estimators.opening",
-    "open_grid": "daskcluster.estimators.grids",
+    "open_grid": "daskcluster.estimators.opening",
     "partition": "daskcluster.methods.partition.partitioning",
     "quantization_error": "daskcluster.methods.coreset.quality",
     "relative_error": "daskcluster.methods.coreset.quality",

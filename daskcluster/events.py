@@ -87,7 +87,9 @@ class IterationEnded(Event):
 
     `inertia` belongs to the centres that the iteration started from; `shift` is the squared
     Frobenius norm of the centres' movement; `n_touched` rows were visited, for `n_distances`
-    distances to centres.
+    distances to centres. `mean_squared_distance` is the inertia over the weight of the rows that it is
+    the sum of, which all fits have in common; `validation` is that of other rows to the new centres, if
+    that was asked for, and its time is not in `seconds`. Kernel fits measure both in their own space.
     """
 
     iteration: int
@@ -98,6 +100,8 @@ class IterationEnded(Event):
     bytes_read: int = 0
     n_touched: int = 0
     n_distances: int = 0
+    mean_squared_distance: float | None = None
+    validation: float | None = None
 
 
 @dataclass(frozen=True)
@@ -105,13 +109,11 @@ class RoundEnded(IterationEnded):
     """One centre update on a batch of rows is done; `inertia` and the counts are those of the batch.
 
     `doubling_ratio` is what has to exceed rho for the batch to double, or a bound of it that did not;
-    None if no cluster has a veto, or if the batch is all rows. `validation` is the mean squared distance of
-    other rows to the new centres, where that was asked for; its time is not in `seconds`.
+    None if no cluster has a veto, or if the batch is all rows.
     """
 
     batch_size: int = 0
     doubling_ratio: float | None = None
-    validation: float | None = None
 
 
 @dataclass(frozen=True)
@@ -121,15 +123,13 @@ class StepsEnded(IterationEnded):
     `inertia` and `shift` are those of the last step alone and of its batch; seconds, bytes, touched rows
     and distances are of all steps since the event before. `n_rows` rows were seen since the fit began,
     `smoothed_inertia` is the exponentially weighted mean of the batches' inertia a row, `n_reassigned`
-    centres were set to random rows since the event before. `validation` is the mean squared distance of
-    other rows to the new centres, where that was asked for; its time is not in `seconds`.
+    centres were set to random rows since the event before.
     """
 
     batch_size: int = 0
     n_rows: int = 0
     smoothed_inertia: float | None = None
     n_reassigned: int = 0
-    validation: float | None = None
 
 
 @dataclass(frozen=True)
@@ -169,10 +169,13 @@ class EMStepEnded(IterationEnded):
     """One E-step and M-step of a mixture is done.
 
     `free_energy` belongs to the parameters that the iteration started from, and `inertia` is the sum of
-    squared distances weighted by posteriors, about the means it started from.
+    squared distances weighted by posteriors, about the means it started from. `variance` is the mean
+    variance of the features under the new parameters; `n_moved` rows have another nearest cluster.
     """
 
     free_energy: float = 0.0
+    variance: float = 0.0
+    n_moved: int = 0
 
 
 @dataclass(frozen=True)

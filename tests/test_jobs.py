@@ -26,7 +26,7 @@ from daskcluster.events import Event, FitEnded, PassStarted
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.load import load_model
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 
 SUBMIT_KEYWORDS = {
     "key",

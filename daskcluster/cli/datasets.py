@@ -167,7 +167,7 @@ _OF_A_CORESET = {
 @takes_console  # metadata only: there is no progress to show
 def info(source: str, opening: dict[str, Any], console: Console) -> None:
     """Describe a dataset or a model from its metadata."""
-    from daskcluster.models.persist import is_model, load_document
+    from daskcluster.models.fitted import is_model, load_document
 
     options = opening["storage_options"]
     if opening["array"] is None and is_model(source, storage_options=options):

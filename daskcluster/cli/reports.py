@@ -72,10 +72,9 @@ def report(
 
     check_output(output, FORMATS, overwrite=overwrite)
     from daskcluster.data.spec import RowsSpec
-    from daskcluster.estimators.opening import open_stored
-    from daskcluster.estimators.prepared import prepared
+    from daskcluster.estimators.opening import open_stored, prepared
     from daskcluster.jobs import examine
-    from daskcluster.models.persist import load_document
+    from daskcluster.models.fitted import load_document
     from daskcluster.reports.charts import check_shape
     from daskcluster.reports.contents import MOST_EXAMPLES, Report
 
@@ -135,7 +134,7 @@ def demo(
     from daskcluster.data.generate import generate
     from daskcluster.data.writer import good_chunk_rows
     from daskcluster.engine.local import default_threads
-    from daskcluster.models.persist import load_document
+    from daskcluster.models.fitted import load_document
     from daskcluster.reports.contents import MOST_EXAMPLES, Report
     from daskcluster.reports.pages import FORMATS, check_output, format_seconds, rows_of_record
 

@@ -18,9 +18,16 @@ from daskcluster.events import Callback, Notice, publish
 from daskcluster.interrupts import deliver, pending
 from daskcluster.models.fitted import created_with
 from daskcluster.storage.checkpoint import CheckpointFolder
-from daskcluster.storage.document import Document, read_mapping
+from daskcluster.storage.document import (
+    Document,
+    Shapes,
+    document_of,
+    read_mapping,
+    state_of,
+    stored_as,
+    stored_kind,
+)
 from daskcluster.storage.location import Location
-from daskcluster.storage.state import Shapes, document_of, state_of, stored_as
 from daskcluster.typing import Dataset
 
 S = TypeVar("S")
@@ -98,7 +105,7 @@ class Framed:
     def state(
         self, kind: type[S], shapes: Shapes, check: Callable[[S], None] = lambda state: None
     ) -> S:
-        """Return the state, checked by `check`; see `daskcluster.storage.state.state_of`."""
+        """Return the state, checked by `check`; see `daskcluster.storage.document.state_of`."""
         state = self._part(_STATE, kind, shapes)
         try:
             check(state)
@@ -113,7 +120,7 @@ class Framed:
             for name, values in found.arrays.items()
             if name.startswith(f"{part}_")
         }
-        name = found.kind if part == _STATE else kind.__name__
+        name = found.kind if part == _STATE else stored_kind(kind)
         try:
             return state_of(kind, Document(name, read_mapping(found.body, part), arrays), shapes)
         except ModelFormatError as error:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,11 +16,11 @@ from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
-from daskcluster.engine.scaled import ScaledPlacement, score_rows
+from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import DaskClusterError
 from daskcluster.estimators.checkpoints import CheckpointHeader, Checkpoints, Framed, Spent
 from daskcluster.estimators.inputs import fit_dataset
-from daskcluster.estimators.loop import Limits, LoopState
+from daskcluster.estimators.loop import Limits, LoopState, mean_distance
 from daskcluster.events import (
     Callback,
     EMStepEnded,
@@ -36,9 +36,8 @@ from daskcluster.events import (
     publish,
 )
 from daskcluster.randomness import as_seed
-from daskcluster.storage.document import Document
+from daskcluster.storage.document import Document, Shapes
 from daskcluster.storage.location import Location
-from daskcluster.storage.state import Shapes
 from daskcluster.typing import Dataset
 
 S = TypeVar("S")
@@ -135,6 +134,8 @@ class Fit:
         Whether to leave out the restarts that are left.
     rows : ScaledPlacement or None
         The placed rows, while there are some; their data statistics are committed.
+    validate : callable (state) -> float, or None
+        Evaluates a state on the ``validation`` rows.
     """
 
     name: str
@@ -143,6 +144,7 @@ class Fit:
     restarts = 1
     stopped = False
     rows: ScaledPlacement | None = None
+    validate: Callable[[Any], float] | None = None
 
     def __init__(
         self,
@@ -187,6 +189,7 @@ class Fit:
         with ExitStack() as stack:
             self.rows = ScaledPlacement(self.placed(stack))
             self.recall(self.rows)
+            self.validate = self.validator(stack)
             run = self.learn(self.rows, stack)
             self._add(self.took())
         self.rows = None
@@ -308,7 +311,7 @@ class Fit:
         Parameters
         ----------
         kind : type
-            Dataclass of the state; see `daskcluster.storage.state`.
+            Dataclass of the state; see `daskcluster.storage.document`.
         shapes : mapping of str to tuple of int
             Shapes of its arrays.
         check : callable (state) -> None
@@ -396,27 +399,26 @@ class Fit:
             return np.empty(self.dataset.n_rows, np.int32)
         return None
 
-    def validator(self, stack: ExitStack) -> Callable[[np.ndarray], float] | None:
-        """Return the function that evaluates centres on the ``validation`` rows; None without such rows.
+    def validator(self, stack: ExitStack) -> Callable[[Any], float] | None:
+        """Return the function that evaluates states on the ``validation`` rows; None without such rows.
 
-        The rows stay placed until `stack` is closed. The value is their mean squared distance, weighted if
-        they have weights.
+        The rows stay placed until `stack` is closed.
         """
-        given = self.estimator.validation
-        if given is None:
+        dataset = self.validation_rows()
+        if dataset is None:
             return None
-        dataset = fit_dataset(self.estimator, given, None, reset=False)
         engine = home_engine(self.engine) if dataset.in_memory else self.engine
         rows = ScaledPlacement(stack.enter_context(engine.place(dataset)))
-        return lambda centres: mean_distance(rows, centres)
+        return partial(self.validated, rows)
 
+    def validation_rows(self) -> Dataset | None:
+        """Return the ``validation`` rows of the estimator, checked and scaled like those of the fit."""
+        given = getattr(self.estimator, "validation", None)
+        return None if given is None else fit_dataset(self.estimator, given, None, reset=False)
 
-def mean_distance(rows: ScaledPlacement, centres: np.ndarray) -> float:
-    """Return the mean squared distance of rows to their nearest centres. One pass."""
-    found = score_rows(rows, np.ascontiguousarray(centres, rows.dtype))
-    weighted = rows.placement.dataset.weights is not None
-    weight = float(found.weights.sum()) if weighted else float(found.sizes.sum())
-    return found.inertia / weight
+    def validated(self, rows: ScaledPlacement, state: Any) -> float:
+        """Return the mean squared distance of other rows to the centres of a state, by weight."""
+        return mean_distance(rows, state.centres)
 
 
 def line_for(event: Event) -> str | None:

@@ -23,8 +23,7 @@ from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.grids import decoded_cells, is_raster, open_grid
-from daskcluster.estimators.prepared import without_missing
+from daskcluster.estimators.opening import decoded_cells, is_raster, open_grid, without_missing
 from daskcluster.parameters.shared import METHODS
 from daskcluster.typing import Dataset
 

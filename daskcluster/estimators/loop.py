@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from daskcluster.events import Callback, Event, StopFit, StopReason, publish
+import numpy as np
+
+from daskcluster.chunkwise.assign import ScoreStatistics
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
+from daskcluster.events import Callback, IterationEnded, StopFit, StopReason, publish
 
 
 class LoopState(Protocol):
@@ -31,6 +36,30 @@ class LoopState(Protocol):
 S = TypeVar("S", bound=Any)
 
 
+@dataclass
+class Deadline:
+    """The time at which a loop ends; work that does not count delays it.
+
+    Attributes
+    ----------
+    ends : float
+        As of `time.monotonic`.
+    """
+
+    ends: float
+
+    @property
+    def has_passed(self) -> bool:
+        return time.monotonic() >= self.ends
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Delay the end by the time that the block takes."""
+        began = time.monotonic()
+        yield
+        self.ends += time.monotonic() - began
+
+
 @dataclass(frozen=True)
 class Limits:
     """Where a loop ends in any case, and who hears of its steps.
@@ -48,6 +77,10 @@ class Limits:
     max_time: float | None = None
     callbacks: Sequence[Callback] = ()
 
+    def deadline(self) -> Deadline:
+        """Return the end of `max_time`, which begins now."""
+        return Deadline(math.inf if self.max_time is None else time.monotonic() + self.max_time)
+
 
 NO_LIMITS = Limits()
 
@@ -61,32 +94,39 @@ class Stepped(Generic[S]):
     state : S
         What follows from it; `run_loop` adds its record, and why it was the last one.
     facts : dict
-        Fields of its event, without its number, time and bytes.
+        Fields of its event. Number, time and bytes are added unless they are there.
+    weight : float
+        Of the rows that the inertia is the sum of.
     moved : bool
         False: nothing changed, so that the loop has converged.
     shift, threshold : float
         The loop ends if `shift` is at most `threshold`.
     reason : StopReason or None
         Why the algorithm ends here, if it does.
+    unrecorded : sequence of str
+        Fields of the event that are not in its record.
     """
 
     state: S
     facts: dict[str, Any] = field(default_factory=dict)
+    weight: float = 0.0
     moved: bool = True
     shift: float = math.inf
     threshold: float = 0.0
     reason: StopReason | None = None
+    unrecorded: Sequence[str] = ()
 
 
 def run_loop(
     step: Callable[[S], Stepped[S]],
     state: S,
-    event: Callable[..., Event],
+    event: Callable[..., IterationEnded],
     limits: Limits,
     *,
     keep: Callable[[S], None] | None = None,
     bytes_read: Callable[[], int] = lambda: 0,
     validate: Callable[[S], float] | None = None,
+    deadline: Deadline | None = None,
 ) -> S:
     """Make steps until one of them is the last; return the state after it.
 
@@ -104,72 +144,58 @@ def run_loop(
         Bytes that steps have read so far.
     validate : callable (state) -> float, optional
         Evaluates the state after a step; its time does not count.
+    deadline : Deadline, optional
+        That of `limits`, if steps need to know it.
     """
     history = list(state.history)
-    if state.reason and is_final(state.reason, len(history), limits.max_iter, limits.max_time):
+    n_iter = history[-1]["iteration"] if history else 0
+    if state.reason and is_final(state.reason, n_iter, limits.max_iter, limits.max_time):
         return state
-    stopping = Stopping(limits.max_iter, limits.max_time, limits.callbacks)
-    at_limit = StopReason.MAX_ITER if limits.max_iter <= len(history) else None
+    deadline = limits.deadline() if deadline is None else deadline
+    at_limit = StopReason.MAX_ITER if limits.max_iter <= n_iter else None
     state = replace(state, history=history, reason=at_limit)
     while state.reason is None:
         began, read = time.perf_counter(), bytes_read()
         made = step(state)
-        made.facts |= {"seconds": time.perf_counter() - began, "bytes_read": bytes_read() - read}
+        facts = {
+            "iteration": len(history) + 1,
+            "seconds": time.perf_counter() - began,
+            "bytes_read": bytes_read() - read,
+            **made.facts,
+        }
+        if made.weight > 0.0:
+            facts["mean_squared_distance"] = facts["inertia"] / made.weight
         if validate is not None:
-            made.facts["validation"] = validate(made.state)
-        record = event(iteration=len(history) + 1, **made.facts)
-        history.append(vars(record).copy())
-        stopping.tell(record)
-        reason = made.reason or stopping.reason(
-            len(history), moved=made.moved, shift=made.shift, threshold=made.threshold
-        )
+            with deadline.paused():
+                facts["validation"] = validate(made.state)
+        record = event(**facts)
+        shown = vars(record).items()
+        history.append({name: value for name, value in shown if name not in made.unrecorded})
+        asked = False
+        try:
+            publish(limits.callbacks, record)
+        except StopFit:
+            asked = True
+        reason = made.reason or _reason(made, record.iteration, limits.max_iter, deadline, asked)
         state = replace(made.state, history=history, reason=reason)
         if keep is not None:
             keep(state)
     return state
 
 
-class Stopping:
-    """The stopping rules of one fit.
-
-    Parameters
-    ----------
-    max_iter : int
-    max_time : float or None
-        Seconds; the iteration that exceeds this is the last.
-    callbacks : sequence of callables
-    """
-
-    def __init__(
-        self, max_iter: int, max_time: float | None = None, callbacks: Sequence[Callback] = ()
-    ) -> None:
-        self._max_iter = max_iter
-        self._deadline = None if max_time is None else time.monotonic() + max_time
-        self._callbacks = callbacks
-        self._asked = False
-
-    def tell(self, event: Event) -> None:
-        """Publish `event`; a callback may raise `StopFit`."""
-        try:
-            publish(self._callbacks, event)
-        except StopFit:
-            self._asked = True
-
-    def reason(
-        self, n_iter: int, *, moved: bool, shift: float, threshold: float
-    ) -> StopReason | None:
-        """Return the reason to stop after `n_iter` iterations, or None to continue."""
-        if not moved:
-            return StopReason.CONVERGED
-        if shift <= threshold:
-            return StopReason.TOLERANCE
-        if self._asked:
-            return StopReason.CALLBACK
-        if n_iter >= self._max_iter:
-            return StopReason.MAX_ITER
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            return StopReason.MAX_TIME
-        return None
+def _reason(
+    made: Stepped[Any], n_iter: int, max_iter: int, deadline: Deadline, asked: bool
+) -> StopReason | None:
+    """Return why a loop ends after a step, or None if it goes on."""
+    if not made.moved:
+        return StopReason.CONVERGED
+    if made.shift <= made.threshold:
+        return StopReason.TOLERANCE
+    if asked:
+        return StopReason.CALLBACK
+    if n_iter >= max_iter:
+        return StopReason.MAX_ITER
+    return StopReason.MAX_TIME if deadline.has_passed else None
 
 
 def is_final(
@@ -197,3 +223,15 @@ def is_final(
     if reason is StopReason.MAX_TIME:
         return time_left == 0.0
     return reason is not StopReason.CALLBACK
+
+
+def mean_distance(rows: ScaledPlacement, centres: np.ndarray) -> float:
+    """Return the mean squared distance of rows to their nearest centres. One pass."""
+    return mean_cost(score_rows(rows, np.ascontiguousarray(centres, rows.dtype)), rows)
+
+
+def mean_cost(found: ScoreStatistics, rows: ScaledPlacement) -> float:
+    """Return the inertia of rows over their weight."""
+    weighted = rows.placement.dataset.weights is not None
+    weight = float(found.weights.sum()) if weighted else float(found.sizes.sum())
+    return found.inertia / weight

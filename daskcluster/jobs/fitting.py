@@ -16,13 +16,13 @@ from daskcluster.data.spec import RowsSpec, looks_like_path
 from daskcluster.data.tables import TableFormat
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import CentreEstimator
-from daskcluster.estimators.labels import Labels
 from daskcluster.estimators.plan import Plan
+from daskcluster.estimators.rows import Labels
 from daskcluster.events import Callback
 from daskcluster.jobs.run import Run
 from daskcluster.methods.catalogue import ALGORITHMS, plan_of
 from daskcluster.methods.duplicates.parameters import RULES
-from daskcluster.models.persist import Model
+from daskcluster.models.fitted import Model
 from daskcluster.models.record import CoresetRecord, DuplicatesRecord, FitRecord, PartitionRecord
 from daskcluster.parameters.checks import check_arguments
 from daskcluster.reports.pages import Rows, rows_of_work

@@ -48,8 +48,7 @@ from daskcluster.models.balance import (
     quotas_of_levels,
     sizes_of_levels,
 )
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import Model, load_document
+from daskcluster.models.fitted import KMeansModel, Model, load_document
 from daskcluster.models.record import PredictRecord, SampleRecord, ScoreRecord
 from daskcluster.parameters import shared
 from daskcluster.parameters.algorithm import check_measures
@@ -70,7 +69,7 @@ ESTIMATORS: dict[str, str] = {
     "kernel-kmeans": "daskcluster.methods.kernel.estimator:KernelKMeans",
     "graph-kmeans": "daskcluster.methods.kernel.estimator:KernelKMeans",
 }
-"""Import paths of estimators by kind of model, as in `daskcluster.models.persist.KINDS`."""
+"""Import paths of estimators by kind of model, as in `daskcluster.models.fitted.KINDS`."""
 
 
 def estimator_of(model: Model, engine: Any = None) -> Any:

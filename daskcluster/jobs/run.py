@@ -35,9 +35,7 @@ from daskcluster.errors import (
     LeaseError,
     WrongTypeError,
 )
-from daskcluster.estimators.grids import is_raster
-from daskcluster.estimators.opening import open_stored
-from daskcluster.estimators.prepared import prepared
+from daskcluster.estimators.opening import is_raster, open_stored, prepared
 from daskcluster.events import (
     Callback,
     CycleEnded,
@@ -51,8 +49,7 @@ from daskcluster.events import (
     PassStarted,
 )
 from daskcluster.jobs.spec import PACE, JobSpec, output_name, output_of, spec_of
-from daskcluster.models.fitted import created_with
-from daskcluster.models.persist import check_free
+from daskcluster.models.fitted import check_free, created_with
 from daskcluster.models.record import Record
 from daskcluster.parameters.shared import METHODS
 from daskcluster.storage.checkpoint import tell_where

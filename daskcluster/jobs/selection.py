@@ -521,7 +521,7 @@ def _measured(
                 fit.candidate.k: {"true_inertia": cost}
                 for fit, cost in zip(fits, costs, strict=True)
             }
-        from daskcluster.methods.mixture.rows import gaussians_for, log_likelihood
+        from daskcluster.methods.mixture.estimator import gaussians_for, log_likelihood
 
         best, model = fits[0], fits[0].model
         variances, mixing = model.covariances_, model.weights_

@@ -19,8 +19,7 @@ from daskcluster.events import StopReason
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 from daskcluster.methods.mixture.model import MixtureModel, stored_variances
-from daskcluster.models.fitted import created_with
-from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.fitted import KMeansModel, created_with
 
 KNOWN = (
     "a fitted KMeans, MiniBatchKMeans or GaussianMixture of scikit-learn, or a pipeline of SimpleImputer, "

@@ -8,7 +8,7 @@ from typing import Any
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.catalogue import class_names, estimator_path
 from daskcluster.methods.partition.partitioning import PartitionModel
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 
 
 def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Any:

@@ -1,12 +1,14 @@
-"""Fields that all models share: centres and details of the fit."""
+"""Models, the results of fits: what all share, centres of k-means, and their saved form."""
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, Field, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, ClassVar, Self
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,10 +16,15 @@ from daskcluster import __version__
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.data.features import FeatureSpec
-from daskcluster.errors import InvalidParameterError, ModelFormatError
+from daskcluster.errors import InvalidParameterError, ModelFormatError, OutputExistsError
 from daskcluster.events import StopReason
 from daskcluster.kernels.quantized import Projection, RowRange
+from daskcluster.models.balance import Balance
+from daskcluster.parameters.shared import METRICS
 from daskcluster.storage.document import (
+    Document,
+    Form,
+    looks_like,
     plain,
     read_count,
     read_mapping,
@@ -26,7 +33,14 @@ from daskcluster.storage.document import (
     read_records,
     read_text,
     read_texts,
+    sealed,
+    unsealed,
 )
+from daskcluster.storage.files import file_size
+from daskcluster.storage.location import locate
+from daskcluster.storage.staging import Staging
+from daskcluster.storage.staging import check_free as check_output_free
+from daskcluster.storage.zarr_stores import HEAD, MODEL_FORMAT
 
 AXES = "axes"
 """Name of the array of axes in a document."""
@@ -133,8 +147,13 @@ class FittedModel:
         Centres are not finite floats of shape (k, d), or the number of feature names is wrong.
     """
 
+    kind: ClassVar[str]
     array_names: ClassVar[frozenset[str]]
     optional_arrays: ClassVar[frozenset[str]] = frozenset()
+    if TYPE_CHECKING:
+
+        @property
+        def weights(self) -> np.ndarray: ...
 
     centres: np.ndarray
     _: KW_ONLY
@@ -198,6 +217,10 @@ class FittedModel:
             if each.type in _READERS and (each.name not in shared) == own
             if each.name not in _OPTIONAL
         ]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields specific to this kind of model, for tables."""
+        raise NotImplementedError
 
     def own(self) -> dict[str, Any]:
         """Return the entries of `body` that are specific to this kind of model."""
@@ -360,3 +383,193 @@ def created_with() -> dict[str, str]:
         except PackageNotFoundError:  # a vendored copy has no metadata
             continue
     return found
+
+
+_PER_CLUSTER = ("weights", "sizes", "costs")
+
+
+@dataclass(frozen=True, eq=False)
+class KMeansModel(FittedModel):
+    """A fitted k-means, without its data.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (k, d), float32 or float64
+    weights : ndarray of shape (k,), float64
+        Total row weight of each cluster (its size if rows have no weights).
+    sizes : ndarray of shape (k,), int64
+        Number of rows in each cluster.
+    costs : ndarray of shape (k,), float64
+        Inertia of each cluster.
+    metric : str
+        ``"euclidean"`` or ``"cosine"``.
+    inertia : float
+        Weighted sum of squared distances of the rows to their centres.
+    n_iter, stop_reason, seeding, passes, bytes_read, history, parameters, feature_names, n_rows,
+    created_with, estimator, search
+        As in `daskcluster.models.fitted.FittedModel`.
+
+    Raises
+    ------
+    ModelFormatError
+        A value is invalid (not finite, inconsistent shapes, ...).
+
+    Notes
+    -----
+    Cost: memory for the centres, three numbers per cluster, and the history.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> model = KMeansModel(np.zeros((2, 3), np.float32), np.ones(2), n_rows=2)
+    >>> model.n_clusters, model.n_features
+    (2, 3)
+    """
+
+    kind: ClassVar[str] = "kmeans"
+    array_names: ClassVar[frozenset[str]] = frozenset({"centres", *_PER_CLUSTER})
+    optional_arrays: ClassVar[frozenset[str]] = frozenset({AXES})
+
+    weights: np.ndarray
+    sizes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    costs: np.ndarray = field(default_factory=lambda: np.empty(0))
+    metric: str = "euclidean"
+    inertia: float = 0.0
+    estimator: str = field(default="KMeans", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("sizes", "costs"):
+            if len(getattr(self, name)) == 0:
+                kind = np.int64 if name == "sizes" else np.float64
+                object.__setattr__(self, name, np.zeros(self.n_clusters, kind))
+        for name in _PER_CLUSTER:
+            check_per_cluster(name, getattr(self, name), self.n_clusters)
+        if self.metric not in METRICS:
+            raise ModelFormatError(f"metric={self.metric!r} should be one of {', '.join(METRICS)}.")
+        if not (math.isfinite(self.inertia) and self.inertia >= 0.0):
+            raise ModelFormatError(f"inertia={self.inertia!r} should be finite and >= 0.")
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields specific to this kind of model, for tables."""
+        total = float(np.sum(self.weights))
+        return {
+            "metric": self.metric,
+            "dtype": str(self.centres.dtype),
+            "inertia": self.inertia,
+            "mean": self.inertia / total if total > 0 else None,
+            "balance": str(Balance.of(self.sizes)) if self.sizes.any() else None,
+        }
+
+
+Model = FittedModel
+"""A model of any kind of `KINDS`."""
+
+KINDS: dict[str, str] = {
+    "kmeans": "daskcluster.models.fitted:KMeansModel",
+    "hierarchical-kmeans": "daskcluster.methods.hierarchical.model:HierarchicalModel",
+    "partitions": "daskcluster.methods.partition.partitioning:PartitionModel",
+    "mixture": "daskcluster.methods.mixture.model:MixtureModel",
+    "kernel-kmeans": "daskcluster.methods.kernel.model:KernelKMeansModel",
+    "graph-kmeans": "daskcluster.methods.kernel.graph:GraphKMeansModel",
+}
+"""Import paths of the model classes, by their kind in saved documents."""
+
+
+def model_class(kind: str) -> type[Model]:
+    """Return the class of models of one of `KINDS`."""
+    found: type[Model] = resolve_name(KINDS[kind])
+    return found
+
+
+MODEL = Form(MODEL_FORMAT, 1, "model")
+
+_REPLACEABLE = ("group", "model")
+
+
+def save_model(
+    model: Model,
+    url: str,
+    *,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Save `model` under `url`.
+
+    Parameters
+    ----------
+    model : KMeansModel, or any other `daskcluster.models.fitted.Model`
+    url : str
+        A path or an fsspec URL.
+    overwrite : bool
+        Replace an existing model. Anything else is never replaced.
+    storage_options : mapping, optional
+        Passed to the file system.
+
+    Raises
+    ------
+    OutputExistsError
+        `url` exists and may not be replaced.
+
+    Notes
+    -----
+    Cost: writes the arrays and a few kB.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskcluster.models.fitted import KMeansModel
+    >>> model = KMeansModel(np.eye(2), np.ones(2), n_rows=2)
+    >>> save_model(model, "memory://doctest/model.zarr", overwrite=True)
+    >>> load_document("memory://doctest/model.zarr").centres
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    check_free(url, overwrite=overwrite, storage_options=storage_options)
+    files = dict(sealed(MODEL, Document(model.kind, model.body(), model.arrays())))
+    with Staging.begin(
+        url, overwrite=overwrite, storage_options=storage_options, kinds=_REPLACEABLE
+    ) as staging:
+        staging.commit(files)
+
+
+def check_free(
+    url: str, *, overwrite: bool = False, storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """Raise `OutputExistsError` if `save_model` would refuse `url`."""
+    check_output_free(url, overwrite=overwrite, storage_options=storage_options, kinds=_REPLACEABLE)
+    place = locate(url, storage_options)
+    if overwrite and file_size(place, HEAD) >= 0 and not looks_like(MODEL, place):
+        # Any other Zarr group may hold data.
+        raise OutputExistsError(
+            f"The output {place.url!r} exists and is not a model, so overwrite=True does not replace it; "
+            "choose another name, or remove it yourself."
+        )
+
+
+def is_model(url: str, *, storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Return whether there is a model, damaged or not, at `url`."""
+    return looks_like(MODEL, locate(url, storage_options))
+
+
+def load_document(url: str, storage_options: Mapping[str, Any] | None = None) -> Model:
+    """Load the model at `url` and check all of it.
+
+    Parameters
+    ----------
+    url : str
+        A path or an fsspec URL.
+    storage_options : mapping, optional
+        Passed to the file system.
+
+    Raises
+    ------
+    ModelNotFoundError
+        There is no readable document at `url`.
+    ModelFormatError
+        It is not a model, is damaged, or has a format version unknown to this release.
+    """
+    classes = [model_class(kind) for kind in KINDS]
+    known = {each.kind: (each.array_names, each.optional_arrays) for each in classes}
+    document = unsealed(MODEL, locate(url, storage_options), known)
+    return model_class(document.kind).from_parts(document.body, document.arrays)

@@ -19,8 +19,7 @@ from daskcluster.host import format_bytes
 from daskcluster.metrics.agreement import DISSOLVED, Stability
 from daskcluster.metrics.separation import distance_totals, silhouettes_of_totals
 from daskcluster.models.balance import largest
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import Model
+from daskcluster.models.fitted import KMeansModel, Model
 from daskcluster.reports import charts
 from daskcluster.reports.charts import (
     BLUE,

@@ -75,8 +75,17 @@ _ATTRIBUTES = (
     "n_steps_ stop_reason_ seeding_ cluster_sizes_ cluster_weights_ cluster_costs_ counts_ start_inertias_ "
     "support_ support_clusters_ support_coefficients_ coarse_centers_ quotas_"
 ).split()
-_WORK = {"seconds", "bytes_read", "n_touched", "n_distances", "gram_seconds"}
-"""Entries of a record that an interruption may change."""
+_WORK = {
+    "seconds",
+    "bytes_read",
+    "n_touched",
+    "n_distances",
+    "gram_seconds",
+    "mean_squared_distance",
+}
+"""Entries of a record that an interruption or a later version may change."""
+_NOTED = {"n_rows", "doubling_ratio"}
+"""Entries of the records that have had ``validation`` since the archived versions."""
 
 
 def made(name: str, **more: Any) -> Any:
@@ -96,7 +105,9 @@ def digest(model: Any) -> str:
             found.update(np.ascontiguousarray(value).tobytes())
     for record in model.history_:
         kept = sorted(
-            (name, np.asarray(value).item()) for name, value in record.items() if name not in _WORK
+            (name, np.asarray(value).item())
+            for name, value in record.items()
+            if name not in (_WORK if _NOTED & set(record) else _WORK | {"validation"})
         )
         found.update(repr(kept).encode())
     return found.hexdigest()[:16]

@@ -70,6 +70,7 @@ def test_a_model_is_loaded_and_saved_as_it_was(name: str, stored: Path, tmp_path
     for attributes in (before, again):
         del attributes["sha256"], attributes["body"]["created_with"]
         attributes["body"]["parameters"].pop("init")  # a list is not kept
+        attributes["body"]["parameters"].pop("validation", None)  # younger than the archive
     assert again == before
 
 

@@ -16,7 +16,7 @@ from click.testing import Result
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.load import load_model
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 
 Run = Callable[..., Result]
 Record = Callable[..., dict[str, Any]]

@@ -224,7 +224,7 @@ def test_storage_options_reach_nested_ones(monkeypatch: pytest.MonkeyPatch, run:
         seen.update(storage_options)
         raise OSError("enough")
 
-    monkeypatch.setattr("daskcluster.models.persist.is_model", is_model)
+    monkeypatch.setattr("daskcluster.models.fitted.is_model", is_model)
     options = ("anon=true", "endpoint_url=http://h:9", "client_kwargs.region_name=eu-west-1")
     result = run("info", "s3://b/r", *(part for o in options for part in ("--storage-option", o)))
     assert result.exit_code == 1

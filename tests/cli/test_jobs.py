@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from distributed import Client
 
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from tests.methods.streaming.service.feeds import put
 
 FIT = ("--n-clusters", "4", "--random-state", "3", "--algorithm", "lloyd")

@@ -11,7 +11,7 @@ import pytest
 import zarr
 from click.testing import Result
 
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 
 

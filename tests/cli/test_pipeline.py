@@ -12,7 +12,7 @@ import zarr
 from click.testing import Result
 
 import daskcluster as dc
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 
 Run = Callable[..., Result]
 Record = Callable[..., dict[str, Any]]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from tests.cli.conftest import start
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import zarr
 
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 from tests.deploy.chart import ROOT, Container, pods, render
 from tests.deploy.operated import operated

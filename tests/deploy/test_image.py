@@ -21,7 +21,7 @@ import yaml
 
 from daskcluster import jobs
 from daskcluster.data.convert import convert
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 from tests.deploy.chart import ROOT
 from tests.deploy.programs import Processes, is_healthy

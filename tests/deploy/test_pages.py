@@ -14,7 +14,7 @@ import pytest
 import yaml
 import zarr
 
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 from tests.deploy import standins
 from tests.deploy.chart import render

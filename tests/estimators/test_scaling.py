@@ -19,9 +19,9 @@ import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.engine.local import LocalEngine
 from daskcluster.errors import InvalidDataError, InvalidParameterError, ModelFormatError
-from daskcluster.estimators.prepared import scaled
+from daskcluster.estimators.opening import scaled
 from daskcluster.events import PassEnded
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from tests.cli.conftest import record, run  # noqa: F401  (fixtures)
 from tests.security.damage import head_of, sign
 

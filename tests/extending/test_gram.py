@@ -15,8 +15,8 @@ import pytest
 
 import daskcluster as dc
 from daskcluster.errors import ModelFormatError
-from daskcluster.methods.kernel.chunkwise.gram import FUNCTIONS
-from daskcluster.methods.kernel.initial import register_gram
+from daskcluster.methods.kernel.chunkwise import FUNCTIONS
+from daskcluster.methods.kernel.fit import register_gram
 from daskcluster.methods.kernel.parameters import KERNELS
 
 NAME = "intersection"

@@ -13,7 +13,7 @@ import numpy as np
 import zarr
 
 from daskcluster.methods.catalogue import ALGORITHMS
-from daskcluster.models.persist import is_model, load_document
+from daskcluster.models.fitted import is_model, load_document
 
 _ITERATED = "--tol 0 --init random --n-init 1"
 FITS = {

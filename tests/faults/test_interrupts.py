@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import daskcluster as dc
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from tests.faults.processes import Command, kill
 
 FIT = "--n-clusters 60 --tol 0 --init random --random-state 0 --algorithm lloyd --max-iter"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from daskcluster import jobs
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from tests.data.conftest import KEY_ID, SECRET
 from tests.jobs.conftest import Cluster, reached
 

@@ -18,7 +18,7 @@ from daskcluster.errors import (
     JobNotFoundError,
     WrongTypeError,
 )
-from daskcluster.models.persist import is_model, load_document
+from daskcluster.models.fitted import is_model, load_document
 from daskcluster.storage.files import list_names
 from daskcluster.storage.lease import folder_of
 from tests.data.conftest import SECRET

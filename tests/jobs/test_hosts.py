@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from daskcluster import jobs
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from tests.jobs.conftest import ROOT, reached, soon
 from tests.network import Network, answers, network_of, why_not
 

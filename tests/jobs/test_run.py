@@ -21,7 +21,7 @@ from daskcluster.errors import (
 from daskcluster.events import Event, IterationEnded, PassStarted
 from daskcluster.jobs.run import Run, check_name
 from daskcluster.methods.kmeans.estimator import KMeans
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from daskcluster.storage.lease import Lease, folder_of
 
 

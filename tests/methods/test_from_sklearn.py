@@ -15,7 +15,7 @@ from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler
 
 import daskcluster as dc
 from daskcluster.errors import InvalidParameterError
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from daskcluster.reports.contents import Report
 
 

@@ -11,11 +11,10 @@ import pytest
 
 import daskcluster as dc
 from daskcluster.errors import ModelFormatError
-from daskcluster.estimators.provenance import registered_name
+from daskcluster.estimators.base import registered_name
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.load import load_model
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import load_document, save_model
+from daskcluster.models.fitted import KMeansModel, load_document, save_model
 
 X = np.random.default_rng(0).standard_normal((300, 3)).astype(np.float32)
 

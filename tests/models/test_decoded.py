@@ -13,7 +13,7 @@ import zarr
 import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.errors import InvalidDataError
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 
 CODES = np.random.default_rng(4).integers(0, 90, (400, 3)).astype(np.int16)
 

@@ -17,7 +17,7 @@ import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.cli.main import Failure, main
 from daskcluster.errors import InvalidDataError
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 
 ROWS = np.random.default_rng(7).normal(size=(1200, 3)).astype(np.float32)
 GAPPY = ROWS.copy()

@@ -20,9 +20,14 @@ from daskcluster.errors import (
     OutputExistsError,
 )
 from daskcluster.events import StopReason
-from daskcluster.models.fitted import created_with
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import check_free, is_model, load_document, save_model
+from daskcluster.models.fitted import (
+    KMeansModel,
+    check_free,
+    created_with,
+    is_model,
+    load_document,
+    save_model,
+)
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import Staging
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from daskcluster.methods.load import load_model
-from daskcluster.models.persist import load_document, save_model
+from daskcluster.models.fitted import load_document, save_model
 
 SAVED = Path(__file__).parent / "saved"
 LATER = {"created_with", "parameters"}

@@ -17,8 +17,7 @@ from daskcluster.errors import ModelFormatError
 from daskcluster.kernels.dot_product import NO_DOT, best_dot
 from daskcluster.kernels.quantized import RowRange
 from daskcluster.kernels.tile import nearest, pack, working_tile
-from daskcluster.models.fitted import body_of_search, search_of
-from daskcluster.models.persist import load_document, save_model
+from daskcluster.models.fitted import body_of_search, load_document, save_model, search_of
 from tests.security.samples import SAMPLES, D, kmeans_model
 
 N, WIDE, K = 3200, 160, 640

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.fitted import KMeansModel
 
 
 def make_model(k: int, **changes: object) -> KMeansModel:

@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.errors import InvalidParameterError, MissingExtraError, OutputExistsError
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from daskcluster.reports import pages as drawing
 from daskcluster.reports import pages as html
 from daskcluster.reports.charts import Chart, mosaic, plane

@@ -13,8 +13,7 @@ from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.methods.partition.partitioning import PartitionModel
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import Model
+from daskcluster.models.fitted import KMeansModel, Model
 
 K, D, M = 4, 3, 6
 RANGE = RowRange(-2.0, 2.0, 4.0, 0.5)

@@ -20,7 +20,7 @@ import pytest
 from daskcluster.errors import CheckpointError, DaskClusterError, ModelFormatError
 from daskcluster.methods.catalogue import class_names, estimator_path
 from daskcluster.methods.load import load_model
-from daskcluster.models.persist import (
+from daskcluster.models.fitted import (
     KINDS,
     MODEL,
     Model,

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from daskcluster.methods.mixture.model import MixtureModel
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import load_document, save_model
+from daskcluster.models.fitted import KMeansModel, load_document, save_model
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import Document
 

@@ -17,7 +17,7 @@ from daskcluster.engine.connect import connect
 from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.tls import client_security
 from daskcluster.errors import InvalidParameterError, SchedulerUnreachableError
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from tests.cli.conftest import record, rows, run  # noqa: F401  (fixtures)
 from tests.jobs.conftest import Cluster
 

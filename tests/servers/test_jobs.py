@@ -10,7 +10,7 @@ import pytest
 
 from daskcluster import jobs
 from daskcluster.data.convert import convert
-from daskcluster.models.persist import is_model, load_document
+from daskcluster.models.fitted import is_model, load_document
 from daskcluster.storage.lease import Lease, folder_of
 from tests.jobs.conftest import Cluster, kill_worker, reached
 from tests.servers.conftest import Server

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from daskcluster.errors import CheckpointError
+from daskcluster.storage.checkpoint import StateFiles
 from daskcluster.storage.location import Location, locate
-from daskcluster.storage.row_state import StateFiles
 from tests.data.conftest import s3  # noqa: F401  (a fixture)
 
 SETS = np.random.default_rng(0).integers(0, 9, (100, 3)).astype(np.int32)

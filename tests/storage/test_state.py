@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from daskcluster.errors import ModelFormatError
 from daskcluster.events import StopReason
 from daskcluster.storage.checkpoint import CheckpointFolder
-from daskcluster.storage.document import Document
-from daskcluster.storage.state import document_of, state_of
+from daskcluster.storage.document import Document, document_of, state_of
 
 
 @dataclass(frozen=True)

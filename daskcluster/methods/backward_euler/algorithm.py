@@ -329,6 +329,7 @@ def backward_euler(
     limits: Limits,
     *,
     keep: Callable[[DescentState], None] | None = None,
+    validate: Callable[[DescentState], float] | None = None,
 ) -> DescentState:
     """Move centres by implicit gradient steps.
 
@@ -343,7 +344,7 @@ def backward_euler(
     limits : Limits
         omaxit outer steps; seconds include those before `begin`. Its callbacks hear an `ImplicitStepEnded`
         for each outer step.
-    keep : callable (DescentState) -> None, optional
+    keep, validate : callable (DescentState), optional
         Called with the state after each outer step.
 
     Returns
@@ -376,7 +377,8 @@ def backward_euler(
             "step_size": taken.step_size,
             "n_halved": taken.n_halved,
         }
-        return Stepped(replace(descent.now, seconds=time.perf_counter() - began), facts)
+        state = replace(descent.now, seconds=time.perf_counter() - began)
+        return Stepped(state, facts, taken.start.weight)
 
     if limits.max_time is not None:
         limits = replace(limits, max_time=limits.max_time - begin.seconds)
@@ -388,4 +390,5 @@ def backward_euler(
             limits,
             keep=keep,
             bytes_read=lambda: batches.bytes_read,
+            validate=validate,
         )

@@ -67,6 +67,7 @@ BACKWARD_EULER = (
     shared.METRIC,
     *shared.RUN,
     shared.MAX_TIME,
+    shared.VALIDATION,
     shared.CHAIN_LENGTH,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY,
@@ -77,6 +78,6 @@ ALGORITHMS = {
         "daskcluster.methods.backward_euler.estimator:BackwardEulerKMeans",
         BACKWARD_EULER,
         about="large implicit steps on mini-batches, which pass bad local minima",
-        plan="daskcluster.methods.backward_euler.fit:plan_fit",
+        plan="daskcluster.methods.backward_euler.estimator:plan_fit",
     ),
 }

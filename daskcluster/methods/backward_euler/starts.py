@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,9 +15,11 @@ from typing import Any
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
+from daskcluster.engine.local import LocalEngine
+from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import ModelFormatError
 from daskcluster.estimators.checkpoints import Commits, unfit
-from daskcluster.estimators.loop import Limits, is_final
+from daskcluster.estimators.loop import Limits, is_final, mean_distance
 from daskcluster.events import Callback, Notice, SeedingEnded, publish
 from daskcluster.methods.backward_euler.algorithm import (
     BatchAssigner,
@@ -31,8 +34,7 @@ from daskcluster.methods.minibatch.batches import Batches, whole
 from daskcluster.methods.minibatch.sample import centres_of_sample, start_of_batches
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
-from daskcluster.storage.document import Document
-from daskcluster.storage.state import document_of, state_of
+from daskcluster.storage.document import Document, document_of, state_of
 from daskcluster.typing import Dataset
 
 
@@ -132,6 +134,8 @@ class StartParameters:
         Seed of the fit; a start's own is derived from it and its number.
     room_bytes : int
         For rows that are read ahead.
+    validation : Dataset or None
+        Rows that the centres are evaluated on after each step.
     """
 
     init: Any
@@ -142,6 +146,7 @@ class StartParameters:
     steps: ImplicitSteps
     seed: int
     room_bytes: int
+    validation: Dataset | None = None
 
     @property
     def method(self) -> str:
@@ -230,14 +235,22 @@ def run_start(
         if is_final(descent.reason, len(descent.history), parameters.max_iter, left):
             return Start.of(number, descent, dtype, found.bytes_read, descent.seconds)
     began, seed = time.perf_counter(), Key(parameters.seed, "restart", number).derived_seed()
-    with Batches(
-        dataset,
-        parameters.batch_size,
-        seed,
-        room_bytes=parameters.room_bytes,
-        least_rows=parameters.sample_rows,
-        skipped=0 if found is None else found.descent.n_batches,
-    ) as batches:
+    with (
+        Batches(
+            dataset,
+            parameters.batch_size,
+            seed,
+            room_bytes=parameters.room_bytes,
+            least_rows=parameters.sample_rows,
+            skipped=0 if found is None else found.descent.n_batches,
+        ) as batches,
+        ExitStack() as stack,
+    ):
+        validate = None
+        if parameters.validation is not None:
+            engine = LocalEngine(n_threads=n_threads)
+            rows = ScaledPlacement(stack.enter_context(engine.place(parameters.validation)))
+            validate = lambda state: mean_distance(rows, state.centres)  # noqa: E731
         if batches.notice:
             publish(callbacks, Notice(batches.notice))
         read = 0 if found is None else found.bytes_read
@@ -258,6 +271,7 @@ def run_start(
             parameters.steps,
             Limits(parameters.max_iter, left, callbacks),
             keep=keep,
+            validate=validate,
         )
     return Start.of(number, end, dtype, read + batches.bytes_read, begin.seconds)
 

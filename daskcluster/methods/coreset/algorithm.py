@@ -24,7 +24,7 @@ from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.randomness import Key
 from daskcluster.sampling import Moments, draw_about, measure
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows, take_rows
-from daskcluster.storage.state import Shapes, stored_as
+from daskcluster.storage.document import Shapes, stored_as
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Coreset:
     moments: Moments
 
 
-def lightweight_coreset(
+def draw_coreset(
     rows: ScaledPlacement,
     size: int,
     seed: int,

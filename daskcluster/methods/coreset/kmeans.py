@@ -75,6 +75,8 @@ class CoresetKMeans(KMeansEstimator):
         Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool
     max_time : float > 0, optional
+    validation : str, array-like of shape (m, d) or Dataset, optional
+        As of `daskcluster.KMeans`.
     chain_length : int >= 1
         Length of the chains of the fit on the coreset.
     checkpoint : str or path, optional
@@ -132,6 +134,7 @@ class CoresetKMeans(KMeansEstimator):
     callbacks: Any = ()
     verbose: int = 0
     max_time: float | None = None
+    validation: Any = None
     chain_length: int = 10
     checkpoint: Any = None
     checkpoint_every: int = 10

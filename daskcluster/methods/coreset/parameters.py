@@ -37,6 +37,7 @@ CORESET = (
     shared.METRIC,
     *shared.RUN,
     shared.MAX_TIME,
+    shared.VALIDATION,
     shared.CHAIN_LENGTH,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY,
@@ -47,6 +48,6 @@ ALGORITHMS = {
         "daskcluster.methods.coreset.kmeans:CoresetKMeans",
         CORESET,
         about="a small weighted sample, two passes over the rows",
-        plan="daskcluster.methods.coreset.fit:plan_fit",
+        plan="daskcluster.methods.coreset.estimator:plan_fit",
     ),
 }

@@ -12,10 +12,9 @@ from daskcluster.chunkwise.centres import nearest_with_distances
 from daskcluster.data.csr import csr_of
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.estimators.loop import Limits
-from daskcluster.methods.coreset.algorithm import lightweight_coreset
-from daskcluster.methods.kmeans.algorithm import CentresState, lloyd
+from daskcluster.methods.coreset.algorithm import draw_coreset
+from daskcluster.methods.kmeans.algorithm import MOST_SWAPPED, CentresState, lloyd, swap_centres
 from daskcluster.methods.kmeans.initial import placed
-from daskcluster.methods.kmeans.local_search import MOST_SWAPPED, swap_centres
 from daskcluster.randomness import Key
 from daskcluster.seeding.methods import kmeans_plusplus
 from daskcluster.sparse_rows import join_rows
@@ -85,7 +84,7 @@ def sampled_start(
     dataset, sparse = rows.placement.dataset, csr_of(rows.placement.dataset) is not None
     twice = looks and dataset.in_memory and not sparse and size < dataset.n_rows
     drawn = size // 2 if twice else size
-    few = lightweight_coreset(rows, drawn, Key(seed, "sample").derived_seed())
+    few = draw_coreset(rows, drawn, Key(seed, "sample").derived_seed())
     moments, weight = few.moments, size * few.moments.weight / dataset.n_rows
     variance = moments.spread / moments.weight / dataset.n_features
     best: tuple[float, SampledStart] | None = None

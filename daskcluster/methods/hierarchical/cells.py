@@ -1,26 +1,188 @@
-"""Cells: the rows grouped by their nearest coarse centre, and k-means within each, as independent tasks."""
+"""Cells of rows and levels of clusters: quotas, rows gathered cell by cell, their fits, and resampling.
+
+Vo et al., "Automatic Data Curation for Self-Supervised Learning: A Clustering-Based Approach" (2024),
+algorithm 1: the first level clusters rows, each further one the centres below it.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
-from daskcluster.chunkwise.assign import RowParams, label_rows, prepare_rows
+from daskcluster.chunkwise.assign import RowParams, label_rows, nearest_function, prepare_rows
+from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.labelled import (
+    CHOOSE,
+    PICK,
+    Choice,
+    ChoiceParams,
+    OneCluster,
+    PickedRows,
+    PickParams,
+    Ranking,
+)
+from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.data.open import open_chunk
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.estimators.loop import Limits
 from daskcluster.methods.kmeans.algorithm import CentresState, lloyd
 from daskcluster.methods.kmeans.initial import initial_centres, method_for
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 from daskcluster.typing import Dataset, Range
+
+_PENDING = 1 << 16
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+@dataclass(frozen=True)
+class DistinctParams:
+    """Centres, and the limits of the counts.
+
+    Attributes
+    ----------
+    centres : ndarray of shape (c, d)
+    most : ndarray of shape (c,), int64
+        Limit of each centre; rows of one whose limit is 0 are left out.
+    labels : ndarray of shape (n,), int32, or None
+        The nearest centre of every row, if it is known in this process.
+    """
+
+    centres: np.ndarray
+    most: np.ndarray
+    labels: np.ndarray | None = None
+
+
+@dataclass
+class DistinctRows:
+    """The smallest hashes of different rows of each cell, sorted by cell, then by hash.
+
+    Attributes
+    ----------
+    most : ndarray of shape (c,), int64
+    cells : ndarray of shape (m,), int32
+    hashes : ndarray of shape (m,), uint64
+    """
+
+    most: np.ndarray
+    cells: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
+    hashes: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
+    _limits: np.ndarray | None = None
+    _pending: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    _n_pending: int = 0
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Different rows of each cell, (c,) int64; a cell that has reached its limit may have more."""
+        self._settle()
+        return np.bincount(self.cells, minlength=len(self.most)).astype(np.int64)
+
+    def add(self, cells: np.ndarray, hashes: np.ndarray) -> None:
+        """Add rows by cell and hash."""
+        limits = (
+            np.where(self.most > 0, _ALL, np.uint64(0)) if self._limits is None else self._limits
+        )
+        kept = hashes < limits[cells]
+        self._pending.append((cells[kept], hashes[kept]))
+        self._n_pending += int(kept.sum())
+        if self._n_pending > max(_PENDING, len(self.cells)):
+            self._settle()
+
+    def combine(self, other: DistinctRows) -> DistinctRows:
+        other._settle()
+        self._pending.append((other.cells, other.hashes))
+        self._settle()
+        return self
+
+    def _settle(self) -> None:
+        if not self._pending:
+            return
+        cells = np.concatenate([self.cells, *(pair[0] for pair in self._pending)])
+        hashes = np.concatenate([self.hashes, *(pair[1] for pair in self._pending)])
+        self._pending, self._n_pending = [], 0
+        order = np.lexsort((hashes, cells))
+        cells, hashes = cells[order], hashes[order]
+        fresh = np.ones(len(cells), bool)
+        fresh[1:] = (cells[1:] != cells[:-1]) | (hashes[1:] != hashes[:-1])
+        cells, hashes = cells[fresh], hashes[fresh]
+        counts = np.bincount(cells, minlength=len(self.most))
+        firsts = np.cumsum(counts) - counts
+        rank = np.arange(len(cells)) - firsts[cells]
+        kept = rank < self.most[cells]
+        self.cells, self.hashes = cells[kept], hashes[kept]
+        full = np.flatnonzero((counts >= self.most) & (self.most > 0))
+        self._limits = np.where(self.most > 0, _ALL, np.uint64(0))
+        self._limits[full] = hashes[firsts[full] + self.most[full] - 1]
+
+
+def row_hashes(rows: Rows) -> np.ndarray:
+    """Return 64 bits for each row, uint64 (n,): equal for equal rows, dense or sparse.
+
+    A sum over the values that are not zero, so 0.0, -0.0 and what CSR leaves out are the same.
+    """
+    if isinstance(rows, SparseRows):
+        parts = _mixed(rows.data, rows.indices)
+        sums = np.concatenate([[np.uint64(0)], np.cumsum(parts, dtype=np.uint64)])
+        return np.asarray(sums[rows.offsets[1:]] - sums[rows.offsets[:-1]])
+    columns = np.arange(rows.shape[1])
+    return np.asarray(_mixed(rows, columns).sum(axis=1, dtype=np.uint64))
+
+
+def _mixed(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return the finalizer of SplitMix64 (Steele, Lea, Flood, 2014) of each value and its column."""
+    bits = np.ascontiguousarray(values).view(f"u{values.itemsize}").astype(np.uint64)
+    bits += (columns.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    bits ^= bits >> np.uint64(30)
+    bits *= np.uint64(0xBF58476D1CE4E5B9)
+    bits ^= bits >> np.uint64(27)
+    bits *= np.uint64(0x94D049BB133111EB)
+    bits ^= bits >> np.uint64(31)
+    bits[values == 0] = 0
+    return bits
+
+
+def _prepare(params: DistinctParams) -> tuple[DistinctParams, PreparedCentres]:
+    return params, PreparedCentres(params.centres)
+
+
+def _zero(prepared: tuple[DistinctParams, PreparedCentres]) -> DistinctRows:
+    return DistinctRows(prepared[0].most)
+
+
+def _distinct_chunk(
+    chunk: Chunk, prepared: tuple[DistinctParams, PreparedCentres], into: DistinctRows
+) -> None:
+    params, centres = prepared
+    for block in chunk.cache_blocks():
+        if params.labels is None:
+            labels = np.empty(block.n_rows, np.int32)
+            centres.nearest(block.rows, labels)
+        else:
+            labels = params.labels[block.start : block.stop]
+        hashes = row_hashes(block.rows)
+        if block.weights is not None:
+            weighty = block.weights > 0.0  # a row without weight is never a centre
+            labels, hashes = labels[weighty], hashes[weighty]
+        into.add(labels, hashes)
+
+
+DISTINCT = Reduction(
+    name="distinct rows",
+    prepare=_prepare,
+    zero=_zero,
+    chunk=_distinct_chunk,
+)
+"""`DistinctParams` -> `DistinctRows`."""
+
 
 _SHARE, _LEAST_BYTES, _MOST_BYTES = 16, 64 << 20, 4 << 30
 
@@ -363,3 +525,115 @@ def find_quotas(
         most[few] = found[few]
         quotas = apportion(weights, n_clusters, most)
     return quotas
+
+
+ROUNDS, FIRST_ROUNDS = 10, 2
+"""Rounds of resampling in each level, by default; in the first one, which reads the rows in each."""
+PASSES_OF_A_ROUND = 2
+"""One finds the nearest rows, one fetches them."""
+_FACTOR = 10.0
+"""Clusters of a level for each of the next one; less where there are few."""
+_LEAST_SIZE, _MOST_SIZE = 2, 20
+
+
+def sizes_above(
+    n_clusters: int, n_levels: int, level_sizes: str | Sequence[int] | None
+) -> list[int]:
+    """Return the numbers of clusters of the levels above the first.
+
+    Raises
+    ------
+    InvalidParameterError
+        They do not decrease from `n_clusters` to 1 or more, or contradict `n_levels`.
+    WrongTypeError
+        They are not whole numbers.
+
+    Examples
+    --------
+    >>> sizes_above(5000, 3, None), sizes_above(64, 3, None), sizes_above(1000, 1, "50, 5")
+    ([500, 50], [16, 4], [50, 5])
+    """
+    if level_sizes is None:
+        factor = min(_FACTOR, n_clusters ** (1.0 / n_levels))
+        sizes = [round(n_clusters / factor**level) for level in range(1, n_levels)]
+        given, remedy = f"n_levels={n_levels}", "ask for fewer levels or more clusters"
+    else:
+        sizes = _whole_numbers(level_sizes)
+        given, remedy = f"level_sizes={sizes}", "leave out the number of the first level"
+        if n_levels not in (1, len(sizes) + 1):
+            raise InvalidParameterError(
+                f"n_levels={n_levels} and {given} were both given, which are {len(sizes) + 1} levels with "
+                "the first; give one of them."
+            )
+    every = [n_clusters, *sizes]
+    if any(below <= above for below, above in zip(every, sizes, strict=False)) or every[-1] < 1:
+        raise InvalidParameterError(
+            f"{given} gives levels of {every} clusters, which should decrease and be >= 1; {remedy}."
+        )
+    return sizes
+
+
+def _whole_numbers(values: str | Sequence[int]) -> list[int]:
+    parts = values.split(",") if isinstance(values, str) else values
+    try:
+        found = [int(part) for part in parts]
+        exact = all(
+            isinstance(part, str) or number == part
+            for number, part in zip(found, parts, strict=True)
+        )
+    except (TypeError, ValueError):
+        exact = False
+    if not exact:
+        raise WrongTypeError(
+            f"level_sizes={values!r} should be whole numbers, such as [500, 20] or '500,20'."
+        )
+    return found
+
+
+def resample_rounds(parameters: Mapping[str, Any], *, first: bool = True) -> int:
+    """Return the rounds of resampling in the first level, or in each other one.
+
+    Examples
+    --------
+    >>> given = {"n_levels": 2, "level_sizes": None, "resample_rounds": "auto"}
+    >>> resample_rounds(given), resample_rounds(given, first=False)
+    (2, 10)
+    """
+    given = parameters["resample_rounds"]
+    if given != "auto":
+        return int(given)
+    if parameters["n_levels"] == 1 and parameters["level_sizes"] is None:
+        return 0
+    return FIRST_ROUNDS if first else ROUNDS
+
+
+def resample_size(given: int | str, n_rows: int, n_clusters: int) -> int:
+    """Return how many nearest rows of each cluster a round takes.
+
+    Examples
+    --------
+    >>> resample_size("auto", 1000, 100), resample_size("auto", 10**9, 100), resample_size(7, 9, 3)
+    (5, 20, 7)
+    """
+    if given != "auto":
+        return int(given)
+    return min(max(n_rows // (2 * n_clusters), _LEAST_SIZE), _MOST_SIZE)
+
+
+def nearest_rows(rows: ScaledPlacement, centres: np.ndarray, size: int) -> Chunk:
+    """Return the `size` nearest rows of each cluster, in the order of the dataset; two passes.
+
+    Clusters with fewer rows give all of them, rows without weight are left out, and those that are
+    returned have none.
+    """
+    placement = rows.placement
+    labels = nearest_function(RowParams(centres), normalize=rows.normalize)
+    most = np.full(len(centres), size, np.int64)
+    ranking = Ranking("nearest", centres=centres)
+    found: Choice = placement.reduce(CHOOSE, ChoiceParams(labels, ranking, most))
+    found.chosen.settle()
+    chosen = np.sort(found.chosen.rows)
+    if not len(chosen):
+        return rows.chunk(np.empty((0, centres.shape[1]), centres.dtype))
+    picked: PickedRows = placement.reduce(PICK, PickParams(OneCluster(), chosen))
+    return rows.chunk(picked.joined()[0])

@@ -1,23 +1,495 @@
-"""HierarchicalKMeans: very many clusters, found cell by cell and then refined together."""
+"""HierarchicalKMeans: cells, k-means in each, then all centres together; and its dry run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import undone
-from daskcluster.errors import InvalidParameterError
-from daskcluster.methods.hierarchical.fit import HierarchicalFit
-from daskcluster.methods.hierarchical.levels import sizes_above
+from daskcluster.chunkwise.labelled import RANKED_BYTES
+from daskcluster.data.open import open_chunk
+from daskcluster.engine.engine import Engine, next_segment_count
+from daskcluster.engine.local import home_engine
+from daskcluster.engine.memory import Footprint
+from daskcluster.engine.scaled import ScaledPlacement, score_rows
+from daskcluster.errors import InvalidParameterError, ModelFormatError
+from daskcluster.estimators.fit import Fit, FitRun
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.loop import Limits
+from daskcluster.estimators.plan import Plan, centres_bytes
+from daskcluster.events import (
+    Notice,
+    PassEnded,
+    PassProgress,
+    PassStarted,
+    SeedingEnded,
+    StopReason,
+    publish,
+)
+from daskcluster.methods.coreset.algorithm import draw_coreset
+from daskcluster.methods.coreset.estimator import CORESET_PASSES, coreset_footprint
+from daskcluster.methods.hierarchical.cells import (
+    DISTINCT,
+    PASSES_OF_A_ROUND,
+    CellParameters,
+    DistinctParams,
+    DistinctRows,
+    cell_groups,
+    cell_method,
+    find_quotas,
+    fit_cells,
+    fit_centres,
+    group_bytes,
+    n_groups,
+    nearest_rows,
+    quota_shares,
+    resample_rounds,
+    resample_size,
+    sizes_above,
+)
 from daskcluster.methods.hierarchical.model import HierarchicalModel
 from daskcluster.methods.hierarchical.parameters import HIERARCHICAL
+from daskcluster.methods.kmeans.algorithm import lloyd
+from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
+from daskcluster.methods.kmeans.fit import (
+    bounds_bytes,
+    fit_footprint,
+    measure_run,
+    pass_flop,
+    travel,
+)
 from daskcluster.models.balance import Balance, ancestors, check_labels_alone
-from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.fitted import FitResult, KMeansModel
 from daskcluster.parameters.parameter import Parameter
+from daskcluster.randomness import Key
+from daskcluster.storage.document import Shapes, check_numbers
+from daskcluster.typing import Dataset, Range
+
+
+@dataclass(frozen=True)
+class HierarchicalState:
+    """State of a fit between groups of cells, or between iterations of all centres.
+
+    Attributes
+    ----------
+    coarse : ndarray of shape (c, d)
+        Centres of the cells.
+    sizes, quotas : ndarray of shape (c,), int64
+        Rows of each cell, and its number of clusters.
+    n_cells : int
+        Number of cells, from the first one on, whose centres are found.
+    centres : ndarray of shape (m, d), or None
+        Their centres, one cell after the other; all k once all cells are done. None before the first.
+    history, reason
+        Of the iterations of all centres together, see `daskcluster.estimators.loop.LoopState`.
+    rounds : int
+        Rounds of resampling that followed.
+    """
+
+    coarse: np.ndarray
+    sizes: np.ndarray
+    quotas: np.ndarray
+    n_cells: int = 0
+    centres: np.ndarray | None = None
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+    rounds: int = 0
+
+    def joined(self, n_cells: int, centres: np.ndarray) -> Self:
+        """Return the state with the centres (m, d) of the next cells, those before `n_cells`."""
+        both = centres if self.centres is None else np.concatenate([self.centres, centres])
+        return replace(self, n_cells=n_cells, centres=both if len(both) else None)
+
+    def filled(self, k: int) -> Self:
+        """Return the state with k centres: if fewer rows differ, the first centre is repeated."""
+        assert self.centres is not None
+        missing = k - len(self.centres)
+        again = np.repeat(self.centres[:1], missing, axis=0)
+        return replace(self, centres=np.concatenate([self.centres, again]))
+
+    @staticmethod
+    def shapes(n_features: int) -> Shapes:
+        """Return the shapes of the arrays."""
+        rows: Shapes = dict.fromkeys(("coarse", "centres"), (None, n_features))
+        return {**rows, **dict.fromkeys(("sizes", "quotas"), (None,))}
+
+    def check(self, n_rows: int, k: int) -> None:
+        """Refuse cells that do not belong to that many rows and clusters.
+
+        Raises
+        ------
+        ModelFormatError
+        """
+        check_numbers("sizes", self.sizes, n_rows + 1)
+        check_numbers("quotas", self.quotas, k + 1)
+        c = len(self.coarse)
+        whole = int(self.sizes.sum()) == n_rows and int(self.quotas.sum()) <= k
+        if not (whole and len(self.sizes) == len(self.quotas) == c and 0 <= self.n_cells <= c):
+            raise ModelFormatError("its cells are not those of these rows.")
+        n_centres = 0 if self.centres is None else len(self.centres)
+        if n_centres > k or (self.n_cells == c and n_centres < k):
+            raise ModelFormatError(f"its {n_centres} centres are not those of {k} clusters.")
+
+
+_SHARES = 4
+"""Groups of cells for each thread, where making more of them costs no pass."""
+
+
+class HierarchicalFit(Fit):
+    """One call of fit.
+
+    Attributes
+    ----------
+    cells : HierarchicalState
+        The cells, their quotas and centres, once they are known.
+    parents : list of ndarray of int32
+        For each level but the last, the cluster of the next level that each cluster belongs to.
+    sizes_above : list of int
+        Numbers of clusters of the levels above the first.
+    """
+
+    estimator: HierarchicalKMeans
+    cells: HierarchicalState
+    parents: list[np.ndarray]
+
+    name = "hierarchical"
+
+    @property
+    def most(self) -> int:
+        """Maximum number of iterations of all centres together."""
+        return int(self.estimator.refine_iter) if self.estimator.refine else 0
+
+    def footprint(self) -> Footprint:
+        return hierarchical_footprint(self.dataset, self.estimator.get_params(deep=False))
+
+    def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
+        """Return the run of all centres; its ``n_iter`` counts iterations of the refinement."""
+        n_coarse, size = self._n_coarse, self.dataset.n_rows * self.dataset.n_features
+        self.method = cell_method(self.init, self.n_clusters // n_coarse, size // n_coarse)
+        labels = self.kept_labels(rows.placement)
+        self.cells = self._all_cells(rows, labels)
+        result = self._resample(rows, self._refine(rows, self.cells, labels))
+        run = measure_run(rows, result, labels, labelled=self.labelled)
+        self.parents = self._levels_above(run.result.centres)
+        return run
+
+    # -- stages -----------------------------------------------------------------------------------
+
+    def _all_cells(self, rows: ScaledPlacement, labels: np.ndarray | None) -> HierarchicalState:
+        """Return the state after all cells, including those done before an interruption."""
+        began, n, k = time.perf_counter(), self.dataset.n_rows, self.n_clusters
+        shapes = HierarchicalState.shapes(self.dataset.n_features)
+        state = self.resumed(HierarchicalState, shapes, lambda state: state.check(n, k))
+        if state is None:
+            state = self._fit_cells(rows, self._divide(rows, labels), labels)
+            passes, seconds = rows.placement.traffic.passes, time.perf_counter() - began
+            publish(self.callbacks, SeedingEnded(self.method, self.passes + passes, seconds))
+        elif state.n_cells < len(state.sizes):
+            if labels is not None:
+                score_rows(rows, state.coarse, labels)
+            state = self._fit_cells(rows, state, labels)
+        return state
+
+    def _divide(self, rows: ScaledPlacement, labels: np.ndarray | None) -> HierarchicalState:
+        """Return cells and their quotas; `labels` become the cells of all rows."""
+        n_coarse, seed = self._n_coarse, self.seed
+        parameters = self._parameters(rows.dtype)
+        size = coarse_sample(self.dataset.n_rows, n_coarse)
+        few = draw_coreset(rows, size, Key(seed, "coarse coreset").derived_seed())
+        coarse = fit_centres(
+            home_engine(self.engine),
+            rows.chunk(few.rows, few.weights),
+            n_coarse,
+            Key(seed, "coarse"),
+            parameters,
+        )
+        found = score_rows(rows, coarse, labels)
+        weights = found.cluster_weights(weighted=self.dataset.weights is not None)
+        shares = quota_shares(weights, found.costs.sum(axis=0))
+
+        def count(most: np.ndarray) -> np.ndarray:
+            params = DistinctParams(coarse, most, labels)
+            distinct: DistinctRows = rows.placement.reduce(DISTINCT, params)
+            return distinct.counts
+
+        quotas = find_quotas(shares, found.sizes, self.n_clusters, count)
+        state = HierarchicalState(coarse, found.sizes, quotas)
+        self._keep(state, now=True)
+        publish(self.callbacks, _division(state))
+        return state
+
+    @property
+    def _n_coarse(self) -> int:
+        return coarse_cells(self.estimator.n_coarse, self.n_clusters, self.dataset)
+
+    def _parameters(self, dtype: Any) -> CellParameters:
+        """Return the parameters of the fits, without cells."""
+        estimator, none = self.estimator, np.empty(0, np.int64)
+        return CellParameters(
+            np.empty((0, self.dataset.n_features), dtype),
+            none,
+            none,
+            self.init,
+            int(estimator.chain_length),
+            int(estimator.max_iter),
+            float(estimator.tol),
+            self.seed,
+        )
+
+    def _fit_cells(
+        self, rows: ScaledPlacement, state: HierarchicalState, labels: np.ndarray | None
+    ) -> HierarchicalState:
+        """Return the state with the centres of all cells.
+
+        Groups of cells are fitted in segments, after each of which a commit may be due. There is
+        one segment if rows are labelled already, or nothing is committed.
+        """
+        engine = self.engine if self.engine.can_read(self.dataset) else home_engine(self.engine)
+        known = labels if engine.name == "local" else None
+        groups = self._groups(engine, state, known is not None)
+        whole = known is not None or self.checkpoints.commits is None
+        segment, step = len(groups) if whole else engine.n_threads, 1
+        while groups:
+            began, spans, groups = (
+                time.perf_counter(),
+                groups[: step * segment],
+                groups[step * segment :],
+            )
+            state = state.joined(spans[-1][1], self._centres_of(engine, state, spans, known))
+            if not groups:
+                state = state.filled(self.n_clusters)
+            self._keep(state, now=not groups, counts=False)
+            step = next_segment_count(step, time.perf_counter() - began)
+        return state
+
+    def _centres_of(
+        self,
+        engine: Engine,
+        state: HierarchicalState,
+        spans: Sequence[Range],
+        known: np.ndarray | None,
+    ) -> np.ndarray:
+        """Return the centres (m, d) of the cells of some groups."""
+        parameters, n = self._parameters(state.coarse.dtype), self.dataset.n_rows
+        cells = replace(parameters, coarse=state.coarse, sizes=state.sizes, quotas=state.quotas)
+        tasks = [partial(fit_cells, self.dataset, cells, span, known) for span in spans]
+        began = time.perf_counter()
+        publish(self.callbacks, PassStarted("cells", n))
+        found = engine.run(tasks)
+        seconds = time.perf_counter() - began
+        visits = 1 if known is not None else len(spans)
+        for visit in range(visits):
+            if visit > 0:
+                publish(self.callbacks, PassStarted("cells", n))
+            read = sum(part.bytes_read for part in found[visit::visits])
+            publish(self.callbacks, PassProgress(n))
+            publish(self.callbacks, PassEnded("cells", seconds / visits, read))
+        self.passes += visits
+        self.bytes_read += sum(part.bytes_read for part in found)
+        return np.concatenate([part.centres for part in found])
+
+    def _groups(self, engine: Engine, state: HierarchicalState, labelled: bool) -> list[Range]:
+        """Return groups of the remaining cells; if rows are labelled, more groups cost nothing."""
+        groups, left = (
+            n_groups(self.dataset.bytes_of((0, self.dataset.n_rows))),
+            state.sizes[state.n_cells :],
+        )
+        if labelled:
+            groups = max(groups, _SHARES * engine.n_threads)
+        groups = max(1, math.ceil(groups * left.sum() / self.dataset.n_rows))
+        first = state.n_cells
+        return [(first + start, first + stop) for start, stop in cell_groups(left, groups)]
+
+    def _refine(
+        self, rows: ScaledPlacement, state: HierarchicalState, labels: np.ndarray | None
+    ) -> FitResult:
+        """Move all centres together, a few times."""
+        left, most = self.time_left(), self.most
+        if state.rounds:
+            return FitResult.of(state)
+
+        def keep(state: HierarchicalState) -> None:
+            self._keep(state, now=state.reason is not None)
+
+        choice = AssignmentChoice(
+            "auto" if most > FEW_REFINEMENTS else "lloyd",
+            self.n_clusters,
+            self.estimator.bounds_memory,
+            self.callbacks,
+        )
+        with closing(choice(rows, labels)) as assign:
+            end = lloyd(
+                rows,
+                state,
+                Limits(0 if left == 0.0 else most, left, self.callbacks),
+                assign=assign,
+                tol=float(self.estimator.tol),
+                labels=labels,
+                keep=keep,
+                validate=self.validate,
+            )
+        return FitResult.of(end, None if labels is None else state)
+
+    def _resample(self, rows: ScaledPlacement, result: FitResult) -> FitResult:
+        """Fit the centres again to the rows nearest to them, in several rounds.
+
+        Each cluster gives as many rows, whatever its size. So every round flattens the density of the
+        centres, until they are spread over the support of the rows.
+        """
+        k, rounds = self.n_clusters, resample_rounds(self.estimator.get_params(deep=False))
+        size = resample_size(self.estimator.resample_size, self.dataset.n_rows, k)
+        for number in range(self.cells.rounds, rounds):
+            if self.time_left() == 0.0:
+                break
+            points = nearest_rows(rows, result.centres, size)
+            if points.n_rows < k:
+                break
+            key = Key(self.seed, "resample", number)
+            found = self._fit_points(points, k, key, 0).result
+            result = replace(result, centres=found.centres, labelled=False)
+            state = replace(
+                self.cells,
+                centres=result.centres,
+                history=result.history,
+                reason=result.stop_reason,
+                rounds=number + 1,
+            )
+            publish(
+                self.callbacks,
+                Notice(f"Resampled {points.n_rows:,} rows, {number + 1} of {rounds}"),
+            )
+            self._keep(state, now=True)
+        return result
+
+    def _levels_above(self, centres: np.ndarray) -> list[np.ndarray]:
+        """Return the parents of the clusters of each level but the last."""
+        estimator, parents = self.estimator, []
+        self.sizes_above = sizes_above(self.n_clusters, estimator.n_levels, estimator.level_sizes)
+        rounds = resample_rounds(estimator.get_params(deep=False), first=False)
+        for level, size in enumerate(self.sizes_above, start=2):
+            points = Chunk(centres, normalize=self.dataset.normalize)
+            run = self._fit_points(points, size, Key(self.seed, "level", level), rounds)
+            assert run.labels is not None
+            parents.append(run.labels)
+            centres = run.result.centres
+        return parents
+
+    def _fit_points(self, points: Chunk, n_clusters: int, key: Key, rounds: int) -> FitRun:
+        """Fit points in memory, as one level without checkpoints."""
+        given = self.estimator.get_params(deep=False)
+        given |= {"n_levels": 1, "level_sizes": None, "checkpoint": None, "max_time": None}
+        given |= {"validation": None}
+        given |= {"n_coarse": "auto", "resample_rounds": rounds}
+        given |= {"n_clusters": n_clusters, "random_state": key.derived_seed()}
+        twin = type(self.estimator)(**given)
+        return HierarchicalFit(twin, None, open_chunk(points), home_engine(self.engine), ()).run()
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    def circumstances(self) -> Mapping[str, Any]:
+        """Return the parameters that centres of cells depend on, without limits of the whole fit."""
+        return {"iterations_in_cells": int(self.estimator.max_iter)}
+
+    def _keep(self, state: HierarchicalState, **when: bool) -> None:
+        self.keep(lambda: state, **when)
+
+
+def _division(cells: HierarchicalState) -> Notice:
+    balance = Balance.of(cells.sizes)
+    split = int((cells.quotas > 1).sum())
+    return Notice(
+        f"{balance.n_clusters:,} cells of {balance.smallest:,} to {balance.largest:,} rows; {split:,} of "
+        f"them get 2 to {int(cells.quotas.max()):,} clusters",
+        {"cells": balance.as_dict(), "split": split},
+    )
+
+
+FEW_REFINEMENTS = 5
+"""Up to so many iterations bounds are not kept: what they take, k^2 d for the centres' own distances among
+it, they give back in later ones."""
+_SAMPLE_ROWS, _SAMPLE_LEAST = 256, 10_000
+"""Rows of the coreset that cells are found on: for each cell, and altogether at least."""
+_ONE_CELL, _ONE_CELL_BYTES = 1 << 30, 64 << 20
+"""Multiplications of an iteration, and bytes of rows, up to which rows are not divided: some 10 ms."""
+_HASH_BYTES = 16
+_MEMORY_SHARE = 4
+_MEASURING_PASSES = 2
+"""One for the size of each cell, one for its different rows."""
+
+
+def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return the cost of a fit with `parameters` on `dataset`.
+
+    It assumes that every cell has as many different rows as clusters, and that no cluster becomes empty.
+    """
+    k = int(parameters["n_clusters"])
+    check_enough_rows(dataset, k)
+    n_coarse = coarse_cells(parameters["n_coarse"], k, dataset)
+    n_values = dataset.n_rows * dataset.n_features
+    method = cell_method(parameters["init"], k // n_coarse, n_values // n_coarse)
+    size = dataset.bytes_of((0, dataset.n_rows))
+    gathering = 1 if dataset.in_memory else n_groups(size)
+    seeding = CORESET_PASSES + _MEASURING_PASSES + gathering
+    refinements = int(parameters["refine_iter"]) if parameters["refine"] else 0
+    budget = parameters["bounds_memory"]
+    return Plan(
+        seeding=method,
+        passes_seeding=seeding,
+        restarts=1,
+        passes_at_most=seeding + refinements + PASSES_OF_A_ROUND * resample_rounds(parameters) + 1,
+        footprint=hierarchical_footprint(dataset, parameters),
+        flop=pass_flop(dataset, k),
+        states=bounds_bytes(dataset, k, "auto") if refinements > FEW_REFINEMENTS else {},
+        states_at_most=None if budget == "auto" else int(budget),
+        commit_bytes=centres_bytes(dataset, k + n_coarse) + 16 * n_coarse,
+        travel=travel(dataset, k, bounded=refinements > FEW_REFINEMENTS),
+    )
+
+
+def coarse_cells(n_coarse: int | str, n_clusters: int, dataset: Dataset) -> int:
+    """Return the number of cells, by default the square root of the number of clusters.
+
+    Where an iteration over all rows is cheap, one cell is the default, which is plain k-means.
+    """
+    if n_coarse != "auto":
+        return max(1, min(int(n_coarse), n_clusters))
+    work = n_clusters * dataset.n_rows * dataset.n_features
+    is_small = dataset.bytes_of((0, dataset.n_rows)) <= _ONE_CELL_BYTES
+    return 1 if work <= _ONE_CELL and is_small else round(math.sqrt(n_clusters))
+
+
+def coarse_sample(n_rows: int, n_coarse: int) -> int:
+    """Return the size of the coreset on which cells are found."""
+    return min(n_rows, max(_SAMPLE_LEAST, _SAMPLE_ROWS * n_coarse))
+
+
+def hierarchical_footprint(dataset: Dataset, parameters: Mapping[str, Any]) -> Footprint:
+    """Return the memory of the fit: all centres, and a group of cells with its rows per thread."""
+    k, n_coarse = int(parameters["n_clusters"]), parameters["n_coarse"]
+    found = fit_footprint(dataset, k, "cells", int(parameters["chain_length"]))
+    size = dataset.bytes_of((0, dataset.n_rows))
+    cells = coarse_cells(n_coarse, k, dataset)
+    drawn = coreset_footprint(dataset, coarse_sample(dataset.n_rows, cells)).thread_bytes
+    # Rows in memory are gathered in more groups, each by its own thread.
+    gathered = size // _MEMORY_SHARE if dataset.in_memory else min(size, group_bytes(size))
+    hashes = 2 * _HASH_BYTES * k
+    nearest = 0
+    if resample_rounds(parameters):  # in the first level: rows that a round draws
+        nearest = k * resample_size(parameters["resample_size"], dataset.n_rows, k)
+        nearest = min(dataset.n_rows, nearest)
+    thread_bytes = max(found.thread_bytes, gathered, hashes, drawn, nearest * RANKED_BYTES)
+    resampled = 2 * nearest * size // max(1, dataset.n_rows)
+    return replace(found, thread_bytes=thread_bytes, process_bytes=drawn, home_bytes=resampled)
 
 
 @dataclass(eq=False, repr=False)
@@ -74,6 +546,8 @@ class HierarchicalKMeans(KMeansEstimator):
     verbose : int >= 0 or bool
     max_time : float > 0, optional
         Seconds; the refinement does not begin after them, and its iteration that exceeds them is the last.
+    validation : str, array-like of shape (m, d) or Dataset, optional
+        As of `daskcluster.KMeans`, after each iteration of the refinement.
     bounds_memory : int >= 0 or "auto"
         Bytes that the bounds of the refinement may take; up to five iterations do without.
     chain_length : int >= 1
@@ -163,6 +637,7 @@ class HierarchicalKMeans(KMeansEstimator):
     callbacks: Any = ()
     verbose: int = 0
     max_time: float | None = None
+    validation: Any = None
     bounds_memory: int | str = "auto"
     chain_length: int = 10
     checkpoint: Any = None

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskcluster.errors import ModelFormatError
-from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.fitted import KMeansModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class HierarchicalModel(KMeansModel):
     level_sizes : tuple of int
         Numbers of clusters of the levels above the first.
     centres, weights, sizes, costs, metric, inertia
-        Figures of the first level, as in `daskcluster.models.kmeans.KMeansModel`.
+        Figures of the first level, as in `daskcluster.models.fitted.KMeansModel`.
 
     Raises
     ------

@@ -64,6 +64,7 @@ HIERARCHICAL = (
     shared.METRIC,
     *shared.RUN,
     shared.MAX_TIME,
+    shared.VALIDATION,
     shared.BOUNDS_MEMORY.varied(
         help="Memory for bounds in bytes; a refinement of up to five iterations uses none."
     ),
@@ -80,6 +81,6 @@ ALGORITHMS = {
         "daskcluster.methods.hierarchical.estimator:HierarchicalKMeans",
         HIERARCHICAL,
         about="very many clusters: coarse cells, clusters within each, then a joint refinement",
-        plan="daskcluster.methods.hierarchical.fit:plan_fit",
+        plan="daskcluster.methods.hierarchical.estimator:plan_fit",
     ),
 }

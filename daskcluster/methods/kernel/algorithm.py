@@ -20,15 +20,18 @@ from daskcluster.engine.engine import Placement
 from daskcluster.errors import ModelFormatError
 from daskcluster.estimators.loop import Limits, Stepped, run_loop
 from daskcluster.events import IterationEnded, StopReason
-from daskcluster.methods.kernel.chunkwise.centres import (
+from daskcluster.methods.kernel.chunkwise import (
+    GramCentres,
+    GramFunction,
+    GramSums,
+    Points,
     gram_diagonal_rows,
     gram_sum_rows,
     nearest_of,
 )
-from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points
-from daskcluster.methods.kernel.minibatch.centres import Meter
+from daskcluster.methods.kernel.minibatch.centres import Meter, joined
 from daskcluster.sparse_rows import join_rows
-from daskcluster.storage.state import Shapes, check_numbers, within
+from daskcluster.storage.document import Shapes, check_numbers, within
 from daskcluster.typing import Dataset
 
 
@@ -236,9 +239,11 @@ class StreamedGram:
         step = n if self.gram.is_precomputed else _block_rows(self.placement.dataset)
         return [(first, min(first + step, n)) for first in range(0, n, step)]
 
-    def points(self) -> Points:
-        """Return all rows as points, in memory."""
-        return self._points(0, self.n_rows)
+    def centres(self, members: Members) -> GramCentres:
+        """Return the means of rows as centres, with all rows as points in memory."""
+        points = self._points(0, self.n_rows)
+        terms = [(points.take(which), factors) for which, factors in members.terms]
+        return GramCentres(joined(self.gram, terms), members.norms)
 
     def _points(self, first: int, last: int) -> Points:
         indices = np.arange(first, last)
@@ -333,6 +338,7 @@ def full_batch(
     *,
     tol: float = 0.0,
     keep: Callable[[FullState], None] | None = None,
+    validate: Callable[[Members], float] | None = None,
 ) -> FullResult:
     """Run Lloyd's algorithm in the space of K.
 
@@ -348,6 +354,8 @@ def full_batch(
         Stop when an iteration lowers the inertia by at most this fraction; 0 runs until no label changes.
     keep : callable (state) -> None, optional
         Called with the state after each iteration.
+    validate : callable (members) -> float, optional
+        Evaluates the new centres; its time does not count.
 
     Notes
     -----
@@ -373,7 +381,8 @@ def full_batch(
         has_moved = bool((labels != before.labels).any())
         inertia, before = facts["inertia"], FullResult(members, labels, costs, state)
         fall = inertia - before.inertia(weights) if tol > 0.0 else 1.0
-        return Stepped(state, facts, has_moved, fall, tol * inertia)
+        return Stepped(state, facts, float(weights.sum()), has_moved, fall, tol * inertia)
 
-    end = run_loop(step, resumed, IterationEnded, limits, keep=keep)
+    of_state = None if validate is None else lambda _: validate(before.members)
+    end = run_loop(step, resumed, IterationEnded, limits, keep=keep, validate=of_state)
     return replace(before, state=end)

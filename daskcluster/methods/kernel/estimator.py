@@ -12,26 +12,25 @@ from sklearn.utils.validation import check_is_fitted
 from daskcluster.chunkwise.assign import RowFunction, ScoreStatistics
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import ClusterEstimator
+from daskcluster.estimators.base import ClusterEstimator, from_provenance, provenance
 from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
-from daskcluster.estimators.provenance import from_provenance, provenance
 from daskcluster.events import Callback
-from daskcluster.methods.kernel.chunkwise.centres import (
+from daskcluster.methods.kernel.chunkwise import (
+    CALLABLE,
     GramCentres,
     GraphCentres,
     gram_distance_rows,
     label_by_gram,
 )
-from daskcluster.methods.kernel.chunkwise.gram import CALLABLE
-from daskcluster.methods.kernel.fit import KernelFit
-from daskcluster.methods.kernel.graph import GraphKMeansModel, graph_arrays
-from daskcluster.methods.kernel.initial import (
+from daskcluster.methods.kernel.fit import (
+    KernelFit,
     check_square,
     measure_by_gram,
     refuse_distances,
 )
+from daskcluster.methods.kernel.graph import GraphKMeansModel, graph_arrays
 from daskcluster.methods.kernel.model import KernelKMeansModel, support_arrays
 from daskcluster.methods.kernel.parameters import KERNEL_KMEANS
 from daskcluster.parameters.parameter import Parameter
@@ -54,6 +53,7 @@ class KernelEstimator(ClusterEstimator):
     max_iter: int
     tol: float
     max_time: float | None
+    validation: Any
     checkpoint: Any
     checkpoint_every: int
     model_kinds: tuple[str, ...] = (KernelKMeansModel.kind,)
@@ -248,6 +248,9 @@ class KernelKMeans(KernelEstimator):
     callbacks : sequence of callables
     verbose : int >= 0 or bool
     max_time : float > 0, optional
+    validation : str, array-like of shape (m, d) or Dataset, optional
+        Rows whose mean squared distance to the centres, in the space of the kernel, goes into `history_`
+        after each iteration. Not for precomputed matrices and graphs.
     checkpoint : str or path, optional
     checkpoint_every : int >= 1
         As in `daskcluster.KMeans`.
@@ -269,7 +272,7 @@ class KernelKMeans(KernelEstimator):
     With a graph, ``predict`` compares each new row with all rows of the fit and connects it to its
     neighbours. All rows at the distance of the last neighbour count as neighbours. The degrees of the
     rows of the fit stay the same, and for the heat kernel, walks that return through the new row are left
-    out (see `daskcluster.methods.kernel.chunkwise.centres`). K(x, x) of new rows is not known, so there
+    out (see `daskcluster.methods.kernel.chunkwise`). K(x, x) of new rows is not known, so there
     is no ``transform`` or ``score``.
 
     Matrices that are not Mercer kernels (such as ``"knn"``) can give negative squared distances, which
@@ -310,6 +313,7 @@ class KernelKMeans(KernelEstimator):
     callbacks: Any = ()
     verbose: int = 0
     max_time: float | None = None
+    validation: Any = None
     checkpoint: Any = None
     checkpoint_every: int = 10
 

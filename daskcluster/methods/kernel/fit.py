@@ -1,61 +1,312 @@
-"""One call of ``KernelKMeans.fit``: the Gram matrix, several starts, the best one; projected costs."""
+"""One call of ``KernelKMeans.fit``: Gram function, seeding, starts, the best one; and its dry run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.engine.engine import Engine
+from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunkwise.assign import ScoreStatistics
+from daskcluster.chunkwise.exact_sum import HEADROOM
+from daskcluster.data.csr import csr_of
+from daskcluster.elementary import log
+from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidParameterError
+from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.loop import mean_cost
 from daskcluster.estimators.plan import Plan
 from daskcluster.events import Callback, SeedingEnded, StartEnded, publish
 from daskcluster.methods.kernel.algorithm import (
     FullResult,
     FullState,
     GramMatrix,
+    Members,
     StreamedGram,
     full_batch,
     n_blocks,
     restored,
 )
-from daskcluster.methods.kernel.chunkwise.centres import GramCentres
-from daskcluster.methods.kernel.chunkwise.gram import PRECOMPUTED
+from daskcluster.methods.kernel.chunkwise import (
+    CALLABLE,
+    FUNCTIONS,
+    GRAM_SCORE,
+    PRECOMPUTED,
+    GramCentres,
+    GramFunction,
+    GramScore,
+    GramScoreParams,
+    GraphCentres,
+    Points,
+)
 from daskcluster.methods.kernel.graph import (
     graph_and_matrix,
     graph_centres,
-    graph_footprint,
     graph_labels,
     graph_scores,
     weights_of,
 )
-from daskcluster.methods.kernel.initial import (
-    HAVE_GAMMA,
-    chosen_rows,
-    gram_of,
-    kernel_restarts,
-    measure_by_gram,
-    seed_of_start,
-)
 from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
-from daskcluster.methods.kernel.minibatch.centres import joined
-from daskcluster.methods.kernel.minibatch.fit import (
-    kernel_footprint,
-    minibatch_footprint,
-    rows_per_step,
-)
-from daskcluster.methods.kernel.parameters import GRAPHS, is_graph
+from daskcluster.methods.kernel.parameters import GRAPHS, KERNELS, is_graph
 from daskcluster.methods.kmeans.fit import pass_flop
-from daskcluster.storage.state import stored_as, within
+from daskcluster.methods.kmeans.initial import GIVEN, checked_centres, warn_of_one_start
+from daskcluster.randomness import Key
+from daskcluster.sparse_rows import Rows, SparseRows
+from daskcluster.storage.document import stored_as, within
 from daskcluster.typing import Dataset
+
+HAVE_GAMMA = ("rbf", "laplacian", "polynomial")
+
+
+def gram_of(estimator: Any, rows: ScaledPlacement) -> GramFunction:
+    """Return the Gram function of an estimator; ``gamma="auto"`` takes a pass over the rows.
+
+    With "auto", gamma is 1 / kappa, where kappa = 4 (sum of the features' variances) is twice the mean
+    squared distance of two rows (the rule of Wang, Gittens and Mahoney 2019 for exp(-d^2 / kappa)). For
+    the Laplacian kernel, whose distances are sums of absolute differences, it is 1 / sqrt(d kappa).
+    """
+    kernel = estimator.kernel
+    if callable(kernel):
+        return GramFunction(CALLABLE, function=kernel, parameters=estimator.kernel_params or {})
+    if kernel in FUNCTIONS:
+        return GramFunction(kernel, function=FUNCTIONS[kernel])
+    gamma = 1.0
+    if kernel in HAVE_GAMMA:
+        gamma = automatic_gamma(kernel, rows) if estimator.gamma == "auto" else estimator.gamma
+    if kernel == "polynomial":
+        return GramFunction(kernel, float(gamma), int(estimator.degree), float(estimator.coef0))
+    return GramFunction(kernel, float(gamma))
+
+
+def automatic_gamma(kernel: str, rows: ScaledPlacement) -> float:
+    """Return gamma from the variances of the features; 1 if all rows are equal."""
+    d = rows.placement.dataset.n_features
+    kappa = 4.0 * d * rows.known().mean_variance
+    if not kappa > 0.0:
+        return 1.0
+    return float(1.0 / np.sqrt(d * kappa) if kernel == "laplacian" else 1.0 / kappa)
+
+
+def check_square(estimator: Any, dataset: Dataset) -> None:
+    """Refuse a precomputed matrix that is not square."""
+    if dataset.n_rows != dataset.n_features:
+        raise InvalidDataError(
+            f"X of shape ({dataset.n_rows}, {dataset.n_features}) should be square for "
+            f"kernel='precomputed' of {type(estimator).__name__}: the matrix of K(x, y) for all rows x, y."
+        )
+
+
+def kernel_restarts(estimator: Any, method: str) -> int:
+    """Return the number of starts, of which the one with the lowest inertia is kept.
+
+    ``n_init="auto"`` is one, because a start takes n^2 Gram values or an extra pass to evaluate it.
+    """
+    warn_of_one_start(estimator, method, stacklevel=4)
+    return 1 if estimator.n_init == "auto" or method in GIVEN else int(estimator.n_init)
+
+
+def seed_of_start(seed: int, start: int) -> int:
+    """Return the seed of a start; the first one has the seed of the fit."""
+    return Key(seed, "restart", start).derived_seed() if start else seed
+
+
+def refuse_distances(centres: GramCentres) -> None:
+    """Refuse distances to centres of a graph's kernel."""
+    if isinstance(centres, GraphCentres):
+        raise InvalidParameterError(
+            f"kernel={centres.gram.name!r} is defined on the graph of the fitted rows: it can label other "
+            "rows (predict), but their K(x, x) is not known, so there are no distances. Use inertia_ and "
+            "summary() of the fit, or a kernel of two rows, such as 'rbf'."
+        )
+
+
+def refuse_validation(estimator: Any) -> None:
+    """Refuse validation rows for a kernel that gives no K(x, x) of other rows."""
+    kernel = estimator.kernel
+    if estimator.validation is not None and (kernel == PRECOMPUTED or kernel in GRAPHS):
+        raise InvalidParameterError(
+            f"validation= needs distances of other rows, and with kernel={kernel!r} their K(x, x) is not "
+            "known; leave it out, or use a kernel of two rows, such as 'rbf'."
+        )
+
+
+def given_centres(init: Any, dataset: Dataset, gram: GramFunction, k: int) -> list[Points]:
+    """Return the centres given as `init`: rows (k, d); row numbers (k,) for matrices and graphs."""
+    if gram.is_precomputed:
+        numbers = np.asarray(init)
+        inside = numbers.dtype.kind in "iu" and numbers.shape == (k,)
+        if not inside or not ((numbers >= 0) & (numbers < dataset.n_rows)).all():
+            raise InvalidParameterError(
+                f"init={init!r} should be {k} row numbers in 0 to {dataset.n_rows - 1} with "
+                f"kernel={gram.name!r}."
+            )
+        return [Points(None, numbers[j : j + 1].astype(np.int64)) for j in range(k)]
+    centres = checked_centres(init, k, dataset, compute_dtype(dataset.dtype))
+    rows = ready_rows(SparseRows.of(centres) if csr_of(dataset) is not None else centres, gram)
+    # Given centres are not rows of the dataset and get negative numbers.
+    return [Points(rows[j : j + 1], np.array([-1 - j])) for j in range(k)]
+
+
+def ready_rows(rows: Rows, gram: GramFunction) -> Rows:
+    """Return rows in the form that the kernels need."""
+    return gram.chunk(Chunk(rows)).computed()
+
+
+def measure_by_gram(
+    placement: Placement,
+    centres: GramCentres,
+    *,
+    labels: np.ndarray | None = None,
+    bound: float = 1.0,
+) -> ScoreStatistics:
+    """Return size, weight and cost of every cluster; OUT: labels, unless None.
+
+    One pass; a second one if a weighted squared distance exceeds `bound` times 2^8, the headroom.
+    """
+    weights = placement.dataset.weights
+    heaviest = 1.0 if weights is None else float(weights.max())
+    bound = max(bound, np.finfo(np.float64).tiny) * HEADROOM * max(heaviest, 1.0)
+    while True:
+        params = GramScoreParams(centres, placement.dataset.n_rows, bound, heaviest, labels)
+        found: GramScore = placement.reduce(GRAM_SCORE, params)
+        if found.largest <= bound:
+            return found.clusters
+        bound = found.largest
+
+
+Columns = Callable[[np.ndarray], np.ndarray]
+"""Row numbers (m,) -> K(x, y) for all rows x and these rows y, float64 (n, m)."""
+
+
+def chosen_rows(
+    estimator: Any,
+    columns: Columns,
+    diagonal: Callable[[], np.ndarray],
+    weights: np.ndarray,
+    seed: int,
+) -> np.ndarray:
+    """Return the numbers of the rows whose images are the initial centres, by the method of `init`."""
+    k = estimator.n_clusters
+    if estimator.init == "random":
+        heavy = np.flatnonzero(weights > 0.0)
+        pool = heavy if len(heavy) >= k else np.arange(len(weights))
+        return Key(seed, "random rows").generator().choice(pool, k, replace=False)
+    trials = estimator.n_local_trials
+    return kernel_kmeans_plusplus(columns, diagonal(), weights, k, seed, n_local_trials=trials)
+
+
+def kernel_kmeans_plusplus(
+    columns: Columns,
+    diagonal: np.ndarray,
+    weights: np.ndarray | None,
+    n_clusters: int,
+    seed: int,
+    *,
+    n_local_trials: int | None = None,
+) -> np.ndarray:
+    """Choose rows by greedy D^2 sampling in the space of a Gram function.
+
+    Parameters
+    ----------
+    columns : Columns
+    diagonal : ndarray of shape (n,)
+        K(x, x) of all rows.
+    weights : ndarray of shape (n,), or None
+    n_clusters : int
+    seed : int
+    n_local_trials : int, optional
+        Candidates per step; default 2 + floor(log k).
+
+    Returns
+    -------
+    ndarray of shape (k,), int64
+        Row numbers. Once every row coincides with a chosen one, the rest are drawn at random.
+
+    Notes
+    -----
+    Cost: n (1 + (k - 1) n_local_trials) Gram values; 8 n (2 + n_local_trials) bytes.
+    """
+    trials = n_local_trials or 2 + int(log(max(1, n_clusters)))
+    mass = np.ones(len(diagonal)) if weights is None else weights
+    chosen = [int(_draw(mass, 1, Key(seed, "first centre"))[0])]
+    nearest = _distances(columns, diagonal, np.array(chosen))[:, 0]
+    while len(chosen) < n_clusters:
+        key = Key(seed, "D^2", len(chosen))
+        weighted = mass * nearest
+        if not weighted.sum() > 0.0:
+            return _filled(chosen, mass, n_clusters, key)
+        candidates = np.unique(_draw(weighted, trials, key))
+        left = np.minimum(nearest[:, None], _distances(columns, diagonal, candidates))
+        best = int((mass[:, None] * left).sum(axis=0).argmin())
+        chosen.append(int(candidates[best]))
+        nearest = left[:, best]
+    return np.array(chosen, np.int64)
+
+
+def _distances(columns: Columns, diagonal: np.ndarray, which: np.ndarray) -> np.ndarray:
+    squares = diagonal[:, None] + diagonal[which] - 2.0 * columns(which)
+    squares[which, np.arange(len(which))] = 0.0
+    return np.asarray(np.maximum(squares, 0.0))
+
+
+def _draw(mass: np.ndarray, m: int, key: Key) -> np.ndarray:
+    """Draw `m` rows in proportion to their mass, by inverse CDF."""
+    edges = np.cumsum(mass)
+    found = np.searchsorted(edges, key.generator().random(m) * edges[-1], side="right")
+    return np.asarray(found.clip(0, np.flatnonzero(mass > 0.0)[-1]))
+
+
+def _filled(chosen: list[int], mass: np.ndarray, n_clusters: int, key: Key) -> np.ndarray:
+    """Return `chosen` and random rows; for rows that all coincide with a chosen one."""
+    rest = np.setdiff1d(np.flatnonzero(mass > 0.0), chosen)
+    pool = rest if len(rest) >= n_clusters - len(chosen) else np.arange(len(mass))
+    drawn = key.generator().choice(pool, n_clusters - len(chosen), replace=len(pool) < n_clusters)
+    return np.concatenate([chosen, drawn]).astype(np.int64)
+
+
+def register_gram(name: str, function: Callable[[Any, Any], Any]) -> None:
+    """Register a Gram function, so that ``kernel=name`` uses it in estimators and on the command line.
+
+    Saved models store the name and find the function again when they are loaded. The function of a
+    callable kernel, in contrast, is not saved.
+
+    Parameters
+    ----------
+    name : str
+    function : callable (X, Y) -> ndarray of shape (len(X), len(Y))
+        A function of a module that workers can import: symmetric, positive semi-definite, finite. CSR
+        rows are passed as `scipy.sparse.csr_array`.
+
+    Notes
+    -----
+    Cost: the function is called with blocks of rows and all points of the centres.
+
+    Examples
+    --------
+    >>> import daskcluster as dc
+    >>> register_gram("histogram", lambda X, Y: 1.0 + X @ Y.T)
+    >>> fitted = dc.KernelKMeans(2, kernel="histogram", random_state=0).fit([[0.0], [1.0], [9.0]])
+    >>> fitted.labels_.tolist() in ([0, 0, 1], [1, 1, 0])
+    True
+    >>> del FUNCTIONS["histogram"], KERNELS["histogram"]
+    """
+    FUNCTIONS[name] = function
+    KERNELS[name] = None
+
+
+def kernel_footprint(dataset: Dataset, n_clusters: int, n_points: int) -> Footprint:
+    """Return the memory that kernel k-means needs per thread: points and their panels."""
+    n = dataset.n_rows
+    row_bytes = 8 if n_points == 0 else max(8, dataset.bytes_of((0, n)) // n)
+    return Footprint(thread_bytes=2 * n_points * row_bytes + 16 * (n_points + 1024 * n_clusters))
+
 
 if TYPE_CHECKING:
     from daskcluster.methods.kernel.estimator import KernelKMeans
@@ -124,9 +375,8 @@ class KernelFit(Fit):
         if estimator.kernel == "precomputed" or callable(estimator.kernel):
             rows.known()  # looks for NaN
         self.gram = gram = StreamedGram(placement, gram_of(estimator, rows))
-        found, points = self._best(), gram.points()
-        terms = [(points.take(which), factors) for which, factors in found.members.terms]
-        centres = GramCentres(joined(gram.gram, terms), found.members.norms)
+        found = self._best()
+        centres = gram.centres(found.members)
         shared = placement.shares_memory and self.labelled
         room = np.empty(gram.n_rows, np.int32) if shared else None
         bound = float(found.costs.max(initial=0.0))
@@ -148,6 +398,14 @@ class KernelFit(Fit):
         labels = graph_labels(centres, graph)
         scores = graph_scores(found.costs, labels, self.weights, self.n_clusters)
         return FitRun(KernelResult.of(centres, found.state), scores, labels)
+
+    def validation_rows(self) -> Dataset | None:
+        refuse_validation(self.estimator)
+        return super().validation_rows()
+
+    def validated(self, rows: ScaledPlacement, members: Members) -> float:
+        assert isinstance(self.gram, StreamedGram)
+        return mean_cost(measure_by_gram(rows.placement, self.gram.centres(members)), rows)
 
     # -- starts ---------------------------------------------------------------------------------------
 
@@ -176,6 +434,7 @@ class KernelFit(Fit):
             self.limits(),
             tol=self.estimator.tol,
             keep=lambda loop: self.keep_step(replace(state, loop=loop), loop),
+            validate=self.validate,
         )
         if self.restarts > 1:
             inertia = found.inertia(self.weights)
@@ -195,35 +454,6 @@ class KernelFit(Fit):
             chosen = chosen_rows(estimator, gram.columns, gram.diagonal, weights, seed)
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
         return np.asarray(chosen, np.int64)
-
-
-def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
-    """Return the projected cost of a `MiniBatchKernelKMeans` fit; `flop` is that of the last pass.
-
-    With a graph, the rows are read once more, and steps are passes by their batches alone.
-    """
-    n, k, max_iter = dataset.n_rows, *(int(parameters[name]) for name in ("n_clusters", "max_iter"))
-    check_enough_rows(dataset, k)
-    restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
-    b, tau = rows_per_step(n, parameters), int(parameters["truncation"] or 0)
-    is_graph, first = parameters["kernel"] in GRAPHS, first_passes(parameters)
-    points = k * (tau + b) if tau else k + max_iter * b
-    if is_graph or not parameters["replacement"]:
-        points = min(points, k * n)
-    per_start = -(-max_iter * b // n) + 2
-    if not (tau or is_graph):  # products with all rows, per step
-        per_start += max_iter + 1
-    return Plan(
-        seeding=str(parameters["init"]),
-        passes_seeding=first,
-        restarts=restarts,
-        passes_at_most=first + is_graph + restarts * per_start,
-        footprint=graph_footprint(dataset, parameters)
-        if is_graph
-        else minibatch_footprint(dataset, k, points, batch_rows=b, truncated=bool(tau)),
-        flop=pass_flop(dataset, n if is_graph else points),
-        commit_bytes=(16 * points + (0 if tau or is_graph else 8 * n * k)) * min(restarts, 2),
-    )
 
 
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:

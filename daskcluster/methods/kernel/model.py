@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskcluster.errors import ModelFormatError
-from daskcluster.methods.kernel.chunkwise.centres import GramCentres
-from daskcluster.methods.kernel.chunkwise.gram import (
+from daskcluster.methods.kernel.chunkwise import (
     CALLABLE,
     FUNCTIONS,
     PRECOMPUTED,
     VECTOR_GRAMS,
+    GramCentres,
     GramFunction,
     GramSums,
     Points,
@@ -46,7 +46,7 @@ class KernelKMeansModel(FittedModel):
     norms : ndarray of shape (k,), float64
         Squared lengths of the centres in the space of the kernel.
     weights, sizes, costs : ndarrays of shape (k,)
-        As in `daskcluster.models.kmeans.KMeansModel`; costs in the space of the kernel.
+        As in `daskcluster.models.fitted.KMeansModel`; costs in the space of the kernel.
     kernel, gamma, degree, coef0
         The Gram function. The function of a callable kernel is not stored.
     inertia : float

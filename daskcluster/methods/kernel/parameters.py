@@ -83,6 +83,7 @@ KERNEL_KMEANS = (
     ),
     *shared.RUN,
     shared.MAX_TIME,
+    shared.VALIDATION,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY,
 )
@@ -139,6 +140,7 @@ MINI_BATCH_KERNEL = (
     ),
     *shared.RUN,
     shared.MAX_TIME,
+    shared.VALIDATION,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY.varied(
         help="Steps between two saves of the state; at most half a minute passes between them."
@@ -156,6 +158,6 @@ ALGORITHMS = {
         "daskcluster.methods.kernel.minibatch.estimator:MiniBatchKernelKMeans",
         MINI_BATCH_KERNEL,
         about="kernel k-means by small random batches",
-        plan="daskcluster.methods.kernel.fit:plan_minibatch_fit",
+        plan="daskcluster.methods.kernel.minibatch.estimator:plan_minibatch_fit",
     ),
 }

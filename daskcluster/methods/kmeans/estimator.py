@@ -18,18 +18,17 @@ from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import CentreEstimator
+from daskcluster.estimators.base import CentreEstimator, from_provenance, provenance
 from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.export import faiss_index
 from daskcluster.estimators.fit import Fit, FitRun, all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
-from daskcluster.estimators.provenance import from_provenance, provenance
 from daskcluster.events import Callback
 from daskcluster.methods.kmeans.fit import KMeansFit, fit_partial
 from daskcluster.methods.kmeans.initial import candidate_reducer
 from daskcluster.methods.kmeans.parameters import KMEANS
 from daskcluster.metrics.agreement import Stability
-from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.fitted import KMeansModel
 from daskcluster.parameters import shared
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
@@ -179,6 +178,9 @@ class KMeans(KMeansEstimator):
         Above 0, iterations are printed as they end.
     max_time : float > 0, optional
         Seconds for the whole fit; the iteration that exceeds them is the last.
+    validation : str, array-like of shape (m, d) or Dataset, optional
+        Rows whose mean squared distance to the centres goes into `history_` after each iteration. Its
+        computation takes no part in the times there.
     bounds_memory : int >= 0 or "auto"
         Bytes that bounds may take, over all workers. Where they do not suffice, a kind with fewer bounds
         takes the place of the one that was asked for: elkan, yinyang, hamerly, lloyd. ``"auto"``: what
@@ -206,8 +208,9 @@ class KMeans(KMeansEstimator):
         Centre updates; passes over the rows; decoded bytes fetched from the store.
     stop_reason_, seeding_ : str
     history_ : list of dict
-        A record per iteration: its inertia, the centres' shift, seconds, bytes read, rows that were
-        touched and distances that were computed.
+        A record per iteration: its inertia, the ``mean_squared_distance`` of the rows (inertia over weight,
+        which the records of all estimators have), the centres' shift, seconds, bytes read, rows that were
+        touched and distances that were computed, and the mean squared distance of the `validation` rows.
     cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
         Rows, weight and inertia of each cluster.
     n_features_in_, feature_names_in_
@@ -254,6 +257,7 @@ class KMeans(KMeansEstimator):
     callbacks: Any = ()
     verbose: int = 0
     max_time: float | None = None
+    validation: Any = None
     bounds_memory: int | str = "auto"
     chain_length: int = 10
     checkpoint: Any = None

@@ -201,6 +201,7 @@ class KMeansFit(SeededFit):
                 tol=estimator.tol,
                 labels=labels,
                 keep=self.keep_step,
+                validate=self.validate,
             )
         run = self.measured(FitResult.of(end, None if labels is None else state), labels)
         return run.result, run
@@ -225,7 +226,7 @@ def fit_partial(estimator: KMeans, X: Any, sample_weight: Any) -> tuple[FitRun, 
     Raises
     ------
     InvalidParameterError
-        The cosine metric, or a checkpoint.
+        The cosine metric, a checkpoint, or validation rows.
 
     Notes
     -----
@@ -236,10 +237,11 @@ def fit_partial(estimator: KMeans, X: Any, sample_weight: Any) -> tuple[FitRun, 
     Statistician, 2016), algorithm 1: rows are filled with the values of their centre and clustered, again
     and again, which never raises the inertia. Here a row is filled each time it is read.
     """
-    if estimator.metric != "euclidean" or estimator.checkpoint is not None:
+    given = estimator.checkpoint, estimator.validation
+    if estimator.metric != "euclidean" or given != (None, None):
         raise InvalidParameterError(
-            "rows opened with missing='partial' are fitted with metric='euclidean' and without checkpoint; "
-            "use missing='mean' for others."
+            "rows opened with missing='partial' are fitted with metric='euclidean' and without checkpoint "
+            "and validation; use missing='mean' for others."
         )
     ends = None if estimator.max_time is None else time.monotonic() + estimator.max_time
     fit = _begin(estimator, X, sample_weight)

@@ -21,9 +21,8 @@ from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.estimators.loop import Limits
 from daskcluster.events import Notice, publish
-from daskcluster.methods.kmeans.algorithm import CentresState, lloyd
-from daskcluster.methods.kmeans.local_search import swap_centres
-from daskcluster.models.persist import load_document
+from daskcluster.methods.kmeans.algorithm import CentresState, lloyd, swap_centres
+from daskcluster.models.fitted import load_document
 from daskcluster.parameters import shared
 from daskcluster.randomness import Key
 from daskcluster.seeding.methods import afk_mc2, kmeans_parallel, kmeans_plusplus, random_rows

@@ -31,6 +31,7 @@ KMEANS = (
     shared.METRIC,
     *shared.RUN,
     shared.MAX_TIME,
+    shared.VALIDATION,
     shared.BOUNDS_MEMORY,
     shared.CHAIN_LENGTH,
     shared.CHECKPOINT,

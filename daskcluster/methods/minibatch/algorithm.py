@@ -10,9 +10,11 @@ in this process: no task is sent for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,13 +23,22 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres, nearest_with_distances, normalized_rows
 from daskcluster.chunkwise.data_statistics import RANGES, refuse_rows
 from daskcluster.elementary import log1p
-from daskcluster.events import StopReason
-from daskcluster.methods.kmeans.local_search import swap_centres, weighted_mean
+from daskcluster.estimators.loop import Limits, Stepped, run_loop
+from daskcluster.events import (
+    Callback,
+    PassEnded,
+    PassProgress,
+    PassStarted,
+    StepsEnded,
+    StopReason,
+    publish,
+)
+from daskcluster.methods.kmeans.algorithm import swap_centres, weighted_mean
 from daskcluster.methods.minibatch.batches import Batches
 from daskcluster.methods.minibatch.chunkwise import Batch, MovingCentres, StepOutcome
-from daskcluster.methods.minibatch.journal import Journal
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, dense_rows, join_rows
+from daskcluster.storage.document import Document, read_mapping
 
 LEAST_ROWS = 16
 """Minimum number of rows of a cluster in a leaf; fewer are too few to represent its earlier rows."""
@@ -199,6 +210,9 @@ _BATCHES, _ROWS_AN_IDLE_CENTRE = 16, 2
 _MOST_SEARCHED, _ONLY_IDLE = 256, 1e-12
 """A search swaps centres one by one: of more than so many, only those that have seen nothing move."""
 _FORGETTING, _UNUSUAL = 0.1, 2.0
+_GROWTH = 1.1
+_PROGRESS_SECONDS = 0.1
+_PASS = "mini-batches"
 
 
 @dataclass
@@ -339,46 +353,119 @@ class Improvement:
         return self.patience is not None and self._waited >= self.patience
 
 
-@dataclass(frozen=True)
-class MiniBatchStopping:
-    """Rules for the end of the loop.
+@dataclass
+class Journal:
+    """Counters of steps, and the step that has the next record.
+
+    The first steps and the last one have a record each, others when there are a tenth more of them:
+    a hundred records cover 100,000 steps.
 
     Attributes
     ----------
-    n_steps : int
-        At most.
-    threshold : float
-        Squared movement of all centres in a step that ends the loop; 0 for none.
-    max_time : float or None
-        Seconds, validation not counted; the step that exceeds them is the last.
-    least_steps : int
-        The loop does not end before this many steps for lack of movement or improvement: batches from
-        pools may not have seen all clusters.
+    seconds : float
+        Of all steps, without validation and callbacks.
+    n_rows, n_reassigned : int
+        Rows seen so far, and centres reassigned since the last record that was not forced.
+    next_step : float
+        Step from which on the next record is due.
+    recorded_seconds, recorded_rows, recorded_bytes : float and int
+        At that record.
+    bytes_read : int
+    forced : bool
+        The last record exists only because the loop ended.
     """
 
-    n_steps: int
-    threshold: float = 0.0
-    max_time: float | None = None
-    least_steps: int = 0
+    seconds: float = 0.0
+    n_rows: int = 0
+    n_reassigned: int = 0
+    next_step: float = 1.0
+    recorded_seconds: float = 0.0
+    recorded_rows: int = 0
+    recorded_bytes: int = 0
+    bytes_read: int = 0
+    forced: bool = False
 
-    def reason(
-        self, step: int, outcome: StepOutcome, *, stalled: bool, seconds: float
-    ) -> StopReason | None:
-        """Return the reason to stop after `step` steps, or None to continue."""
-        if step >= self.least_steps:
-            if step > 1 and self.threshold > 0.0 and outcome.shift <= self.threshold:
-                return StopReason.TOLERANCE
-            if stalled:
-                return StopReason.NO_IMPROVEMENT
-        if step >= self.n_steps:
-            return StopReason.MAX_ITER
-        if self.max_time is not None and seconds >= self.max_time:
-            return StopReason.MAX_TIME
-        return None
+    def record(
+        self, step: int, centres: MovingCentres, outcome: StepOutcome, smoothed: float | None
+    ) -> dict[str, Any]:
+        """Return the fields of a `StepsEnded`, which is forced if none is due."""
+        n_touched = self.n_rows - self.recorded_rows
+        facts = {
+            "iteration": step,
+            "seconds": self.seconds - self.recorded_seconds,
+            "bytes_read": self.bytes_read - self.recorded_bytes,
+            "n_touched": n_touched,
+            "n_distances": n_touched * len(centres.seen),
+            "batch_size": self.n_rows // step,
+            "inertia": outcome.cost,
+            "shift": outcome.shift,
+            "n_empty": int((centres.seen <= 0.0).sum()),
+            "n_rows": self.n_rows,
+            "smoothed_inertia": smoothed,
+            "n_reassigned": self.n_reassigned,
+        }
+        self.forced = step < self.next_step
+        if not self.forced:
+            self.n_reassigned, self.recorded_seconds = 0, self.seconds
+            self.recorded_rows, self.recorded_bytes = self.n_rows, self.bytes_read
+            self.next_step = max(step + 1, step * _GROWTH)
+        return facts
 
 
-Keep = Callable[[int, StopReason | None], None]
-"""(steps made, why the last one was the last one) -> None."""
+@dataclass(frozen=True)
+class MiniBatchState:
+    """State of a fit between two steps. Batches and draws follow from the seed and the number of the step.
+
+    Attributes
+    ----------
+    step : int
+        Steps made.
+    exact : ndarray of shape (k, d), float64
+    seen : ndarray of shape (k,), float64
+        As of `daskcluster.methods.minibatch.chunkwise.MovingCentres`.
+    threshold : float
+        Movement that `tol` allows; it comes from the sample of the seeding.
+    reassignment : Reassignment
+    improvement : Improvement
+    journal : Journal
+    history, reason
+        See `daskcluster.estimators.loop.LoopState`.
+    costs : ndarray of shape (k,), float64, or None
+        As `seen`; None in states of an earlier version.
+    """
+
+    step: int
+    exact: np.ndarray
+    seen: np.ndarray
+    threshold: float
+    reassignment: Reassignment
+    improvement: Improvement
+    journal: Journal = field(default_factory=Journal)
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+    costs: np.ndarray | None = None
+
+    @staticmethod
+    def upgrade(document: Document) -> Document:
+        """Return a document in which the journal holds the history as one of this version."""
+        if "history" in document.body:
+            return document
+        body, arrays = dict(document.body), dict(document.arrays)
+        journal = {} if body["journal"] is None else read_mapping(body, "journal")
+        body |= {"journal": journal, "history": journal.pop("records", [])}
+        if "journal_records" in arrays:
+            arrays["history"] = arrays.pop("journal_records")
+        return replace(document, body=body, arrays=arrays)
+
+    def centres(self, dtype: np.dtype) -> MovingCentres:
+        """Return the centres, rounded to the dtype that rows are computed in."""
+        costs = np.zeros(len(self.seen)) if self.costs is None else self.costs.copy()
+        rounded = self.exact.astype(dtype)
+        return MovingCentres(self.exact.copy(), rounded, self.seen.copy(), costs)
+
+
+Keep = Callable[[int, Callable[[], MiniBatchState], StopReason | None], None]
+"""(steps made, what makes the state after them, why the last one was the last one) -> None."""
 
 
 class Stepper(Protocol):
@@ -393,37 +480,35 @@ class Stepper(Protocol):
 def minibatch(
     batches: Batches,
     stepper: Stepper,
+    begin: MiniBatchState,
+    limits: Limits,
     *,
-    stopping: MiniBatchStopping,
-    reassignment: Reassignment,
-    improvement: Improvement,
-    journal: Journal,
-    step: int = 0,
+    least_steps: int = 0,
     keep: Keep | None = None,
-) -> tuple[int, StopReason]:
+    validate: Callable[[MiniBatchState], float] | None = None,
+) -> MiniBatchState:
     """Move centres by one batch after the other.
 
     Parameters
     ----------
     batches : Batches
     stepper : Stepper
-        Holds the centres, which are moved.
-    stopping : MiniBatchStopping
-    reassignment : Reassignment
-        Moves centres that receive too few rows to random rows.
-    improvement : Improvement
-        Detects that steps no longer improve the centres.
-    journal : Journal
-        Keeps the history, and publishes it to callbacks.
-    step : int
-        Number of earlier steps, from whose end all other arguments are.
-    keep : callable (step, reason) -> None, optional
-        Called after each step, when all of them are at the state to resume from.
+        Holds the centres of `begin`, which are moved.
+    begin : MiniBatchState
+    limits : Limits
+        Its callbacks hear a `StepsEnded` for each record, and the passes.
+    least_steps : int
+        The loop does not end before this many steps for lack of movement or improvement: batches from
+        pools may not have seen all clusters.
+    keep : callable (step, make, reason) -> None, optional
+        Called after each step, with a function that makes the state to resume from.
+    validate : callable (state) -> float, optional
+        Called for each record; its time does not count.
 
     Returns
     -------
-    int, StopReason
-        Steps made, those before included, and why the last one was the last one.
+    MiniBatchState
+        After the last step.
 
     Raises
     ------
@@ -434,25 +519,132 @@ def minibatch(
     -----
     Cost: b k distances a step.
     """
-    state = stepper.state
-    reason = StopReason.MAX_ITER if stopping.n_steps <= step else None
-    with stepper.threads(), journal:
-        while reason is None:
-            batch = batches.next()
-            outcome = stepper.step(batch)
-            if is_suspect(outcome.cost, state.centres.dtype):
-                refuse_bad_batch(batch, batches.row_of, " of those seen so far")
-            step += 1
-            n_reassigned = reassignment(step, batch, state, outcome.cost)
-            stalled = improvement.ends(outcome.cost / len(batch))
-            journal.add(len(batch), n_reassigned)
-            reason = stopping.reason(step, outcome, stalled=stalled, seconds=journal.seconds)
-            if journal.due(step) or reason is not None:
-                asked = journal.tell(step, outcome, improvement.smoothed, batches.bytes_read)
-                reason = reason or (StopReason.CALLBACK if asked else None)
-            if keep is not None:
-                keep(step, reason)
-    return step, reason
+    if limits.max_iter <= begin.step:
+        return replace(begin, reason=StopReason.MAX_ITER)
+    steps = _Steps(batches, stepper, begin, limits, least_steps, keep)
+
+    def kept(state: MiniBatchState) -> None:
+        if keep is not None:
+            keep(state.step, lambda: state, state.reason)
+
+    # A forced record exists only because the loop ended.
+    history = begin.history[:-1] if begin.journal.forced else begin.history
+    with stepper.threads():
+        end = run_loop(
+            steps.to_a_record,
+            replace(begin, history=history, reason=None),
+            StepsEnded,
+            limits,
+            keep=kept,
+            validate=validate,
+            deadline=steps.deadline,
+        )
+    steps.passes.end()
+    return end
+
+
+class _Steps:
+    """Makes the steps between two records; arguments as of `minibatch`."""
+
+    def __init__(
+        self,
+        batches: Batches,
+        stepper: Stepper,
+        begin: MiniBatchState,
+        limits: Limits,
+        least_steps: int,
+        keep: Keep | None,
+    ) -> None:
+        self.batches, self.stepper, self.limits, self.keep = batches, stepper, limits, keep
+        self.least_steps, self.threshold, self.journal = least_steps, begin.threshold, begin.journal
+        self.reassignment, self.improvement = begin.reassignment, begin.improvement
+        self.passes = _PassEvents(batches.dataset.n_rows, limits.callbacks, begin.journal)
+        self.deadline, self._bytes_before = limits.deadline(), begin.journal.bytes_read
+
+    def to_a_record(self, state: MiniBatchState) -> Stepped[MiniBatchState]:
+        """Make steps until one has a record."""
+        moving, journal, number = self.stepper.state, self.journal, state.step
+        before = time.perf_counter()
+        while True:
+            batch = self.batches.next()
+            outcome = self.stepper.step(batch)
+            if is_suspect(outcome.cost, moving.centres.dtype):
+                refuse_bad_batch(batch, self.batches.row_of, " of those seen so far")
+            number += 1
+            journal.n_rows += len(batch)
+            journal.n_reassigned += self.reassignment(number, batch, moving, outcome.cost)
+            stalled = self.improvement.ends(outcome.cost / len(batch))
+            if self.limits.callbacks:
+                self.passes.add(len(batch))
+            now = time.perf_counter()
+            journal.seconds, before = journal.seconds + now - before, now
+            reason = self._reason(number, outcome.shift, stalled=stalled)
+            if reason or number >= journal.next_step:
+                break
+            if self.keep is not None:
+                self.keep(number, partial(self._after, state, number), None)
+        end = self._after(state, number)
+        self.passes.bytes_read = journal.bytes_read
+        facts = journal.record(number, moving, outcome, self.improvement.smoothed)
+        return Stepped(end, facts, outcome.weight, reason=reason)
+
+    def _reason(self, number: int, shift: float, *, stalled: bool) -> StopReason | None:
+        if number >= self.least_steps:
+            if number > 1 and self.threshold > 0.0 and shift <= self.threshold:
+                return StopReason.TOLERANCE
+            if stalled:
+                return StopReason.NO_IMPROVEMENT
+        if number >= self.limits.max_iter:
+            return StopReason.MAX_ITER
+        return StopReason.MAX_TIME if self.deadline.has_passed else None
+
+    def _after(self, state: MiniBatchState, number: int) -> MiniBatchState:
+        moving = self.stepper.state
+        self.journal.bytes_read = self._bytes_before + self.batches.bytes_read
+        return replace(state, step=number, exact=moving.exact, seen=moving.seen, costs=moving.costs)
+
+
+class _PassEvents:
+    """Publishes passes to callbacks; batches may span two passes."""
+
+    def __init__(self, n_rows: int, callbacks: Sequence[Callback], before: Journal) -> None:
+        self._n_rows = n_rows
+        self._callbacks = callbacks
+        self._open = False
+        self._done, self._reported = before.n_rows % n_rows, 0
+        self._began = self._spoke = 0.0
+        self._ended_bytes = self.bytes_read = before.bytes_read
+
+    def add(self, n_rows: int) -> None:
+        if not self._open:
+            self._begin()
+        self._done += n_rows
+        now = time.perf_counter()
+        if now - self._spoke > _PROGRESS_SECONDS:
+            done = min(self._done, self._n_rows)
+            publish(self._callbacks, PassProgress(done - self._reported))
+            self._reported, self._spoke = done, now
+        if self._done >= self._n_rows:
+            self.end()
+            if self._done:  # the batch holds rows of the next pass
+                self._begin()
+
+    def _begin(self) -> None:
+        publish(self._callbacks, PassStarted(_PASS, self._n_rows))
+        self._open, self._reported = True, 0
+        self._began = self._spoke = time.perf_counter()
+
+    def end(self) -> None:
+        if not self._open:
+            return
+        done = min(self._done, self._n_rows)
+        if done > self._reported:
+            publish(self._callbacks, PassProgress(done - self._reported))
+        seconds = time.perf_counter() - self._began
+        publish(self._callbacks, PassEnded(_PASS, seconds, self.bytes_read - self._ended_bytes))
+        self._ended_bytes = self.bytes_read
+        self._done -= min(self._done, self._n_rows)
+        self._open = False
 
 
 def is_suspect(cost: float, dtype: np.dtype[Any]) -> bool:

@@ -23,7 +23,7 @@ from daskcluster.kernels.panels import Panels
 from daskcluster.kernels.sparse import SparsePanels, nearest_sparse, pack_sparse
 from daskcluster.methods.minibatch.kernels import batch as minibatch
 from daskcluster.methods.minibatch.kernels import stepping
-from daskcluster.methods.minibatch.kernels.drifting import (
+from daskcluster.methods.minibatch.kernels.stepping import (
     COST,
     LARGEST,
     LIMIT,

@@ -1,15 +1,16 @@
-"""One call of ``MiniBatchKMeans.fit``: seed from a sample, run the loop, evaluate; and its dry run."""
+"""One call of ``MiniBatchKMeans.fit``: seed from a sample, run the loop, evaluate; and its dry run.
+
+What other fits with steps in this process share is here too: seeding from a sample, threads, memory.
+"""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.engine.engine import Engine, Traffic
@@ -17,15 +18,21 @@ from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
-from daskcluster.estimators.loop import is_final
+from daskcluster.estimators.loop import is_final, mean_distance
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
 from daskcluster.methods.kmeans.fit import fit_footprint, measure_run, pass_flop
-from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for, placed, warn_of_one_start
+from daskcluster.methods.kmeans.initial import (
+    GIVEN,
+    is_auto,
+    method_for,
+    placed,
+    warn_of_one_start,
+)
 from daskcluster.methods.minibatch.algorithm import (
     Improvement,
-    MiniBatchStopping,
+    MiniBatchState,
     Reassignment,
     Stepper,
     minibatch,
@@ -38,7 +45,6 @@ from daskcluster.methods.minibatch.chunkwise import (
     MovingCentres,
     SingleRowStepper,
 )
-from daskcluster.methods.minibatch.journal import Journal, JournalState
 from daskcluster.methods.minibatch.sample import (
     batch_room,
     centres_of_sample,
@@ -48,47 +54,6 @@ from daskcluster.methods.minibatch.sample import (
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
-
-
-@dataclass(frozen=True)
-class MiniBatchState:
-    """State of a fit between two steps. Batches and draws follow from the seed and the number of the step.
-
-    Attributes
-    ----------
-    step : int
-        Steps made.
-    exact : ndarray of shape (k, d), float64
-    seen : ndarray of shape (k,), float64
-        The same as in `daskcluster.methods.minibatch.chunkwise.MovingCentres`.
-    threshold : float
-        Movement that `tol` allows; it comes from the sample of the seeding.
-    reassignment : Reassignment
-    improvement : Improvement
-    journal : JournalState or None
-        None before the first step.
-    reason : StopReason or None
-        Reason why the loop ended, if it did.
-    costs : ndarray of shape (k,), float64, or None
-        As `seen`; None in states of an earlier version.
-    """
-
-    step: int
-    exact: np.ndarray
-    seen: np.ndarray
-    threshold: float
-    reassignment: Reassignment
-    improvement: Improvement
-    journal: JournalState | None = None
-    reason: StopReason | None = None
-    costs: np.ndarray | None = None
-
-    def centres(self, dtype: np.dtype) -> MovingCentres:
-        """Return the centres, rounded to the dtype that rows are computed in."""
-        costs = np.zeros(len(self.seen)) if self.costs is None else self.costs.copy()
-        rounded = self.exact.astype(dtype)
-        return MovingCentres(self.exact.copy(), rounded, self.seen.copy(), costs)
-
 
 if TYPE_CHECKING:
     from daskcluster.methods.minibatch.estimator import MiniBatchKMeans
@@ -217,8 +182,7 @@ class MiniBatchFit(Fit):
         self.moved = state.centres(compute_dtype(self.dataset.dtype))
         self.passes += -(-state.step * self.batch_size // self.dataset.n_rows)
         assert state.reason is not None
-        records = [] if state.journal is None else list(state.journal.records)
-        result = FitResult(self.moved.centres, state.step, state.reason, records)
+        result = FitResult(self.moved.centres, state.step, state.reason, list(state.history))
         labels = self.kept_labels(rows.placement) if self.labelled else None
         return measure_run(rows, result, labels, labelled=self.labelled)
 
@@ -236,52 +200,35 @@ class MiniBatchFit(Fit):
             stack.enter_context(batches)
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
-            validate = self.validator(stack)
             if resumed is None:
                 first = resumed = self._start(batches, rows)
                 self.keep(lambda: first, now=True)
-            return self._steps(batches, resumed, validate)
+            return self._steps(batches, resumed)
 
-    def _steps(self, batches: Batches, resumed: MiniBatchState, validate: Any) -> MiniBatchState:
-        state = resumed.centres(compute_dtype(self.dataset.dtype))
-        journal = Journal(state, self.dataset.n_rows, self.callbacks, validate, resumed.journal)
-        left, before = self.time_left(), resumed.journal
-        if left is not None and before is not None:
-            left += before.seconds
+    def _steps(self, batches: Batches, begin: MiniBatchState) -> MiniBatchState:
+        state = begin.centres(compute_dtype(self.dataset.dtype))
+        size, n_rows = self.batch_size, self.dataset.n_rows
 
-        def after(step: int, reason: StopReason | None) -> MiniBatchState:
-            return replace(
-                resumed,
-                step=step,
-                exact=state.exact,
-                seen=state.seen,
-                costs=state.costs,
-                journal=journal.state(batches.bytes_read),
-                reason=reason,
-            )
-
-        def keep(step: int, reason: StopReason | None) -> None:
-            size, n_rows = self.batch_size, self.dataset.n_rows
+        def keep(step: int, make: Callable[[], MiniBatchState], reason: StopReason | None) -> None:
             ended = step * size // n_rows > (step - 1) * size // n_rows
-            self.keep(lambda: after(step, reason), now=reason is not None, counts=ended)
+            self.keep(make, now=reason is not None, counts=ended)
 
         stepper: Stepper = SingleRowStepper(state)
         if not self.is_sequential:
             rate, threads = self.estimator.learning_rate, threads_of(self.engine)
             stepper = MiniBatchStepper(state, rate, threads)
-        ended = minibatch(
+        return minibatch(
             batches,
             stepper,
-            stopping=MiniBatchStopping(
-                self.most, resumed.threshold, left, self._first_pass(batches) // self.batch_size
-            ),
-            reassignment=resumed.reassignment,
-            improvement=resumed.improvement,
-            journal=journal,
-            step=resumed.step,
+            begin,
+            self.limits(),
+            least_steps=self._first_pass(batches) // size,
             keep=None if self.checkpoints.commits is None else keep,
+            validate=self.validate,
         )
-        return after(*ended)
+
+    def validated(self, rows: ScaledPlacement, state: MiniBatchState) -> float:
+        return mean_distance(rows, state.exact.astype(compute_dtype(self.dataset.dtype)))
 
     def _first_pass(self, batches: Batches) -> int:
         """Return the rows after which batches have drawn from all rows: with pools, a whole pass."""

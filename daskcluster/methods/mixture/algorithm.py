@@ -14,8 +14,7 @@ only the members of the new K(n), or all candidates if C' < G.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -24,8 +23,9 @@ import numpy as np
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
-from daskcluster.estimators.loop import Stopping
+from daskcluster.estimators.loop import Limits, Stepped, run_loop
 from daskcluster.events import Callback, EMStepEnded, StopReason
+from daskcluster.methods.kmeans.algorithm import total_weight
 from daskcluster.methods.mixture.chunkwise.e_step import (
     EXACT_EM,
     MixtureParams,
@@ -43,16 +43,16 @@ from daskcluster.methods.mixture.kernels.candidates import learn_neighbours, lis
 from daskcluster.methods.mixture.kernels.truncated import STEPS
 from daskcluster.methods.mixture.parameters import MATRICES
 from daskcluster.randomness import Key
+from daskcluster.storage.checkpoint import StateFiles
 from daskcluster.storage.location import locate
-from daskcluster.storage.row_state import StateFiles
 
 SHARED_STEPS = 2
 """Initial M-steps that learn one variance for all clusters; later ones learn one per cluster."""
 SAVE_EVERY = 8
 """Steps between two saves of K(n). On average, rows of a lost worker repeat half of these."""
 SETTLED = (StopReason.CONVERGED, StopReason.TOLERANCE)
-_SHOWN = ("iteration", "inertia", "seconds", "n_distances", "free_energy")
-"""Fields of a record that its event has, too."""
+_UNRECORDED = ("shift", "n_empty", "bytes_read", "n_touched")
+"""Fields of an event that say nothing of an iteration of EM."""
 _LEAST_VARIANCE = 1e-30
 """Minimum variance, relative to the mean feature variance or, if that exceeds one, to one."""
 _LEAST_OF_SINGLE = 1e-36
@@ -565,6 +565,7 @@ def variational_em(
     weights: np.ndarray | None = None,
     resumed: EMState | None = None,
     keeper: Keeper | None = None,
+    validate: Callable[[EMState], float] | None = None,
 ) -> MixtureResult:
     """Learn a mixture from initial means.
 
@@ -583,6 +584,8 @@ def variational_em(
     resumed : EMState, optional
         State to resume from, to a bit-identical result; `rows` must have its data statistics.
     keeper : Keeper, optional
+    validate : callable (state) -> float, optional
+        As of `daskcluster.estimators.loop.run_loop`.
 
     Notes
     -----
@@ -597,22 +600,30 @@ def variational_em(
         carried = None if resumed is None else resumed.carried
         passes = TruncatedPasses(rows, len(centres), settings, carried)
     run = _Run(rows, settings, passes)
+
+    def step(state: EMState) -> Stepped[EMState]:
+        is_last = len(state.history) + 1 >= settings.max_iter
+        return run.step(state, None if keeper is None else keeper.begin(is_last=is_last))
+
+    limits = Limits(settings.max_iter, settings.max_time, callbacks)
+    keep = None if keeper is None else keeper.end
     try:
         state = resumed or run.first(centres, variances, weights)
-        return run.result(run.loop(state, callbacks, keeper))
+        end = run_loop(step, state, EMStepEnded, limits, keep=keep, validate=validate)
+        return run.result(end)
     finally:
         run.passes.close()
 
 
 class _Run:
-    """The loop of one fit."""
+    """The iterations of one fit."""
 
     def __init__(
         self, rows: ScaledPlacement, settings: EMSettings, passes: ExactPasses | TruncatedPasses
     ) -> None:
         self.settings, self.passes = settings, passes
         data_statistics = rows.known()
-        self.weight = data_statistics.weight.value or float(data_statistics.n_rows)
+        self.weight = total_weight(rows)
         # A feature whose deviation is within rounding error counts as constant.
         resolution = float(np.finfo(rows.dtype).eps) * data_statistics.max_abs.astype(np.float64)
         self._constant = resolution * resolution
@@ -642,41 +653,39 @@ class _Run:
         masses = np.full(gaussians.k, self.weight / gaussians.k)
         return EMState(gaussians, masses, [], None, self.passes.carried())
 
-    def loop(self, state: EMState, callbacks: Sequence[Callback], keeper: Keeper | None) -> EMState:
-        """Return the state after the last iteration."""
-        settings = self.settings
-        stopping = Stopping(settings.max_iter, settings.max_time, callbacks)
-        if state.reason is None and settings.max_iter <= len(state.history):
-            state = replace(state, reason=StopReason.MAX_ITER)
-        while state.reason is None:
-            is_last = len(state.history) + 1 >= settings.max_iter
-            save_to = None if keeper is None else keeper.begin(is_last=is_last)
-            state = self._iteration(state, stopping, save_to)
-            if keeper is not None:
-                keeper.end(state)
-        return state
-
-    def _iteration(self, state: EMState, stopping: Stopping, save_to: StateFiles | None) -> EMState:
-        began, iteration, weight = time.perf_counter(), len(state.history) + 1, self.weight
-        old, tol = state.gaussians, self.settings.tol
+    def step(self, state: EMState, save_to: StateFiles | None) -> Stepped[EMState]:
+        """Make an iteration; the sets of all rows are saved in `save_to`, if it is given."""
+        iteration, weight, old = len(state.history) + 1, self.weight, state.gaussians
         found = self.passes.step(old, save_to)
         free_energy = found.bound.value + weight * old.log_constant
         gaussians = self._learnt(found, old, iteration)
-        seconds = time.perf_counter() - began
-        record = _record(iteration, free_energy, gaussians, found, seconds)
-        shown = {name: record[name] for name in _SHOWN}
-        stopping.tell(EMStepEnded(shift=0.0, **shown))
+        tol = self.settings.tol
         is_tested = tol > 0.0 and iteration >= self.settings.first_tested_iteration
         change = abs(free_energy - _free_energy(state)) if is_tested else np.inf
-        reason = stopping.reason(
-            iteration,
+        threshold = tol * old.d * weight
+        settled = not change > threshold
+        facts = {
+            "free_energy": free_energy,
+            "inertia": found.inertia,
+            "shift": 0.0,
+            "variance": float(np.mean(gaussians.feature_variances)),
+            "n_distances": found.n_distances,
+            "n_moved": found.n_moved,
+        }
+        return Stepped(
+            replace(
+                state,
+                gaussians=old if settled else gaussians,
+                masses=found.masses,
+                carried=self.passes.carried(),
+            ),
+            facts,
+            weight,
             moved=change > 0.0,
             shift=change,
-            threshold=tol * old.d * weight,
+            threshold=threshold,
+            unrecorded=_UNRECORDED,
         )
-        kept = old if reason in SETTLED else gaussians
-        history = [*state.history, record]
-        return EMState(kept, found.masses, history, reason, self.passes.carried())
 
     def result(self, state: EMState) -> MixtureResult:
         """Return the result. Makes one more pass if no iteration has evaluated its parameters."""
@@ -718,21 +727,3 @@ class _Run:
 
 def _free_energy(state: EMState) -> float:
     return float(state.history[-1]["free_energy"]) if state.history else -np.inf
-
-
-def _record(
-    iteration: int,
-    free_energy: float,
-    gaussians: Gaussians,
-    found: MixtureStatistics,
-    seconds: float,
-) -> dict[str, Any]:
-    return {
-        "iteration": iteration,
-        "free_energy": free_energy,
-        "inertia": found.inertia,
-        "variance": float(np.mean(gaussians.feature_variances)),
-        "seconds": seconds,
-        "n_distances": found.n_distances,
-        "n_moved": found.n_moved,
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from daskcluster.errors import MemoryLimitError
 from daskcluster.estimators.checkpoints import Commits, Framed
 from daskcluster.estimators.fit import FitRun
 from daskcluster.estimators.inputs import check_enough_rows
-from daskcluster.estimators.loop import is_final
+from daskcluster.estimators.loop import mean_distance
 from daskcluster.estimators.plan import Plan, Stage, centres_bytes
 from daskcluster.events import (
     Callback,
@@ -30,9 +30,9 @@ from daskcluster.events import (
     publish,
 )
 from daskcluster.host import format_bytes
-from daskcluster.methods.coreset.estimator import LightweightCoreset
-from daskcluster.methods.coreset.fit import (
+from daskcluster.methods.coreset.estimator import (
     CORESET_PASSES,
+    LightweightCoreset,
     coreset_bytes,
     coreset_footprint,
     coreset_travel,
@@ -60,10 +60,9 @@ from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, packed_s
 from daskcluster.methods.mixture.parameters import MATRICES
 from daskcluster.methods.mixture.start import SAMPLED, means_method, start_of
 from daskcluster.randomness import Key
-from daskcluster.storage.document import Document
+from daskcluster.storage.checkpoint import StateFiles
+from daskcluster.storage.document import Document, Shapes
 from daskcluster.storage.location import Location
-from daskcluster.storage.row_state import StateFiles
-from daskcluster.storage.state import Shapes
 from daskcluster.typing import Dataset
 
 
@@ -84,8 +83,8 @@ class Attached:
 
 
 @dataclass(frozen=True)
-class _Mixture:
-    """The fields of both checkpoints that follow.
+class EMCheckpoint:
+    """An `EMState` without the sets of rows, or the `MixtureResult` of a restart that has ended.
 
     Attributes
     ----------
@@ -97,6 +96,12 @@ class _Mixture:
     mixing : ndarray of shape (k,), or None
     masses : ndarray of shape (k,)
     history : sequence of dict
+    reason : StopReason or None
+    n_steps : int
+    neighbours : ndarray of shape (k, g), int64, or None
+        Of a state.
+    free_energy, weight : float
+        Of a result.
     """
 
     means: np.ndarray
@@ -105,41 +110,36 @@ class _Mixture:
     mixing: np.ndarray | None
     masses: np.ndarray
     history: Sequence[dict[str, Any]]
+    reason: StopReason | None
+    n_steps: int = 0
+    neighbours: np.ndarray | None = None
+    free_energy: float = 0.0
+    weight: float = 0.0
+
+    @classmethod
+    def of(cls, found: EMState | MixtureResult, reason: StopReason | None, **own: Any) -> Self:
+        """Return the checkpoint of a state or a result, with the fields that only one of them has."""
+        gaussians = found.gaussians
+        variances = gaussians.variances
+        both = (float(variances), None) if gaussians.shared else (None, variances)
+        shared = gaussians.means, *both, gaussians.weights, found.masses, found.history
+        return cls(*shared, reason, **own)  # type: ignore[call-arg]
+
+    @classmethod
+    def of_state(cls, state: EMState) -> Self:
+        near = state.carried.neighbours
+        near = None if near is None else near.astype(np.int64)
+        return cls.of(state, state.reason, n_steps=state.carried.n_steps, neighbours=near)
+
+    @classmethod
+    def of_result(cls, found: MixtureResult) -> Self:
+        own = {"free_energy": found.free_energy, "weight": found.weight}
+        return cls.of(found, found.stop_reason, **own)
 
     @property
     def gaussians(self) -> Gaussians:
         variances = np.asarray(self.variance) if self.variances is None else self.variances
         return Gaussians(self.means, variances, self.mixing)
-
-
-@dataclass(frozen=True)
-class EMCheckpoint(_Mixture):
-    """An `EMState` without the sets of rows.
-
-    Attributes
-    ----------
-    reason : StopReason or None
-    n_steps : int
-    neighbours : ndarray of shape (k, g), int64, or None
-    """
-
-    reason: StopReason | None
-    n_steps: int
-    neighbours: np.ndarray | None
-
-    @classmethod
-    def of(cls, state: EMState) -> EMCheckpoint:
-        """Return the checkpoint of a state."""
-        carried = state.carried
-        near = carried.neighbours
-        return cls(
-            *_parts(state.gaussians),
-            state.masses,
-            state.history,
-            state.reason,
-            carried.n_steps,
-            None if near is None else near.astype(np.int64),
-        )
 
     def state(self, sets: StateFiles | None) -> EMState:
         """Return the state, with the files that hold the sets of rows."""
@@ -147,55 +147,12 @@ class EMCheckpoint(_Mixture):
         carried = Carried(self.n_steps, None if near is None else near.astype(np.int32), sets)
         return EMState(self.gaussians, self.masses, list(self.history), self.reason, carried)
 
-
-@dataclass(frozen=True)
-class MixtureCheckpoint(_Mixture):
-    """The `MixtureResult` of the best restart so far.
-
-    Attributes
-    ----------
-    reason : StopReason
-    free_energy, weight : float
-        As in `MixtureResult`.
-    """
-
-    reason: StopReason
-    free_energy: float
-    weight: float
-
-    @classmethod
-    def of(cls, result: MixtureResult) -> MixtureCheckpoint:
-        """Return the checkpoint of a result."""
-        return cls(
-            *_parts(result.gaussians),
-            result.masses,
-            result.history,
-            result.stop_reason,
-            result.free_energy,
-            result.weight,
-        )
-
     def result(self) -> MixtureResult:
         """Return the result that this is a checkpoint of."""
-        return MixtureResult(
-            self.gaussians,
-            self.free_energy,
-            self.weight,
-            self.masses,
-            len(self.history),
-            self.reason,
-            list(self.history),
-        )
-
-
-def _parts(
-    gaussians: Gaussians,
-) -> tuple[np.ndarray, float | None, np.ndarray | None, np.ndarray | None]:
-    """Return the leading fields of a checkpoint."""
-    shared = gaussians.shared
-    variance = float(gaussians.variances) if shared else None
-    variances = None if shared else gaussians.variances
-    return gaussians.means, variance, variances, gaussians.weights
+        assert self.reason is not None
+        history = list(self.history)
+        figures = self.free_energy, self.weight, self.masses
+        return MixtureResult(self.gaussians, *figures, len(history), self.reason, history)
 
 
 @dataclass(frozen=True)
@@ -210,7 +167,7 @@ class MixtureState:
     em : EMCheckpoint or None
     restart : int
         Number of the current restart.
-    best : MixtureCheckpoint or None
+    best : EMCheckpoint or None
         Best of the previous restarts.
     """
 
@@ -218,7 +175,7 @@ class MixtureState:
     centres: np.ndarray | None = None
     em: EMCheckpoint | None = None
     restart: int = 0
-    best: MixtureCheckpoint | None = None
+    best: EMCheckpoint | None = None
 
 
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
@@ -383,18 +340,21 @@ class MixtureFit(SeededFit):
         kept = without_empty if self.estimator.discard_empty else lambda result: result
         best = kept(
             self.best_restart(
-                self.state, MixtureCheckpoint.result, lambda result: -kept(result).free_energy
+                self.state, EMCheckpoint.result, lambda result: -kept(result).free_energy
             )
         )
         return FitRun(best, EMFigures(best.history[-1]["inertia"] if best.history else 0.0))
 
-    def begin(self, restart: int, best: MixtureCheckpoint | None) -> MixtureState:
+    def validated(self, rows: ScaledPlacement, state: EMState) -> float:
+        return mean_distance(rows, state.gaussians.means)
+
+    def begin(self, restart: int, best: EMCheckpoint | None) -> MixtureState:
         attached = Attached(self.state.attached.coreset)
         self.state = state = MixtureState(attached, restart=restart, best=best)
         self.keep(lambda: state, now=True)
         return state
 
-    def finish(self, state: MixtureState) -> tuple[MixtureCheckpoint, MixtureResult]:
+    def finish(self, state: MixtureState) -> tuple[EMCheckpoint, MixtureResult]:
         rows, commits = self.rows, self.checkpoints.commits
         assert rows is not None
         result = variational_em(
@@ -406,9 +366,10 @@ class MixtureFit(SeededFit):
             weights=self.start.weights,
             resumed=self._resumed_em(),
             keeper=None if commits is None else _Keeper(self, commits),
+            validate=self.validate,
         )
         self.stopped = result.stop_reason == StopReason.CALLBACK
-        return MixtureCheckpoint.of(result), result
+        return EMCheckpoint.of_result(result), result
 
     def _coreset(self, size: int) -> LightweightCoreset:
         """Return the coreset to run EM on; its commits lie in a folder next to those of the fit."""
@@ -525,10 +486,7 @@ class MixtureFit(SeededFit):
         if kept is None or commits is None:
             return None
         files = None if sets is None else self.sets_at(commits.folder.attachment(sets))
-        state = kept.state(files)
-        ended, n_iter = state.reason, len(state.history)
-        stays = ended is None or is_final(ended, n_iter, self.estimator.max_iter, self.time_left())
-        return state if stays else replace(state, reason=None)
+        return kept.state(files)
 
 
 @dataclass(frozen=True)
@@ -559,7 +517,9 @@ class _Keeper:
 
         def kept() -> MixtureState:
             attached = replace(fit.state.attached, sets=self._sets or None)
-            return replace(fit.state, attached=attached, centres=None, em=EMCheckpoint.of(state))
+            return replace(
+                fit.state, attached=attached, centres=None, em=EMCheckpoint.of_state(state)
+            )
 
         fit.keep(kept, due=due)
 

@@ -84,6 +84,7 @@ MIXTURE = (
     shared.CHAIN_LENGTH,
     *shared.RUN,
     shared.MAX_TIME,
+    shared.VALIDATION,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY,
 )

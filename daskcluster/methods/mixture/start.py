@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daskcluster.errors import InvalidParameterError, ModelFormatError
+from daskcluster.methods.kmeans.algorithm import MOST_SWAPPED
 from daskcluster.methods.kmeans.initial import is_auto, is_method, method_for
-from daskcluster.methods.kmeans.local_search import MOST_SWAPPED
 from daskcluster.methods.mixture.chunkwise.statistics import (
     cholesky,
     diagonals,
@@ -19,13 +19,13 @@ from daskcluster.methods.mixture.chunkwise.statistics import (
 )
 from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES, MATRICES
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 
 if TYPE_CHECKING:
     from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 
 SAMPLED = "sample"
-"""The method of `daskcluster.methods.coreset.start.sampled_start`."""
+"""The method of `daskcluster.methods.coreset.estimator.sampled_start`."""
 
 
 def means_method(init: Any, n_components: int, *, in_memory: bool) -> str:

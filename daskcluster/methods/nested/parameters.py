@@ -68,6 +68,6 @@ ALGORITHMS = {
         "daskcluster.methods.nested.estimator:NestedMiniBatchKMeans",
         NESTED,
         about="mini-batches that double until they contain all rows",
-        plan="daskcluster.methods.nested.fit:plan_fit",
+        plan="daskcluster.methods.nested.estimator:plan_fit",
     ),
 }

@@ -51,9 +51,7 @@ from daskcluster.methods.partition.training import (
     prepare_cells,
 )
 from daskcluster.models.balance import Balance
-from daskcluster.models.fitted import check_per_cluster, created_with
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import save_model
+from daskcluster.models.fitted import KMeansModel, check_per_cluster, created_with, save_model
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
 from daskcluster.seeding.methods import draw_rows
@@ -79,7 +77,7 @@ class PartitionModel(KMeansModel):
         At least 0. A row belongs to the partition with the least sum of the squared distance to these
         centres and the penalty.
     weights, sizes, metric
-        As in `daskcluster.models.kmeans.KMeansModel`. Costs and inertia are not known.
+        As in `daskcluster.models.fitted.KMeansModel`. Costs and inertia are not known.
 
     Raises
     ------

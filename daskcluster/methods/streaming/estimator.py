@@ -12,10 +12,10 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.data.features import names_differ
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.base import from_provenance
 from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, check_kept_rows, fit_dataset
-from daskcluster.estimators.labels import Labels
-from daskcluster.estimators.provenance import from_provenance
+from daskcluster.estimators.rows import Labels
 from daskcluster.methods.coreset.estimator import check_coreset_size
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.streaming.fold import (
@@ -31,7 +31,7 @@ from daskcluster.methods.streaming.tree import (
     check_timestamp,
     fold_dataset,
 )
-from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.fitted import KMeansModel
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed
 from daskcluster.typing import Dataset, Visibility

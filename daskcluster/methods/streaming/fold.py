@@ -22,10 +22,10 @@ from daskcluster.engine.memory import Footprint
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan
 from daskcluster.events import Callback, DriftFound, publish
+from daskcluster.methods.kmeans.algorithm import LEAST_GAIN, swap_centres
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.kmeans.initial import is_method, method_for
-from daskcluster.methods.kmeans.local_search import LEAST_GAIN, swap_centres
 from daskcluster.methods.streaming.tree import (
     PIECE_BYTES,
     CoresetTree,
@@ -36,7 +36,7 @@ from daskcluster.methods.streaming.tree import (
     StreamRows,
     joined_rows,
 )
-from daskcluster.models.kmeans import KMeansModel
+from daskcluster.models.fitted import KMeansModel
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, dense_rows
 from daskcluster.storage.document import (

@@ -68,7 +68,7 @@ from daskcluster.methods.streaming.sources import (
 )
 from daskcluster.methods.streaming.streams import Learner
 from daskcluster.methods.streaming.tree import UNREADABLE, Bad, OpenPart, sum_up
-from daskcluster.models.persist import Model, load_document, save_model
+from daskcluster.models.fitted import Model, load_document, save_model
 from daskcluster.randomness import as_seed
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.storage.checkpoint import CheckpointFolder

@@ -36,10 +36,9 @@ from daskcluster.methods.minibatch.estimator import MiniBatchKMeans
 from daskcluster.methods.minibatch.parameters import MINI_BATCH
 from daskcluster.methods.minibatch.sample import centres_of_sample
 from daskcluster.methods.mixture.chunkwise.e_step import label_by_density
-from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
+from daskcluster.methods.mixture.estimator import VariationalGaussianMixture, gaussians_for
 from daskcluster.methods.mixture.model import MixtureModel, public_variances, stored_variances
 from daskcluster.methods.mixture.parameters import MIXTURE
-from daskcluster.methods.mixture.rows import gaussians_for
 from daskcluster.methods.streaming.estimator import StreamingKMeans
 from daskcluster.methods.streaming.fold import (
     FoldSettings,
@@ -60,8 +59,7 @@ from daskcluster.methods.streaming.parameters import (
     summary_size,
 )
 from daskcluster.methods.streaming.tree import Forgetting, LeafSettings, Piece
-from daskcluster.models.kmeans import KMeansModel
-from daskcluster.models.persist import Model
+from daskcluster.models.fitted import KMeansModel, Model
 from daskcluster.parameters.algorithm import Algorithm, Catalogue
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
@@ -403,8 +401,8 @@ def _without(table: tuple[Parameter, ...], *names: str) -> tuple[Parameter, ...]
     return tuple(parameter for parameter in table if parameter.name not in names)
 
 
-_STOPS = ("verbose", "max_time", "checkpoint", "checkpoint_every")
-_OF_PASSES = ("max_iter", "max_no_improvement", "tol", "init_size", "validation")
+_STOPS = ("verbose", "max_time", "validation", "checkpoint", "checkpoint_every")
+_OF_PASSES = ("max_iter", "max_no_improvement", "tol", "init_size")
 
 STREAMS = Catalogue(
     {

@@ -37,7 +37,7 @@ from daskcluster.errors import (
     WrongTypeError,
 )
 from daskcluster.events import Callback
-from daskcluster.methods.coreset.algorithm import lightweight_coreset, united
+from daskcluster.methods.coreset.algorithm import draw_coreset, united
 from daskcluster.parameters.checks import seconds_of
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
@@ -375,7 +375,7 @@ def _drawn(
     if weights is not None:
         dataset = dataset.with_weights(array_weights(weights, len(rows)))
     with InlinePlacement(dataset.normalized() if settings.normalize else dataset) as placement:
-        found = lightweight_coreset(ScaledPlacement(placement), settings.size, key.derived_seed())
+        found = draw_coreset(ScaledPlacement(placement), settings.size, key.derived_seed())
     # The total weight is known exactly; without this, its error would grow with each level.
     return found.rows, found.weights * (total / float(found.weights.sum()))
 

@@ -67,6 +67,7 @@ VARIANCE_REDUCED = (
     shared.METRIC,
     *shared.RUN,
     shared.MAX_TIME,
+    shared.VALIDATION,
     shared.CHAIN_LENGTH,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY,
@@ -78,7 +79,7 @@ ALGORITHMS = {
         VARIANCE_REDUCED,
         about=about,
         fixed={"variant": name},
-        plan="daskcluster.methods.variance_reduced.fit:plan_fit",
+        plan="daskcluster.methods.variance_reduced.estimator:plan_fit",
     )
     for name, about in VARIANTS.items()
 }

@@ -19,7 +19,7 @@ def unguarded_losses(
         StepRule,
         variance_reduced,
     )
-    from daskcluster.methods.variance_reduced.fit import steps_here, vrkm_footprint
+    from daskcluster.methods.variance_reduced.estimator import steps_here, vrkm_footprint
     from daskcluster.randomness import Key
 
     dataset = dc.open_dataset(problem.rows)

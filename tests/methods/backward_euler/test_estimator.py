@@ -9,8 +9,8 @@ from sklearn.base import clone
 
 import daskcluster as dc
 from daskcluster import events
-from daskcluster.methods.backward_euler import fit as backward_euler_fit
-from daskcluster.methods.backward_euler.fit import plan_fit
+from daskcluster.methods.backward_euler import estimator as backward_euler_fit
+from daskcluster.methods.backward_euler.estimator import plan_fit
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.minibatch.batches import Batches
 from daskcluster.randomness import Key

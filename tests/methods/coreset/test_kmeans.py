@@ -11,7 +11,7 @@ from scipy import sparse
 
 import daskcluster as dc
 from daskcluster import events
-from daskcluster.estimators.labels import Labels
+from daskcluster.estimators.rows import Labels
 
 
 def blobs(n=6000, k=6, d=3, seed=0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daskcluster.methods.hierarchical import fit
+from daskcluster.methods.hierarchical import estimator as fit
 
 
 @pytest.fixture

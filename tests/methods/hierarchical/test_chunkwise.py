@@ -12,7 +12,7 @@ from scipy import sparse
 
 from daskcluster import open_dataset
 from daskcluster.chunk import Chunk
-from daskcluster.methods.hierarchical.chunkwise import (
+from daskcluster.methods.hierarchical.cells import (
     DISTINCT,
     DistinctParams,
     DistinctRows,

@@ -14,7 +14,7 @@ import daskcluster as dc
 from daskcluster import events
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.hierarchical.cells import apportion, cell_groups, quota_shares
-from daskcluster.methods.hierarchical.fit import plan_fit
+from daskcluster.methods.hierarchical.estimator import plan_fit
 from daskcluster.models.balance import Balance
 from tests.data.test_sparse_zarr import put
 from tests.laws.data import case

@@ -12,7 +12,7 @@ import zarr
 import daskcluster as dc
 from daskcluster.errors import CheckpointError
 from daskcluster.estimators import checkpoints
-from daskcluster.methods.hierarchical import fit as hierarchical_fit
+from daskcluster.methods.hierarchical import estimator as hierarchical_fit
 from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.estimators.interruption import killed, same
 from tests.laws.data import case

@@ -14,7 +14,7 @@ from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import StartEnded
 from daskcluster.methods.kernel import algorithm as kernel_full
 from daskcluster.methods.kernel import graph as gram_graph
-from daskcluster.methods.kernel.initial import kernel_kmeans_plusplus
+from daskcluster.methods.kernel.fit import kernel_kmeans_plusplus
 from tests.methods.kernel.minibatch.test_estimator import agreement, counts, rings
 from tests.reference import kernel_kmeans as reference
 

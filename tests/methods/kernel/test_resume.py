@@ -14,7 +14,7 @@ from scipy import sparse
 import daskcluster as dc
 from daskcluster.errors import CheckpointError
 from daskcluster.events import Notice, SeedingEnded
-from daskcluster.methods.kernel.minibatch import fit as minibatch_kernel_fit
+from daskcluster.methods.kernel.minibatch import estimator as minibatch_kernel_fit
 from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.estimators.interruption import killed, same
 from tests.laws.data import case
@@ -236,7 +236,7 @@ def test_a_commit_of_windows_takes_at_most_what_the_plan_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from daskcluster.methods.catalogue import ALGORITHMS
-    from daskcluster.methods.kernel.fit import plan_minibatch_fit
+    from daskcluster.methods.kernel.minibatch.estimator import plan_minibatch_fit
 
     sizes: list[int] = []
     commit = CheckpointFolder.commit

@@ -6,14 +6,18 @@ import time
 
 import numpy as np
 
+import daskcluster as dc
 from daskcluster import events
+from daskcluster.estimators.loop import Limits
 from daskcluster.methods.minibatch.algorithm import (
     Improvement,
+    MiniBatchState,
     Reassignment,
     draw_positions,
+    minibatch,
 )
-from daskcluster.methods.minibatch.chunkwise import Batch, MovingCentres, StepOutcome
-from daskcluster.methods.minibatch.journal import Journal
+from daskcluster.methods.minibatch.batches import Batches
+from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import SparseRows
 
@@ -113,15 +117,13 @@ def test_without_a_ratio_centres_move_only_where_that_lowers_the_cost():
     assert np.abs(moving.centres - [50.0, 0.0]).sum(axis=1).min() == 0.0
 
 
-def journalled(steps, callbacks=(), validate=None):
-    journal = Journal(state([1.0, 0.0]), 100, callbacks, validate)
-    asked = False
-    with journal:
-        for step in range(1, steps + 1):
-            journal.add(30, step % 2)
-            if journal.due(step) or step == steps:
-                asked |= journal.tell(step, StepOutcome(float(step), 30.0, 0.5), None, 1000 * step)
-    return journal, asked
+def stepped(steps, callbacks=(), validate=None, begin=None):
+    """The state after so many steps of 30 rows of 100."""
+    rules = Reassignment(0.0, 0), Improvement(0.5)
+    begin = begin or MiniBatchState(0, X[:2].astype(np.float64), np.zeros(2), 0.0, *rules)
+    stepper = MiniBatchStepper(begin.centres(np.float32), "count", 1)
+    with Batches(dc.open_dataset(X), 30, 0, skipped=begin.step) as batches:
+        return minibatch(batches, stepper, begin, Limits(steps, None, callbacks), validate=validate)
 
 
 def test_validation_is_recorded_and_its_time_is_not():
@@ -129,9 +131,19 @@ def test_validation_is_recorded_and_its_time_is_not():
         time.sleep(0.1)
         return 7.0
 
-    journal, _ = journalled(3, validate=validate)
-    assert [record["validation"] for record in journal.records] == [7.0] * 3
-    assert sum(record["seconds"] for record in journal.records) < 0.1
+    end = stepped(3, validate=validate)
+    assert [record["validation"] for record in end.history] == [7.0] * 3
+    assert sum(record["seconds"] for record in end.history) < 0.1
+
+
+def test_a_forced_record_is_replaced_when_the_loop_goes_on():
+    whole, end = stepped(40), stepped(23)
+    resumed = stepped(40, begin=end)
+    recorded = [[each["iteration"] for each in one.history] for one in (whole, end, resumed)]
+    assert 23 in recorded[1]
+    assert recorded[0] == recorded[2]
+    assert 23 not in recorded[2]
+    assert np.array_equal(whole.exact, resumed.exact)
 
 
 def test_callbacks_get_passes_and_may_stop():
@@ -139,11 +151,10 @@ def test_callbacks_get_passes_and_may_stop():
 
     def hear(event):
         heard.append(event)
-        if isinstance(event, events.StepsEnded) and event.iteration == 4:
+        if isinstance(event, events.StepsEnded) and event.iteration == 7:
             raise events.StopFit
 
-    _, asked = journalled(7, [hear])
-    assert asked
+    assert stepped(9, [hear]).reason is events.StopReason.CALLBACK
     kinds = [type(event).__name__ for event in heard if "Pass" in type(event).__name__]
     # 210 rows of passes of 100: two whole ones, and one that is cut short.
     assert kinds.count("PassStarted") == kinds.count("PassEnded") == 2 + 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskcluster.methods.nested.doubling import (
+from daskcluster.methods.nested.algorithm import (
     DoublingRule,
     doubling_ratio,
     effective_sizes,

@@ -192,7 +192,7 @@ def test_where_a_batch_is_does_not_change_a_bit(bounds, tmp_path, monkeypatch):
     url = zarr_of(tmp_path / "rows", X, 500)
     values = {"n_clusters": 8, "init": X[1:9], "sample_weight": weights, "bounds": bounds}
     home = fit(url, **values)
-    monkeypatch.setattr("daskcluster.methods.nested.fit.HOME_BYTES", 0)
+    monkeypatch.setattr("daskcluster.methods.nested.estimator.HOME_BYTES", 0)
     heard = []
     same(fit(url, callbacks=(heard.append,), **values), home)
     assert [event.text[:34] for event in heard if isinstance(event, Notice)] == [
@@ -208,7 +208,7 @@ def test_a_cluster_gives_the_same_bits(name, home, client, tmp_path, monkeypatch
     url = zarr_of(tmp_path / "rows", X, 300)
     values = {"n_clusters": 6, "init": X[1:7], "sample_weight": weights, "batch_size": 900}
     local = fit(url, engine="local", **values)
-    monkeypatch.setattr("daskcluster.methods.nested.fit.HOME_BYTES", home)
+    monkeypatch.setattr("daskcluster.methods.nested.estimator.HOME_BYTES", home)
     same(fit(url, engine=client, **values), local)
 
 
@@ -313,7 +313,7 @@ def test_sparse_rows_are_the_same_rows_and_have_bounds(bounds):
 
 @pytest.mark.parametrize("bounds", ["auto", "hamerly"])
 def test_sparse_batches_that_stay_where_they_are_have_bounds(bounds, monkeypatch):
-    monkeypatch.setattr("daskcluster.methods.nested.fit.HOME_BYTES", 0)
+    monkeypatch.setattr("daskcluster.methods.nested.estimator.HOME_BYTES", 0)
     monkeypatch.setattr("daskcluster.methods.kmeans.bounds._SMALL", 0.0)
     X = np.where(np.random.default_rng(0).random((2500, 20)) < 0.1, blobs(2500, 20), 0.0)
     rows = sparse.csr_array(X)

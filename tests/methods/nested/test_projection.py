@@ -9,7 +9,7 @@ import zarr
 import daskcluster as dc
 from daskcluster import open_dataset
 from daskcluster.methods.catalogue import ALGORITHMS
-from daskcluster.methods.nested.fit import plan_fit
+from daskcluster.methods.nested.estimator import plan_fit
 
 
 def parameters(**changes):

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from daskcluster.chunk import Chunk
-from daskcluster.methods.kmeans.local_search import swap_centres
+from daskcluster.methods.kmeans.algorithm import swap_centres
 from daskcluster.sparse_rows import SparseRows
 
 

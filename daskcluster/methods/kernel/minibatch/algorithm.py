@@ -21,7 +21,7 @@ import numpy as np
 
 from daskcluster.estimators.loop import Limits, Stepped, run_loop
 from daskcluster.events import KernelStepEnded, StopReason
-from daskcluster.methods.kernel.chunkwise.centres import GramCentres, nearest_of
+from daskcluster.methods.kernel.chunkwise import GramCentres, nearest_of
 from daskcluster.methods.kernel.minibatch.centres import GramBatch, Meter, MovingGramCentres
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches
@@ -93,6 +93,7 @@ def minibatch_kernel(
     dtype: Any,
     tol: float = 0.0,
     keep: Callable[[KernelSteps], None] | None = None,
+    validate: Callable[[MovingGramCentres], float] | None = None,
 ) -> KernelSteps:
     """Move centres by one batch after another.
 
@@ -111,6 +112,8 @@ def minibatch_kernel(
         Stop when a step lowers the mean cost of its batch by less than this; 0 never stops.
     keep : callable (steps) -> None, optional
         Called after each step with all steps so far.
+    validate : callable (moving) -> float, optional
+        Evaluates the new centres; its time does not count.
 
     Returns
     -------
@@ -144,9 +147,11 @@ def minibatch_kernel(
             "n_points": moving.n_points,
             "gram_seconds": moving.meter.seconds - before.seconds,
         }
-        return Stepped(replace(state, seen=state.seen + counts), facts, reason=reason)
+        weight = float(batch.weights.sum())
+        return Stepped(replace(state, seen=state.seen + counts), facts, weight, reason=reason)
 
-    return run_loop(step, steps, KernelStepEnded, limits, keep=keep)
+    of_state = None if validate is None else lambda _: validate(moving)
+    return run_loop(step, steps, KernelStepEnded, limits, keep=keep, validate=of_state)
 
 
 def _nearest(moving: MovingGramCentres, batch: GramBatch) -> tuple[np.ndarray, np.ndarray]:

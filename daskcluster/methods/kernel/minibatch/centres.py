@@ -23,8 +23,14 @@ import numpy as np
 from daskcluster.data.writer import ArraySink
 from daskcluster.engine.engine import Placement
 from daskcluster.methods.kernel import kernels
-from daskcluster.methods.kernel.chunkwise.centres import GramCentres, gram_sum_rows
-from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points, join_points
+from daskcluster.methods.kernel.chunkwise import (
+    GramCentres,
+    GramFunction,
+    GramSums,
+    Points,
+    gram_sum_rows,
+    join_points,
+)
 from daskcluster.methods.minibatch.chunkwise import Batch
 from daskcluster.sparse_rows import Rows
 

@@ -1,18 +1,405 @@
-"""MiniBatchKernelKMeans: kernel k-means by mini-batches, with steps whose cost does not depend on n."""
+"""MiniBatchKernelKMeans: kernel k-means at a cost that does not depend on the number of rows."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
+from daskcluster.chunk import compute_dtype
+from daskcluster.engine.engine import Engine, Placement, Traffic
+from daskcluster.engine.memory import Footprint
+from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.fit import Fit, FitRun
+from daskcluster.estimators.inputs import check_enough_rows
+from daskcluster.estimators.loop import is_final, mean_cost
+from daskcluster.estimators.plan import Plan
+from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publish
+from daskcluster.methods.kernel.chunkwise import (
+    GramCentres,
+    GramFunction,
+    GramSums,
+    GraphCentres,
+    Points,
+    clamped,
+    join_points,
+    nearest_by_gram,
+)
 from daskcluster.methods.kernel.estimator import KernelEstimator
-from daskcluster.methods.kernel.graph import GraphKMeansModel
-from daskcluster.methods.kernel.minibatch.fit import MiniBatchKernelFit
-from daskcluster.methods.kernel.minibatch.graph import GraphBatchFit
+from daskcluster.methods.kernel.fit import (
+    chosen_rows,
+    first_passes,
+    given_centres,
+    gram_of,
+    kernel_footprint,
+    kernel_restarts,
+    measure_by_gram,
+    refuse_validation,
+    seed_of_start,
+)
+from daskcluster.methods.kernel.graph import (
+    GraphGram,
+    GraphKMeansModel,
+    Terms,
+    coefficients_of,
+    graph_and_matrix,
+    graph_centres,
+    graph_footprint,
+    graph_labels,
+    graph_scores,
+    weights_of,
+)
+from daskcluster.methods.kernel.minibatch.algorithm import (
+    KernelResult,
+    KernelSteps,
+    minibatch_kernel,
+)
+from daskcluster.methods.kernel.minibatch.centres import (
+    GramBatch,
+    Mean,
+    MovingGramCentres,
+    MovingProducts,
+    MovingWindows,
+    Window,
+    kept_bytes,
+    merged,
+)
+from daskcluster.methods.kernel.minibatch.state import BatchKernelState, NumberedRows, StartState
 from daskcluster.methods.kernel.model import KernelKMeansModel
-from daskcluster.methods.kernel.parameters import MINI_BATCH_KERNEL, is_graph
+from daskcluster.methods.kernel.parameters import GRAPHS, MINI_BATCH_KERNEL, is_graph
+from daskcluster.methods.kmeans.fit import pass_flop
+from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
+from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
+from daskcluster.methods.minibatch.sample import batch_room, threads_of
 from daskcluster.parameters.parameter import Parameter
+from daskcluster.randomness import Key
+from daskcluster.seeding.methods import draw_rows
+from daskcluster.sparse_rows import Rows
+from daskcluster.typing import Dataset
+
+_SAMPLE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class End:
+    """A start whose steps are done, with the rows that it was seeded from."""
+
+    state: StartState
+    centres: GramCentres
+    sample: GramBatch
+    moving: MovingGramCentres
+
+
+class MiniBatchKernelFit(Fit):
+    """One call of fit."""
+
+    estimator: MiniBatchKernelKMeans
+    rows_and_gram: tuple[ScaledPlacement, GramFunction]
+
+    def __init__(
+        self,
+        estimator: MiniBatchKernelKMeans,
+        source: Any,
+        dataset: Dataset,
+        engine: Engine,
+        callbacks: tuple[Callback, ...],
+        *,
+        labelled: bool,
+        resume: bool = False,
+    ) -> None:
+        self.room_bytes = batch_room(engine, dataset, callbacks, ROOM_BYTES)
+        super().__init__(
+            estimator, source, dataset, engine, callbacks, labelled=labelled, resume=resume
+        )
+        self.method = str(estimator.init) if isinstance(estimator.init, str) else "array"
+        self.dtype = compute_dtype(dataset.dtype)
+        self.restarts = kernel_restarts(estimator, self.method)
+
+    @property
+    def truncation(self) -> int | None:
+        given = self.estimator.truncation
+        return None if given is None or given is False else int(given)
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether centres are windows of batches, not inner products with all rows."""
+        return self.truncation is not None
+
+    def circumstances(self) -> Mapping[str, Any]:
+        """Return the size of the prefetch buffer, on which batches depend unless rows are in memory."""
+        return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
+
+    def footprint(self) -> Footprint:
+        """Return the memory that the fit needs."""
+        return minibatch_footprint(
+            self.dataset,
+            self.estimator.n_clusters,
+            self._most_points(),
+            self.room_bytes,
+            batch_rows=rows_per_step(self.dataset.n_rows, vars(self.estimator)),
+            truncated=self.has_windows,
+        )
+
+    def gram(self, rows: ScaledPlacement) -> GramFunction:
+        """Return the Gram function."""
+        return gram_of(self.estimator, rows)
+
+    name = "mini-batch-kernel"
+    batches: Batches | None = None
+
+    def took(self) -> Traffic:
+        whole, batches = super().took(), self.batches
+        read = 0 if batches is None else batches.bytes_read
+        return Traffic(whole.passes, whole.bytes_read + read)
+
+    def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
+        """Return the best start, evaluated."""
+        n, truncated, gram = self.dataset.n_rows, self.has_windows, self.gram(rows)
+        shapes = BatchKernelState.shapes(n, self.n_clusters)
+        resumed = self.resumed(
+            BatchKernelState, shapes, lambda state: state.check(n, truncated=truncated)
+        )
+        self.rows_and_gram = rows, gram
+        return self.best_restart(
+            resumed,
+            lambda kept: self.evaluated(rows, self._ended(rows, gram, kept)),
+            lambda run: run.found.inertia,
+        )
+
+    def validation_rows(self) -> Dataset | None:
+        refuse_validation(self.estimator)
+        return super().validation_rows()
+
+    def validated(self, rows: ScaledPlacement, moving: MovingGramCentres) -> float:
+        return mean_cost(measure_by_gram(rows.placement, moving.centres()), rows)
+
+    def begin(self, restart: int, best: StartState | None) -> BatchKernelState:
+        return BatchKernelState(restart, best=best)
+
+    def finish(self, state: BatchKernelState) -> tuple[StartState, FitRun]:
+        rows, gram = self.rows_and_gram
+        end = self._made(rows, gram, state)
+        size = rows_per_step(self.dataset.n_rows, vars(self.estimator))
+        self.passes += -(-end.state.n_steps * size // self.dataset.n_rows)
+        run = self.evaluated(rows, end)
+        if self.restarts > 1:
+            publish(self.callbacks, StartEnded(state.restart, self.restarts, run.found.inertia))
+        return end.state.ended(), run
+
+    def evaluated(self, rows: ScaledPlacement, end: End) -> FitRun:
+        """Return one start, evaluated on all rows. One pass."""
+        placement, centres = rows.placement, end.centres
+        costs = nearest_by_gram(centres, end.sample.rows, end.sample.diagonal)[1]
+        room = placement.shares_memory and self.labelled
+        labels = np.empty(self.dataset.n_rows, np.int32) if room else None
+        bound = float(costs.max(initial=0.0))
+        found = measure_by_gram(placement, centres, labels=labels, bound=bound)
+        return FitRun(KernelResult.of(centres, end.state.steps), found, labels)
+
+    def _made(self, rows: ScaledPlacement, gram: GramFunction, state: BatchKernelState) -> End:
+        """Make the remaining steps of a start."""
+        estimator, resumed = self.estimator, state.made
+        if resumed is not None and resumed.steps.reason is not None:
+            limits = estimator.max_iter, self.time_left()
+            if is_final(resumed.steps.reason, resumed.n_steps, *limits):
+                return self._ended(rows, gram, resumed)
+        seed = seed_of_start(self.seed, state.restart)
+        with Batches(
+            self.dataset,
+            estimator.batch_size,
+            seed,
+            room_bytes=self.room_bytes,
+            least_rows=self._sample_rows(),
+            skipped=0 if resumed is None else resumed.n_steps,
+            replacement=bool(estimator.replacement),
+        ) as batches:
+            if batches.notice:
+                publish(self.callbacks, Notice(batches.notice))
+            if resumed is not None:
+                sample = self._rows_of(gram).batch(resumed.sample)
+                moving = self.moving(rows, gram, resumed)
+            else:
+                sample = self._sample(batches, gram, Key(seed, "sample"))
+                moving = self._start(sample, gram, rows.placement, seed)
+
+            def keep(steps: KernelSteps) -> None:
+                self.keep(
+                    lambda: replace(state, made=StartState.of(sample.indices, steps, moving)),
+                    now=not steps.history or steps.reason is not None,
+                )
+
+            self.batches = batches
+            steps = KernelSteps(np.zeros(moving.k)) if resumed is None else resumed.steps
+            if resumed is None:
+                keep(steps)
+            with moving.threads():
+                steps = minibatch_kernel(
+                    batches,
+                    moving,
+                    steps,
+                    self.limits(),
+                    rate=estimator.learning_rate,
+                    dtype=self.dtype,
+                    tol=estimator.tol,
+                    keep=keep,
+                    validate=self.validate,
+                )
+            self.batches = None
+        self.bytes_read += batches.bytes_read
+        return End(StartState.of(sample.indices, steps, moving), moving.centres(), sample, moving)
+
+    def _sample(self, batches: Batches, gram: GramFunction, key: Key) -> GramBatch:
+        """Return the rows that seeding samples; at least k of them have a positive weight."""
+        drawn, k = batches.sample(self._sample_rows(), key), self.n_clusters
+        refuse_bad_batch(drawn, batches.row_of, " of those seen so far")
+        if self.method != "array" and np.count_nonzero(drawn.listed_weights()) < k:
+            # Few rows have a weight, so choose them by the weights alone.
+            return self._rows_of(gram).batch(draw_rows(self.dataset, k, key))
+        return GramBatch.of(drawn, batches.rows_of_last(), gram, self.dtype)
+
+    def _start(
+        self, sample: GramBatch, gram: GramFunction, placement: Placement, seed: int
+    ) -> MovingGramCentres:
+        estimator, began = self.estimator, time.perf_counter()
+        if self.method == "array":
+            first = given_centres(estimator.init, self.dataset, gram, self.n_clusters)
+            norms = norms_of(first, gram, self.dataset)
+        else:
+            columns = partial(self.columns, sample, gram)
+            diagonal = sample.diagonal
+            chosen = chosen_rows(estimator, columns, lambda: diagonal, sample.weights, seed)
+            first = [sample.points(chosen[j : j + 1], gram) for j in range(len(chosen))]
+            norms = sample.diagonal[chosen]
+        publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
+        return self.standing(gram, first, norms, placement)
+
+    def standing(
+        self, gram: GramFunction, first: list[Points], norms: np.ndarray, placement: Placement
+    ) -> MovingGramCentres:
+        """Return centres at one point each; `norms` (k,) are their K(x, x)."""
+        if self.truncation is None:
+            return MovingProducts.start(gram, first, norms, placement)
+        return MovingWindows.start(gram, first, norms, self.truncation, **self.window_options())
+
+    def window_options(self) -> dict[str, Any]:
+        """Return the options of windows."""
+        return {
+            "normalize": bool(self.estimator.normalize_truncated),
+            "n_threads": threads_of(self.engine),
+            "cut": bool(self.estimator.cut_batches),
+        }
+
+    def columns(self, sample: GramBatch, gram: GramFunction, which: np.ndarray) -> np.ndarray:
+        """Return K(x, y) for the rows x of a sample and its rows y in `which`."""
+        points, m = sample.points(which, gram), len(which)
+        return GramSums(gram, points, np.ones(m), np.arange(m), m)(sample.rows)
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def _ended(self, rows: ScaledPlacement, gram: GramFunction, state: StartState) -> End:
+        """Return a start that had ended when its state was saved."""
+        moving = self.moving(rows, gram, state)
+        return End(state, moving.centres(), self._rows_of(gram).batch(state.sample), moving)
+
+    def _rows_of(self, gram: GramFunction) -> NumberedRows:
+        return NumberedRows(self.dataset, gram, self.dtype, self.estimator.init, self.n_clusters)
+
+    def moving(
+        self, rows: ScaledPlacement, gram: GramFunction, state: StartState
+    ) -> MovingGramCentres:
+        """Return the centres of a start from its saved state."""
+        if state.products is not None:
+            return state.products.restored(gram, self._rows_of(gram).points, rows.placement)
+        return self.restored_windows(gram, state)
+
+    def restored_windows(self, gram: GramFunction, state: StartState) -> MovingWindows:
+        """Return the windows of a saved state."""
+        assert state.windows is not None
+        at, options = self._rows_of(gram).points, self.window_options()
+        return state.windows.restored(gram, at, self.truncation, **options)
+
+    def _sample_rows(self) -> int:
+        """Return the number of rows that the seeding samples."""
+        estimator, n = self.estimator, self.dataset.n_rows
+        size = estimator.init_size or max(3 * estimator.batch_size, 3 * estimator.n_clusters)
+        row_bytes = max(1, self.dataset.bytes_of((0, n)) // n)
+        fitting = max(3 * estimator.n_clusters, _SAMPLE_BYTES // row_bytes)
+        return min(size, fitting, n)
+
+    def _most_points(self) -> int:
+        """Return the maximum number of rows that the centres consist of."""
+        estimator, n = self.estimator, self.dataset.n_rows
+        if self.truncation is None:
+            return min(n, max(1, estimator.max_iter) * estimator.batch_size)
+        most = estimator.n_clusters * (self.truncation + estimator.batch_size)
+        return most if estimator.replacement else min(n, most)
+
+
+def rows_per_step(n_rows: int, parameters: Mapping[str, Any]) -> int:
+    """Return the number of rows of a batch."""
+    size = int(parameters["batch_size"])
+    return size if parameters["replacement"] else min(size, n_rows)
+
+
+def norms_of(first: list[Points], gram: GramFunction, dataset: Dataset) -> np.ndarray:
+    """Return K(x, x) of points, (k,)."""
+    points = join_points(first)
+    if points.rows is not None or gram.name in GRAPHS:
+        return gram.diagonal(points.rows, points.indices)
+    rows: Any = dataset.take(points.indices)
+    return np.array([float(row[at]) for row, at in zip(rows, points.indices, strict=True)])
+
+
+def minibatch_footprint(
+    dataset: Dataset,
+    n_clusters: int,
+    n_points: int,
+    room_bytes: int = ROOM_BYTES,
+    *,
+    batch_rows: int,
+    truncated: bool,
+) -> Footprint:
+    """Return the memory that mini-batch kernel k-means needs, with windows (`truncated`) or without."""
+    found = kernel_footprint(dataset, n_clusters, n_points)
+    rows = held_bytes(dataset, room_bytes)
+    if truncated:
+        return replace(found, home_bytes=kept_bytes(batch_rows, n_points), ahead_bytes=rows)
+    return replace(found, home_bytes=rows + 16 * dataset.n_rows * n_clusters)
+
+
+def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
+    """Return the projected cost of a `MiniBatchKernelKMeans` fit; `flop` is that of the last pass.
+
+    With a graph, the rows are read once more, and steps are passes by their batches alone.
+    """
+    n, k, max_iter = dataset.n_rows, *(int(parameters[name]) for name in ("n_clusters", "max_iter"))
+    check_enough_rows(dataset, k)
+    restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
+    b, tau = rows_per_step(n, parameters), int(parameters["truncation"] or 0)
+    is_graph, first = parameters["kernel"] in GRAPHS, first_passes(parameters)
+    points = k * (tau + b) if tau else k + max_iter * b
+    if is_graph or not parameters["replacement"]:
+        points = min(points, k * n)
+    per_start = -(-max_iter * b // n) + 2
+    if not (tau or is_graph):  # products with all rows, per step
+        per_start += max_iter + 1
+    return Plan(
+        seeding=str(parameters["init"]),
+        passes_seeding=first,
+        restarts=restarts,
+        passes_at_most=first + is_graph + restarts * per_start,
+        footprint=graph_footprint(dataset, parameters)
+        if is_graph
+        else minibatch_footprint(dataset, k, points, batch_rows=b, truncated=bool(tau)),
+        flop=pass_flop(dataset, n if is_graph else points),
+        commit_bytes=(16 * points + (0 if tau or is_graph else 8 * n * k)) * min(restarts, 2),
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -83,6 +470,8 @@ class MiniBatchKernelKMeans(KernelEstimator):
     verbose : int >= 0 or bool
     max_time : float > 0, optional
         Seconds for the steps, without the last pass; the step that exceeds them is the last.
+    validation : str, array-like of shape (m, d) or Dataset, optional
+        As of `daskcluster.KernelKMeans`, after each step.
     checkpoint : str or path, optional
     checkpoint_every : int >= 1
         As in `daskcluster.KMeans`, counted in steps.
@@ -98,7 +487,8 @@ class MiniBatchKernelKMeans(KernelEstimator):
     support_clusters_, support_coefficients_ : ndarrays of shape (m,)
         The centre and the coefficient of each support.
     history_ : list of dict
-        A record per step; see `daskcluster.events.KernelStepEnded`.
+        A record per step; see `daskcluster.events.KernelStepEnded`. ``mean_squared_distance`` and
+        ``validation`` are measured in the space of the kernel.
     n_iter_, stop_reason_, seeding_, passes_, bytes_read_, n_features_in_, feature_names_in_
         As in `daskcluster.KMeans`.
     cluster_sizes_, cluster_weights_, cluster_costs_ : ndarrays of shape (k,)
@@ -171,6 +561,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
     callbacks: Any = ()
     verbose: int = 0
     max_time: float | None = None
+    validation: Any = None
     checkpoint: Any = None
     checkpoint_every: int = 10
 
@@ -208,3 +599,162 @@ class MiniBatchKernelKMeans(KernelEstimator):
                 f"init_size={self.init_size} should be >= n_clusters={self.n_clusters}: the initial "
                 "centres are distinct rows of the sample."
             )
+
+
+@dataclass(frozen=True, eq=False)
+class GraphFunction(GramFunction):
+    """The kernel of a graph: a function of two row numbers.
+
+    Attributes
+    ----------
+    graph : NeighbourGraph
+    matrix : GraphGram
+    """
+
+    graph: Any = None
+    matrix: Any = None
+
+    @property
+    def is_precomputed(self) -> bool:
+        """True: points are row numbers."""
+        return True
+
+    def diagonal(self, rows: Rows | None, indices: np.ndarray) -> np.ndarray:
+        return np.asarray(self.matrix.diagonal()[indices])
+
+
+@dataclass(frozen=True, eq=False)
+class _Products:
+    """P = K C at any rows, and Q, the squared lengths of the centres.
+
+    The heat kernel has its products at all rows at once; those of the k-nn kernel come on demand.
+    """
+
+    matrix: GraphGram
+    scaled: Any
+    whole: np.ndarray | None
+    squares: np.ndarray
+
+    @classmethod
+    def of(cls, matrix: GraphGram, terms: Terms) -> _Products:
+        k, squares = len(terms), np.empty(len(terms))
+        rows = np.concatenate([which for which, _ in terms])
+        factors = np.concatenate([each for _, each in terms])
+        groups = np.repeat(np.arange(k), [len(which) for which, _ in terms])
+        if matrix.heat_time is None:
+            scaled = matrix.scaled(rows, factors, groups, k)
+            found = cls(matrix, scaled, None, squares)
+        else:
+            found = cls(matrix, None, matrix.apply(coefficients_of(terms, matrix.n_rows)), squares)
+        own = found.at(rows)[np.arange(len(rows)), groups]
+        squares[:] = np.bincount(groups, factors * own, minlength=k)
+        return found
+
+    def at(self, which: np.ndarray) -> np.ndarray:
+        """Return P at some rows, float64 (m, k)."""
+        return (
+            self.matrix.rows_times(which, self.scaled) if self.whole is None else self.whole[which]
+        )
+
+
+@dataclass
+class GraphWindows(MovingWindows):
+    """Centres as windows of the last batches, with the kernel of a graph.
+
+    Without truncation, a window is a single mean of all its rows. Products of windows stay zero.
+
+    Notes
+    -----
+    Cost of a step: for the k-nn kernel, the entries of b + k (tau + b) sparse rows, some `n_neighbors`
+    each; for the heat kernel, a product with k columns, which is what an iteration on the full batch takes.
+    Memory: 48 n k bytes.
+    """
+
+    _products: _Products | None = None
+
+    @property
+    def function(self) -> GraphFunction:
+        assert isinstance(self.gram, GraphFunction)
+        return self.gram
+
+    def terms(self) -> Terms:
+        """Return the rows of each centre, each row once, and their coefficients."""
+        return [_terms(window) for window in self.windows]
+
+    def products(self) -> _Products:
+        """Return the products with the current centres."""
+        if self._products is None:
+            self._products = _Products.of(self.function.matrix, self.terms())
+        return self._products
+
+    def centres(self) -> GraphCentres:
+        function = self.function
+        terms, norms = self.terms(), self.products().squares
+        return graph_centres(terms, norms, function.matrix, function.graph, function.name)
+
+    def relative(self, batch: GramBatch) -> np.ndarray:
+        began, products = time.perf_counter(), self.products()
+        found = products.squares - 2.0 * products.at(batch.indices)
+        self.meter.n_values += len(batch) * self.k
+        self.meter.seconds += time.perf_counter() - began
+        return np.asarray(found)
+
+    def move(self, batch: GramBatch, labels: np.ndarray, alphas: np.ndarray) -> None:
+        for j, mean in batch.means(labels, self.k, self.gram).items():
+            window = self.windows[j]
+            added = mean.single() if self.cut and window.truncation is not None else [mean]
+            shares = mean.shares if len(added) > 1 else np.ones(1)
+            nothing = np.zeros((len(added), len(window.means) + len(added)))
+            window.move(added, alphas[j] * shares, nothing)
+            if window.truncation is None:
+                rows, factors = _terms(window)
+                window.means, window.factors = [Mean(Points(None, rows), factors)], np.ones(1)
+                window.products = np.zeros((1, 1))
+        self._products = None
+
+
+def _terms(window: Window) -> tuple[np.ndarray, np.ndarray]:
+    points, factors = merged([window.terms()])
+    return points.indices, factors
+
+
+class GraphBatchFit(MiniBatchKernelFit):
+    """One call of fit with the kernel of a graph."""
+
+    has_windows = True
+
+    def footprint(self) -> Footprint:
+        return graph_footprint(self.dataset, vars(self.estimator), self.room_bytes)
+
+    def gram(self, rows: ScaledPlacement) -> GramFunction:
+        graph, matrix = graph_and_matrix(self.estimator, rows, self.seed, self.callbacks)
+        return GraphFunction(str(self.estimator.kernel), graph=graph, matrix=matrix)
+
+    def columns(self, sample: GramBatch, gram: GramFunction, which: np.ndarray) -> np.ndarray:
+        assert isinstance(gram, GraphFunction)
+        numbers = sample.indices
+        return np.asarray(gram.matrix.columns(numbers[which])[numbers])
+
+    def standing(
+        self, gram: GramFunction, first: list[Points], norms: np.ndarray, placement: Placement
+    ) -> MovingGramCentres:
+        return GraphWindows.start(gram, first, norms, self.truncation, **self.window_options())
+
+    def moving(
+        self, rows: ScaledPlacement, gram: GramFunction, state: StartState
+    ) -> MovingGramCentres:
+        moving = self.restored_windows(gram, state)
+        return GraphWindows(moving.gram, moving.windows, moving.n_threads, moving.cut)
+
+    def evaluated(self, rows: ScaledPlacement, end: End) -> FitRun:
+        """Return one start, evaluated on all rows, which are in memory."""
+        centres, function = end.centres, end.moving.gram
+        assert isinstance(centres, GraphCentres)
+        assert isinstance(function, GraphFunction)
+        assert isinstance(end.moving, GraphWindows)
+        products = end.moving.products().at(np.arange(self.dataset.n_rows))
+        nearest = (centres.norms - 2.0 * products).min(axis=1)
+        costs = clamped(function.matrix.diagonal() + nearest)
+        labels = graph_labels(centres, function.graph)
+        scores = graph_scores(costs, labels, weights_of(self.dataset), self.n_clusters)
+        return FitRun(KernelResult.of(centres, end.state.steps), scores, labels)

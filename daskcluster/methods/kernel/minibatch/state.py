@@ -11,8 +11,8 @@ import numpy as np
 from daskcluster.data.dataset import chosen_rows
 from daskcluster.engine.engine import Placement
 from daskcluster.errors import ModelFormatError
-from daskcluster.methods.kernel.chunkwise.gram import GramFunction, Points
-from daskcluster.methods.kernel.initial import given_centres, ready_rows
+from daskcluster.methods.kernel.chunkwise import GramFunction, Points
+from daskcluster.methods.kernel.fit import given_centres, ready_rows
 from daskcluster.methods.kernel.minibatch.algorithm import KernelSteps
 from daskcluster.methods.kernel.minibatch.centres import (
     GramBatch,
@@ -25,7 +25,7 @@ from daskcluster.methods.kernel.minibatch.centres import (
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.chunkwise import Batch
 from daskcluster.sparse_rows import join_rows
-from daskcluster.storage.state import Shapes, check_numbers, stored_as, within
+from daskcluster.storage.document import Shapes, check_numbers, stored_as, within
 from daskcluster.typing import Dataset
 
 PointsAt = Callable[[np.ndarray], Points]

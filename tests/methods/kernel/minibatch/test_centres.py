@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskcluster.methods.kernel.chunkwise.gram import GramFunction, GramSums, Points
+from daskcluster.methods.kernel.chunkwise import GramFunction, GramSums, Points
 from daskcluster.methods.kernel.minibatch.centres import GramBatch, MovingWindows
 from daskcluster.sparse_rows import SparseRows
 from tests.reference import kernel_kmeans as reference

@@ -1,1 +1,0 @@
-"""Passes of kernel k-means over a chunk."""
