@@ -23,7 +23,7 @@ from daskcluster.estimators.plan import Plan, WorkPlan
 from daskcluster.host import format_bytes, host_memory
 from daskcluster.jobs.run import check_outputs_of, open_metadata
 from daskcluster.jobs.spec import JobSpec
-from daskcluster.models.persist import load_document
+from daskcluster.models.fitted import load_document
 from daskcluster.reports.pages import Rows, format_seconds
 from daskcluster.typing import Dataset
 

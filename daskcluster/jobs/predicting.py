@@ -35,8 +35,8 @@ from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, InvalidParameterError
 from daskcluster.estimators.examples import MOST_RANKED, Examination
 from daskcluster.estimators.inputs import features_of
+from daskcluster.estimators.opening import presence_of
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
-from daskcluster.estimators.prepared import presence_of
 from daskcluster.events import Callback
 from daskcluster.jobs.run import Run
 from daskcluster.methods.kmeans.fit import fit_footprint, pass_flop

@@ -24,7 +24,7 @@ from daskcluster.errors import (
 from daskcluster.extras import install_command
 from daskcluster.host import format_bytes
 from daskcluster.models.balance import largest_first
-from daskcluster.models.persist import Model
+from daskcluster.models.fitted import Model
 from daskcluster.reports.charts import NARROW, WIDTH, Chart
 from daskcluster.storage.files import write_file
 from daskcluster.storage.location import locate
