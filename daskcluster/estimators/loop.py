@@ -43,7 +43,7 @@ class Deadline:
     Attributes
     ----------
     ends : float
-        As of `time.monotonic`.
+        A time of `time.monotonic`.
     """
 
     ends: float
@@ -96,7 +96,7 @@ class Stepped(Generic[S]):
     facts : dict
         Fields of its event. Number, time and bytes are added unless they are there.
     weight : float
-        Of the rows that the inertia is the sum of.
+        Weight of the rows that the inertia is the sum of.
     moved : bool
         False: nothing changed, so that the loop has converged.
     shift, threshold : float
@@ -186,7 +186,7 @@ def run_loop(
 def _reason(
     made: Stepped[Any], n_iter: int, max_iter: int, deadline: Deadline, asked: bool
 ) -> StopReason | None:
-    """Return why a loop ends after a step, or None if it goes on."""
+    """Return why a loop ends after a step, or None if it continues."""
     if not made.moved:
         return StopReason.CONVERGED
     if made.shift <= made.threshold:

@@ -298,7 +298,7 @@ class BackwardEulerKMeans(KMeansEstimator):
     max_time : float > 0, optional
         Seconds, without the last passes; the step that exceeds them is the last of its start.
     validation : str, array-like of shape (m, d) or Dataset, optional
-        As of `daskcluster.KMeans`, after each outer step of every start.
+        The same as in `daskcluster.KMeans`, after each outer step of every start.
     chain_length : int >= 1
         Rows that ``"afk-mc2"`` proposes for each centre.
     checkpoint : str or path, optional

@@ -76,7 +76,7 @@ class CoresetKMeans(KMeansEstimator):
     verbose : int >= 0 or bool
     max_time : float > 0, optional
     validation : str, array-like of shape (m, d) or Dataset, optional
-        As of `daskcluster.KMeans`.
+        The same as in `daskcluster.KMeans`.
     chain_length : int >= 1
         Length of the chains of the fit on the coreset.
     checkpoint : str or path, optional

@@ -91,7 +91,7 @@ class HierarchicalState:
     centres : ndarray of shape (m, d), or None
         Their centres, one cell after the other; all k once all cells are done. None before the first.
     history, reason
-        Of the iterations of all centres together, see `daskcluster.estimators.loop.LoopState`.
+        History of the iterations of all centres together, see `daskcluster.estimators.loop.LoopState`.
     rounds : int
         Rounds of resampling that followed.
     """
@@ -547,7 +547,7 @@ class HierarchicalKMeans(KMeansEstimator):
     max_time : float > 0, optional
         Seconds; the refinement does not begin after them, and its iteration that exceeds them is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional
-        As of `daskcluster.KMeans`, after each iteration of the refinement.
+        The same as in `daskcluster.KMeans`, after each iteration of the refinement.
     bounds_memory : int >= 0 or "auto"
         Bytes that the bounds of the refinement may take; up to five iterations do without.
     chain_length : int >= 1

@@ -139,7 +139,7 @@ def lloyd(
     labels : ndarray of shape (n,), int32, optional
         OUT. Where `assign` keeps the labels under the centres of the last pass, in this process.
     keep, validate : callable (state), optional
-        As of `daskcluster.estimators.loop.run_loop`.
+        The same as in `daskcluster.estimators.loop.run_loop`.
 
     Returns
     -------

@@ -363,7 +363,7 @@ class Journal:
     Attributes
     ----------
     seconds : float
-        Of all steps, without validation and callbacks.
+        Time of all steps, without validation and callbacks.
     n_rows, n_reassigned : int
         Rows seen so far, and centres reassigned since the last record that was not forced.
     next_step : float
@@ -422,7 +422,7 @@ class MiniBatchState:
         Steps made.
     exact : ndarray of shape (k, d), float64
     seen : ndarray of shape (k,), float64
-        As of `daskcluster.methods.minibatch.chunkwise.MovingCentres`.
+        The same as in `daskcluster.methods.minibatch.chunkwise.MovingCentres`.
     threshold : float
         Movement that `tol` allows; it comes from the sample of the seeding.
     reassignment : Reassignment

@@ -585,7 +585,7 @@ def variational_em(
         State to resume from, to a bit-identical result; `rows` must have its data statistics.
     keeper : Keeper, optional
     validate : callable (state) -> float, optional
-        As of `daskcluster.estimators.loop.run_loop`.
+        The same as in `daskcluster.estimators.loop.run_loop`.
 
     Notes
     -----

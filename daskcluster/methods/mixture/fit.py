@@ -99,9 +99,9 @@ class EMCheckpoint:
     reason : StopReason or None
     n_steps : int
     neighbours : ndarray of shape (k, g), int64, or None
-        Of a state.
+        Neighbours of a state that is resumed.
     free_energy, weight : float
-        Of a result.
+        Figures of a result.
     """
 
     means: np.ndarray

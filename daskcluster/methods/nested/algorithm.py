@@ -119,9 +119,9 @@ def effective_votes(weights: np.ndarray, n_rows: int) -> tuple[np.ndarray, float
     Parameters
     ----------
     weights : ndarray of shape (k,)
-        Of the clusters.
+        Weights of the clusters.
     n_rows : int
-        Of the batch.
+        Number of rows of the batch.
 
     Examples
     --------
@@ -194,8 +194,8 @@ class DoublingRule:
         Parameters
         ----------
         inertia, spread : float
-            Of the batch: sum of squared distances to the centres, and to the origin of its statistics,
-            in units of votes.
+            Inertia and spread of the batch: sum of squared distances to the centres, and to the origin of
+            its statistics, in units of votes.
         votes, moved : ndarrays of shape (k,)
         sizes : ndarray of shape (k,), optional
             At most the effective numbers of rows, where weights are uneven.
@@ -302,7 +302,7 @@ def nested(
     tol : float
         As for `daskcluster.methods.kmeans.algorithm.lloyd`; it counts once the batch is all rows.
     keep, validate : callable (NestedState), optional
-        As of `daskcluster.estimators.loop.run_loop`.
+        The same as in `daskcluster.estimators.loop.run_loop`.
 
     Returns
     -------

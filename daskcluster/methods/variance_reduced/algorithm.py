@@ -63,14 +63,14 @@ class StepParams:
         Centres after the position correction.
     learning_rate : float
     n_steps, n_rows : int
-        Of all partitions together.
+        Numbers of all partitions together.
     n_partitions : int
     limit : float
         How far a centre may drift; a longer way means that the steps diverge.
     key : Key
-        Of the draws of this epoch.
+        Key of the draws of this epoch.
     mean_weight : float
-        Of all rows.
+        Mean weight of all rows.
     labels : ndarray of shape (n,), int32, or None
         Labels under `before`, where they were kept in this process.
     """

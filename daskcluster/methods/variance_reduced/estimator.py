@@ -255,7 +255,7 @@ class VarianceReducedKMeans(KMeansEstimator):
     max_time : float > 0, optional
         Seconds for the whole fit; the epoch that exceeds them is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional
-        As of `daskcluster.KMeans`, after each epoch.
+        The same as in `daskcluster.KMeans`, after each epoch.
     chain_length : int >= 1
         Rows that afk-mc2 proposes for each centre.
     checkpoint : str or path, optional

@@ -471,7 +471,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
     max_time : float > 0, optional
         Seconds for the steps, without the last pass; the step that exceeds them is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional
-        As of `daskcluster.KernelKMeans`, after each step.
+        The same as in `daskcluster.KernelKMeans`, after each step.
     checkpoint : str or path, optional
     checkpoint_every : int >= 1
         As in `daskcluster.KMeans`, counted in steps.
