@@ -11,6 +11,7 @@ import numpy as np
 
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.cli.main import Console, Failure, Place
+from daskcluster.data.dataset import RowDataset
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.engine.local import LocalEngine, default_threads
 from daskcluster.engine.memory import project
@@ -29,7 +30,7 @@ def show_plan(
 ) -> None:
     """Print what a job will cost and whether it will be refused, by whatever needs no pass.
 
-    A job that `is_new` has no name, by which it could replace its own outputs.
+    Outputs of a job that `is_new` are not there yet.
 
     Raises
     ------
@@ -39,8 +40,10 @@ def show_plan(
     expected = None
     if "model" in spec.arguments:
         expected = load_document(given["model"], given["storage_options"]).feature_names
-    dataset: Any = open_metadata(given["source"], given, expected)
-    if given.get("missing") == "partial":  # of rows that were not read, only that is known
+    dataset = open_metadata(given["source"], given, expected)
+    if given.get("missing") == "partial" and isinstance(
+        dataset, RowDataset
+    ):  # the values are not known
         unknown = FeatureScaling.of_clusters(np.zeros(dataset.n_features))
         dataset = dataset.with_facts(scaling=unknown)
     shape = {"n_rows": dataset.n_rows, "n_features": dataset.n_features}
