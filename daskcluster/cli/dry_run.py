@@ -7,18 +7,15 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
 
+import numpy as np
+
+from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.cli.main import Console, Failure, Place
+from daskcluster.data.dataset import RowDataset
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.engine.local import LocalEngine, default_threads
 from daskcluster.engine.memory import project
-from daskcluster.errors import (
-    DiskSpaceError,
-    InvalidDataError,
-    InvalidParameterError,
-    MemoryLimitError,
-    MissingExtraError,
-    OutputExistsError,
-)
+from daskcluster.errors import DaskClusterError, EngineError, SchedulerUnreachableError
 from daskcluster.estimators.plan import Plan, WorkPlan
 from daskcluster.host import format_bytes, host_memory
 from daskcluster.jobs.run import check_outputs_of, open_metadata
@@ -27,19 +24,13 @@ from daskcluster.models.fitted import load_document
 from daskcluster.reports.pages import Rows, format_seconds
 from daskcluster.typing import Dataset
 
-_REFUSALS = (
-    InvalidParameterError, InvalidDataError, MemoryLimitError, DiskSpaceError, OutputExistsError,
-    MissingExtraError,
-)  # fmt: skip
-"""Errors by which a job refuses its arguments. Others, such as a scheduler that is away, are no answer."""
-
 
 def show_plan(
     spec: JobSpec, given: Mapping[str, Any], place: Place, console: Console, *, is_new: bool
 ) -> None:
     """Print what a job will cost and whether it will be refused, by whatever needs no pass.
 
-    A job that `is_new` has no name, by which it could replace its own outputs.
+    Outputs of a job that `is_new` are not there yet.
 
     Raises
     ------
@@ -50,6 +41,11 @@ def show_plan(
     if "model" in spec.arguments:
         expected = load_document(given["model"], given["storage_options"]).feature_names
     dataset = open_metadata(given["source"], given, expected)
+    if given.get("missing") == "partial" and isinstance(
+        dataset, RowDataset
+    ):  # the values are not known
+        unknown = FeatureScaling.of_clusters(np.zeros(dataset.n_features))
+        dataset = dataset.with_facts(scaling=unknown)
     shape = {"n_rows": dataset.n_rows, "n_features": dataset.n_features}
     record: dict[str, Any] = {"dry_run": True, **shape, "dtype": str(dataset.dtype)}
     rows = [("rows", f"{dataset.n_rows:,} x {dataset.n_features:,} {dataset.dtype}")]
@@ -63,7 +59,9 @@ def show_plan(
         spec.check_urls(given)
         if is_new:
             check_outputs_of(spec, given, given["overwrite"])
-    except _REFUSALS as error:
+    except DaskClusterError as error:
+        if isinstance(error, EngineError | SchedulerUnreachableError):
+            raise  # which says nothing of the job
         refusal = error
     text = None if refusal is None else Failure(refusal).message
     console.emit({**record, "refused": text}, rows if text is None else [*rows, ("refused", text)])

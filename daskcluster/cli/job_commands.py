@@ -143,11 +143,12 @@ class Task:
             )
         spec, is_dry = self.spec, given.pop("dry_run", False)
         self.check(given)
-        is_new = bool(spec.outputs) and spec.replaces and self.name is None
+        # A job with a name may replace its own outputs, and workers look at those of a detached one.
+        is_new = spec.outputs and spec.replaces and self.name is None and not self.detach
         if is_dry:
             from daskcluster.cli.dry_run import show_plan
 
-            show_plan(spec, given, self.place, self.console, is_new=is_new)
+            show_plan(spec, given, self.place, self.console, is_new=bool(is_new))
             return
         for output in spec.outputs:
             if given[output.name] is None and output.what:
@@ -161,7 +162,6 @@ class Task:
             self._submit(values)
             return
         if is_new:
-            # A job may replace its own outputs.
             from daskcluster.jobs.run import check_outputs_of
 
             check_outputs_of(spec, values, values["overwrite"])

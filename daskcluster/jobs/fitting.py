@@ -15,13 +15,15 @@ from daskcluster.data.label_files import check_map
 from daskcluster.data.spec import RowsSpec, looks_like_path
 from daskcluster.data.tables import TableFormat
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import CentreEstimator
+from daskcluster.estimators.base import CentreEstimator, SharesEngine
+from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.plan import Plan
 from daskcluster.estimators.rows import Labels
 from daskcluster.events import Callback
 from daskcluster.jobs.run import Run
 from daskcluster.methods.catalogue import ALGORITHMS, plan_of
 from daskcluster.methods.duplicates.parameters import RULES
+from daskcluster.methods.kmeans.initial import checked_centres, model_centres
 from daskcluster.models.fitted import Model
 from daskcluster.models.record import CoresetRecord, DuplicatesRecord, FitRecord, PartitionRecord
 from daskcluster.parameters.checks import check_arguments
@@ -224,10 +226,19 @@ def _check_labels(dataset: Dataset, given: Mapping[str, Any]) -> None:
 
 def plan_fit(dataset: Dataset, given: Mapping[str, Any]) -> Plan | None:
     """Return the plan of a fit; None if its algorithm has none."""
-    algorithm = given["algorithm"]
+    algorithm, entry = given["algorithm"], ALGORITHMS.find(given["algorithm"])
+    known = {name: given[name] for name in entry.parameters if name in given}
+    plan = plan_of(dataset, algorithm, known)
     _check_labels(dataset, given)
-    known = {name: given[name] for name in ALGORITHMS.find(algorithm).parameters if name in given}
-    return plan_of(dataset, algorithm, known)
+    # What the fit refuses before its first pass.
+    estimator = resolve_name(entry.estimator)(**entry.arguments(known))
+    if isinstance(estimator, SharesEngine):
+        estimator.check_parameters()
+        fit_dataset(estimator, dataset, None, scalable=True)
+    if "init" in known and known["init"] not in entry.parameters["init"].choices:
+        centres = model_centres(known["init"], dataset)
+        checked_centres(centres, known["n_clusters"], dataset, np.float64)
+    return plan
 
 
 def build_coreset(

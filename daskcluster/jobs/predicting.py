@@ -38,7 +38,7 @@ from daskcluster.estimators.inputs import features_of
 from daskcluster.estimators.opening import presence_of
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
 from daskcluster.events import Callback
-from daskcluster.jobs.run import Run
+from daskcluster.jobs.run import Run, open_metadata
 from daskcluster.methods.kmeans.fit import fit_footprint, pass_flop
 from daskcluster.metrics.separation import SAMPLE_SIZE, measure
 from daskcluster.models.balance import (
@@ -827,6 +827,10 @@ def plan_sample(dataset: Dataset, given: Mapping[str, Any]) -> Plan:
     size, how, estimator = given["size"], given["how"], estimator_of(model)
     check_value("sample", shared.SAMPLE_SIZE, size)
     check_rows(given["rows"], dataset)
+    score = score_of(how)
+    if score is not None:
+        with naming_scores(score):
+            open_metadata(given["source"], {**given, "weights": score}, model.feature_names)
     rows = estimator.known_rows(dataset)
     _ranking(model, estimator.label_function(rows.dtype), how, 0)
     if size > rows.n_rows:

@@ -17,8 +17,9 @@ from scipy.sparse.csgraph import connected_components
 
 from daskcluster.data.csr import csr_of
 from daskcluster.data.features import refuse_partial
-from daskcluster.data.label_files import open_labels, write_columns
+from daskcluster.data.label_files import LabelArray, open_labels, write_columns
 from daskcluster.data.shuffle_passes import check_scratch
+from daskcluster.data.spec import looks_like_path
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.checkpoints import data_identity
@@ -254,6 +255,11 @@ def plan_search(dataset: Dataset, given: Mapping[str, Any]) -> DuplicatesPlan:
             "hundred dimensions first, e.g. with scikit-learn's TruncatedSVD."
         )
     refuse_partial(dataset, "near_duplicates")
+    keep = given["keep"]
+    if not isinstance(keep, str) or looks_like_path(
+        keep
+    ):  # others are rules, or columns of a table
+        _scores_of(keep, dataset.n_rows, given["storage_options"])
     plan = DuplicatesPlan.of(dataset)
     on_the_way = 0 if dataset.in_memory else plan.bytes_sorted
     stays = plan.bytes_scratch if given["checkpoint"] is None else 0
@@ -274,7 +280,12 @@ def searching(source: Any, given: Mapping[str, Any]) -> Iterator[NearDuplicates]
         dataset = open_dataset(source, storage_options=storage_options)
     plan, chosen = plan_search(dataset, given), choose_engine(given["engine"], dataset)
     plan.check_memory(chosen)
-    scores = _scores(keep, dataset.n_rows, storage_options)
+    scores = None
+    if not (isinstance(keep, str) and keep in RULES):
+        scores = _scores_of(keep, dataset.n_rows, storage_options).read(0, dataset.n_rows)
+        if scores.dtype.kind not in "biuf":
+            raise InvalidDataError(f"keep has scores of dtype {scores.dtype}; give numbers.")
+        scores = np.asarray(scores, np.float64)
     rule = Rule(metric == "cosine", float(given["threshold"]))
     rows: Dataset = dataset.normalized() if rule.cosine else dataset
     seed, forest = as_seed(given["random_state"]), given["groups"] == "components"
@@ -304,20 +315,15 @@ def searching(source: Any, given: Mapping[str, Any]) -> Iterator[NearDuplicates]
         )  # fmt: skip
 
 
-def _scores(keep: Any, n_rows: int, storage_options: Mapping[str, Any] | None) -> np.ndarray | None:
-    """Return the scores of rows, float64 (n,); None if `keep` names a rule."""
-    if isinstance(keep, str) and keep in RULES:
-        return None
+def _scores_of(keep: Any, n_rows: int, storage_options: Mapping[str, Any] | None) -> LabelArray:
+    """Open the scores of rows; nothing is read yet."""
     named = isinstance(keep, (str, os.PathLike))
     labels = open_labels(keep, "keep", storage_options=storage_options if named else None)
     if labels.n_rows != n_rows:
         raise InvalidDataError(
             f"keep has {labels.n_rows:,} scores for {n_rows:,} rows; give one for every row."
         )
-    scores = labels.read(0, n_rows)
-    if scores.dtype.kind not in "biuf":
-        raise InvalidDataError(f"keep has scores of dtype {scores.dtype}; give numbers.")
-    return np.asarray(scores, np.float64)
+    return labels
 
 
 def _local_folder(scratch: Any) -> str:
