@@ -17,12 +17,7 @@ from daskcluster.data.csr import csr_of
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     BoundedParams,
-    BoundState,
     Changes,
-    CopyParams,
-    KnownBounds,
-    copying,
-    unproven,
 )
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Drift, Gaps
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
@@ -53,38 +48,10 @@ class Assigned:
     n_searched: int = 0
 
 
-class Carried(Protocol):
-    """State that one assignment passes to another on a superset of its rows.
-
-    Attributes
-    ----------
-    placed : bool
-        It can be used only if the earlier positions of the rows are known.
-    """
-
-    @property
-    def placed(self) -> bool: ...
-
-
 class Assignment(Protocol):
     """Assigns all rows to given centres, call after call."""
 
     def __call__(self, centres: np.ndarray) -> Assigned: ...
-
-    def carry(self) -> Carried | None:
-        """Return the state of the rows for another assignment on a superset of them; or None."""
-        ...
-
-    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
-        """Start from the state of another assignment, as far as it applies here.
-
-        Parameters
-        ----------
-        carried : Carried
-        places : ndarray of shape (n,), int64, or None
-            Earlier position of each row; -1 for new rows. None if that is unknown.
-        """
-        ...
 
     def close(self) -> None:
         """Free the state between calls."""
@@ -157,25 +124,9 @@ class FullAssignment:
         """Continue after the rows were assigned elsewhere: labels are no longer those of the last call."""
         self._totals = None
 
-    def carry(self) -> None:
-        """Return None: nothing is known of single rows."""
-
-    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
-        """Do nothing: all distances will be computed."""
-
     def close(self) -> None:
         """Forget the totals."""
         self._totals = None
-
-
-@dataclass(frozen=True)
-class CarriedBounds:
-    """Bounds of rows, and the drift under which they were kept."""
-
-    bounds: BoundKind
-    state: BoundState
-    drift: Drift
-    placed: bool = True
 
 
 class BoundedAssignment:
@@ -207,7 +158,6 @@ class BoundedAssignment:
     Attributes
     ----------
     rows : ScaledPlacement
-        Probes continue when others of the same width take their place.
     bounds : BoundKind
     """
 
@@ -234,7 +184,6 @@ class BoundedAssignment:
         self._search: FixedSearch | None = None
         self._is_planned = not bounds.searches
         self._kept: StatefulReduction | None = None
-        self._known: KnownBounds | None = None
         self._relabel = False
         self._full = FullAssignment(rows, labels, plans=True)
         self._totals: KMeansStatistics | None = None
@@ -263,26 +212,6 @@ class BoundedAssignment:
         """Continue after the rows were assigned elsewhere: labels are no longer those of the last call."""
         self._relabel = True
 
-    def carry(self) -> CarriedBounds | None:
-        """Return a copy of the bounds, of rows in this process's memory."""
-        placement = self.rows.placement
-        if self._kept is None or self._drift is None or not is_at_hand(self.rows):
-            return None
-        lower = self.bounds.n_lower(len(self._drift.groups), len(self._drift.centres))
-        out = unproven(placement.dataset.n_rows, lower)
-        placement.map_state(copying(self._kept), CopyParams(out))
-        return CarriedBounds(self.bounds, out, self._drift)
-
-    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
-        """Start from the bounds of another assignment, if they are of the same kind."""
-        if (
-            isinstance(carried, CarriedBounds)
-            and places is not None
-            and carried.bounds is self.bounds
-            and self.rows.placement.shares_memory
-        ):
-            self._drift, self._known = carried.drift, KnownBounds(carried.state, places)
-
     def close(self) -> None:
         """Free the bounds."""
         if self._kept is not None:
@@ -307,12 +236,11 @@ class BoundedAssignment:
             rows.scale,
             self._labels,
             recent,
-            relabel=self._relabel or self._known is not None,
+            relabel=self._relabel,
             most_entries=most_entries(rows),
-            known=self._known,
             search=self._search,
         )
-        self._relabel, self._known = False, None
+        self._relabel = False
         return self.bounds.step(params, drift, self._gaps)
 
 

@@ -25,8 +25,6 @@ from daskcluster.methods.kmeans.assignment import (
     Assigned,
     Assignment,
     BoundedAssignment,
-    Carried,
-    CarriedBounds,
     FullAssignment,
     filled,
     sampled_runs,
@@ -124,7 +122,12 @@ class AutoAssignment:
             shape = replace(shape, pruned=self._pruned, bounds_groups=self._bounds_groups)
         begins = 1 if self._pruned > _CHEAP else _OPENING if every < _EVERY else 2 * _OPENING
         if probing and self._pass >= begins:
-            costs = self._probed(centres, shape)
+            if self._probes is None:
+                self._probes = [
+                    _Probe(self._rows, kind, self._sampled(), self._gaps)
+                    for kind in self._candidate_kinds(shape)
+                ]
+            costs = {probe.kind: probe.kind.cost(shape, probe(centres)) for probe in self._probes}
             self._in_a_row += 1
             # Probes have measured enough after passes in which their new bounds aged.
             aged = self._in_a_row > (1 if self._pass <= _OPENING else self._settling_passes())
@@ -139,31 +142,10 @@ class AutoAssignment:
         self._full.resume()
         return self._check_fallback(self._bounded(centres), shape)
 
-    def carry(self) -> _Carried:
-        """Return the probes and the bounds in use."""
-        bounded = None if self._idle else self._bounded
-        return _Carried(
-            None if bounded is None else bounded.bounds,
-            None if bounded is None else bounded.carry(),
-            self._reads,
-            self._pass,
-            self._probes,
-            self._gaps,
-        )
-
-    def take_over(self, carried: Carried, places: np.ndarray | None) -> None:
-        """Continue with the probes and the bounds of another."""
-        if not isinstance(carried, _Carried) or carried.reads is not self._reads:
-            return
-        self._pass, self._gaps = carried.passes, carried.gaps
-        if carried.probes is not None:
-            self._probes = [probe for probe in carried.probes if probe.kind in self._allowed]
-            for probe in self._probes:
-                probe.resume(self._rows)
-        if carried.kind in self._allowed:
-            bounded = self._use(carried.kind)
-            if carried.bounds is not None:
-                bounded.take_over(carried.bounds, places)
+    @property
+    def kind(self) -> BoundKind | None:
+        """The kind of the bounds in use, if there are some."""
+        return None if self._bounded is None or self._idle else self._bounded.bounds
 
     def close(self) -> None:
         """Free the bounds."""
@@ -188,7 +170,7 @@ class AutoAssignment:
         return len(self._probes or ())
 
     def _choose(self, costs: dict[BoundKind, float], shape: CostModel) -> None:
-        current = None if self._bounded is None or self._idle else self._bounded.bounds
+        current = self.kind
         now = shape.plain() if current is None else min(shape.plain(), costs[current])
         best, n = min(costs, key=costs.__getitem__), self._rows.placement.dataset.n_rows
         gaps = shape.gaps() / n
@@ -229,14 +211,6 @@ class AutoAssignment:
             self._idle = kind.cost(shape, counts) > _LOST * shape.plain()
         return found
 
-    def _probed(self, centres: np.ndarray, shape: CostModel) -> dict[BoundKind, float]:
-        if self._probes is None:
-            self._probes = [
-                _Probe(self._rows, kind, self._sampled(), self._gaps)
-                for kind in self._candidate_kinds(shape)
-            ]
-        return {probe.kind: probe.kind.cost(shape, probe(centres)) for probe in self._probes}
-
     def _sampled(self) -> list[Rows]:
         """Return the sampled rows, in runs if rows are read in each pass."""
         if self._runs is None:
@@ -273,22 +247,6 @@ class AutoAssignment:
         return CostModel(d, k, d * centres.itemsize, group, self._reads, slowness, *search)
 
 
-@dataclass(frozen=True)
-class _Carried:
-    """The state after some passes: the kind in use, its bounds, and the probes."""
-
-    kind: BoundKind | None
-    bounds: CarriedBounds | None
-    reads: bool
-    passes: int
-    probes: Sequence[_Probe] | None
-    gaps: Gaps
-
-    @property
-    def placed(self) -> bool:
-        return self.bounds is not None
-
-
 class _Probe:
     """Runs one kind of bounds on runs of sampled rows, in this process."""
 
@@ -307,10 +265,6 @@ class _Probe:
         self._runs = [rows.chunk(run) for run in runs]
         self._states: list[Any] = []
         self._n_read = 0
-
-    def resume(self, rows: ScaledPlacement) -> None:
-        """Continue as a probe of other rows, which include the sampled ones."""
-        self._assign.rows = rows
 
     def __call__(self, centres: np.ndarray) -> Counts:
         found, n = self._assign(centres), sum(run.n_rows for run in self._runs)

@@ -284,18 +284,8 @@ class MixtureFit(SeededFit):
     estimator: VariationalGaussianMixture
     coreset: LightweightCoreset | None = None
 
-    def __init__(
-        self,
-        estimator: VariationalGaussianMixture,
-        source: Any,
-        dataset: Dataset,
-        engine: Engine,
-        callbacks: tuple[Callback, ...],
-        *,
-        resume: bool = False,
-    ) -> None:
-        k = estimator.n_components
-        super().__init__(estimator, source, dataset, engine, callbacks, n_clusters=k, resume=resume)
+    def prepare(self) -> None:
+        estimator, dataset = self.estimator, self.dataset
         self.init = getattr(estimator.init, "means_", estimator.init)  # of another mixture
         self.start = start_of(estimator, dataset.n_features)
         self.state = self.resumed(MixtureState, self._shapes) or MixtureState()

@@ -91,18 +91,15 @@ class MixtureModel(FittedModel):
                 f"{self.variances.dtype}."
             )
         if self.covariance_type in MATRICES:
-            self._check_matrices()
+            found = self.variances
+            symmetric = np.isfinite(found).all() and np.array_equal(found, found.transpose(0, 2, 1))
+            if not (symmetric and is_positive_definite(found)):
+                raise ModelFormatError(
+                    "variances should be finite, symmetric and positive definite matrices for "
+                    f"covariance_type={self.covariance_type!r}."
+                )
         elif not (np.isfinite(self.variances).all() and (self.variances > 0).all()):
             raise ModelFormatError("variances should be finite and > 0.")
-
-    def _check_matrices(self) -> None:
-        found = self.variances
-        symmetric = np.isfinite(found).all() and np.array_equal(found, found.transpose(0, 2, 1))
-        if not (symmetric and is_positive_definite(found)):
-            raise ModelFormatError(
-                "variances should be finite, symmetric and positive definite matrices for "
-                f"covariance_type={self.covariance_type!r}."
-            )
 
     def facts(self) -> dict[str, Any]:
         """Return the metadata that only this kind of model has, for tables."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 
 SAMPLED = "sample"
-"""The method of `daskcluster.methods.coreset.estimator.sampled_start`."""
+"""The method of `daskcluster.methods.coreset.start.sampled_start`."""
 
 
 def means_method(init: Any, n_components: int, *, in_memory: bool) -> str:

@@ -511,22 +511,9 @@ class NestedBatches:
             return self._dataset
         return None if self._gathered is None else self._gathered.batch(self._gathered.n_gathered)
 
-    def double(self, *, standing: bool = False) -> np.ndarray | None:
-        """Double the batch, up to all rows; the previous batch is freed.
-
-        Parameters
-        ----------
-        standing : bool
-            Return the earlier positions of the rows.
-
-        Returns
-        -------
-        ndarray of shape (size,), int64, or None
-            Position of each row in the previous batch, -1 for new rows; None if that is unknown, or not
-            requested.
-        """
+    def double(self) -> None:
+        """Double the batch, up to all rows; the previous batch is freed."""
         self.close()
-        before, n_before = self._gathered, self.size
         self.number += 1
         self.size = self._sizes[self.number]
         if self.is_whole:
@@ -536,11 +523,6 @@ class NestedBatches:
             self._placed = self._place()
             self.labels = np.empty(self.size, np.int32) if self._placed.shares_memory else None
             self.rows = ScaledPlacement(self._placed)
-        if not standing or before is None:
-            return None
-        if self.is_whole:
-            return _standing(before.index(self.number), self.size)
-        return None if self._gathered is None else _standing(np.arange(n_before), self.size)
 
     def close(self) -> None:
         """Free the batch."""
@@ -589,20 +571,6 @@ class NestedBatches:
 
     def _count(self, n_bytes: int) -> None:
         self._bytes_gathered += n_bytes
-
-
-def _standing(known: np.ndarray, n_rows: int) -> np.ndarray:
-    """Return for each of `n_rows` its position in `known`; -1 for others.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> _standing(np.array([3, 1]), 5)
-    array([-1,  1, -1,  0, -1])
-    """
-    places = np.full(n_rows, -1, np.int64)
-    places[known] = np.arange(len(known))
-    return places
 
 
 def _sizes(size: int, n_rows: int) -> list[int]:

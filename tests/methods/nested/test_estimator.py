@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -132,37 +131,6 @@ def test_bounds_spare_distances():
     assert (
         spent["hamerly"] < 0.7 * spent[False] if BOUNDS_SPARE else spent["hamerly"] == spent[False]
     )
-
-
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("bounds", ["hamerly", "yinyang", "elkan"])
-def test_bounds_outlive_a_doubling(bounds, shuffle):
-    """In the first round of a batch, rows of the one before it are spared as in any other."""
-    X = blobs(4000, 12, 24)
-    values = {"n_clusters": 24, "batch_size": 500, "rho": 30.0, "tol": 0, "shuffle": shuffle}
-    model = fit(X, bounds=bounds, **values)
-    same(fit(X, bounds=False, **values), model)
-    firsts = [b for a, b in pairwise(model.history_) if a["batch_size"] < b["batch_size"]]
-    assert [record["batch_size"] for record in firsts] == [1000, 2000, 4000]
-    for record in firsts:
-        joined = record["batch_size"] // 2
-        if BOUNDS_SPARE:
-            assert joined <= record["n_touched"] < joined + 0.6 * joined
-        else:
-            assert record["n_touched"] == record["batch_size"]
-
-
-def test_auto_continues_with_bounds_when_a_batch_doubles(monkeypatch):
-    monkeypatch.setattr("daskcluster.methods.kmeans.bounds._SMALL", 0.0)
-    X = blobs(4000, 100, 24)
-    values = {"n_clusters": 24, "batch_size": 500, "rho": 30.0, "tol": 0}
-    model = fit(X, bounds="auto", **values)
-    same(fit(X, bounds=False, **values), model)
-    firsts = [b for a, b in pairwise(model.history_) if a["batch_size"] < b["batch_size"]]
-    assert len(firsts) == 3
-    for record in firsts:
-        most = 0.9 if BOUNDS_SPARE else 1.0
-        assert record["n_touched"] <= most * record["batch_size"]
 
 
 def test_the_next_nested_batch_is_gathered_ahead():

@@ -16,7 +16,7 @@ saves next to nothing, since bounds are tight again after a visit, and next time
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -274,11 +274,6 @@ class BoundedParams:
         To be the same in all calls, and in the reduction.
     most_entries : int
         Of sparse rows: the most values that one of them stores.
-    known : KnownBounds, optional
-        In a first call only, and within one process: of rows that others have kept bounds of. Changes are
-        then the totals of all rows.
-    search : FixedSearch, optional
-        For rows that need so many centres that a search of all of them is faster.
     """
 
     centres: np.ndarray
@@ -289,7 +284,6 @@ class BoundedParams:
     recent_bytes: int = 0
     relabel: bool = False
     most_entries: int = 0
-    known: KnownBounds | None = None
     search: FixedSearch | None = None
 
 
@@ -351,41 +345,12 @@ class BoundState:
 def fresh_state(n_rows: int, params: BoundedParams, *bounds: int) -> BoundState:
     """Return state in which every bound fails, with one lower bound per row, or with that many."""
     spent = params.recent_bytes
-    return unproven(n_rows, bounds, NearBoundaryCache(n_rows, spent) if spent else None)
-
-
-def unproven(
-    n_rows: int, bounds: tuple[int, ...] = (), recent: NearBoundaryCache | None = None
-) -> BoundState:
-    """Return the state of new rows; `bounds` is the shape of the lower bounds of a row."""
     return BoundState(
         np.full(n_rows, -1, np.int32),
         np.full(n_rows, np.inf, np.float32),
         np.full((n_rows, *bounds), -np.inf, np.float32),
-        recent,
+        NearBoundaryCache(n_rows, spent) if spent else None,
     )
-
-
-@dataclass(frozen=True)
-class KnownBounds:
-    """Labels and bounds of some rows, kept under the same drift by a pass over other rows.
-
-    Attributes
-    ----------
-    state : BoundState
-    places : ndarray of shape (n,), int64
-        Position in `state` of each row of the dataset; -1 for new rows.
-    """
-
-    state: BoundState
-    places: np.ndarray
-
-    def write(self, first: int, into: BoundState) -> None:
-        """Copy the known labels and bounds of the rows from `first` on into their state."""
-        places = self.places[first : first + into.n_rows]
-        here = np.flatnonzero(places >= 0)
-        for mine, theirs in zip(self.state.arrays, into.arrays, strict=True):
-            theirs[here] = mine[places[here]]
 
 
 @dataclass
@@ -557,13 +522,6 @@ class BoundedPass:
         params = prepared.params
         if params.labels is not None and params.relabel:
             params.labels[chunk.start : chunk.stop] = state.labels
-        if params.known is None:
-            return
-        # All rows are added to their clusters: earlier sums of them were on other grids.
-        for some in gathered(chunk, np.arange(chunk.n_rows)):
-            new = state.labels[some.which]
-            old = np.full(len(new), -1, np.int32)
-            prepared.grids.move(some.rows, some.at, some.weights, old, new, into.moved)
 
     def _look_at(self, chunk: Chunk, prepared: Prepared, into: Changes, state: BoundState) -> None:
         if isinstance(prepared, Bounded) and prepared.panels.tile == PORTABLE:
@@ -573,7 +531,11 @@ class BoundedPass:
         for first, part in _pieces(state):
             failing = self.failing(prepared, part, prepared.margin)
             if recent is not None:
-                failing = _unkept(failing, recent, part)
+                mask = np.zeros(part.n_rows, bool)
+                mask[failing] = True
+                kept = recent.index - part.first
+                mask[kept[(kept >= 0) & (kept < part.n_rows)]] = False
+                failing = np.flatnonzero(mask)
             rows = chunk.slice(first, first + part.n_rows)
             some = gathered(rows, failing)
             self._reassign_all(some, prepared, into, part)
@@ -624,20 +586,8 @@ def _widened(margin: np.ndarray, gap: float) -> np.ndarray:
     return np.array([slope + 2.0 * gap, constant + gap * (slope + gap)])
 
 
-def _unkept(failing: np.ndarray, recent: NearBoundaryCache, state: BoundState) -> np.ndarray:
-    """Return the failing rows of a run that are not cached."""
-    mask = np.zeros(state.n_rows, bool)
-    mask[failing] = True
-    kept = recent.index - state.first
-    mask[kept[(kept >= 0) & (kept < state.n_rows)]] = False
-    return np.flatnonzero(mask)
-
-
 def label_before(chunk: Chunk, prepared: Prepared, state: BoundState) -> None:
     """Label rows as they were before this pass; where bounds are lost, all rows are reassigned."""
-    if prepared.params.known is not None:
-        prepared.params.known.write(chunk.start, state)
-        return
     if prepared.previous is None:
         return
     for block in chunk.cache_blocks():
@@ -658,9 +608,8 @@ def _note(
         return
     which = some.which[moved]
     new = state.labels[which]
-    if prepared.params.known is None:
-        weights = None if some.weights is None else some.weights[moved]
-        prepared.grids.move(some.rows, some.at[moved], weights, old, new, into.moved)
+    weights = None if some.weights is None else some.weights[moved]
+    prepared.grids.move(some.rows, some.at[moved], weights, old, new, into.moved)
     into.n_moved += len(moved)
     kept = prepared.params.labels
     if kept is not None:
@@ -679,32 +628,3 @@ def _reassign_plainly(chunk: Chunk, prepared: Bounded, into: Changes, state: Bou
         _note(some, moved, old[moved], prepared, into, state)
     into.n_touched += chunk.n_rows
     into.n_distances += chunk.n_rows * prepared.panels.k
-
-
-@dataclass(frozen=True)
-class CopyParams:
-    """Room for the labels and bounds of all rows, by global row index (only within one process)."""
-
-    out: BoundState
-
-
-def copying(kept: StatefulReduction) -> StatefulReduction:
-    """Return the reduction `CopyParams` -> None that copies the state of `kept`, which keeps it.
-
-    A row whose state is lost gets the label -1, and bounds that prove nothing.
-    """
-    return replace(
-        kept,
-        zero=lambda params: None,
-        fresh=lambda n_rows, params: unproven(n_rows, params.out.lower.shape[1:]),
-        rebuild=lambda chunk, params, state: None,
-        chunk=_copy,
-        combine=lambda first, second: None,
-        prepare=lambda params: params,
-    )
-
-
-def _copy(chunk: Chunk, params: CopyParams, into: None, state: BoundState) -> None:
-    out = params.out.rows(chunk.start, chunk.stop)
-    for theirs, mine in zip(out.arrays, state.arrays, strict=True):
-        theirs[:] = mine
