@@ -134,7 +134,7 @@ def run_loop(
     ----------
     step : callable (state) -> Stepped
     state : LoopState
-        Where to start, or the end of an earlier loop, which goes on if `limits` let it.
+        Where to start, or the end of an earlier loop, which continues if `limits` let it.
     event : callable
         Class of the event of a step.
     limits : Limits
@@ -186,7 +186,7 @@ def run_loop(
 def _reason(
     made: Stepped[Any], n_iter: int, max_iter: int, deadline: Deadline, asked: bool
 ) -> StopReason | None:
-    """Return why a loop ends after a step, or None if it goes on."""
+    """Return why a loop ends after a step, or None if it continues."""
     if not made.moved:
         return StopReason.CONVERGED
     if made.shift <= made.threshold:

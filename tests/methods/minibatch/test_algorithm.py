@@ -136,7 +136,7 @@ def test_validation_is_recorded_and_its_time_is_not():
     assert sum(record["seconds"] for record in end.history) < 0.1
 
 
-def test_a_forced_record_is_replaced_when_the_loop_goes_on():
+def test_a_forced_record_is_replaced_when_the_loop_continues():
     whole, end = stepped(40), stepped(23)
     resumed = stepped(40, begin=end)
     recorded = [[each["iteration"] for each in one.history] for one in (whole, end, resumed)]
