@@ -470,7 +470,7 @@ Model = FittedModel
 
 KINDS: dict[str, str] = {
     "kmeans": "daskcluster.models.fitted:KMeansModel",
-    "hierarchical-kmeans": "daskcluster.methods.hierarchical.model:HierarchicalModel",
+    "hierarchical-kmeans": "daskcluster.methods.hierarchical.cells:HierarchicalModel",
     "partitions": "daskcluster.methods.partition.partitioning:PartitionModel",
     "mixture": "daskcluster.methods.mixture.model:MixtureModel",
     "kernel-kmeans": "daskcluster.methods.kernel.model:KernelKMeansModel",

@@ -44,6 +44,7 @@ from daskcluster.methods.hierarchical.cells import (
     CellParameters,
     DistinctParams,
     DistinctRows,
+    HierarchicalModel,
     cell_groups,
     cell_method,
     find_quotas,
@@ -57,7 +58,6 @@ from daskcluster.methods.hierarchical.cells import (
     resample_size,
     sizes_above,
 )
-from daskcluster.methods.hierarchical.model import HierarchicalModel
 from daskcluster.methods.hierarchical.parameters import HIERARCHICAL
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.bounds import AssignmentChoice

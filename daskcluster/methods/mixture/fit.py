@@ -57,8 +57,8 @@ from daskcluster.methods.mixture.algorithm import (
     variational_em,
 )
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, packed_size
+from daskcluster.methods.mixture.model import SAMPLED, means_method, start_of
 from daskcluster.methods.mixture.parameters import MATRICES
-from daskcluster.methods.mixture.start import SAMPLED, means_method, start_of
 from daskcluster.randomness import Key
 from daskcluster.storage.checkpoint import StateFiles
 from daskcluster.storage.document import Document, Shapes
