@@ -127,16 +127,6 @@ def refuse_distances(centres: GramCentres) -> None:
         )
 
 
-def refuse_validation(estimator: Any) -> None:
-    """Refuse validation rows for a kernel that gives no K(x, x) of other rows."""
-    kernel = estimator.kernel
-    if estimator.validation is not None and (kernel == PRECOMPUTED or kernel in GRAPHS):
-        raise InvalidParameterError(
-            f"validation= needs distances of other rows, and with kernel={kernel!r} their K(x, x) is not "
-            "known; leave it out, or use a kernel of two rows, such as 'rbf'."
-        )
-
-
 def given_centres(init: Any, dataset: Dataset, gram: GramFunction, k: int) -> list[Points]:
     """Return the centres given as `init`: rows (k, d); row numbers (k,) for matrices and graphs."""
     if gram.is_precomputed:
@@ -337,17 +327,31 @@ class KernelState:
             self.best.check(n_rows)
 
 
-class KernelFit(Fit):
+class GramFit(Fit):
+    """A `Fit` in the space of a Gram function."""
+
+    def prepare(self) -> None:
+        init = self.estimator.init
+        self.method = str(init) if isinstance(init, str) else "array"
+        self.restarts = kernel_restarts(self.estimator, self.method)
+
+    def validation_rows(self) -> Dataset | None:
+        """Refuse rows for a kernel that gives no K(x, x) of other rows."""
+        kernel = self.estimator.kernel
+        if self.estimator.validation is not None and (kernel == PRECOMPUTED or kernel in GRAPHS):
+            raise InvalidParameterError(
+                f"validation= needs distances of other rows, and with kernel={kernel!r} their K(x, x) is "
+                "not known; leave it out, or use a kernel of two rows, such as 'rbf'."
+            )
+        return super().validation_rows()
+
+
+class KernelFit(GramFit):
     """One call of fit."""
 
     estimator: KernelKMeans
     gram: GramMatrix
     weights: np.ndarray
-
-    def prepare(self) -> None:
-        estimator = self.estimator
-        self.method = str(estimator.init) if isinstance(estimator.init, str) else "array"
-        self.restarts = kernel_restarts(estimator, self.method)
 
     name = "kernel"
 
@@ -386,10 +390,6 @@ class KernelFit(Fit):
         labels = graph_labels(centres, graph)
         scores = graph_scores(found.costs, labels, self.weights, self.n_clusters)
         return FitRun(FitResult.of(found.state, centres=centres), scores, labels)
-
-    def validation_rows(self) -> Dataset | None:
-        refuse_validation(self.estimator)
-        return super().validation_rows()
 
     def validated(self, rows: ScaledPlacement, members: Members) -> float:
         assert isinstance(self.gram, StreamedGram)

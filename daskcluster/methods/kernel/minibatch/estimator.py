@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -34,14 +34,13 @@ from daskcluster.methods.kernel.chunkwise import (
 )
 from daskcluster.methods.kernel.estimator import KernelEstimator
 from daskcluster.methods.kernel.fit import (
+    GramFit,
     chosen_rows,
     first_passes,
     given_centres,
     gram_of,
     kernel_footprint,
-    kernel_restarts,
     measure_by_gram,
-    refuse_validation,
     seed_of_start,
 )
 from daskcluster.methods.kernel.graph import (
@@ -96,17 +95,15 @@ class End:
     moving: MovingGramCentres
 
 
-class MiniBatchKernelFit(BatchFit):
+class MiniBatchKernelFit(GramFit, BatchFit):
     """One call of fit."""
 
     estimator: MiniBatchKernelKMeans
     rows_and_gram: tuple[ScaledPlacement, GramFunction]
 
-    def prepare(self) -> None:
-        estimator, dataset = self.estimator, self.dataset
-        self.method = str(estimator.init) if isinstance(estimator.init, str) else "array"
-        self.dtype = compute_dtype(dataset.dtype)
-        self.restarts = kernel_restarts(estimator, self.method)
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        return compute_dtype(self.dataset.dtype)
 
     @property
     def truncation(self) -> int | None:
@@ -154,10 +151,6 @@ class MiniBatchKernelFit(BatchFit):
             lambda kept: self.evaluated(rows, self._ended(rows, gram, kept)),
             lambda run: run.found.inertia,
         )
-
-    def validation_rows(self) -> Dataset | None:
-        refuse_validation(self.estimator)
-        return super().validation_rows()
 
     def validated(self, rows: ScaledPlacement, moving: MovingGramCentres) -> float:
         return mean_cost(measure_by_gram(rows.placement, moving.centres()), rows)
