@@ -347,6 +347,10 @@ class MixtureFit(SeededFit):
     def finish(self, state: MixtureState) -> tuple[EMCheckpoint, MixtureResult]:
         rows, commits = self.rows, self.checkpoints.commits
         assert rows is not None
+        kept: dict[str, Any] = {}
+        if commits is not None:
+            keeper = _Keeper(self, commits)
+            kept = {"save_to": keeper.begin, "keep": keeper.end}
         result = variational_em(
             rows,
             self._centres(rows),
@@ -355,8 +359,8 @@ class MixtureFit(SeededFit):
             variances=self.start.variances,
             weights=self.start.weights,
             resumed=self._resumed_em(),
-            keeper=None if commits is None else _Keeper(self, commits),
             validate=self.validate,
+            **kept,
         )
         self.stopped = result.stop_reason == StopReason.CALLBACK
         return EMCheckpoint.of_result(result), result
@@ -493,7 +497,7 @@ class _Keeper:
         self._fit, self._commits = fit, commits
         self._is_due, self._sets = False, ""
 
-    def begin(self, *, is_last: bool) -> StateFiles | None:
+    def begin(self, is_last: bool) -> StateFiles | None:
         self._is_due, self._sets = is_last or self._commits.is_due(), ""
         if not (self._is_due and self._fit.has_sets):
             return None
