@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from sklearn.base import (
@@ -96,6 +97,21 @@ class OnScale:
             vars(owner)["_scaled"] = shown, centres
 
 
+E = TypeVar("E", bound=BaseEstimator)
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False)
+def keyword_parameters(cls: type[E]) -> type[E]:
+    """Make an estimator a dataclass of keywords, whose signature has the order of ``_parameters``.
+
+    So the fields that it shares with others may be those of a base.
+    """
+    made: Any = dataclass(eq=False, repr=False, kw_only=True)(cls)
+    given = inspect.signature(made.__init__).parameters
+    made.__signature__ = inspect.Signature([given[each.name] for each in vars(made)["_parameters"]])
+    return cls
+
+
 BY_REFERENCE = ("engine", "callbacks")
 """Parameters that are not plain values."""
 
@@ -107,6 +123,10 @@ class SharesEngine(BaseEstimator):
     """
 
     _parameters: ClassVar[tuple[Parameter, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__signature__ = None  # that of a base, if it has one
 
     def check_parameters(self) -> None:
         """Raise for parameters that `fit` would refuse for any rows.
@@ -413,6 +433,8 @@ class ClusterEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowsEs
     ``cluster_costs_``.
     """
 
+    _centres: Any
+
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Fit, and return the distance of every row to every centre; see `transform`."""
         return self.fit(X, sample_weight=sample_weight).transform(X)
@@ -614,8 +636,6 @@ class CentreEstimator(ClusterEstimator):
         tags.input_tags.sparse = True
         return tags
 
-
-E = TypeVar("E", bound=BaseEstimator)
 
 _LEARNT = ("n_iter", "stop_reason", "seeding", "passes", "bytes_read", "n_rows")
 

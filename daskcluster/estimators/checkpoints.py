@@ -334,18 +334,6 @@ class Checkpoints:
                 text = f"There is no checkpoint at {folder.url!r} yet; the fit starts from scratch."
             publish(callbacks, Notice(text))
 
-    def keep(
-        self,
-        make: Callable[[], Document],
-        *,
-        now: bool = False,
-        counts: bool = True,
-        due: bool | None = None,
-    ) -> None:
-        """Commit ``make()`` if a commit is due, or `now`; see `Commits.keep`."""
-        if self.commits is not None:
-            self.commits.keep(make, now=now, counts=counts, due=due)
-
 
 def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
     """Return everything that the result of a fit depends on, as plain values."""

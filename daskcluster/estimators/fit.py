@@ -86,7 +86,7 @@ class FitRun:
 
     Attributes
     ----------
-    result : FitResult or KernelResult
+    result : FitResult
     found : ScoreStatistics
         Or other figures with an inertia.
     labels : ndarray of shape (n,), int32, or None
@@ -162,7 +162,7 @@ class Fit:
         self.engine, self.labelled = engine, labelled
         self.callbacks = (*callbacks, *engine.listeners())
         self.n_clusters = int(estimator.n_clusters if n_clusters is None else n_clusters)
-        self.init = estimator.init
+        self.init: Any = getattr(estimator, "init", None)
         self.passes = self.bytes_read = 0
         self._began, self._seconds_before = time.perf_counter(), 0.0
         self.checkpoints = Checkpoints(
@@ -174,11 +174,15 @@ class Fit:
             check=self.check_attached,
         )
         self._framed, self._header = self._found()
+        self.prepare()
 
     def __init_subclass__(cls) -> None:
         # Here, so that no method, nor one of another package, can forget to report a failure.
         if "run" in vars(cls):
             cls.run = _reported(vars(cls)["run"])  # type: ignore[method-assign]
+
+    def prepare(self) -> None:
+        """Set what follows from the parameters and the rows, at the end of the constructor."""
 
     # -- one run -----------------------------------------------------------------------------------
 
@@ -357,7 +361,8 @@ class Fit:
                 state()
             )
 
-        self.checkpoints.keep(document, now=now, counts=counts, due=due)
+        if self.checkpoints.commits is not None:
+            self.checkpoints.commits.keep(document, now=now, counts=counts, due=due)
 
     def keep_step(self, state: Any, loop: LoopState | None = None) -> None:
         """Commit the state after a step if a commit is due, or if it is the first or last one of its loop.

@@ -351,7 +351,7 @@ class FitResult:
     labelled: bool = False
 
     @classmethod
-    def of(cls, end: Any, begin: Any = None) -> FitResult:
+    def of(cls, end: Any, begin: Any = None, *, centres: Any = None) -> FitResult:
         """Return the result of a loop that ended, from its state.
 
         Parameters
@@ -359,10 +359,13 @@ class FitResult:
         end, begin : LoopState with centres
             After the loop, and before it if it kept labels: they belong to the centres if these were the
             same in the last step.
+        centres : GramCentres, optional
+            Those of a kernel fit, whose state has them in another form.
         """
         made = begin is not None and len(end.history) > len(begin.history)
         labelled = made and end.reason is StopReason.CONVERGED
-        return cls(end.centres, len(end.history), end.reason, list(end.history), labelled)
+        centres = end.centres if centres is None else centres
+        return cls(centres, len(end.history), end.reason, list(end.history), labelled)
 
 
 _LIBRARIES = ("numpy", "numba", "zarr", "dask", "scikit-learn")
@@ -467,7 +470,7 @@ Model = FittedModel
 
 KINDS: dict[str, str] = {
     "kmeans": "daskcluster.models.fitted:KMeansModel",
-    "hierarchical-kmeans": "daskcluster.methods.hierarchical.model:HierarchicalModel",
+    "hierarchical-kmeans": "daskcluster.methods.hierarchical.cells:HierarchicalModel",
     "partitions": "daskcluster.methods.partition.partitioning:PartitionModel",
     "mixture": "daskcluster.methods.mixture.model:MixtureModel",
     "kernel-kmeans": "daskcluster.methods.kernel.model:KernelKMeansModel",

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from daskcluster.errors import DaskClusterError, InvalidDataError
-from daskcluster.storage.files import file_names, find_files
+from daskcluster.storage.files import file_names, find_files, match_files
 from daskcluster.storage.location import Location
 from daskcluster.storage.retry import retry
 
@@ -89,10 +89,11 @@ def guard_changes(
 def objects_at(place: Location, names: Iterable[str] | None = None) -> Objects | None:
     """Return the objects at a place; None if they cannot be listed, or are too many.
 
-    On disk, only `names` are looked at if they are given.
+    On disk, only `names` are looked at if they are given. Web servers list no sizes, so that these are asked
+    for of files that are known, and nothing is known without `names`.
     """
     try:
-        pairs = _on_disk(place, names) if place.is_local else _in_store(place)
+        pairs = _on_disk(place, names) if place.is_local else _in_store(place, names)
         found: dict[str, tuple[Any, ...]] = {}
         for name, version in pairs:
             found[name] = version
@@ -115,8 +116,13 @@ def _on_disk(place: Location, names: Iterable[str] | None) -> Iterator[tuple[str
             )  # as `StoredFile` has it
 
 
-def _in_store(place: Location) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    found = retry(partial(find_files, place), place)
+def _in_store(
+    place: Location, names: Iterable[str] | None
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    if place.scheme in ("http", "https"):
+        found = [] if names is None else match_files(place)[1]
+    else:
+        found = retry(partial(find_files, place), place)
     place.filesystem()[0].invalidate_cache()
     for file in found:
         yield file.name, (file.size, file.version)

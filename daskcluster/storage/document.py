@@ -337,7 +337,13 @@ def _read_head(form: Form, place: Location) -> dict[str, Any]:
             f"{place.url!r} is not a daskcluster {form.noun}: expected format={form.format!r} in its "
             f"zarr.json; give the URL of a {form.noun} written by a fit."
         )
-    _check_version(form, place, attributes)
+    version = attributes.get("format_version")
+    if version is True or version != form.version:
+        shown = str(version)[:20] if isinstance(version, str | float) else _short(version)
+        raise ModelFormatError(
+            f"{place.url!r} has {form.noun} format version {shown}, this release reads version "
+            f"{form.version}; upgrade daskcluster or save the {form.noun} again with this release."
+        )
     claimed = attributes.pop("sha256", None)
     try:
         digest = _digest(attributes)
@@ -348,16 +354,6 @@ def _read_head(form: Form, place: Location) -> dict[str, Any]:
     if set(attributes) != {"format", "format_version", "kind", "arrays", "body"}:
         raise _damaged(form, place, "its document has unexpected or missing entries")
     return attributes
-
-
-def _check_version(form: Form, place: Location, attributes: Mapping[str, Any]) -> None:
-    version = attributes.get("format_version")
-    if version is True or version != form.version:
-        shown = str(version)[:20] if isinstance(version, str | float) else _short(version)
-        raise ModelFormatError(
-            f"{place.url!r} has {form.noun} format version {shown}, this release reads version "
-            f"{form.version}; upgrade daskcluster or save the {form.noun} again with this release."
-        )
 
 
 def _short(version: Any) -> str:

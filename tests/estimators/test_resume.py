@@ -15,7 +15,6 @@ import daskcluster as dc
 from daskcluster.errors import CheckpointError
 from daskcluster.estimators import checkpoints, fit
 from daskcluster.events import FitEnded, Notice, SeedingEnded
-from daskcluster.methods.backward_euler import estimator as backward_euler_fit
 from daskcluster.methods.minibatch import fit as minibatch_fit
 from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.estimators.interruption import Killed, die_after, killed, same
@@ -137,8 +136,7 @@ OUT_OF_CORE = ["mini-batch", "sgd", "nested", "vrkm++, partitions", "backward Eu
 def test_out_of_core(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     X, weights = case("weighted float32", N)
     url = stored(tmp_path, X)
-    for module in (minibatch_fit, backward_euler_fit):  # batches come from pools
-        monkeypatch.setattr(module, "ROOM_BYTES", X.nbytes // 2)
+    monkeypatch.setattr(minibatch_fit, "ROOM_BYTES", X.nbytes // 2)  # batches come from pools
     whole = made(name).fit(url, None, weights)
     for n_commits in (1, 3):
         kept = {"checkpoint": f"memory://{tmp_path}/{n_commits}", "checkpoint_every": 1}

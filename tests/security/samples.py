@@ -8,7 +8,7 @@ import numpy as np
 
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.kernels.quantized import RowRange
-from daskcluster.methods.hierarchical.model import HierarchicalModel
+from daskcluster.methods.hierarchical.cells import HierarchicalModel
 from daskcluster.methods.kernel.graph import GraphKMeansModel
 from daskcluster.methods.kernel.model import KernelKMeansModel
 from daskcluster.methods.mixture.model import MixtureModel

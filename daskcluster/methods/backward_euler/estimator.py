@@ -8,21 +8,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine, home_engine
 from daskcluster.engine.memory import BASELINE_BYTES, Footprint
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.base import keyword_parameters
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import Limits
 from daskcluster.estimators.plan import Plan, centres_bytes
-from daskcluster.events import Callback, Notice, StartEnded, StopFit, publish
+from daskcluster.events import Notice, StartEnded, StopFit, publish
 from daskcluster.methods.backward_euler.algorithm import (
     ImplicitSteps,
 )
@@ -41,9 +41,8 @@ from daskcluster.methods.kmeans.algorithm import CentresState, lloyd
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.kmeans.fit import measure_run, pass_flop
 from daskcluster.methods.kmeans.initial import method_for
-from daskcluster.methods.minibatch.batches import ROOM_BYTES
-from daskcluster.methods.minibatch.fit import batches_footprint
-from daskcluster.methods.minibatch.sample import batch_room, threads_of
+from daskcluster.methods.minibatch.fit import BatchFit, batches_footprint
+from daskcluster.methods.minibatch.sample import threads_of
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
 
@@ -55,7 +54,7 @@ _EVALUATED_BYTES = 64 << 20
 """Centres that are evaluated in one pass."""
 
 
-class BackwardEulerFit(Fit):
+class BackwardEulerFit(BatchFit):
     """One call of fit.
 
     Attributes
@@ -66,23 +65,9 @@ class BackwardEulerFit(Fit):
 
     inertias: np.ndarray
 
-    def __init__(
-        self,
-        estimator: BackwardEulerKMeans,
-        source: Any,
-        dataset: Dataset,
-        engine: Engine,
-        callbacks: tuple[Callback, ...],
-        **options: Any,
-    ) -> None:
-        self.room_bytes = batch_room(engine, dataset, callbacks, ROOM_BYTES)
-        super().__init__(estimator, source, dataset, engine, callbacks, **options)
+    def prepare(self) -> None:
         self.restarts = int(self.estimator.n_init)
         self.method = method_for(self.init, in_memory=True)
-
-    def circumstances(self) -> Mapping[str, Any]:
-        """Return the parameters that batches depend on, if rows are read ahead."""
-        return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
 
     name = "backward-euler"
 
@@ -246,7 +231,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
-@dataclass(eq=False, repr=False)
+@keyword_parameters
 class BackwardEulerKMeans(KMeansEstimator):
     """K-means by stochastic backward Euler: where the first centres are hardly matters.
 
@@ -352,9 +337,8 @@ class BackwardEulerKMeans(KMeansEstimator):
     """
 
     _parameters: ClassVar[tuple[Parameter, ...]] = BACKWARD_EULER
+    fit_class: ClassVar[type[Fit]] = BackwardEulerFit
 
-    n_clusters: int = 8
-    _: KW_ONLY
     init: Any = "auto"
     n_init: int = 1
     batch_size: int = 1000
@@ -366,47 +350,6 @@ class BackwardEulerKMeans(KMeansEstimator):
     size_limit: float | bool | None = 1.25
     guard: bool = True
     refine_iter: int = 0
-    metric: str = "euclidean"
-    random_state: Any = None
-    engine: Any = None
-    callbacks: Any = ()
-    verbose: int = 0
-    max_time: float | None = None
-    validation: Any = None
-    chain_length: int = 10
-    checkpoint: Any = None
-    checkpoint_every: int = 10
 
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
-    ) -> Self:
-        """Find centres.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
-        y : ignored
-        sample_weight : array-like of shape (n,), optional
-            Not together with a dataset that has weights of its own.
-        resume : bool
-            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        CheckpointError
-            What is under `checkpoint` is of other data or parameters, or damaged.
-        InvalidParameterError, InvalidDataError
-            Which say what, the value, the rule and the remedy.
-        MemoryLimitError
-            The engine's memory does not suffice.
-        """
-        self.check_parameters()
-        fit = self.begin_fit(BackwardEulerFit, X, sample_weight, resume=resume)
-        run = fit.run()
+    def _learn_own(self, fit: BackwardEulerFit) -> None:
         self.start_inertias_ = fit.inertias
-        self._learn(run, fit)
-        return self

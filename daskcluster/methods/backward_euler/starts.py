@@ -34,7 +34,7 @@ from daskcluster.methods.minibatch.batches import Batches, whole
 from daskcluster.methods.minibatch.sample import centres_of_sample, start_of_batches
 from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
-from daskcluster.storage.document import Document, document_of, state_of
+from daskcluster.storage.document import document_of, state_of
 from daskcluster.typing import Dataset
 
 
@@ -111,10 +111,6 @@ class StartCommits:
         except ModelFormatError as error:
             raise unfit(folder.url, error) from error
         return found if (found.token, found.number) == (self.token, number) else None
-
-    def document(self, number: int, descent: DescentState, bytes_read: int) -> Document:
-        """Return the document that a start commits."""
-        return document_of(StartState(self.token, number, descent, bytes_read))
 
 
 _SAMPLE_BATCHES, _SAMPLE_CLUSTERS = 3, 3
@@ -298,9 +294,8 @@ def _keeping(
 
     def keep(state: DescentState) -> None:
         ends = not state.history or state.reason is not None
-        own.keep(
-            lambda: commits.document(number, state, read_before + batches.bytes_read), now=ends
-        )
+        read = read_before + batches.bytes_read
+        own.keep(lambda: document_of(StartState(commits.token, number, state, read)), now=ends)
 
     return keep
 

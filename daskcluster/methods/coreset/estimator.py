@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -17,12 +18,12 @@ from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.open import open_source
 from daskcluster.data.weighted import array_weights, stored_attributes, write_weighted
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Placement, Segment, Segments, Traffic
+from daskcluster.engine.engine import Segment, Segments
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import SharesEngine
-from daskcluster.estimators.checkpoints import CheckpointHeader, Checkpoints, Framed, Spent
+from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.estimators.plan import Plan, Stage, Travel, centres_bytes
 from daskcluster.events import (
@@ -44,18 +45,16 @@ from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.models.fitted import created_with
 from daskcluster.parameters.parameter import Parameter
-from daskcluster.randomness import as_seed
 from daskcluster.sampling import Moments
 from daskcluster.sparse_rows import Rows
-from daskcluster.storage.document import Document
 from daskcluster.storage.location import Location, locate
 from daskcluster.typing import Dataset
 
 _STATE = "state_"
 
 
-class CoresetDraw:
-    """One call of draw.
+class CoresetDraw(Fit):
+    """One call of draw: a part of a fit, which publishes neither its beginning nor its end.
 
     Parameters
     ----------
@@ -63,105 +62,73 @@ class CoresetDraw:
     dataset : Dataset
     resume : bool
         Resume from the last commit of an earlier call.
-
-    Attributes
-    ----------
-    seed : int
-    passes, bytes_read : int
-        Cost of the draw, including the part before an interruption.
     """
 
-    def __init__(self, estimator: LightweightCoreset, dataset: Dataset, *, resume: bool) -> None:
-        self.estimator, self.dataset = estimator, dataset
-        self.checkpoints = Checkpoints(estimator, dataset, estimator.callbacks, resume=resume)
-        self._header: CheckpointHeader | None = None
-        self._state = CoresetState()
-        if self.checkpoints.found is not None:
-            self._header, self._state = self._read(self.checkpoints.found)
-        spent = None if self._header is None else self._header.spent
-        self.seed = as_seed(estimator.random_state) if spent is None else spent.seed
-        self.passes, self.bytes_read = (0, 0) if spent is None else (spent.passes, spent.bytes_read)
-        self._rows: ScaledPlacement | None = None
+    estimator: LightweightCoreset
+    state = CoresetState()
 
-    def run(self) -> Coreset:
+    def __init__(self, estimator: LightweightCoreset, dataset: Dataset, *, resume: bool) -> None:
+        engine, callbacks = choose_engine(estimator.engine, dataset), tuple(estimator.callbacks)
+        super().__init__(estimator, None, dataset, engine, callbacks, n_clusters=1, resume=resume)
+        self.callbacks = callbacks
+
+    def prepare(self) -> None:
+        found, d = self.checkpoints.found, self.dataset.n_features
+        if found is not None:
+            shapes = {
+                name.removeprefix(_STATE): values.shape
+                for name, values in found.arrays.items()
+                if name.startswith(_STATE)
+            }
+            self.state = self.resumed(CoresetState, coreset_shapes(shapes, d)) or self.state
+
+    def footprint(self) -> Footprint:
+        return coreset_footprint(self.dataset, self.estimator.size)
+
+    def draw(self) -> Coreset:
         """Return the coreset."""
-        drawn = self._state.coreset(self.dataset.n_features)
+        drawn = self.state.coreset(self.dataset.n_features)
         if drawn is not None:
             return drawn
-        estimator, dataset = self.estimator, self.dataset
-        engine = choose_engine(estimator.engine, dataset)
-        footprint = coreset_footprint(dataset, estimator.size)
-        if self.checkpoints.commits is not None and self._header is None:
-            self._keep(now=True)
-        with engine.place(dataset, footprint=footprint, callbacks=estimator.callbacks) as placement:
-            found = self._draw(placement)
-            self.passes += placement.traffic.passes
-            self.bytes_read += placement.traffic.bytes_read
-        self._rows = None
-        whole = estimator.size >= dataset.n_rows  # then the rows themselves are the coreset
+        if not self.resumes:
+            self._keep(self.state)
+        with ExitStack() as stack:
+            self.rows = rows = ScaledPlacement(self.placed(stack))
+            self.recall(rows)
+            if self.checkpoints.commits is not None:
+                old = self.state.segment
+                segment = None if old is None else old.segment(rows.origin.size)
+                rows.segments = Segments(self._segment_ended, segment)
+            found = draw_coreset(
+                rows,
+                self.estimator.size,
+                self.seed,
+                moments=self.state.moments,
+                measured=self._measured,
+            )
+            self._add(self.took())
+        self.rows = None
+        whole = self.estimator.size >= self.dataset.n_rows  # the rows themselves are the coreset
         kept = None if whole else RowsCheckpoint.of(found.rows)
         if kept is not None:
             drawn_rows = CoresetCheckpoint(kept, found.weights, found.indices)
-            self._state = CoresetState(found.moments, drawn=drawn_rows)
-            self._keep(now=True)
+            self._keep(CoresetState(found.moments, drawn=drawn_rows))
         return found
-
-    def _draw(self, placement: Placement) -> Coreset:
-        self._rows = rows = ScaledPlacement(placement)
-        if self._header is not None and self._header.data_statistics is not None:
-            rows.remember(self._header.data_statistics)
-        if self.checkpoints.commits is not None:
-            old = self._state.segment
-            rows.segments = Segments(
-                self._segment_ended, None if old is None else old.segment(rows.origin.size)
-            )
-        return draw_coreset(
-            rows,
-            self.estimator.size,
-            self.seed,
-            moments=self._state.moments,
-            measured=self._measured,
-        )
-
-    # -- checkpoints ------------------------------------------------------------------------------
 
     def _measured(self, moments: Moments) -> None:
         """Commit the state between the passes; another call starts with the second pass."""
-        self._state = CoresetState(moments)
-        assert self._rows is not None
+        assert self.rows is not None
         if self.checkpoints.commits is not None:
-            self._rows.segments = Segments(self._segment_ended)
-        self._keep(now=True)
+            self.rows.segments = Segments(self._segment_ended)
+        self._keep(CoresetState(moments))
 
     def _segment_ended(self, segment: Segment) -> None:
-        def state() -> CoresetState:
-            return replace(self._state, segment=SavedSegment.of(segment))
+        state = self.state
+        self.keep(lambda: replace(state, segment=SavedSegment.of(segment)), counts=False)
 
-        self._keep(state)
-
-    def _keep(self, state: Callable[[], CoresetState] | None = None, *, now: bool = False) -> None:
-        took = Traffic() if self._rows is None else self._rows.placement.traffic
-
-        def document() -> Document:
-            passes, bytes_read = self.passes + took.passes, self.bytes_read + took.bytes_read
-            spent = Spent(self.seed, "", passes, bytes_read, 0.0)  # there is no limit of time
-            data_statistics = None if self._rows is None else self._rows.data_statistics
-            return CheckpointHeader(spent, data_statistics).around(
-                self._state if state is None else state()
-            )
-
-        self.checkpoints.keep(document, now=now, counts=False)
-
-    def _read(self, found: Document) -> tuple[CheckpointHeader, CoresetState]:
-        d = self.dataset.n_features
-        commits = self.checkpoints.commits
-        framed = Framed(found, "" if commits is None else commits.folder.url)
-        shapes = {
-            name.removeprefix(_STATE): values.shape
-            for name, values in found.arrays.items()
-            if name.startswith(_STATE)
-        }
-        return framed.header(d), framed.state(CoresetState, coreset_shapes(shapes, d))
+    def _keep(self, state: CoresetState) -> None:
+        self.state = state
+        self.keep(lambda: state, now=True, counts=False)
 
 
 def coreset_footprint(dataset: Dataset, size: int) -> Footprint:
@@ -420,7 +387,7 @@ class LightweightCoreset(SharesEngine):
         """
         began = time.perf_counter()
         draw = CoresetDraw(self, dataset, resume=resume)
-        found = draw.run()
+        found = draw.draw()
         self.seed_ = draw.seed
         drawn: Any = open_source(found.rows, weights=found.weights)
         same = ("feature_names", "decoded", "missing", "scaling")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.engine.local import home_engine
+from daskcluster.estimators.base import keyword_parameters
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_kept_rows
 from daskcluster.events import (
@@ -49,7 +50,7 @@ class _State:
     attached: _Attached
 
 
-@dataclass(eq=False, repr=False)
+@keyword_parameters
 class CoresetKMeans(KMeansEstimator):
     """K-means of a lightweight coreset of the rows, for data too large for many passes.
 
@@ -121,23 +122,11 @@ class CoresetKMeans(KMeansEstimator):
 
     _parameters: ClassVar[tuple[Parameter, ...]] = CORESET
 
-    n_clusters: int = 8
-    _: KW_ONLY
     coreset_size: int = 10_000
     init: Any = "auto"
     n_init: int | str = "auto"
     max_iter: int = 300
     tol: float = 1e-4
-    metric: str = "euclidean"
-    random_state: Any = None
-    engine: Any = None
-    callbacks: Any = ()
-    verbose: int = 0
-    max_time: float | None = None
-    validation: Any = None
-    chain_length: int = 10
-    checkpoint: Any = None
-    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False

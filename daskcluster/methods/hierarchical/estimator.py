@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -22,6 +22,7 @@ from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError, ModelFormatError
+from daskcluster.estimators.base import keyword_parameters
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import Limits
@@ -43,6 +44,7 @@ from daskcluster.methods.hierarchical.cells import (
     CellParameters,
     DistinctParams,
     DistinctRows,
+    HierarchicalModel,
     cell_groups,
     cell_method,
     find_quotas,
@@ -56,7 +58,6 @@ from daskcluster.methods.hierarchical.cells import (
     resample_size,
     sizes_above,
 )
-from daskcluster.methods.hierarchical.model import HierarchicalModel
 from daskcluster.methods.hierarchical.parameters import HIERARCHICAL
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
@@ -492,7 +493,7 @@ def hierarchical_footprint(dataset: Dataset, parameters: Mapping[str, Any]) -> F
     return replace(found, thread_bytes=thread_bytes, process_bytes=drawn, home_bytes=resampled)
 
 
-@dataclass(eq=False, repr=False)
+@keyword_parameters
 class HierarchicalKMeans(KMeansEstimator):
     """K-means with very many clusters, found cell by cell, and clusters of clusters.
 
@@ -617,10 +618,9 @@ class HierarchicalKMeans(KMeansEstimator):
     """
 
     _parameters: ClassVar[tuple[Parameter, ...]] = HIERARCHICAL
+    fit_class: ClassVar[type[Fit]] = HierarchicalFit
     model_kinds = (KMeansModel.kind, HierarchicalModel.kind)
 
-    n_clusters: int = 8
-    _: KW_ONLY
     n_coarse: int | str = "auto"
     n_levels: int = 1
     level_sizes: str | Sequence[int] | None = None
@@ -631,53 +631,12 @@ class HierarchicalKMeans(KMeansEstimator):
     init: str = "auto"
     max_iter: int = 100
     tol: float = 1e-4
-    metric: str = "euclidean"
-    random_state: Any = None
-    engine: Any = None
-    callbacks: Any = ()
-    verbose: int = 0
-    max_time: float | None = None
-    validation: Any = None
     bounds_memory: int | str = "auto"
-    chain_length: int = 10
-    checkpoint: Any = None
-    checkpoint_every: int = 10
 
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
-    ) -> Self:
-        """Find centres.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
-        y : ignored
-        sample_weight : array-like of shape (n,), optional
-            Not allowed if the dataset has its own weights.
-        resume : bool
-            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        CheckpointError
-            The state under `checkpoint` is damaged, or belongs to other data or parameters.
-        InvalidParameterError, InvalidDataError
-            X or a parameter is not valid.
-        MemoryLimitError
-            The memory of the engine is too small.
-        """
-        self.check_parameters()
-        fit = self.begin_fit(HierarchicalFit, X, sample_weight, resume=resume)
-        run = fit.run()
+    def _learn_own(self, fit: HierarchicalFit) -> None:
         self.coarse_centers_ = undone(self.scaling_, fit.cells.coarse)
         self.coarse_sizes_, self.quotas_ = fit.cells.sizes, fit.cells.quotas
         self.parents_, self.level_sizes_ = fit.parents, [self.n_clusters, *fit.sizes_above]
-        self._learn(run, fit)
-        return self
 
     def predict(self, X: Any, *, level: int = 1, **options: Any) -> Any:
         """Return the nearest centre of every row, or the cluster of a level that it belongs to.

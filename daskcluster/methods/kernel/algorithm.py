@@ -29,7 +29,7 @@ from daskcluster.methods.kernel.chunkwise import (
     gram_sum_rows,
     nearest_of,
 )
-from daskcluster.methods.kernel.minibatch.centres import Meter, joined
+from daskcluster.methods.kernel.minibatch.algorithm import Meter, joined
 from daskcluster.sparse_rows import join_rows
 from daskcluster.storage.document import Shapes, check_numbers, within
 from daskcluster.typing import Dataset

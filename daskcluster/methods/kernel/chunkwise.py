@@ -122,7 +122,11 @@ class GramFunction:
             return np.array([float(one[0, 0]) for one in ones])
         squares = squared_lengths(rows)
         if self.name == "polynomial":
-            return _power(self.gamma * squares + self.coef0, self.degree)
+            base = self.gamma * squares + self.coef0
+            found = base.copy()
+            for _ in range(1, self.degree):
+                found *= base
+            return found
         return squares
 
     def values(self, rows: Rows, points: Rows) -> np.ndarray:
@@ -137,14 +141,6 @@ class GramFunction:
                 "(len(X), len(Y))."
             )
         return values
-
-
-def _power(base: np.ndarray, degree: int) -> np.ndarray:
-    """Return `base` to an integer power, with the same multiplications as in the kernels."""
-    found = base.copy()
-    for _ in range(1, degree):
-        found *= base
-    return found
 
 
 def squared_lengths(rows: Rows) -> np.ndarray:

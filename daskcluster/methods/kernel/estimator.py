@@ -12,7 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 from daskcluster.chunkwise.assign import RowFunction, ScoreStatistics
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import ClusterEstimator, from_provenance, provenance
+from daskcluster.estimators.base import (
+    ClusterEstimator,
+    from_provenance,
+    keyword_parameters,
+    provenance,
+)
 from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
@@ -37,27 +42,35 @@ from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
 
 
+@dataclass(eq=False, repr=False)
 class KernelEstimator(ClusterEstimator):
     """Base of estimators whose centres are weighted sums of images of rows.
 
-    Subclasses have the parameters ``n_clusters``, ``kernel`` and those of the kernel, ``n_init``,
-    ``max_iter``, ``tol``, ``engine``, ``callbacks``, ``verbose``, ``max_time``, ``checkpoint`` and
-    ``checkpoint_every``.
+    Its fields are the parameters that all of them have.
     """
 
-    n_clusters: int
-    n_init: int | str
-    kernel: Any
-    callbacks: Any
-    verbose: int
-    max_iter: int
-    tol: float
-    max_time: float | None
-    validation: Any
-    checkpoint: Any
-    checkpoint_every: int
-    model_kinds: tuple[str, ...] = (KernelKMeansModel.kind,)
-    _centres: GramCentres
+    model_kinds: ClassVar[tuple[str, ...]] = (KernelKMeansModel.kind,)
+    n_clusters: int = 8
+    _: KW_ONLY
+    kernel: Any = "rbf"
+    gamma: float | str = "auto"
+    degree: int = 3
+    coef0: float = 1.0
+    n_neighbors: int = 10
+    heat_time: float = 1.0
+    kernel_params: dict[str, Any] | None = None
+    init: Any = "k-means++"
+    n_local_trials: int | None = None
+    n_init: int | str = "auto"
+    tol: float = 0.0
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    verbose: int = 0
+    max_time: float | None = None
+    validation: Any = None
+    checkpoint: Any = None
+    checkpoint_every: int = 10
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_centres")
@@ -129,15 +142,6 @@ class KernelEstimator(ClusterEstimator):
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
 
-    def _rows_of(self, X: Any, sample_weight: Any) -> Dataset:
-        """Return the rows of a fit. Scaling is refused for precomputed values, which have no features."""
-        precomputed = self.kernel == "precomputed"
-        dataset = fit_dataset(self, X, sample_weight, scalable=not precomputed)
-        check_enough_rows(dataset, self.n_clusters)
-        if precomputed:
-            check_square(self, dataset)
-        return dataset
-
     def check_parameters(self) -> None:
         super().check_parameters()
         if self.kernel_params and not callable(self.kernel):
@@ -150,7 +154,11 @@ class KernelEstimator(ClusterEstimator):
 
     def _fitted(self, kind: Any, X: Any, sample_weight: Any, *, resume: bool) -> Self:
         self.check_parameters()
-        dataset = self._rows_of(X, sample_weight)
+        precomputed = self.kernel == "precomputed"  # such values have no features to scale
+        dataset = fit_dataset(self, X, sample_weight, scalable=not precomputed)
+        check_enough_rows(dataset, self.n_clusters)
+        if precomputed:
+            check_square(self, dataset)
         engine = choose_engine(self.engine, dataset)
         callbacks, labelled = all_callbacks(self), dataset.in_memory
         fit = kind(self, X, dataset, engine, callbacks, labelled=labelled, resume=resume)
@@ -204,7 +212,7 @@ class KernelEstimator(ClusterEstimator):
         return self
 
 
-@dataclass(eq=False, repr=False)
+@keyword_parameters
 class KernelKMeans(KernelEstimator):
     """K-means in the space of a Mercer kernel, or of a graph of neighbours.
 
@@ -294,28 +302,7 @@ class KernelKMeans(KernelEstimator):
 
     model_kinds = (KernelKMeansModel.kind, GraphKMeansModel.kind)
 
-    n_clusters: int = 8
-    _: KW_ONLY
-    kernel: Any = "rbf"
-    gamma: float | str = "auto"
-    degree: int = 3
-    coef0: float = 1.0
-    n_neighbors: int = 10
-    heat_time: float = 1.0
-    kernel_params: dict[str, Any] | None = None
-    init: Any = "k-means++"
-    n_local_trials: int | None = None
-    n_init: int | str = "auto"
     max_iter: int = 300
-    tol: float = 0.0
-    random_state: Any = None
-    engine: Any = None
-    callbacks: Any = ()
-    verbose: int = 0
-    max_time: float | None = None
-    validation: Any = None
-    checkpoint: Any = None
-    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False

@@ -15,7 +15,7 @@ from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.exact_sum import HEADROOM
 from daskcluster.data.csr import csr_of
 from daskcluster.elementary import log
-from daskcluster.engine.engine import Engine, Placement
+from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
@@ -23,7 +23,7 @@ from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import mean_cost
 from daskcluster.estimators.plan import Plan
-from daskcluster.events import Callback, SeedingEnded, StartEnded, publish
+from daskcluster.events import SeedingEnded, StartEnded, publish
 from daskcluster.methods.kernel.algorithm import (
     FullResult,
     FullState,
@@ -53,10 +53,10 @@ from daskcluster.methods.kernel.graph import (
     graph_scores,
     weights_of,
 )
-from daskcluster.methods.kernel.minibatch.algorithm import KernelResult
 from daskcluster.methods.kernel.parameters import GRAPHS, KERNELS, is_graph
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.kmeans.initial import GIVEN, checked_centres, warn_of_one_start
+from daskcluster.models.fitted import FitResult
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows
 from daskcluster.storage.document import stored_as, within
@@ -108,7 +108,7 @@ def kernel_restarts(estimator: Any, method: str) -> int:
 
     ``n_init="auto"`` is one, because a start takes n^2 Gram values or an extra pass to evaluate it.
     """
-    warn_of_one_start(estimator, method, stacklevel=4)
+    warn_of_one_start(estimator, method, stacklevel=5)
     return 1 if estimator.n_init == "auto" or method in GIVEN else int(estimator.n_init)
 
 
@@ -124,16 +124,6 @@ def refuse_distances(centres: GramCentres) -> None:
             f"kernel={centres.gram.name!r} is defined on the graph of the fitted rows: it can label other "
             "rows (predict), but their K(x, x) is not known, so there are no distances. Use inertia_ and "
             "summary() of the fit, or a kernel of two rows, such as 'rbf'."
-        )
-
-
-def refuse_validation(estimator: Any) -> None:
-    """Refuse validation rows for a kernel that gives no K(x, x) of other rows."""
-    kernel = estimator.kernel
-    if estimator.validation is not None and (kernel == PRECOMPUTED or kernel in GRAPHS):
-        raise InvalidParameterError(
-            f"validation= needs distances of other rows, and with kernel={kernel!r} their K(x, x) is not "
-            "known; leave it out, or use a kernel of two rows, such as 'rbf'."
         )
 
 
@@ -337,29 +327,31 @@ class KernelState:
             self.best.check(n_rows)
 
 
-class KernelFit(Fit):
+class GramFit(Fit):
+    """A `Fit` in the space of a Gram function."""
+
+    def prepare(self) -> None:
+        init = self.estimator.init
+        self.method = str(init) if isinstance(init, str) else "array"
+        self.restarts = kernel_restarts(self.estimator, self.method)
+
+    def validation_rows(self) -> Dataset | None:
+        """Refuse rows for a kernel that gives no K(x, x) of other rows."""
+        kernel = self.estimator.kernel
+        if self.estimator.validation is not None and (kernel == PRECOMPUTED or kernel in GRAPHS):
+            raise InvalidParameterError(
+                f"validation= needs distances of other rows, and with kernel={kernel!r} their K(x, x) is "
+                "not known; leave it out, or use a kernel of two rows, such as 'rbf'."
+            )
+        return super().validation_rows()
+
+
+class KernelFit(GramFit):
     """One call of fit."""
 
     estimator: KernelKMeans
     gram: GramMatrix
     weights: np.ndarray
-
-    def __init__(
-        self,
-        estimator: KernelKMeans,
-        source: Any,
-        dataset: Dataset,
-        engine: Engine,
-        callbacks: tuple[Callback, ...],
-        *,
-        labelled: bool,
-        resume: bool = False,
-    ) -> None:
-        super().__init__(
-            estimator, source, dataset, engine, callbacks, labelled=labelled, resume=resume
-        )
-        self.method = str(estimator.init) if isinstance(estimator.init, str) else "array"
-        self.restarts = kernel_restarts(estimator, self.method)
 
     name = "kernel"
 
@@ -381,7 +373,7 @@ class KernelFit(Fit):
         room = np.empty(gram.n_rows, np.int32) if shared else None
         bound = float(found.costs.max(initial=0.0))
         scores = measure_by_gram(placement, centres, labels=room, bound=bound)
-        return FitRun(KernelResult.of(centres, found.state), scores, room)
+        return FitRun(FitResult.of(found.state, centres=centres), scores, room)
 
     def _of_graph(self, rows: ScaledPlacement) -> FitRun:
         """Return the result for a graph's kernel, with the statistics of the last iteration.
@@ -397,11 +389,7 @@ class KernelFit(Fit):
         centres = graph_centres(members.terms, members.norms, gram, graph, estimator.kernel)
         labels = graph_labels(centres, graph)
         scores = graph_scores(found.costs, labels, self.weights, self.n_clusters)
-        return FitRun(KernelResult.of(centres, found.state), scores, labels)
-
-    def validation_rows(self) -> Dataset | None:
-        refuse_validation(self.estimator)
-        return super().validation_rows()
+        return FitRun(FitResult.of(found.state, centres=centres), scores, labels)
 
     def validated(self, rows: ScaledPlacement, members: Members) -> float:
         assert isinstance(self.gram, StreamedGram)

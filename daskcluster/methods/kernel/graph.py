@@ -40,7 +40,7 @@ from daskcluster.methods.kernel.chunkwise import (
     squared_gaps,
     squared_lengths,
 )
-from daskcluster.methods.kernel.minibatch.centres import Meter, joined
+from daskcluster.methods.kernel.minibatch.algorithm import Meter, joined
 from daskcluster.methods.kernel.model import KernelKMeansModel, row_arrays, support_arrays
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, held_bytes, whole
 from daskcluster.randomness import Key

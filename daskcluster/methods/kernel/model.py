@@ -88,7 +88,12 @@ class KernelKMeansModel(FittedModel):
         for name in _PER_CLUSTER:
             check_per_cluster(name, getattr(self, name), self.n_clusters)
         self._check_gram()
-        self._check_dtypes()
+        whole = {"rows", "clusters", "columns", "starts"}
+        for name in (*sorted(whole), "coefficients", "norms"):
+            wanted = np.int64 if name in whole else np.float64
+            found = getattr(self, name).dtype
+            if found != wanted:
+                raise ModelFormatError(f"{name} should have dtype {np.dtype(wanted)}, got {found}.")
         self._check_supports()
         if self.supports.ndim == 1 and self.kernel != PRECOMPUTED:
             self._check_csr()
@@ -111,14 +116,6 @@ class KernelKMeansModel(FittedModel):
     def n_supports(self) -> int:
         """Number of support rows."""
         return len(self.rows)
-
-    def _check_dtypes(self) -> None:
-        whole = {"rows", "clusters", "columns", "starts"}
-        for name in (*sorted(whole), "coefficients", "norms"):
-            wanted = np.int64 if name in whole else np.float64
-            found = getattr(self, name).dtype
-            if found != wanted:
-                raise ModelFormatError(f"{name} should have dtype {np.dtype(wanted)}, got {found}.")
 
     def _check_supports(self) -> None:
         k, d, m = self.n_clusters, self.n_features, len(self.rows)

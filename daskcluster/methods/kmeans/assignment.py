@@ -15,7 +15,10 @@ from daskcluster.chunkwise.pruned import FixedSearch, fixed_search, may_pay, rep
 from daskcluster.chunkwise.statistics import KMeansStatistics, StatefulReduction
 from daskcluster.data.csr import csr_of
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams, Changes
+from daskcluster.methods.kmeans.chunkwise.bounded import (
+    BoundedParams,
+    Changes,
+)
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, Drift, Gaps
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 

@@ -122,7 +122,12 @@ class AutoAssignment:
             shape = replace(shape, pruned=self._pruned, bounds_groups=self._bounds_groups)
         begins = 1 if self._pruned > _CHEAP else _OPENING if every < _EVERY else 2 * _OPENING
         if probing and self._pass >= begins:
-            costs = self._probed(centres, shape)
+            if self._probes is None:
+                self._probes = [
+                    _Probe(self._rows, kind, self._sampled(), self._gaps)
+                    for kind in self._candidate_kinds(shape)
+                ]
+            costs = {probe.kind: probe.kind.cost(shape, probe(centres)) for probe in self._probes}
             self._in_a_row += 1
             # Probes have measured enough after passes in which their new bounds aged.
             aged = self._in_a_row > (1 if self._pass <= _OPENING else self._settling_passes())
@@ -136,6 +141,11 @@ class AutoAssignment:
             return found
         self._full.resume()
         return self._check_fallback(self._bounded(centres), shape)
+
+    @property
+    def kind(self) -> BoundKind | None:
+        """The kind of the bounds in use, if there are some."""
+        return None if self._bounded is None or self._idle else self._bounded.bounds
 
     def close(self) -> None:
         """Free the bounds."""
@@ -160,7 +170,7 @@ class AutoAssignment:
         return len(self._probes or ())
 
     def _choose(self, costs: dict[BoundKind, float], shape: CostModel) -> None:
-        current = None if self._bounded is None or self._idle else self._bounded.bounds
+        current = self.kind
         now = shape.plain() if current is None else min(shape.plain(), costs[current])
         best, n = min(costs, key=costs.__getitem__), self._rows.placement.dataset.n_rows
         gaps = shape.gaps() / n
@@ -200,14 +210,6 @@ class AutoAssignment:
         if self._kept_for > 1 + kind.searches:
             self._idle = kind.cost(shape, counts) > _LOST * shape.plain()
         return found
-
-    def _probed(self, centres: np.ndarray, shape: CostModel) -> dict[BoundKind, float]:
-        if self._probes is None:
-            self._probes = [
-                _Probe(self._rows, kind, self._sampled(), self._gaps)
-                for kind in self._candidate_kinds(shape)
-            ]
-        return {probe.kind: probe.kind.cost(shape, probe(centres)) for probe in self._probes}
 
     def _sampled(self) -> list[Rows]:
         """Return the sampled rows, in runs if rows are read in each pass."""

@@ -18,7 +18,12 @@ from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import CentreEstimator, from_provenance, provenance
+from daskcluster.estimators.base import (
+    CentreEstimator,
+    from_provenance,
+    keyword_parameters,
+    provenance,
+)
 from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.export import faiss_index
 from daskcluster.estimators.fit import Fit, FitRun, all_callbacks
@@ -49,15 +54,66 @@ _MOST_TERMS = 2e9
 """Most distances times features of an iteration, so that all fits take a few seconds."""
 
 
+@dataclass(eq=False, repr=False)
 class KMeansEstimator(CentreEstimator):
     """Base of the k-means estimators.
 
-    Subclasses have the parameters ``n_clusters``, ``verbose`` and those of `CentreEstimator`.
+    Its fields are the parameters that most of them have.
     """
 
-    n_clusters: int
-    verbose: int
-    model_kinds: tuple[str, ...] = (KMeansModel.kind,)
+    fit_class: ClassVar[type[Fit]]
+    model_kinds: ClassVar[tuple[str, ...]] = (KMeansModel.kind,)
+    n_clusters: int = 8
+    _: KW_ONLY
+    metric: str = "euclidean"
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    verbose: int = 0
+    max_time: float | None = None
+    validation: Any = None
+    chain_length: int = 10
+    checkpoint: Any = None
+    checkpoint_every: int = 10
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
+        """Find centres.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            Not allowed if the dataset has its own weights.
+        resume : bool
+            Resume from the last state under `checkpoint`, to the same bits as if the fit had never been
+            interrupted (counters of work may differ). Without one, the fit starts from scratch.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        CheckpointError
+            The state under `checkpoint` is damaged, or belongs to other data or parameters.
+        InvalidParameterError, InvalidDataError
+            X or a parameter is not valid.
+        MemoryLimitError
+            The memory of the engine is too small.
+        """
+        self.check_parameters()
+        scaling = getattr(X, "scaling", None)
+        if self.fits_partial and scaling is not None and scaling.kind == PARTIAL:
+            self._learn(*fit_partial(self, X, sample_weight))
+            return self
+        fit = self.begin_fit(self.fit_class, X, sample_weight, resume=resume)
+        run = fit.run()
+        self._learn_own(fit)
+        self._learn(run, fit)
+        return self
 
     def __sklearn_is_fitted__(self) -> bool:
         # Features are known before a fit may fail.
@@ -76,6 +132,9 @@ class KMeansEstimator(CentreEstimator):
         return kind(self, X, dataset, engine, callbacks, labelled=labelled, **options)
 
     # -- what was learnt --------------------------------------------------------------------------
+
+    def _learn_own(self, fit: Any) -> None:
+        """Set what only this class learns from a fit."""
 
     def _learn(self, best: FitRun, fit: Fit) -> None:
         self._centres, self._search = best.result.centres, best.search
@@ -141,7 +200,7 @@ class KMeansEstimator(CentreEstimator):
         return self
 
 
-@dataclass(eq=False, repr=False)
+@keyword_parameters
 class KMeans(KMeansEstimator):
     """K-means clustering of rows in memory, on disk or in a bucket.
 
@@ -242,63 +301,15 @@ class KMeans(KMeansEstimator):
     """
 
     _parameters: ClassVar[tuple[Parameter, ...]] = KMEANS
+    fit_class: ClassVar[type[Fit]] = KMeansFit
     fits_partial: ClassVar[bool] = True
 
-    n_clusters: int = 8
-    _: KW_ONLY
     init: Any = "auto"
     n_init: int | str = "auto"
     algorithm: str = "auto"
     max_iter: int = 300
     tol: float = 1e-4
-    metric: str = "euclidean"
-    random_state: Any = None
-    engine: Any = None
-    callbacks: Any = ()
-    verbose: int = 0
-    max_time: float | None = None
-    validation: Any = None
     bounds_memory: int | str = "auto"
-    chain_length: int = 10
-    checkpoint: Any = None
-    checkpoint_every: int = 10
-
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
-    ) -> Self:
-        """Find centres.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
-        y : ignored
-        sample_weight : array-like of shape (n,), optional
-            Not allowed if the dataset has its own weights.
-        resume : bool
-            Resume from the last state under `checkpoint`, to the same bits as if the fit had never been
-            interrupted (counters of work may differ). Without one, the fit starts from scratch.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        CheckpointError
-            The state under `checkpoint` is damaged, or belongs to other data or parameters.
-        InvalidParameterError, InvalidDataError
-            X or a parameter is not valid.
-        MemoryLimitError
-            The memory of the engine is too small.
-        """
-        self.check_parameters()
-        scaling = getattr(X, "scaling", None)
-        if scaling is not None and scaling.kind == PARTIAL:
-            self._learn(*fit_partial(self, X, sample_weight))
-            return self
-        fit = self.begin_fit(KMeansFit, X, sample_weight, resume=resume)
-        self._learn(fit.run(), fit)
-        return self
 
 
 # -- stability of clusters ----------------------------------------------------------------------------

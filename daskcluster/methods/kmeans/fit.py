@@ -18,7 +18,6 @@ from daskcluster.chunkwise.assign import RowParams, nearest_function
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.chunkwise.pruned import search_bytes
 from daskcluster.data.csr import csr_of
-from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
@@ -26,7 +25,7 @@ from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, Travel, centres_bytes
 from daskcluster.estimators.rows import results_of_rows
-from daskcluster.events import Callback, SeedingEnded, StopReason, publish
+from daskcluster.events import SeedingEnded, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.assignment import few_rows, search_for
 from daskcluster.methods.kmeans.bounds import BOUNDS, AssignmentChoice, automatic, fallbacks
@@ -147,27 +146,19 @@ class KMeansFit(SeededFit):
 
     estimator: KMeans
 
-    def __init__(
-        self,
-        estimator: KMeans,
-        source: Any,
-        dataset: Dataset,
-        engine: Engine,
-        callbacks: tuple[Callback, ...],
-        **options: Any,
-    ) -> None:
-        super().__init__(estimator, source, dataset, engine, callbacks, **options)
+    def prepare(self) -> None:
+        estimator, dataset = self.estimator, self.dataset
         self.name = estimator.algorithm
         self.method = method_for(estimator.init, in_memory=dataset.in_memory)
         self.restarts = restarts_for(self.method, estimator.n_init, in_memory=dataset.in_memory)
-        warn_of_one_start(estimator, self.method, stacklevel=4)
+        warn_of_one_start(estimator, self.method, stacklevel=5)
         if estimator.algorithm == "elkan" and estimator.n_clusters == 1:
-            warnings.warn(_NO_BOUNDS, RuntimeWarning, stacklevel=4)
+            warnings.warn(_NO_BOUNDS, RuntimeWarning, stacklevel=5)
         self.choice = AssignmentChoice(
             estimator.algorithm,
             estimator.n_clusters,
             estimator.bounds_memory,
-            callbacks,
+            self.callbacks,
         )
 
     def footprint(self) -> Footprint:

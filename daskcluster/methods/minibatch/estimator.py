@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.base import keyword_parameters
 from daskcluster.estimators.inputs import (
     fit_dataset,
 )
@@ -26,7 +26,7 @@ from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed
 
 
-@dataclass(eq=False, repr=False)
+@keyword_parameters
 class MiniBatchKMeans(KMeansEstimator):
     """K-means by mini-batches: fast, approximate, for data of any size.
 
@@ -132,8 +132,6 @@ class MiniBatchKMeans(KMeansEstimator):
 
     _parameters: ClassVar[tuple[Parameter, ...]] = MINI_BATCH
 
-    n_clusters: int = 8
-    _: KW_ONLY
     init: Any = "auto"
     n_init: int | str = "auto"
     batch_size: int = 1024
@@ -143,16 +141,6 @@ class MiniBatchKMeans(KMeansEstimator):
     reassignment_ratio: float | str = "auto"
     tol: float = 0.0
     init_size: int | None = None
-    metric: str = "euclidean"
-    random_state: Any = None
-    engine: Any = None
-    callbacks: Any = ()
-    verbose: int = 0
-    max_time: float | None = None
-    validation: Any = None
-    chain_length: int = 10
-    checkpoint: Any = None
-    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
@@ -223,7 +211,11 @@ class MiniBatchKMeans(KMeansEstimator):
         if fresh:
             self._begin(batch)
         elif not hasattr(self, "_state"):
-            self._go_on()
+            # Of a loaded model, the weights of its clusters serve as their counts.
+            self._seed = as_seed(self.random_state)
+            self._state = MovingCentres.start(self._centres)
+            self._state.seen[:] = self.cluster_weights_
+            self._remember_nothing()
         threads = threads_of(choose_engine(self.engine, dataset))
         with MiniBatchStepper(self._state, self.learning_rate, threads).threads() as stepper:
             outcome = stepper.step(batch)
@@ -250,13 +242,6 @@ class MiniBatchKMeans(KMeansEstimator):
         self._state = MovingCentres.start(centres)
         self.seeding_ = seeding.method
         self._n_init = seeding.restarts
-        self._remember_nothing()
-
-    def _go_on(self) -> None:
-        """Continue from a loaded model: the weights of its clusters serve as their counts."""
-        self._seed = as_seed(self.random_state)
-        self._state = MovingCentres.start(self._centres)
-        self._state.seen[:] = self.cluster_weights_
         self._remember_nothing()
 
     def _remember_nothing(self) -> None:

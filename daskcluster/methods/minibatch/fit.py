@@ -10,17 +10,18 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from daskcluster.chunk import Chunk, compute_dtype
-from daskcluster.engine.engine import Engine, Traffic
+from daskcluster.engine.engine import Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import is_final, mean_distance
 from daskcluster.estimators.plan import Plan, centres_bytes
-from daskcluster.events import Callback, Notice, SeedingEnded, StopReason, publish
+from daskcluster.events import Notice, SeedingEnded, StopReason, publish
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
 from daskcluster.methods.kmeans.fit import fit_footprint, measure_run, pass_flop
 from daskcluster.methods.kmeans.initial import (
@@ -92,7 +93,7 @@ class Seeding:
         n_init = self.estimator.n_init
         if n_init == "auto":
             return _RANDOM_INITS if self.method in ("random", "callable") else 1
-        warn_of_one_start(self.estimator, self.method, stacklevel=5)
+        warn_of_one_start(self.estimator, self.method, stacklevel=6)
         return 1 if self.method in GIVEN else int(n_init)
 
     @property
@@ -108,28 +109,32 @@ class Seeding:
                 f"init_size={size} should be larger than n_clusters={k}. Setting it to "
                 "min(3*n_clusters, n_samples)",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
             size = 3 * k
         return min(int(size), self.n_rows)
 
 
-class MiniBatchFit(Fit):
+class BatchFit(Fit):
+    """A `Fit` of batches, for which rows are read ahead unless they are in memory."""
+
+    @cached_property
+    def room_bytes(self) -> int:
+        """Memory for rows that are read ahead."""
+        return batch_room(self.engine, self.dataset, self.callbacks, ROOM_BYTES)
+
+    def circumstances(self) -> Mapping[str, Any]:
+        """Return the size of the room for rows read ahead, on which batches then depend."""
+        return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
+
+
+class MiniBatchFit(BatchFit):
     """One call of fit."""
 
     estimator: MiniBatchKMeans
 
-    def __init__(
-        self,
-        estimator: MiniBatchKMeans,
-        source: Any,
-        dataset: Dataset,
-        engine: Engine,
-        callbacks: tuple[Callback, ...],
-        **options: Any,
-    ) -> None:
-        self.room_bytes = batch_room(engine, dataset, callbacks, ROOM_BYTES)
-        super().__init__(estimator, source, dataset, engine, callbacks, **options)
+    def prepare(self) -> None:
+        estimator, dataset = self.estimator, self.dataset
         # A batch of one row is too little to evaluate: rows step in runs.
         self.is_sequential = estimator.steps_by_single_rows
         size = RUN_ROWS if self.is_sequential else estimator.batch_size
@@ -144,10 +149,6 @@ class MiniBatchFit(Fit):
         """Steps without improvement after which to stop."""
         given = self.estimator.max_no_improvement
         return None if given is None or given is False else int(given)
-
-    def circumstances(self) -> Mapping[str, Any]:
-        """Return the parameters that batches depend on, if rows are read ahead."""
-        return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
 
     name = "mini-batch"
     batches: Batches | None = None

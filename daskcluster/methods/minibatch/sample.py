@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,21 +26,16 @@ from daskcluster.typing import Dataset
 _LEAST_ROOM = 16 << 20
 
 
-class SeedingParameters(Protocol):
-    """Parameters of the seeding: those of an estimator, or the part of them that a task gets."""
+def centres_of_sample(sample: Batch, parameters: Any, seed: int, restarts: int = 1) -> np.ndarray:
+    """Return first centres (k, d) in the compute dtype: of all restarts, the best on the sample.
 
-    @property
-    def init(self) -> Any: ...
-    @property
-    def n_clusters(self) -> int: ...
-    @property
-    def chain_length(self) -> int: ...
-
-
-def centres_of_sample(
-    sample: Batch, parameters: SeedingParameters, seed: int, restarts: int = 1
-) -> np.ndarray:
-    """Return first centres (k, d) in the compute dtype: of all restarts, the best on the sample."""
+    Parameters
+    ----------
+    sample : Batch
+    parameters : object
+        With ``init``, ``n_clusters`` and ``chain_length``: an estimator, or what a task gets of it.
+    seed, restarts : int
+    """
     rows = sample.rows[sample.listed]
     given = method_for(parameters.init, in_memory=True) in GIVEN
     weights = None if given or sample.weights is None else sample.listed_weights()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -537,24 +537,6 @@ class EMState:
     carried: Carried
 
 
-class Keeper(Protocol):
-    """Stores states of EM, from which a fit can resume."""
-
-    def begin(self, *, is_last: bool) -> StateFiles | None:
-        """Begin an iteration; return where to save the sets of all rows, or None not to save them.
-
-        Parameters
-        ----------
-        is_last : bool
-            The iteration is the last one that `max_iter` allows.
-        """
-        ...
-
-    def end(self, state: EMState) -> None:
-        """Store the state after the iteration, if it is due."""
-        ...
-
-
 def variational_em(
     rows: ScaledPlacement,
     centres: np.ndarray,
@@ -564,7 +546,8 @@ def variational_em(
     variances: np.ndarray | None = None,
     weights: np.ndarray | None = None,
     resumed: EMState | None = None,
-    keeper: Keeper | None = None,
+    save_to: Callable[[bool], StateFiles | None] = lambda is_last: None,
+    keep: Callable[[EMState], None] | None = None,
     validate: Callable[[EMState], float] | None = None,
 ) -> MixtureResult:
     """Learn a mixture from initial means.
@@ -583,9 +566,11 @@ def variational_em(
         Initial mixing weights, where they are learnt; None: equal ones.
     resumed : EMState, optional
         State to resume from, to a bit-identical result; `rows` must have its data statistics.
-    keeper : Keeper, optional
-    validate : callable (state) -> float, optional
-        The same as in `daskcluster.estimators.loop.run_loop`.
+    save_to : callable (is_last) -> StateFiles or None, optional
+        Called before each iteration, with whether `max_iter` makes it the last one. Returns where to save
+        the sets of all rows, or None not to save them.
+    keep, validate : callable (state), optional
+        As of `daskcluster.estimators.loop.run_loop`.
 
     Notes
     -----
@@ -603,10 +588,9 @@ def variational_em(
 
     def step(state: EMState) -> Stepped[EMState]:
         is_last = len(state.history) + 1 >= settings.max_iter
-        return run.step(state, None if keeper is None else keeper.begin(is_last=is_last))
+        return run.step(state, save_to(is_last))
 
     limits = Limits(settings.max_iter, settings.max_time, callbacks)
-    keep = None if keeper is None else keeper.end
     try:
         state = resumed or run.first(centres, variances, weights)
         end = run_loop(step, state, EMStepEnded, limits, keep=keep, validate=validate)

@@ -521,7 +521,8 @@ class VariationalGaussianMixture(MixtureRows):
         dataset = dense_dataset(self, X, sample_weight)
         check_enough_rows(dataset, self.n_components)
         engine = choose_engine(self.engine, dataset)
-        fit = MixtureFit(self, X, dataset, engine, all_callbacks(self), resume=resume)
+        options: dict[str, Any] = {"n_clusters": self.n_components, "resume": resume}
+        fit = MixtureFit(self, X, dataset, engine, all_callbacks(self), **options)
         self._take_over(fit, fit.run().result)
         if self.stop_reason_ == StopReason.MAX_ITER and self.n_iter_ and self.tol > 0.0:
             warnings.warn(_NOT_CONVERGED.format(self.max_iter), ConvergenceWarning, stacklevel=2)

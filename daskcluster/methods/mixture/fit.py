@@ -57,8 +57,8 @@ from daskcluster.methods.mixture.algorithm import (
     variational_em,
 )
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, packed_size
+from daskcluster.methods.mixture.model import SAMPLED, means_method, start_of
 from daskcluster.methods.mixture.parameters import MATRICES
-from daskcluster.methods.mixture.start import SAMPLED, means_method, start_of
 from daskcluster.randomness import Key
 from daskcluster.storage.checkpoint import StateFiles
 from daskcluster.storage.document import Document, Shapes
@@ -284,18 +284,8 @@ class MixtureFit(SeededFit):
     estimator: VariationalGaussianMixture
     coreset: LightweightCoreset | None = None
 
-    def __init__(
-        self,
-        estimator: VariationalGaussianMixture,
-        source: Any,
-        dataset: Dataset,
-        engine: Engine,
-        callbacks: tuple[Callback, ...],
-        *,
-        resume: bool = False,
-    ) -> None:
-        k = estimator.n_components
-        super().__init__(estimator, source, dataset, engine, callbacks, n_clusters=k, resume=resume)
+    def prepare(self) -> None:
+        estimator, dataset = self.estimator, self.dataset
         self.init = getattr(estimator.init, "means_", estimator.init)  # of another mixture
         self.start = start_of(estimator, dataset.n_features)
         self.state = self.resumed(MixtureState, self._shapes) or MixtureState()
@@ -357,6 +347,10 @@ class MixtureFit(SeededFit):
     def finish(self, state: MixtureState) -> tuple[EMCheckpoint, MixtureResult]:
         rows, commits = self.rows, self.checkpoints.commits
         assert rows is not None
+        kept: dict[str, Any] = {}
+        if commits is not None:
+            keeper = _Keeper(self, commits)
+            kept = {"save_to": keeper.begin, "keep": keeper.end}
         result = variational_em(
             rows,
             self._centres(rows),
@@ -365,8 +359,8 @@ class MixtureFit(SeededFit):
             variances=self.start.variances,
             weights=self.start.weights,
             resumed=self._resumed_em(),
-            keeper=None if commits is None else _Keeper(self, commits),
             validate=self.validate,
+            **kept,
         )
         self.stopped = result.stop_reason == StopReason.CALLBACK
         return EMCheckpoint.of_result(result), result
@@ -503,7 +497,7 @@ class _Keeper:
         self._fit, self._commits = fit, commits
         self._is_due, self._sets = False, ""
 
-    def begin(self, *, is_last: bool) -> StateFiles | None:
+    def begin(self, is_last: bool) -> StateFiles | None:
         self._is_due, self._sets = is_last or self._commits.is_due(), ""
         if not (self._is_due and self._fit.has_sets):
             return None

@@ -8,7 +8,8 @@ What differs from the paper's Algorithm 5:
 - In the paper, a row withdraws its last vote before it casts a new one, so S, v and sse of a round are sums
   over the batch under the centres of that round. Here they are computed from batch and centres: no votes
   are stored between rounds, and all ways to find the nearest centres (all distances, or bounds of any
-  kind) give the same bits. Bounds are set anew when a batch has doubled.
+  kind) give the same bits. A doubling starts with new bounds: to copy those of the old rows took as long as
+  it saved.
 - sse is measured only where it may decide; see `DoublingRule.at_most`.
 - Once the batch is all rows this is Lloyd's loop, with its stopping rules and its relocation of empty
   clusters. Before, an empty cluster keeps its centre.
@@ -275,77 +276,57 @@ class NestedState:
     reason: StopReason | None = None
 
 
-def nested(
-    batches: NestedBatches,
-    begin: NestedState,
-    limits: Limits,
-    *,
-    choose: Choice,
-    rule: DoublingRule,
-    tol: float = 1e-4,
-    keep: Callable[[NestedState], None] | None = None,
-    validate: Callable[[NestedState], float] | None = None,
-) -> NestedState:
-    """Move centres to the means of ever larger batches until nothing moves.
+@dataclass
+class Nested:
+    """Moves centres to the means of ever larger batches until nothing moves.
 
     Parameters
     ----------
     batches : NestedBatches
-        At that of `begin`.
-    begin : NestedState
-        Initial state.
-    limits : Limits
-        Its callbacks hear a `RoundEnded` in each round.
+        At that of the state to begin with.
     choose : callable (ScaledPlacement, labels) -> Assignment
         Chooses the assignment of the rows of a batch.
     rule : DoublingRule
     tol : float
         As for `daskcluster.methods.kmeans.algorithm.lloyd`; it counts once the batch is all rows.
-    keep, validate : callable (NestedState), optional
-        The same as in `daskcluster.estimators.loop.run_loop`.
-
-    Returns
-    -------
-    NestedState
-        After the last round.
-    """
-    with closing(_Rounds(batches, choose, rule, begin.seeds, begin.doubles, tol)) as rounds:
-        return run_loop(
-            rounds.next,
-            replace(begin, centres=np.ascontiguousarray(begin.centres, dtype=batches.rows.dtype)),
-            RoundEnded,
-            limits,
-            keep=keep,
-            bytes_read=lambda: batches.bytes_read,
-            validate=validate,
-        )
-
-
-@dataclass
-class _Rounds:
-    """Makes one round after the other, and doubles the batch in between.
-
-    Attributes
-    ----------
-    doubles : bool
-        The next round begins with the next batch.
     """
 
     batches: NestedBatches
     choose: Choice
     rule: DoublingRule
-    seeds: np.ndarray | None
-    doubles: bool
-    tol: float
+    tol: float = 1e-4
 
-    def __post_init__(self) -> None:
-        self._assign = self.choose(self.batches.rows, self.batches.labels)
+    def run(
+        self,
+        begin: NestedState,
+        limits: Limits,
+        *,
+        keep: Callable[[NestedState], None] | None = None,
+        validate: Callable[[NestedState], float] | None = None,
+    ) -> NestedState:
+        """Return the state after the last round; callbacks hear a `RoundEnded` in each."""
+        batches, self.seeds, self.doubles = self.batches, begin.seeds, begin.doubles
+        self._assign = self.choose(batches.rows, batches.labels)
+        with closing(self):
+            return run_loop(
+                self.next,
+                replace(begin, centres=np.ascontiguousarray(begin.centres, batches.rows.dtype)),
+                RoundEnded,
+                limits,
+                keep=keep,
+                bytes_read=lambda: batches.bytes_read,
+                validate=validate,
+            )
 
     def next(self, state: NestedState) -> Stepped[NestedState]:
         """Make one step of the centres."""
         batches, centres = self.batches, state.centres
         if self.doubles:
-            self._grow()
+            self.doubles = False
+            self._assign.close()
+            self.batches.double()
+            self.batches.rows.known()
+            self._assign = self.choose(self.batches.rows, self.batches.labels)
         ratio: float | None = None
         if batches.is_whole and self.seeds is None:
             step = lloyd_step(batches.rows, centres, self._assign, batches.labels)
@@ -370,13 +351,6 @@ class _Rounds:
 
     def close(self) -> None:
         self._assign.close()
-
-    def _grow(self) -> None:
-        self.doubles = False
-        self._assign.close()
-        self.batches.double()
-        self.batches.rows.known()
-        self._assign = self.choose(self.batches.rows, self.batches.labels)
 
     def _step(self, centres: np.ndarray) -> tuple[Step, KMeansStatistics]:
         """Let the rows of a batch vote, and move the centres."""
@@ -424,18 +398,12 @@ class _Rounds:
         if least is None:
             found = score_rows(rows, centres, labels, labelled=labels is not None)
             return rule.ratio(found.costs.sum(axis=0) * factor, votes, moved), measured
-        spreads = self._spreads(centres)
+        spreads: SpreadStatistics = self.batches.rows.reduce(
+            SPREAD,
+            lambda scale: AssignParams(centres, scale, labels, labelled=labels is not None),
+        )
         squares = spreads.squares.sum(axis=0)
         if self.seeds is not None:
             squares += (float(weights.sum()) / n_votes / largest) ** 2
         sizes = effective_sizes(least, squares)
         return rule.ratio(spreads.score.costs.sum(axis=0) * factor, votes, moved, sizes), measured
-
-    def _spreads(self, centres: np.ndarray) -> SpreadStatistics:
-        """Return the costs of clusters of weighted rows, and the squares of their weights."""
-        labels = self.batches.labels
-        found: SpreadStatistics = self.batches.rows.reduce(
-            SPREAD,
-            lambda scale: AssignParams(centres, scale, labels, labelled=labels is not None),
-        )
-        return found

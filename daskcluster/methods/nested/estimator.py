@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,7 +14,8 @@ from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.fit import FitRun
+from daskcluster.estimators.base import keyword_parameters
+from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import SeedingEnded, publish
@@ -32,7 +32,7 @@ from daskcluster.methods.kmeans.fit import (
     travel,
 )
 from daskcluster.methods.kmeans.initial import is_auto, method_for
-from daskcluster.methods.nested.algorithm import DoublingRule, NestedState, nested
+from daskcluster.methods.nested.algorithm import DoublingRule, Nested, NestedState
 from daskcluster.methods.nested.batches import HOME_BYTES, NestedBatches, NestedOrder
 from daskcluster.methods.nested.parameters import NESTED
 from daskcluster.models.fitted import FitResult
@@ -93,16 +93,9 @@ class NestedFit(SeededFit):
         choice = AssignmentChoice(
             name, self.n_clusters, estimator.bounds_memory, self.callbacks, parameter="bounds"
         )
-        end = nested(
-            batches,
-            state,
-            self.limits(),
-            choose=choice,
-            rule=DoublingRule(float(estimator.rho), estimator.doubling),
-            tol=estimator.tol,
-            validate=self.validate,
-            keep=keep,
-        )
+        rule = DoublingRule(float(estimator.rho), estimator.doubling)
+        algorithm = Nested(batches, choice, rule, estimator.tol)
+        end = algorithm.run(state, self.limits(), keep=keep, validate=self.validate)
         keeps_labels = batches.is_whole and batches.labels is not None
         result = FitResult.of(end, state if keeps_labels else None)
         rows = batches.rows if batches.is_whole else ScaledPlacement(self.whole)
@@ -151,7 +144,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
-@dataclass(eq=False, repr=False)
+@keyword_parameters
 class NestedMiniBatchKMeans(KMeansEstimator):
     """Nested mini-batch k-means: the speed of mini-batches, the end of Lloyd's algorithm.
 
@@ -255,9 +248,8 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     """
 
     _parameters: ClassVar[tuple[Parameter, ...]] = NESTED
+    fit_class: ClassVar[type[Fit]] = NestedFit
 
-    n_clusters: int = 8
-    _: KW_ONLY
     init: Any = "auto"
     batch_size: int = 5000
     rho: float = 100.0
@@ -265,51 +257,9 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     shuffle: bool = True
     seeds_vote: bool = False
     doubling: str = "paper"
-    validation: Any = None
     max_iter: int = 300
     tol: float = 1e-4
-    metric: str = "euclidean"
-    random_state: Any = None
-    engine: Any = None
-    callbacks: Any = ()
-    verbose: int = 0
-    max_time: float | None = None
     bounds_memory: int | str = "auto"
-    chain_length: int = 10
-    checkpoint: Any = None
-    checkpoint_every: int = 10
-
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
-    ) -> Self:
-        """Find centres.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
-        y : ignored
-        sample_weight : array-like of shape (n,), optional
-            Not allowed if the dataset has its own weights.
-        resume : bool
-            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        CheckpointError
-            What is under `checkpoint` is of other data or parameters, or damaged.
-        InvalidParameterError, InvalidDataError
-            Which say what, the value, the rule and the remedy.
-        MemoryLimitError
-            The engine's memory does not suffice.
-        """
-        self.check_parameters()
-        fit = self.begin_fit(NestedFit, X, sample_weight, resume=resume)
-        self._learn(fit.run(), fit)
-        return self
 
     def _check_rows(self, dataset: Dataset) -> None:
         super()._check_rows(dataset)

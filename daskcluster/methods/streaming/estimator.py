@@ -176,7 +176,7 @@ class StreamingKMeans(KMeansEstimator):
 
     # -- fitting ----------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # type: ignore[override]
         """Start anew and fold in the rows of `X`, in order.
 
         Parameters

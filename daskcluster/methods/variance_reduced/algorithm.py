@@ -309,82 +309,6 @@ class EpochsState:
     secant: Secant | None = None
 
 
-def variance_reduced(
-    rows: ScaledPlacement,
-    begin: EpochsState,
-    take_steps: TakeSteps,
-    limits: Limits,
-    *,
-    rule: StepRule,
-    key: Key,
-    full_gradient: bool = False,
-    guard: bool = True,
-    adapts: bool = False,
-    tol: float = 1e-4,
-    labels: np.ndarray | None = None,
-    keep: Callable[[EpochsState], None] | None = None,
-    validate: Callable[[EpochsState], float] | None = None,
-) -> EpochsState:
-    """Move centres epoch by epoch.
-
-    Parameters
-    ----------
-    rows, begin
-        Where to start from.
-    take_steps : callable (StepParams) -> StepsTaken
-        Runs the inner loop; see `daskcluster.methods.variance_reduced.estimator`.
-    limits : Limits
-        Its callbacks hear an `EpochEnded` each epoch, and a `Notice` when centres go back.
-    rule : StepRule
-    key : Key
-        Key of the draws; its iteration is replaced by the epoch.
-    full_gradient : bool
-        Compute the (zero) full gradient of Algorithm 3 in each epoch.
-    guard : bool
-        Go back and halve the rate when the inertia rises; without, centres go wherever steps take them.
-    adapts : bool
-        From the second epoch on, rates are those of Barzilai and Borwein.
-    tol : float
-        Stop when the inertia changes by at most this times itself from one epoch to the next; 0 waits
-        until nothing moves.
-    labels : ndarray of shape (n,), int32, optional
-        OUT. Where labels are kept in this process: steps then look them up.
-    keep, validate : callable (EpochsState), optional
-        Called with the state after each epoch. To resume from it, `rows` needs the data statistics.
-
-    Returns
-    -------
-    EpochsState
-        After the last epoch.
-
-    Notes
-    -----
-    Cost: an epoch is a pass over all rows (n k distances), T k distances of steps, and the rows these draw
-    (with many partitions: another pass); a further pass with `full_gradient`. What travels: 8 k (d + 1)
-    bytes a task and pass.
-    """
-    epochs = _Epochs(rows, take_steps, rule, key, begin, guard, adapts, full_gradient, tol, labels)
-
-    def step(state: EpochsState) -> Stepped[EpochsState]:
-        number = len(state.history) + 1
-        epoch = epochs.next(state.centres, number)
-        if epoch.went_back:
-            publish(limits.callbacks, _notice(epoch, number))
-        facts = {name: of for name, of in vars(epoch).items() if name not in ("centres", "ends")}
-        state, weight = replace(epochs.now, centres=epoch.centres), total_weight(rows)
-        return Stepped(state, facts, weight, reason=epoch.ends)
-
-    return run_loop(
-        step,
-        replace(begin, centres=np.ascontiguousarray(begin.centres, dtype=rows.dtype)),
-        EpochEnded,
-        limits,
-        keep=keep,
-        bytes_read=lambda: rows.placement.traffic.bytes_read,
-        validate=validate,
-    )
-
-
 @dataclass
 class _Epoch:
     """One epoch, and why it is the last, if it is."""
@@ -412,22 +336,83 @@ def _notice(epoch: _Epoch, number: int) -> Notice:
 
 
 @dataclass
-class _Epochs:
-    """Makes epochs; `now` is the state after the last one, with which the next one is compared."""
+class VarianceReduced:
+    """Moves centres epoch by epoch; `now` is the state after the last one.
+
+    Parameters
+    ----------
+    rows : ScaledPlacement
+    take_steps : callable (StepParams) -> StepsTaken
+        Runs the inner loop; see `daskcluster.methods.variance_reduced.estimator`.
+    rule : StepRule
+    key : Key
+        Of the draws; its iteration is replaced by the epoch.
+    full_gradient : bool
+        Compute the (zero) full gradient of Algorithm 3 in each epoch.
+    guard : bool
+        Go back and halve the rate when the inertia rises; without, centres go wherever steps take them.
+    adapts : bool
+        From the second epoch on, rates are those of Barzilai and Borwein.
+    tol : float
+        Stop when the inertia changes by at most this times itself from one epoch to the next; 0 waits
+        until nothing moves.
+    labels : ndarray of shape (n,), int32, optional
+        OUT. Where labels are kept in this process: steps then look them up.
+
+    Notes
+    -----
+    Cost: an epoch is a pass over all rows (n k distances), T k distances of steps, and the rows these draw
+    (with many partitions: another pass); a further pass with `full_gradient`. What travels: 8 k (d + 1)
+    bytes a task and pass.
+    """
 
     rows: ScaledPlacement
     take_steps: TakeSteps
     rule: StepRule
     key: Key
-    now: EpochsState
-    guard: bool
-    adapts: bool
-    full_gradient: bool
-    tol: float
-    labels: np.ndarray | None
+    full_gradient: bool = False
+    guard: bool = True
+    adapts: bool = False
+    tol: float = 1e-4
+    labels: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         self._assign = FullAssignment(self.rows, self.labels, plans=True)
+
+    def run(
+        self,
+        begin: EpochsState,
+        limits: Limits,
+        *,
+        keep: Callable[[EpochsState], None] | None = None,
+        validate: Callable[[EpochsState], float] | None = None,
+    ) -> EpochsState:
+        """Return the state after the last epoch; callbacks hear `EpochEnded`, and when centres go back.
+
+        To resume from a state that `keep` got, `rows` needs the data statistics.
+        """
+        rows, self.now = self.rows, begin
+
+        def step(state: EpochsState) -> Stepped[EpochsState]:
+            number = len(state.history) + 1
+            epoch = self.next(state.centres, number)
+            if epoch.went_back:
+                publish(limits.callbacks, _notice(epoch, number))
+            facts = {
+                name: of for name, of in vars(epoch).items() if name not in ("centres", "ends")
+            }
+            state, weight = replace(self.now, centres=epoch.centres), total_weight(rows)
+            return Stepped(state, facts, weight, reason=epoch.ends)
+
+        return run_loop(
+            step,
+            replace(begin, centres=np.ascontiguousarray(begin.centres, dtype=rows.dtype)),
+            EpochEnded,
+            limits,
+            keep=keep,
+            bytes_read=lambda: rows.placement.traffic.bytes_read,
+            validate=validate,
+        )
 
     def next(self, centres: np.ndarray, number: int) -> _Epoch:
         """Make epoch `number` from `centres`."""
@@ -476,7 +461,14 @@ class _Epochs:
     def _step(self, centres: np.ndarray, snapshot: np.ndarray, epoch: _Epoch, number: int) -> None:
         """Let random rows move the corrected centres."""
         if self.full_gradient:
-            epoch.full_gradient = self._gradient(centres, snapshot)
+            # Its length at the snapshot: line 8 of Algorithm 3.
+            labels = self.labels
+            statistics: KMeansStatistics = self.rows.reduce(
+                ASSIGN,
+                lambda scale: AssignParams(centres, scale, labels, labelled=labels is not None),
+            )
+            gradient = snapshot - updated(statistics, centres, self.rows)
+            epoch.full_gradient = float(np.sqrt((gradient.astype(np.float64) ** 2).sum()))
         taken = self.take_steps(self._params(centres, snapshot, number))
         epoch.n_steps, epoch.n_switched = taken.n_steps, taken.n_switched
         epoch.n_distances += taken.n_steps * len(centres)
@@ -506,13 +498,3 @@ class _Epochs:
             mean_weight=data_statistics.weight.value / n_rows if weighted else 1.0,
             labels=self.labels,
         )
-
-    def _gradient(self, centres: np.ndarray, snapshot: np.ndarray) -> float:
-        """Return the length of the full gradient at the snapshot: line 8 of Algorithm 3."""
-        labels = self.labels
-        statistics: KMeansStatistics = self.rows.reduce(
-            ASSIGN,
-            lambda scale: AssignParams(centres, scale, labels, labelled=labels is not None),
-        )
-        gradient = snapshot - updated(statistics, centres, self.rows)
-        return float(np.sqrt((gradient.astype(np.float64) ** 2).sum()))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from daskcluster.data.dataset import PartitionedDataset, RowDataset, partition_e
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint, thread_rows
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.fit import FitRun
+from daskcluster.estimators.base import keyword_parameters
+from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import Notice, PassEnded, PassStarted, publish
@@ -38,8 +39,8 @@ from daskcluster.methods.variance_reduced.algorithm import (
     StepRule,
     StepsTaken,
     TakeSteps,
+    VarianceReduced,
     secant_bytes,
-    variance_reduced,
 )
 from daskcluster.methods.variance_reduced.parameters import VARIANCE_REDUCED
 from daskcluster.models.fitted import FitResult
@@ -75,11 +76,9 @@ class VarianceReducedFit(SeededFit):
             centres = self.seeded(rows, Key(self.seed, "restart"))  # as KMeans has it
             state = EpochsState(centres, estimator.rate_for(self.dataset))
             self.keep_step(state)
-        end = variance_reduced(
+        algorithm = VarianceReduced(
             rows,
-            state,
             self.take_steps,
-            self.limits(),
             rule=StepRule(estimator.epoch_size, len(self.edges) - 1),
             key=Key(self.seed, "steps"),
             full_gradient=estimator.variant == "vrkm",
@@ -87,9 +86,8 @@ class VarianceReducedFit(SeededFit):
             adapts=bool(estimator.adaptive_rate),
             tol=estimator.tol,
             labels=labels,
-            keep=self.keep_step,
-            validate=self.validate,
         )
+        end = algorithm.run(state, self.limits(), keep=self.keep_step, validate=self.validate)
         result = FitResult.of(end, None if labels is None else state)
         return self._evaluated(rows, end, result, labels)
 
@@ -205,7 +203,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
-@dataclass(eq=False, repr=False)
+@keyword_parameters
 class VarianceReducedKMeans(KMeansEstimator):
     """Variance reduced k-means (VRKM, VRKM++).
 
@@ -307,9 +305,8 @@ class VarianceReducedKMeans(KMeansEstimator):
     """
 
     _parameters: ClassVar[tuple[Parameter, ...]] = VARIANCE_REDUCED
+    fit_class: ClassVar[type[Fit]] = VarianceReducedFit
 
-    n_clusters: int = 8
-    _: KW_ONLY
     init: Any = "auto"
     variant: str = "vrkm++"
     learning_rate: float | str = "auto"
@@ -319,48 +316,6 @@ class VarianceReducedKMeans(KMeansEstimator):
     guard: bool = True
     max_iter: int = 300
     tol: float = 1e-4
-    metric: str = "euclidean"
-    random_state: Any = None
-    engine: Any = None
-    callbacks: Any = ()
-    verbose: int = 0
-    max_time: float | None = None
-    validation: Any = None
-    chain_length: int = 10
-    checkpoint: Any = None
-    checkpoint_every: int = 10
-
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
-    ) -> Self:
-        """Find centres.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
-        y : ignored
-        sample_weight : array-like of shape (n,), optional
-            Not together with a dataset that has weights of its own.
-        resume : bool
-            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        CheckpointError
-            What is under `checkpoint` is of other data or parameters, or damaged.
-        InvalidParameterError, InvalidDataError
-            Which say what, the value, the rule and the remedy.
-        MemoryLimitError
-            The engine's memory does not suffice.
-        """
-        self.check_parameters()
-        fit = self.begin_fit(VarianceReducedFit, X, sample_weight, resume=resume)
-        self._learn(fit.run(), fit)
-        return self
 
     def rate_for(self, dataset: Dataset) -> float:
         """Return the learning rate of the first epoch."""

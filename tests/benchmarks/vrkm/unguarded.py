@@ -13,11 +13,12 @@ def unguarded_losses(
     """Return the loss before each epoch and after the last; T = n, one partition."""
     import daskcluster as dc
     from daskcluster.engine.scaled import ScaledPlacement
+    from daskcluster.estimators.loop import Limits
     from daskcluster.methods.minibatch.batches import whole
     from daskcluster.methods.variance_reduced.algorithm import (
         EpochsState,
         StepRule,
-        variance_reduced,
+        VarianceReduced,
     )
     from daskcluster.methods.variance_reduced.estimator import steps_here, vrkm_footprint
     from daskcluster.randomness import Key
@@ -25,15 +26,10 @@ def unguarded_losses(
     dataset = dc.open_dataset(problem.rows)
     footprint = vrkm_footprint(dataset, problem.k, "random", 1)
     with dc.LocalEngine(threads).place(dataset, footprint=footprint) as placement:
-        result = variance_reduced(
-            ScaledPlacement(placement),
-            EpochsState(problem.first_centres(seed), rate),
-            partial(steps_here, whole(dataset)),
-            rule=StepRule(),
-            key=Key(seed, "steps"),
-            guard=False,
-            max_iter=epochs,
-            tol=0.0,
-        )
+        rows, take_steps = ScaledPlacement(placement), partial(steps_here, whole(dataset))
+        rule, key = StepRule(), Key(seed, "steps")
+        algorithm = VarianceReduced(rows, take_steps, rule, key, guard=False, tol=0.0)
+        begin = EpochsState(problem.first_centres(seed), rate)
+        result = algorithm.run(begin, Limits(epochs))
     losses = [float(record["inertia"]) for record in result.history]
     return [*losses, dc.quantization_error(problem.rows, result.centres)]

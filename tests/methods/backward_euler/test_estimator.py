@@ -9,9 +9,9 @@ from sklearn.base import clone
 
 import daskcluster as dc
 from daskcluster import events
-from daskcluster.methods.backward_euler import estimator as backward_euler_fit
 from daskcluster.methods.backward_euler.estimator import plan_fit
 from daskcluster.methods.catalogue import ALGORITHMS
+from daskcluster.methods.minibatch import fit as minibatch_fit
 from daskcluster.methods.minibatch.batches import Batches
 from daskcluster.randomness import Key
 from tests.laws.data import CASES, case
@@ -131,7 +131,7 @@ def test_a_cluster_gives_the_same_bits(tmp_path, client, monkeypatch):
         expected = clone(model).set_params(engine="local").fit(given, None, weights)
         same_bits(clone(model).set_params(engine=client).fit(given, None, weights), expected)
     # A worker's start reads its pools itself; weights that only this process has keep starts here.
-    monkeypatch.setattr(backward_euler_fit, "ROOM_BYTES", rows.nbytes // 2)
+    monkeypatch.setattr(minibatch_fit, "ROOM_BYTES", rows.nbytes // 2)
     expected = clone(model).set_params(engine="local").fit(source)
     same_bits(clone(model).set_params(engine=client).fit(source), expected)
     single = clone(model).set_params(n_init=1, engine=client).fit(source)

@@ -14,7 +14,7 @@ from scipy import sparse
 import daskcluster as dc
 from daskcluster import events
 from daskcluster.errors import InvalidParameterError, ModelFormatError, WrongTypeError
-from daskcluster.methods.hierarchical.model import HierarchicalModel
+from daskcluster.methods.hierarchical.cells import HierarchicalModel
 from tests.estimators.interruption import killed, same
 from tests.laws.data import case
 

@@ -14,7 +14,7 @@ from scipy import sparse
 import daskcluster as dc
 from daskcluster.errors import CheckpointError
 from daskcluster.events import Notice, SeedingEnded
-from daskcluster.methods.kernel.minibatch import estimator as minibatch_kernel_fit
+from daskcluster.methods.minibatch import fit as minibatch_fit
 from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.estimators.interruption import killed, same
 from tests.laws.data import case
@@ -130,9 +130,7 @@ def stored(tmp_path: Path) -> str:
 @pytest.mark.parametrize("name", ["full", "batches, short", "batches, starts"])
 def test_out_of_core(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     url = stored(tmp_path)
-    monkeypatch.setattr(
-        minibatch_kernel_fit, "ROOM_BYTES", X.nbytes // 2
-    )  # batches come from pools
+    monkeypatch.setattr(minibatch_fit, "ROOM_BYTES", X.nbytes // 2)  # batches come from pools
     whole = made(name).fit(url, None, WEIGHTS)
     for n_commits in (1, 4):
         kept = every(f"memory://{tmp_path}/{n_commits}")
@@ -140,7 +138,7 @@ def test_out_of_core(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch)
         again = made(name, **kept, engine=dc.LocalEngine(1)).fit(url, None, WEIGHTS, resume=True)
         same(again, whole)
     if name != "full":
-        monkeypatch.setattr(minibatch_kernel_fit, "ROOM_BYTES", X.nbytes // 3)
+        monkeypatch.setattr(minibatch_fit, "ROOM_BYTES", X.nbytes // 3)
         with pytest.raises(CheckpointError, match=r"circumstances\.bytes_read_ahead was"):
             made(name, **kept).fit(url, None, WEIGHTS, resume=True)
 

@@ -159,7 +159,7 @@ def test_auto_takes_bounds_of_single_centres_next_to_long_rows():
             found, wanted = auto(centres).statistics, plain(centres).statistics
             assert np.array_equal(kept, expected)
             assert np.array_equal(found.sums, wanted.sums)
-            kinds.add(None if auto._idle or auto._bounded is None else auto._bounded.bounds)
+            kinds.add(auto.kind)
             centres = updated(wanted, centres, rows)
         auto.close()
     if BOUNDS_SPARE:  # else nothing is gained by them

@@ -5,22 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.engine.engine import Engine, Placement, Traffic
+from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.fit import Fit, FitRun
+from daskcluster.estimators.base import keyword_parameters
+from daskcluster.estimators.fit import FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import is_final, mean_cost
 from daskcluster.estimators.plan import Plan
-from daskcluster.events import Callback, Notice, SeedingEnded, StartEnded, publish
+from daskcluster.events import Notice, SeedingEnded, StartEnded, publish
 from daskcluster.methods.kernel.chunkwise import (
     GramCentres,
     GramFunction,
@@ -33,14 +34,13 @@ from daskcluster.methods.kernel.chunkwise import (
 )
 from daskcluster.methods.kernel.estimator import KernelEstimator
 from daskcluster.methods.kernel.fit import (
+    GramFit,
     chosen_rows,
     first_passes,
     given_centres,
     gram_of,
     kernel_footprint,
-    kernel_restarts,
     measure_by_gram,
-    refuse_validation,
     seed_of_start,
 )
 from daskcluster.methods.kernel.graph import (
@@ -56,12 +56,8 @@ from daskcluster.methods.kernel.graph import (
     weights_of,
 )
 from daskcluster.methods.kernel.minibatch.algorithm import (
-    KernelResult,
-    KernelSteps,
-    minibatch_kernel,
-)
-from daskcluster.methods.kernel.minibatch.centres import (
     GramBatch,
+    KernelSteps,
     Mean,
     MovingGramCentres,
     MovingProducts,
@@ -69,6 +65,7 @@ from daskcluster.methods.kernel.minibatch.centres import (
     Window,
     kept_bytes,
     merged,
+    minibatch_kernel,
 )
 from daskcluster.methods.kernel.minibatch.state import BatchKernelState, NumberedRows, StartState
 from daskcluster.methods.kernel.model import KernelKMeansModel
@@ -76,7 +73,9 @@ from daskcluster.methods.kernel.parameters import GRAPHS, MINI_BATCH_KERNEL, is_
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
-from daskcluster.methods.minibatch.sample import batch_room, threads_of
+from daskcluster.methods.minibatch.fit import BatchFit
+from daskcluster.methods.minibatch.sample import threads_of
+from daskcluster.models.fitted import FitResult
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import Key
 from daskcluster.seeding.methods import draw_rows
@@ -96,30 +95,15 @@ class End:
     moving: MovingGramCentres
 
 
-class MiniBatchKernelFit(Fit):
+class MiniBatchKernelFit(GramFit, BatchFit):
     """One call of fit."""
 
     estimator: MiniBatchKernelKMeans
     rows_and_gram: tuple[ScaledPlacement, GramFunction]
 
-    def __init__(
-        self,
-        estimator: MiniBatchKernelKMeans,
-        source: Any,
-        dataset: Dataset,
-        engine: Engine,
-        callbacks: tuple[Callback, ...],
-        *,
-        labelled: bool,
-        resume: bool = False,
-    ) -> None:
-        self.room_bytes = batch_room(engine, dataset, callbacks, ROOM_BYTES)
-        super().__init__(
-            estimator, source, dataset, engine, callbacks, labelled=labelled, resume=resume
-        )
-        self.method = str(estimator.init) if isinstance(estimator.init, str) else "array"
-        self.dtype = compute_dtype(dataset.dtype)
-        self.restarts = kernel_restarts(estimator, self.method)
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        return compute_dtype(self.dataset.dtype)
 
     @property
     def truncation(self) -> int | None:
@@ -130,10 +114,6 @@ class MiniBatchKernelFit(Fit):
     def has_windows(self) -> bool:
         """Whether centres are windows of batches, not inner products with all rows."""
         return self.truncation is not None
-
-    def circumstances(self) -> Mapping[str, Any]:
-        """Return the size of the prefetch buffer, on which batches depend unless rows are in memory."""
-        return {} if self.dataset.in_memory else {"bytes_read_ahead": self.room_bytes}
 
     def footprint(self) -> Footprint:
         """Return the memory that the fit needs."""
@@ -172,10 +152,6 @@ class MiniBatchKernelFit(Fit):
             lambda run: run.found.inertia,
         )
 
-    def validation_rows(self) -> Dataset | None:
-        refuse_validation(self.estimator)
-        return super().validation_rows()
-
     def validated(self, rows: ScaledPlacement, moving: MovingGramCentres) -> float:
         return mean_cost(measure_by_gram(rows.placement, moving.centres()), rows)
 
@@ -200,7 +176,7 @@ class MiniBatchKernelFit(Fit):
         labels = np.empty(self.dataset.n_rows, np.int32) if room else None
         bound = float(costs.max(initial=0.0))
         found = measure_by_gram(placement, centres, labels=labels, bound=bound)
-        return FitRun(KernelResult.of(centres, end.state.steps), found, labels)
+        return FitRun(FitResult.of(end.state.steps, centres=centres), found, labels)
 
     def _made(self, rows: ScaledPlacement, gram: GramFunction, state: BatchKernelState) -> End:
         """Make the remaining steps of a start."""
@@ -402,7 +378,7 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
-@dataclass(eq=False, repr=False)
+@keyword_parameters
 class MiniBatchKernelKMeans(KernelEstimator):
     """K-means in the space of a Mercer kernel, by mini-batches, for any number of rows.
 
@@ -535,35 +511,14 @@ class MiniBatchKernelKMeans(KernelEstimator):
 
     model_kinds = (KernelKMeansModel.kind, GraphKMeansModel.kind)
 
-    n_clusters: int = 8
-    _: KW_ONLY
-    kernel: Any = "rbf"
-    gamma: float | str = "auto"
-    degree: int = 3
-    coef0: float = 1.0
-    n_neighbors: int = 10
-    heat_time: float = 1.0
-    kernel_params: dict[str, Any] | None = None
     batch_size: int = 1024
     replacement: bool = False
     truncation: int | None = 200
     normalize_truncated: bool = True
     cut_batches: bool = False
     learning_rate: str = "sqrt"
-    init: Any = "k-means++"
-    n_local_trials: int | None = None
-    n_init: int | str = "auto"
     init_size: int | None = None
     max_iter: int = 200
-    tol: float = 0.0
-    random_state: Any = None
-    engine: Any = None
-    callbacks: Any = ()
-    verbose: int = 0
-    max_time: float | None = None
-    validation: Any = None
-    checkpoint: Any = None
-    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
@@ -757,4 +712,4 @@ class GraphBatchFit(MiniBatchKernelFit):
         costs = clamped(function.matrix.diagonal() + nearest)
         labels = graph_labels(centres, function.graph)
         scores = graph_scores(costs, labels, weights_of(self.dataset), self.n_clusters)
-        return FitRun(KernelResult.of(centres, end.state.steps), scores, labels)
+        return FitRun(FitResult.of(end.state.steps, centres=centres), scores, labels)

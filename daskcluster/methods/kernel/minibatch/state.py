@@ -13,9 +13,9 @@ from daskcluster.engine.engine import Placement
 from daskcluster.errors import ModelFormatError
 from daskcluster.methods.kernel.chunkwise import GramFunction, Points
 from daskcluster.methods.kernel.fit import given_centres, ready_rows
-from daskcluster.methods.kernel.minibatch.algorithm import KernelSteps
-from daskcluster.methods.kernel.minibatch.centres import (
+from daskcluster.methods.kernel.minibatch.algorithm import (
     GramBatch,
+    KernelSteps,
     Mean,
     MovingGramCentres,
     MovingProducts,

@@ -525,7 +525,11 @@ class BoundedPass:
         for first, part in _pieces(state):
             failing = self.failing(prepared, part, prepared.margin)
             if recent is not None:
-                failing = _unkept(failing, recent, part)
+                mask = np.zeros(part.n_rows, bool)
+                mask[failing] = True
+                kept = recent.index - part.first
+                mask[kept[(kept >= 0) & (kept < part.n_rows)]] = False
+                failing = np.flatnonzero(mask)
             rows = chunk.slice(first, first + part.n_rows)
             some = gathered(rows, failing)
             self._reassign_all(some, prepared, into, part)
@@ -574,15 +578,6 @@ def _widened(margin: np.ndarray, gap: float) -> np.ndarray:
     # The margin of u + gap, as a polynomial in u: see `kernels.bounds.threshold`.
     slope, constant = margin
     return np.array([slope + 2.0 * gap, constant + gap * (slope + gap)])
-
-
-def _unkept(failing: np.ndarray, recent: NearBoundaryCache, state: BoundState) -> np.ndarray:
-    """Return the failing rows of a run that are not cached."""
-    mask = np.zeros(state.n_rows, bool)
-    mask[failing] = True
-    kept = recent.index - state.first
-    mask[kept[(kept >= 0) & (kept < state.n_rows)]] = False
-    return np.flatnonzero(mask)
 
 
 def label_before(chunk: Chunk, prepared: Prepared, state: BoundState) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from daskcluster.methods.kernel.chunkwise import GramFunction, GramSums, Points
-from daskcluster.methods.kernel.minibatch.centres import GramBatch, MovingWindows
+from daskcluster.methods.kernel.minibatch.algorithm import GramBatch, MovingWindows
 from daskcluster.sparse_rows import SparseRows
 from tests.reference import kernel_kmeans as reference
 

@@ -96,9 +96,7 @@ def test_auto_takes_groups_once_they_hold(
             found = chosen(each)
             assert np.array_equal(found.statistics.sums, plain(each).statistics.sums)
             assert np.array_equal(kept, expected)
-            kinds.append(
-                None if chosen._idle or chosen._bounded is None else chosen._bounded.bounds
-            )
+            kinds.append(chosen.kind)
         assert chosen._pruned < bounds._CHEAP
         chosen.close()
     assert kinds[: bounds._OPENING - 1] == [None] * (bounds._OPENING - 1)
