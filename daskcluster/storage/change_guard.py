@@ -89,8 +89,8 @@ def guard_changes(
 def objects_at(place: Location, names: Iterable[str] | None = None) -> Objects | None:
     """Return the objects at a place; None if they cannot be listed, or are too many.
 
-    On disk, only `names` are looked at if they are given. Web servers list no sizes, so that these are asked
-    for of files that are known, and nothing is known without `names`.
+    On disk, only `names` are looked at if they are given. Web servers list no sizes: sizes are asked for
+    only if `names` are given, and otherwise nothing is known.
     """
     try:
         pairs = _on_disk(place, names) if place.is_local else _in_store(place, names)

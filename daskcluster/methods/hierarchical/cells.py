@@ -652,7 +652,7 @@ class HierarchicalModel(KMeansModel):
     level_sizes : tuple of int
         Numbers of clusters of the levels above the first.
     centres, weights, sizes, costs, metric, inertia
-        Of the first level, as in `daskcluster.models.fitted.KMeansModel`.
+        Figures of the first level, as in `daskcluster.models.fitted.KMeansModel`.
 
     Raises
     ------

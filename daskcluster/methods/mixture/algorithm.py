@@ -570,7 +570,7 @@ def variational_em(
         Called before each iteration, with whether `max_iter` makes it the last one. Returns where to save
         the sets of all rows, or None not to save them.
     keep, validate : callable (state), optional
-        As of `daskcluster.estimators.loop.run_loop`.
+        The same as in `daskcluster.estimators.loop.run_loop`.
 
     Notes
     -----

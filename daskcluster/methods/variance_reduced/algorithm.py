@@ -346,7 +346,7 @@ class VarianceReduced:
         Runs the inner loop; see `daskcluster.methods.variance_reduced.estimator`.
     rule : StepRule
     key : Key
-        Of the draws; its iteration is replaced by the epoch.
+        Key of the draws; its iteration is replaced by the epoch.
     full_gradient : bool
         Compute the (zero) full gradient of Algorithm 3 in each epoch.
     guard : bool

@@ -151,7 +151,7 @@ class Window:
         Parameters
         ----------
         added : sequence of m Mean
-            Of all rows of the batch, or of each.
+            Means of all rows of the batch, or of each.
         factors : ndarray of shape (m,)
             Their coefficients, which sum to alpha in (0, 1].
         products : ndarray of shape (m, L + m)
