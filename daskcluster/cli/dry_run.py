@@ -21,16 +21,21 @@ from daskcluster.host import format_bytes, host_memory
 from daskcluster.jobs.run import check_outputs_of, open_metadata
 from daskcluster.jobs.spec import JobSpec
 from daskcluster.models.fitted import load_document
-from daskcluster.reports.pages import Rows, format_seconds
+from daskcluster.reports.pages import FORMATS, Rows, check_output, format_seconds
 from daskcluster.typing import Dataset
 
 
 def show_plan(
-    spec: JobSpec, given: Mapping[str, Any], place: Place, console: Console, *, is_new: bool
+    spec: JobSpec,
+    given: Mapping[str, Any],
+    place: Place,
+    console: Console,
+    *,
+    overwrite: bool | None,
 ) -> None:
     """Print what a job will cost and whether it will be refused, by whatever needs no pass.
 
-    Outputs of a job that `is_new` are not there yet.
+    Outputs may be there if `overwrite`; with None, they are not looked at.
 
     Raises
     ------
@@ -57,8 +62,11 @@ def show_plan(
         else:
             _add_projection(dataset, plan, spec, given, place, record, rows)
         spec.check_urls(given)
-        if is_new:
-            check_outputs_of(spec, given, given["overwrite"])
+        if overwrite is not None:
+            check_outputs_of(spec, given, overwrite)
+        for output in spec.outputs:
+            if output.is_local and given.get(output.name):
+                check_output(given[output.name], FORMATS, overwrite=given["overwrite"])
     except DaskClusterError as error:
         if isinstance(error, EngineError | SchedulerUnreachableError):
             raise  # which says nothing of the job

@@ -144,11 +144,13 @@ class Task:
         spec, is_dry = self.spec, given.pop("dry_run", False)
         self.check(given)
         # A job with a name may replace its own outputs, and workers look at those of a detached one.
-        is_new = spec.outputs and spec.replaces and self.name is None and not self.detach
+        is_seen = bool(spec.outputs) and spec.replaces and not self.detach
         if is_dry:
             from daskcluster.cli.dry_run import show_plan
 
-            show_plan(spec, given, self.place, self.console, is_new=bool(is_new))
+            replaces = is_seen and (given["overwrite"] or self.name is not None)
+            overwrite = replaces if is_seen else None
+            show_plan(spec, given, self.place, self.console, overwrite=overwrite)
             return
         for output in spec.outputs:
             if given[output.name] is None and output.what:
@@ -161,7 +163,7 @@ class Task:
         if self.detach:
             self._submit(values)
             return
-        if is_new:
+        if is_seen and self.name is None:
             from daskcluster.jobs.run import check_outputs_of
 
             check_outputs_of(spec, values, values["overwrite"])

@@ -639,7 +639,7 @@ class CentreEstimator(ClusterEstimator):
 
 _LEARNT = ("n_iter", "stop_reason", "seeding", "passes", "bytes_read", "n_rows")
 
-_OF_ONE_CALL = ("checkpoint", "checkpoint_every")
+_OF_ONE_CALL = ("checkpoint", "checkpoint_every", "validation")
 """Parameters of a single call, which are not stored in the model."""
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial, wraps
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -164,7 +164,7 @@ class Fit:
         self.n_clusters = int(estimator.n_clusters if n_clusters is None else n_clusters)
         self.init: Any = getattr(estimator, "init", None)
         self.passes = self.bytes_read = 0
-        self._began, self._seconds_before = time.perf_counter(), 0.0
+        self._began, self._seconds_before, self._validating = time.perf_counter(), 0.0, 0.0
         self.checkpoints = Checkpoints(
             estimator,
             dataset,
@@ -262,8 +262,8 @@ class Fit:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the fit has taken, including those before an interruption."""
-        return self._seconds_before + time.perf_counter() - self._began
+        """Seconds that the fit has taken, with those before an interruption and without validation."""
+        return self._seconds_before + time.perf_counter() - self._began - self._validating
 
     def time_left(self) -> float | None:
         """Return the seconds left of `max_time`; None if there is no limit."""
@@ -414,12 +414,22 @@ class Fit:
             return None
         engine = home_engine(self.engine) if dataset.in_memory else self.engine
         rows = ScaledPlacement(stack.enter_context(engine.place(dataset)))
-        return partial(self.validated, rows)
+
+        def validate(state: Any) -> float:
+            began = time.perf_counter()
+            try:
+                return self.validated(rows, state)
+            finally:
+                self._validating += time.perf_counter() - began
+
+        return validate
 
     def validation_rows(self) -> Dataset | None:
         """Return the ``validation`` rows of the estimator, checked and scaled like those of the fit."""
         given = getattr(self.estimator, "validation", None)
-        return None if given is None else fit_dataset(self.estimator, given, None, reset=False)
+        if given is None:
+            return None
+        return fit_dataset(self.estimator, given, None, reset=False, complete=True)
 
     def validated(self, rows: ScaledPlacement, state: Any) -> float:
         """Return the mean squared distance of other rows to the centres of a state, by weight."""

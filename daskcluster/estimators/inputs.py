@@ -181,10 +181,8 @@ def _remember(estimator: Any, dataset: Dataset, scalable: bool) -> None:
             f"{name} cannot fit rows that were opened with missing='partial'; use KMeans, or "
             "missing='mean'."
         )
-    if scaling is not None and scaling.scales and not _chooses(estimator.init):
-        raise InvalidParameterError(
-            f"{name} cannot start from given centres on scaled rows; give the name of a method as init."
-        )
+    if scaling is not None and scaling.scales:
+        refuse_given_centres(estimator)
     before = getattr(estimator, "scaling_", None)
     if scaling is None and before is None:
         return
@@ -194,9 +192,19 @@ def _remember(estimator: Any, dataset: Dataset, scalable: bool) -> None:
     estimator.scaling_ = scaling
 
 
-def _chooses(init: Any) -> bool:
-    """Return True if `init` chooses first centres among the rows: a method's name, or row numbers."""
-    return init in METHODS if isinstance(init, str) else np.ndim(init) == 1
+def refuse_given_centres(estimator: Any) -> None:
+    """Refuse an `init` that does not choose centres among the rows, by a method's name or row numbers.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    init = estimator.init
+    if not (init in METHODS if isinstance(init, str) else np.ndim(init) == 1):
+        raise InvalidParameterError(
+            f"{type(estimator).__name__} cannot start from given centres on scaled rows; give the name of "
+            "a method as init."
+        )
 
 
 def check_enough_rows(dataset: Dataset, n_clusters: int) -> None:

@@ -124,6 +124,7 @@ for _spec in (
             shared.RANDOM_STATE.varied(help=_RESUME_ID),
             Flag("weighted", bool, False, _WEIGHTED, section="Output"),
         ),
+        reads=(("how", "scores"),),
         outputs=(
             Output(
                 name="output",
@@ -157,6 +158,7 @@ for _spec in (
             duplicates.RANDOM_STATE,
             Flag("scratch", str, None, _SCRATCH, section="Output", metavar="DIR"),
         ),
+        reads=(("keep", "keep"),),
         outputs=(
             Output(name="output", help=_RESULT, what="write the result to"),
             Output(
@@ -169,7 +171,7 @@ for _spec in (
         kinds=("group",),
         keeps="Folder for sorted rows and finished pairs; continue with --resume. A cluster on several "
         "hosts needs one.",
-        plan="daskcluster.methods.duplicates.near_duplicates:plan_search",
+        plan="daskcluster.jobs.fitting:plan_dedup",
         lines="daskcluster.jobs.fitting:lines_of_duplicates",
     ),
     JobSpec(

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.data.label_files import check_map
-from daskcluster.data.spec import RowsSpec, looks_like_path
+from daskcluster.data.label_files import check_map, mask_of_source
+from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import TableFormat
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import CentreEstimator, SharesEngine
-from daskcluster.estimators.inputs import fit_dataset
+from daskcluster.estimators.inputs import fit_dataset, refuse_given_centres
 from daskcluster.estimators.plan import Plan
 from daskcluster.estimators.rows import Labels
 from daskcluster.events import Callback
-from daskcluster.jobs.run import Run
+from daskcluster.jobs.run import Run, open_metadata
 from daskcluster.methods.catalogue import ALGORITHMS, plan_of
 from daskcluster.methods.duplicates.parameters import RULES
 from daskcluster.methods.kmeans.initial import checked_centres, model_centres
@@ -35,6 +35,7 @@ from daskcluster.storage.staging import refuse_overlaps
 from daskcluster.typing import Dataset, Visibility
 
 if TYPE_CHECKING:
+    from daskcluster.methods.duplicates.search import DuplicatesPlan
     from daskcluster.methods.streaming.service import Cycle, StreamLoop
 
 
@@ -235,6 +236,8 @@ def plan_fit(dataset: Dataset, given: Mapping[str, Any]) -> Plan | None:
     if isinstance(estimator, SharesEngine):
         estimator.check_parameters()
         fit_dataset(estimator, dataset, None, scalable=True)
+    if given.get("scale") and "init" in known:
+        refuse_given_centres(estimator)
     if "init" in known and known["init"] not in entry.parameters["init"].choices:
         centres = model_centres(known["init"], dataset)
         checked_centres(centres, known["n_clusters"], dataset, np.float64)
@@ -440,17 +443,18 @@ def dedup(
                 "already; leave out name, or report."
             )
         check_output(report, FORMATS, overwrite=overwrite)
-    is_score = isinstance(keep, str) and keep not in RULES
     with Run("dedup", asked) as run:
-        is_url = is_score and looks_like_path(keep)
-        if (before := run.begin(DuplicatesRecord, keep=keep if is_url else None)) is not None:
+        if (before := run.begin(DuplicatesRecord)) is not None:
             return before
         dataset, chosen = run.open_rows()
         # Imported here, since scikit-learn takes long to import.
         from daskcluster.methods.duplicates.near_duplicates import searching
 
-        if is_score and isinstance(getattr(dataset, "form", None), TableFormat):
-            keep = run.open_rows(columns=[keep])[0].to_numpy()[:, 0]
+        if _is_column(keep, dataset):
+            # Rows without a score are no reason to leave out others than those without a feature.
+            scores = run.open_rows(columns=[keep], missing="error")[0].to_numpy()[:, 0]
+            left = mask_of_source(dataset)
+            keep = scores if left is None else scores[left]
         opened, n_bytes = run.counters.passes, run.counters.bytes_read
         # The state goes when the output is there and the job is done.
         with searching(dataset, run.resumable(chosen, keep=keep)) as found:
@@ -474,6 +478,22 @@ def dedup(
                     **common,
                 )
             )
+
+
+def _is_column(keep: Any, dataset: Dataset) -> bool:
+    """Return True if `keep` names a column of the table that holds the rows, or of which they are left."""
+    form = getattr(getattr(dataset, "base", dataset), "form", None)
+    return isinstance(keep, str) and keep not in RULES and isinstance(form, TableFormat)
+
+
+def plan_dedup(dataset: Dataset, given: Mapping[str, Any]) -> DuplicatesPlan:
+    """Return the plan of a search for near-duplicates."""
+    from daskcluster.methods.duplicates.near_duplicates import plan_search
+
+    if _is_column(given["keep"], dataset):
+        open_metadata(given["source"], {**given, "columns": [given["keep"]]})
+        given = {**given, "keep": RULES[0]}
+    return plan_search(dataset, given)
 
 
 def lines_of_duplicates(record: Mapping[str, Any]) -> Rows:
@@ -523,7 +543,7 @@ def partition(
         ids of the rows, else a Zarr group of the arrays ``partition``, ``copy_1`` and so on.
     centroids : str, optional
         URL of a file of the centres, which is written at last: ``.npy``, ``.faiss`` or ``.parquet``; see
-        `daskcluster.Partitions.save_centres`.
+        `daskcluster.methods.partition.partitioning.Partitions.save_centres`.
     target_size, max_size, spill, metric, random_state, checkpoint, resume
         See `daskcluster.partition`.
     array, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine, callbacks

@@ -792,7 +792,7 @@ def sample(
     check_value("sample", shared.SAMPLE_SIZE, size)
     score = score_of(how)
     with Run("sample", asked) as run:
-        if (before := run.begin(SampleRecord, scores=score)) is not None:
+        if (before := run.begin(SampleRecord)) is not None:
             return before
         fitted = model_of(model, storage_options)
         with naming_scores(score):

@@ -25,7 +25,7 @@ import numpy as np
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.label_files import GRID_KINDS, is_file_output
 from daskcluster.data.sources import is_list_of_files
-from daskcluster.data.spec import RowsSpec
+from daskcluster.data.spec import RowsSpec, looks_like_path
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.errors import (
@@ -361,11 +361,14 @@ def check_outputs(
         check_output_free(place.url, kinds=own, **options)
 
 
-def check_outputs_of(
-    spec: JobSpec, given: Mapping[str, Any], overwrite: bool, **inputs: Any
-) -> None:
-    """Check the outputs of a job against its inputs, and `inputs` that may be URLs."""
-    inputs |= {name: given.get(name) for name in (*spec.arguments, "weights")}
+def check_outputs_of(spec: JobSpec, given: Mapping[str, Any], overwrite: bool) -> None:
+    """Check the outputs of a job against what it reads."""
+    inputs = {name: given.get(name) for name in (*spec.arguments, "weights")}
+    inputs |= {
+        what: given[name]
+        for name, what in spec.reads
+        if not isinstance(given[name], str) or looks_like_path(given[name])
+    }
     outputs, options = spec.of_outputs(given), given["storage_options"]
     check_outputs(outputs, inputs, options, overwrite, kinds=spec.kinds_of(given))
 
@@ -623,7 +626,7 @@ class Run:
 
     # -- from the arguments to the record ---------------------------------------------------------------
 
-    def begin(self, kind: type[R], **inputs: Any) -> R | None:
+    def begin(self, kind: type[R]) -> R | None:
         """Return the record of an earlier run that was done, or check the outputs and take the lease.
 
         Outputs and inputs are those of the declaration of the job; see `check_outputs` and `hold`.
@@ -631,8 +634,6 @@ class Run:
         Parameters
         ----------
         kind : type of Record
-        **inputs
-            Further inputs that may be URLs.
 
         Raises
         ------
@@ -650,7 +651,7 @@ class Run:
         # Outputs of an earlier run may always be replaced.
         self.overwrite = given["overwrite"] or (earlier is not None and earlier.started)
         spec.check_urls(given)
-        check_outputs_of(spec, given, self.overwrite, **inputs)
+        check_outputs_of(spec, given, self.overwrite)
         self.outputs = {
             name: locate(url, given["storage_options"])
             for name, url in spec.of_outputs(given).items()

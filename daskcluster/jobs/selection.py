@@ -800,6 +800,11 @@ def sweep(
     with Run("sweep", asked) as run:
         if (before := run.begin(SweepRecord)) is not None:
             return before
+        kind = str(output or SUFFIXES[0]).lower().rpartition(".")[2]
+        if kind != "json" and not can_draw():
+            raise MissingExtraError(
+                f"plots need matplotlib; install it with: {install_command('plots')}."
+            )
         dataset, chosen = run.open_rows()
         found = select_k(
             dataset,
@@ -814,8 +819,8 @@ def sweep(
             run.begin_output()
             folder, _, file = run.outputs["output"].url.rpartition("/")
             content = json.dumps(record.as_dict(), allow_nan=False, indent=1).encode()
-            if not file.endswith(".json"):
-                drawn, kind = io.BytesIO(), file.rpartition(".")[2]
+            if kind != "json":
+                drawn = io.BytesIO()
                 found.plot().figure.savefig(drawn, format=kind, dpi=150)
                 content = drawn.getvalue()
             write_file(replace(run.outputs["output"], url=folder), file, content)

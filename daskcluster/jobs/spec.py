@@ -87,6 +87,9 @@ class JobSpec:
         The parameters are those of its algorithms, and ``algorithm``. A str is its ``"module:NAME"``.
     extends : str
         ``"module:function"`` to which the function passes further arguments; so it has their defaults.
+    reads : tuple of (str, str)
+        Arguments that may be URLs of what is read, besides `arguments` and weights, with their names in
+        errors.
     outputs : tuple of Output
         The first one is the main output, next to which the state of the job is.
     replaces : bool
@@ -121,6 +124,7 @@ class JobSpec:
     parameters: tuple[Parameter, ...] = ()
     algorithms: Catalogue | str | None = None
     extends: str = ""
+    reads: tuple[tuple[str, str], ...] = ()
     outputs: tuple[Output, ...] = ()
     replaces: bool = True
     kinds: tuple[str, ...] | str = ("array",)

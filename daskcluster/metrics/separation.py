@@ -136,7 +136,8 @@ def open_labelling(labels: Any, n_rows: int, kept: np.ndarray | None = None) -> 
     array = whole = open_labels(labels)
     location: Location | None = None
     if isinstance(labels, (str, os.PathLike)):
-        location = locate(labels)
+        place = locate(labels)
+        location = None if place.url.lower().endswith(".npy") else place
     elif type(labels).__module__.partition(".")[0] == "zarr":
         location = location_of(labels)
     if kept is not None and len(kept) == array.n_rows != n_rows:

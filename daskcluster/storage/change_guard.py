@@ -9,7 +9,7 @@ ends with an error that names them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -52,8 +52,8 @@ class ChangeGuard:
             Objects changed; the error names them.
         """
         for place, before in self.seen:
-            now = objects_at(place, before)
-            if now is None or not before:
+            now = objects_at(place, before) if before else None
+            if now is None:
                 continue
             found = [name for name in before if before[name] != now.get(name)]
             if found:
@@ -86,17 +86,18 @@ def guard_changes(
     return ChangeGuard(seen, may_change) if seen else None
 
 
-def objects_at(place: Location, names: Iterable[str] | None = None) -> Objects | None:
+def objects_at(place: Location, names: Collection[str] | None = None) -> Objects | None:
     """Return the objects at a place; None if they cannot be listed, or are too many.
 
-    On disk, only `names` are looked at if they are given. Web servers list no sizes: sizes are asked for
-    only if `names` are given, and otherwise nothing is known.
+    Others than `names` do not count if they are given. Web servers list no sizes: sizes are asked for only
+    if `names` are given, and otherwise nothing is known.
     """
     try:
         pairs = _on_disk(place, names) if place.is_local else _in_store(place, names)
         found: dict[str, tuple[Any, ...]] = {}
         for name, version in pairs:
-            found[name] = version
+            if names is None or name in names:
+                found[name] = version
             if len(found) > MOST_OBJECTS:
                 return None
     except Exception:  # listing may need a permission that reading does not
@@ -108,7 +109,7 @@ def _on_disk(place: Location, names: Iterable[str] | None) -> Iterator[tuple[str
     if names is None:
         names = file_names(place) if os.path.isdir(place.url) else [""]
     for name in names:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             found = os.stat(os.path.join(place.url, name) if name else place.url)
             yield (
                 name,

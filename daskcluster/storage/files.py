@@ -367,12 +367,16 @@ def find_files(place: Location) -> list[StoredFile]:
 
 def _files_below(path: str, found: Mapping[str, Any]) -> list[StoredFile]:
     """Return files by their names below a path; markers of folders, as S3's consoles write, are none."""
-    return [
-        _file(full.strip("/").removeprefix(path.strip("/")).lstrip("/"), facts)
-        for full, facts in found.items()
-        if facts.get("type") != "directory"
-        and (facts.get("size") != 0 or not full.endswith(("/", "_$folder$")))
-    ]
+    files = []
+    for full, facts in found.items():
+        is_marker = facts.get("size") == 0 and full.endswith(("/", "_$folder$"))
+        if facts.get("type") == "directory" or is_marker:
+            continue
+        if facts.get("islink"):  # of the file behind it, fsspec tells the size alone
+            with suppress(OSError):
+                facts = {**facts, "mtime": os.stat(full).st_mtime}
+        files.append(_file(full.strip("/").removeprefix(path.strip("/")).lstrip("/"), facts))
+    return files
 
 
 def match_files(place: Location) -> tuple[Location, list[StoredFile]]:
@@ -464,7 +468,8 @@ def file_names(place: Location) -> Iterator[str]:
 
 def _file(name: str, facts: Mapping[str, Any]) -> StoredFile:
     size = int(facts.get("size") or 0)
-    modified = next((timestamp_of(facts[key], 0.0) for key in _TIMES if facts.get(key)), 0.0)
+    times = (facts[key] for key in _TIMES if facts.get(key) is not None)
+    modified = next((timestamp_of(time, 0.0) for time in times), 0.0)
     tag = next((str(facts[key]).strip('"') for key in _VERSIONS if facts.get(key)), "")
     return StoredFile(name, size, modified, tag or f"{size}-{modified!r}")
 

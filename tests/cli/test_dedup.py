@@ -168,3 +168,47 @@ def test_from_bucket_to_bucket(
     np.testing.assert_array_equal(group["group"][:], dc.near_duplicates(X, 0.98).group)
     filesystem = pytest.importorskip("s3fs").S3FileSystem(**s3)
     assert filesystem.find("rows/dedup/state") == []
+
+
+def test_scores_are_those_of_the_rows_that_are_left(folder: Path, run: Run) -> None:
+    pandas = pytest.importorskip("pandas")
+    scores = np.random.default_rng(1).normal(size=900)
+    frame = pandas.DataFrame(X, columns=[f"f{i}" for i in range(16)]).assign(score=scores)
+    frame.loc[5, "f3"] = np.nan
+    frame.loc[5, "score"] = np.nan
+    frame.to_parquet("gaps.parquet", row_group_size=200)
+    arguments = (
+        "dedup", "gaps.parquet", "--columns", ",".join(frame.columns[:16]), "--missing", "drop",
+        "--keep", "score", "--threshold", "0.98", "--output", "kept.zarr",
+    )  # fmt: skip
+    assert run(*arguments, "--dry-run").exit_code == 0
+    assert run(*arguments).exit_code == 0
+    left = np.delete(np.arange(900), 5)
+    expected = dc.near_duplicates(X[left], 0.98, keep=scores[left])
+    np.testing.assert_array_equal(
+        zarr.open_group("kept.zarr", mode="r")["kept"][:][left], expected.kept
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("dedup X.npy --output d --report there.html", "exists already"),
+        ("dedup X.npy --output d --report report.pdf", "should end in one of"),
+        ("dedup X.npy --output d --keep nosuch", "nosuch"),
+        ("dedup X.npy --output s.npy --keep s.npy --overwrite", "would replace the keep"),
+        ("sample m X.npy --size 9 --how s.npy --output s.npy --overwrite", "replace the scores"),
+        ("fit X.npy --n-clusters 3 --scale standard --init ./m --model n", "on scaled rows"),
+        ("fit X.npy --n-clusters 3 --model X.npy --overwrite --name a", "replace the source"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_refuses(
+    folder: Path, run: Run, command: str, text: str
+) -> None:
+    np.save("s.npy", np.arange(900.0))
+    Path("there.html").touch()
+    assert run("fit", "X.npy", "--n-clusters", "3", "--model", "m").exit_code == 0
+    for more in (("--dry-run",), ()):
+        refused = run(*command.split(), *more)
+        assert refused.exit_code == 1
+        assert text in " ".join(refused.stderr.split())

@@ -40,6 +40,9 @@ def test_outputs(here: Path, run: Run, record: Record) -> None:
     written = json.loads(Path("sweep.json").read_text())
     assert written["candidates"] == found["candidates"]
     assert "pass --overwrite" in run(*SWEEP, "--output", "sweep.json").stderr
+    assert run(*SWEEP, "--k", "4,6", "--output", "SWEEP.JSON").exit_code == 0
+    assert json.loads(Path("SWEEP.JSON").read_text())["best_k"] in (4, 6)
+    Path("SWEEP.JSON").unlink()
     assert run(*SWEEP, "--k", "4,6", "--output", "sweep.json", "--overwrite").exit_code == 0
     record(*SWEEP, "--k", "4:8:2", "--output", "curve.png")
     assert Path("curve.png").read_bytes().startswith(b"\x89PNG")

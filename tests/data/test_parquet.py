@@ -348,3 +348,37 @@ def test_folders_of_the_path_are_columns(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "year=2024" / "part-9.parquet")
     with pytest.raises(InvalidDataError, match=r"part-9.parquet' has no lang=..., which other"):
         np.asarray(dc.open_dataset(tmp_path, id_column="lang").ids(0, 800))
+
+
+def test_links_and_files_without_a_time_are_guarded_like_others(tmp_path: Path) -> None:
+    folder = write_parts(tmp_path / "stored", ROWS, 2)
+    os.utime(folder / "part-0.parquet", (0, 0))
+    links = tmp_path / "links"
+    links.mkdir()
+    for part in folder.glob("*.parquet"):
+        os.symlink(part, links / part.name)
+    os.utime(links / "part-1.parquet", (9, 9), follow_symlinks=False)
+    for source in (folder, links, f"{links}/*.parquet", sorted(links.iterdir())):
+        guard: Any = open_dataset(source).change_guard()
+        guard.check()
+    os.utime(folder / "part-1.parquet", (5, 5))
+    with pytest.raises(InvalidDataError, match=r"part-1.parquet was rewritten"):
+        guard.check()
+
+
+def test_other_objects_next_to_the_rows_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fsspec
+
+    from daskcluster.storage import change_guard
+
+    memory = fsspec.filesystem("memory")
+    memory.put(str(write_parts(tmp_path, ROWS, 2)), "/guarded/rows", recursive=True)
+    for i in range(8):
+        memory.pipe_file(f"/guarded/rows/other-{i}", b"")
+    guard: Any = open_dataset("memory://guarded/rows/*.parquet").change_guard()
+    monkeypatch.setattr(change_guard, "MOST_OBJECTS", 4)
+    memory.pipe_file("/guarded/rows/part-1.parquet", b"another writer")
+    with pytest.raises(InvalidDataError, match=r"part-1.parquet was rewritten"):
+        guard.check()

@@ -250,3 +250,11 @@ def test_rows_of_zeros_have_the_cosine_distance_one_to_all_others(
     rows[::9] = 0.0
     found = metrics.silhouette_samples(form(rows), labels, metric="cosine")
     assert found == pytest.approx(peer.silhouette_samples(rows, labels, metric="cosine"), abs=1e-9)
+
+
+def test_labels_from_a_npy_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(400, 3)), rng.integers(0, 3, 400)
+    np.save(tmp_path / "labels.npy", labels)
+    for measure in (dc.metrics.davies_bouldin, dc.metrics.silhouette):
+        assert measure(rows, str(tmp_path / "labels.npy")) == measure(rows, labels)

@@ -19,7 +19,6 @@ from daskcluster.data.csr import csr_of
 from daskcluster.data.features import refuse_partial
 from daskcluster.data.label_files import LabelArray, open_labels, write_columns
 from daskcluster.data.shuffle_passes import check_scratch
-from daskcluster.data.spec import looks_like_path
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.checkpoints import data_identity
@@ -255,11 +254,8 @@ def plan_search(dataset: Dataset, given: Mapping[str, Any]) -> DuplicatesPlan:
             "hundred dimensions first, e.g. with scikit-learn's TruncatedSVD."
         )
     refuse_partial(dataset, "near_duplicates")
-    keep = given["keep"]
-    if not isinstance(keep, str) or looks_like_path(
-        keep
-    ):  # others are rules, or columns of a table
-        _scores_of(keep, dataset.n_rows, given["storage_options"])
+    if not (isinstance(given["keep"], str) and given["keep"] in RULES):
+        _scores_of(given["keep"], dataset.n_rows, given["storage_options"])
     plan = DuplicatesPlan.of(dataset)
     on_the_way = 0 if dataset.in_memory else plan.bytes_sorted
     stays = plan.bytes_scratch if given["checkpoint"] is None else 0

@@ -23,7 +23,7 @@ from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import mean_cost
 from daskcluster.estimators.plan import Plan
-from daskcluster.events import SeedingEnded, StartEnded, publish
+from daskcluster.events import SeedingEnded, StartEnded, StopReason, publish
 from daskcluster.methods.kernel.algorithm import (
     FullResult,
     FullState,
@@ -424,6 +424,7 @@ class KernelFit(GramFit):
             keep=lambda loop: self.keep_step(replace(state, loop=loop), loop),
             validate=self.validate,
         )
+        self.stopped = found.state.reason is StopReason.CALLBACK
         if self.restarts > 1:
             inertia = found.inertia(self.weights)
             publish(self.callbacks, StartEnded(state.restart, self.restarts, inertia))

@@ -194,6 +194,7 @@ class KMeansFit(SeededFit):
                 keep=self.keep_step,
                 validate=self.validate,
             )
+        self.stopped = end.reason is StopReason.CALLBACK
         run = self.measured(FitResult.of(end, None if labels is None else state), labels)
         return run.result, run
 
@@ -229,7 +230,7 @@ def fit_partial(estimator: KMeans, X: Any, sample_weight: Any) -> tuple[FitRun, 
     and again, which never raises the inertia. Here a row is filled each time it is read.
     """
     given = estimator.checkpoint, estimator.validation
-    if estimator.metric != "euclidean" or given != (None, None):
+    if estimator.metric != "euclidean" or any(each is not None for each in given):
         raise InvalidParameterError(
             "rows opened with missing='partial' are fitted with metric='euclidean' and without checkpoint "
             "and validation; use missing='mean' for others."

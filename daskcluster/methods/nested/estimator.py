@@ -225,8 +225,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     to gather all batches up to 256 MB; with ``shuffle=False`` only the beginning is. Beyond that, and on a
     cluster, rows of a batch stay where they are: in memory as far as it goes. At the end one pass for
     inertia and labels. Memory: the gathered batch (256 MB at most, and at most a quarter of the
-    memory limit) and 4 bytes a row for labels of the batch, otherwise as `KMeans`; while a batch doubles,
-    the bounds of its rows are there twice, and 8 bytes a row more.
+    memory limit) and 4 bytes a row for labels of the batch, otherwise as `KMeans`.
 
     Weights are votes; for the doubling rule they are scaled to a mean of one, so that their unit does
     not matter. Where they are uneven, the standard error takes Kish's effective number of rows of a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.data.features import names_differ
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import from_provenance
+from daskcluster.estimators.base import from_provenance, keyword_parameters
 from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, check_kept_rows, fit_dataset
 from daskcluster.estimators.rows import Labels
@@ -60,7 +60,7 @@ _FROM_FOLD: dict[str, Callable[[StreamFold], Any]] = {
 }
 
 
-@dataclass(eq=False, repr=False)
+@keyword_parameters
 class StreamingKMeans(KMeansEstimator):
     """K-means of a stream: rows arrive in batches of any size, are read once, and may be forgotten.
 
@@ -157,8 +157,6 @@ class StreamingKMeans(KMeansEstimator):
 
     _parameters: ClassVar[tuple[Parameter, ...]] = STREAMING
 
-    n_clusters: int = 8
-    _: KW_ONLY
     coreset_size: int | str = "auto"
     half_life: Any = None
     window: Any = None
@@ -167,12 +165,11 @@ class StreamingKMeans(KMeansEstimator):
     init: Any = "auto"
     max_iter: int = 100
     tol: float = 1e-4
-    metric: str = "euclidean"
-    random_state: Any = None
-    engine: Any = None
-    callbacks: Any = ()
-    verbose: int = 0
-    chain_length: int = 10
+    # A stream has no end, and a service of its own that keeps its state.
+    max_time: ClassVar[None] = None  # type: ignore[misc]
+    validation: ClassVar[None] = None  # type: ignore[misc]
+    checkpoint: ClassVar[None] = None  # type: ignore[misc]
+    checkpoint_every: ClassVar[int] = 10  # type: ignore[misc]
 
     # -- fitting ----------------------------------------------------------------------------------
 

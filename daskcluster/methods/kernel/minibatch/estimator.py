@@ -21,7 +21,7 @@ from daskcluster.estimators.fit import FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import is_final, mean_cost
 from daskcluster.estimators.plan import Plan
-from daskcluster.events import Notice, SeedingEnded, StartEnded, publish
+from daskcluster.events import Notice, SeedingEnded, StartEnded, StopReason, publish
 from daskcluster.methods.kernel.chunkwise import (
     GramCentres,
     GramFunction,
@@ -161,6 +161,7 @@ class MiniBatchKernelFit(GramFit, BatchFit):
     def finish(self, state: BatchKernelState) -> tuple[StartState, FitRun]:
         rows, gram = self.rows_and_gram
         end = self._made(rows, gram, state)
+        self.stopped = end.state.steps.reason is StopReason.CALLBACK
         size = rows_per_step(self.dataset.n_rows, vars(self.estimator))
         self.passes += -(-end.state.n_steps * size // self.dataset.n_rows)
         run = self.evaluated(rows, end)
