@@ -6,8 +6,8 @@ import copy
 import inspect
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from sklearn.base import (
@@ -100,15 +100,14 @@ class OnScale:
 E = TypeVar("E", bound=BaseEstimator)
 
 
-@dataclass_transform(kw_only_default=True, eq_default=False)
-def keyword_parameters(cls: type[E]) -> type[E]:
-    """Make an estimator a dataclass of keywords, whose signature has the order of ``_parameters``.
+def in_declared_order(cls: type[E]) -> type[E]:
+    """Give an estimator a signature that has the order of ``_parameters``.
 
     So the fields that it shares with others may be those of a base.
     """
-    made: Any = dataclass(eq=False, repr=False, kw_only=True)(cls)
-    given = inspect.signature(made.__init__).parameters
-    made.__signature__ = inspect.Signature([given[each.name] for each in vars(made)["_parameters"]])
+    given = inspect.signature(cls.__init__).parameters
+    order = [given[each.name] for each in vars(cls)["_parameters"]]
+    cls.__signature__ = inspect.Signature(order)
     return cls
 
 

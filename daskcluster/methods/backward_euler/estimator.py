@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ import numpy as np
 from daskcluster.engine.local import LocalEngine, home_engine
 from daskcluster.engine.memory import BASELINE_BYTES, Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.base import keyword_parameters
+from daskcluster.estimators.base import in_declared_order
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import Limits
@@ -231,7 +231,8 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
-@keyword_parameters
+@in_declared_order
+@dataclass(eq=False, repr=False, kw_only=True)
 class BackwardEulerKMeans(KMeansEstimator):
     """K-means by stochastic backward Euler: where the first centres are hardly matters.
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from sklearn.utils.validation import check_is_fitted
 
 from daskcluster.engine.local import home_engine
-from daskcluster.estimators.base import keyword_parameters
+from daskcluster.estimators.base import in_declared_order
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_kept_rows
 from daskcluster.events import (
@@ -50,7 +50,8 @@ class _State:
     attached: _Attached
 
 
-@keyword_parameters
+@in_declared_order
+@dataclass(eq=False, repr=False, kw_only=True)
 class CoresetKMeans(KMeansEstimator):
     """K-means of a lightweight coreset of the rows, for data too large for many passes.
 

@@ -22,7 +22,7 @@ from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError, ModelFormatError
-from daskcluster.estimators.base import keyword_parameters
+from daskcluster.estimators.base import in_declared_order
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import Limits
@@ -493,7 +493,8 @@ def hierarchical_footprint(dataset: Dataset, parameters: Mapping[str, Any]) -> F
     return replace(found, thread_bytes=thread_bytes, process_bytes=drawn, home_bytes=resampled)
 
 
-@keyword_parameters
+@in_declared_order
+@dataclass(eq=False, repr=False, kw_only=True)
 class HierarchicalKMeans(KMeansEstimator):
     """K-means with very many clusters, found cell by cell, and clusters of clusters.
 

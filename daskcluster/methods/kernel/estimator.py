@@ -15,7 +15,7 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import (
     ClusterEstimator,
     from_provenance,
-    keyword_parameters,
+    in_declared_order,
     provenance,
 )
 from daskcluster.estimators.examples import Examination
@@ -212,7 +212,8 @@ class KernelEstimator(ClusterEstimator):
         return self
 
 
-@keyword_parameters
+@in_declared_order
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelKMeans(KernelEstimator):
     """K-means in the space of a Mercer kernel, or of a graph of neighbours.
 

@@ -21,7 +21,7 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import (
     CentreEstimator,
     from_provenance,
-    keyword_parameters,
+    in_declared_order,
     provenance,
 )
 from daskcluster.estimators.examples import Examination
@@ -200,7 +200,8 @@ class KMeansEstimator(CentreEstimator):
         return self
 
 
-@keyword_parameters
+@in_declared_order
+@dataclass(eq=False, repr=False, kw_only=True)
 class KMeans(KMeansEstimator):
     """K-means clustering of rows in memory, on disk or in a bucket.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import keyword_parameters
+from daskcluster.estimators.base import in_declared_order
 from daskcluster.estimators.inputs import (
     fit_dataset,
 )
@@ -26,7 +27,8 @@ from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed
 
 
-@keyword_parameters
+@in_declared_order
+@dataclass(eq=False, repr=False, kw_only=True)
 class MiniBatchKMeans(KMeansEstimator):
     """K-means by mini-batches: fast, approximate, for data of any size.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import keyword_parameters
+from daskcluster.estimators.base import in_declared_order
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
@@ -144,7 +145,8 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
-@keyword_parameters
+@in_declared_order
+@dataclass(eq=False, repr=False, kw_only=True)
 class NestedMiniBatchKMeans(KMeansEstimator):
     """Nested mini-batch k-means: the speed of mini-batches, the end of Lloyd's algorithm.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.data.features import names_differ
 from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import from_provenance, keyword_parameters
+from daskcluster.estimators.base import from_provenance, in_declared_order
 from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, check_kept_rows, fit_dataset
 from daskcluster.estimators.rows import Labels
@@ -60,7 +60,8 @@ _FROM_FOLD: dict[str, Callable[[StreamFold], Any]] = {
 }
 
 
-@keyword_parameters
+@in_declared_order
+@dataclass(eq=False, repr=False, kw_only=True)
 class StreamingKMeans(KMeansEstimator):
     """K-means of a stream: rows arrive in batches of any size, are read once, and may be forgotten.
 

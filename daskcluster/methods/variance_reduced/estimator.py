@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ from daskcluster.data.dataset import PartitionedDataset, RowDataset, partition_e
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint, thread_rows
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.estimators.base import keyword_parameters
+from daskcluster.estimators.base import in_declared_order
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
@@ -203,7 +203,8 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
-@keyword_parameters
+@in_declared_order
+@dataclass(eq=False, repr=False, kw_only=True)
 class VarianceReducedKMeans(KMeansEstimator):
     """Variance reduced k-means (VRKM, VRKM++).
 

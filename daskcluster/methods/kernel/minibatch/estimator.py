@@ -16,7 +16,7 @@ from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import keyword_parameters
+from daskcluster.estimators.base import in_declared_order
 from daskcluster.estimators.fit import FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import is_final, mean_cost
@@ -379,7 +379,8 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
-@keyword_parameters
+@in_declared_order
+@dataclass(eq=False, repr=False, kw_only=True)
 class MiniBatchKernelKMeans(KernelEstimator):
     """K-means in the space of a Mercer kernel, by mini-batches, for any number of rows.
 
