@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
+from functools import lru_cache
 from itertools import product
 from typing import Any, ClassVar, Protocol
 
@@ -42,7 +43,9 @@ from daskcluster.errors import (
 from daskcluster.storage.files import (
     StoredFile,
     digest_of_files,
+    find_files,
     list_files,
+    open_file,
     read_file,
     timestamp_of,
     write_file,
@@ -307,7 +310,7 @@ class Settling:
 
 def sort_out(source: Source, ledger: Ledger, settling: Settling) -> tuple[list[New], list[Finding]]:
     """Return the rows of a source to fold, in order, and the oddities of objects."""
-    new, found, fresh = list[New](), list[Finding](), dict[str, str]()
+    new, found, fresh = list[New](), list[Finding](), dict[str, list[str]]()
     by_time = getattr(source, "order", "name") == "time"
     for arrival in source.look(ledger.taken):
         name, before = arrival.name, ledger.taken.get(arrival.name)
@@ -327,8 +330,13 @@ def sort_out(source: Source, ledger: Ledger, settling: Settling) -> tuple[list[N
             found.append(Finding(Oddity.UNSETTLED, name, f"waits: {arrival.problem}"))
         if last <= first:
             continue
-        twin = ledger.versions.get(arrival.version) or fresh.get(arrival.version)
-        if not arrival.grows and twin is not None and twin != name:
+        twins = list(fresh.get(arrival.version, ()))
+        if arrival.version in ledger.versions:
+            twins += [each for each, of in ledger.taken.items() if of.version == arrival.version]
+        is_copy = getattr(source, "is_copy", lambda *names: True)
+        others = (each for each in twins if each != name and is_copy(name, each, arrival.version))
+        twin = next(others, None)
+        if not arrival.grows and twin is not None:
             what = f"has the same files as {twin!r}; it is not folded"
             found.append(Finding(Oddity.DUPLICATE, name, what))
             continue
@@ -340,7 +348,7 @@ def sort_out(source: Source, ledger: Ledger, settling: Settling) -> tuple[list[N
         if is_late:
             what = f"arrived after {last_name!r} was folded; it is folded now"
             found.append(Finding(Oddity.LATE, name, what))
-        fresh[arrival.version] = name
+        fresh.setdefault(arrival.version, []).append(name)
         new.append(New(arrival, (first, last), is_late))
     return new, found
 
@@ -591,6 +599,10 @@ class Prefix:
             )
         yield from sorted(members.items())
 
+    def is_copy(self, name: str, twin: str, version: str) -> bool:
+        """Return whether two objects of one version are the same; see `_is_copy`."""
+        return _is_copy(self.location.child(name), self.location.child(twin), version)
+
     def _arrival(self, name: str, files: Sequence[StoredFile], before: Entry | None) -> Arrival:
         modified = max(file.modified for file in files)
         found = Arrival(name, digest_of_files(files, name), 0, modified, modified)
@@ -648,6 +660,34 @@ def _folders_of(name: str) -> Iterator[str]:
     """Yield the folders that a file or folder is in, the outermost first."""
     parts = name.split("/")
     return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
+
+
+@lru_cache(4096)
+def _is_copy(place: Location, twin: Location, version: str) -> bool:
+    """Compare the bytes of objects where the store has no tags of contents, as a disk.
+
+    There, a version is size and time, which files that are written one right after the other may have in
+    common. An object that was changed since, or moved, is taken for the same.
+    """
+    try:
+        mine, theirs = (
+            sorted(find_files(each), key=lambda file: file.name) for each in (place, twin)
+        )
+    except FileNotFoundError:
+        return True
+    untagged = (file for file in mine if file.version == f"{file.size}-{file.modified!r}")
+    return mine != theirs or all(_same_bytes(place, twin, file.name) for file in untagged)
+
+
+def _same_bytes(one: Location, other: Location, name: str) -> bool:
+    with open_file(one, name) as first, open_file(other, name) as second:
+        while part := first.read(_BLOCK_BYTES):
+            if part != second.read(_BLOCK_BYTES):
+                return False
+        return not second.read(1)
+
+
+_BLOCK_BYTES = 1 << 20
 
 
 class Portions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -403,3 +404,19 @@ def test_files_that_are_not_read_are_named(tmp_path: Path) -> None:
         UserWarning, match=r"holds 1 files that a stream does not read, e.g. 'rows.npy'"
     ):
         open_loop(tmp_path / "in", tmp_path / "state").cycle()
+
+
+def test_files_of_one_size_and_time_are_no_copies(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    folder = tmp_path / "feed"
+    folder.mkdir()
+    for number in range(2):  # as of a writer who is faster than the clock of the disk
+        frame = pandas.DataFrame(portion(number), columns=list("abcdefgh")[: portion(0).shape[1]])
+        frame.to_parquet(folder / f"{number}.parquet", compression=None)
+        os.utime(folder / f"{number}.parquet", (1e9, 1e9))
+    sizes = {path.stat().st_size for path in folder.iterdir()}
+    assert len(sizes) == 1
+    shutil.copy2(folder / "0.parquet", folder / "2.parquet")
+    cycle = open_loop(folder, tmp_path / "state").cycle()
+    assert found(cycle) == {"2.parquet": "duplicate"}
+    assert cycle.rows_seen == 2 * len(portion(0))
