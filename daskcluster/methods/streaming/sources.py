@@ -176,7 +176,7 @@ class Ledger:
         self.entries: list[Entry] = []
         self.segments: list[dict[str, Any]] = []
         self.taken: dict[str, Entry] = {}
-        self.versions: dict[str, str] = {}
+        self.versions: dict[str, list[str]] = {}
         self.last_name = ""
         self.last_time = (-math.inf, "")
 
@@ -188,7 +188,9 @@ class Ledger:
         self.entries.append(entry)
         self.taken[entry.name] = entry
         # Includes rejected objects, so that copies of them are detected.
-        self.versions[entry.version] = entry.name
+        names = self.versions.setdefault(entry.version, [])
+        if entry.name not in names:
+            names.append(entry.name)
         if not entry.is_rejected:
             self.last_name = max(self.last_name, entry.name)
             self.last_time = max(self.last_time, (entry.timestamp, entry.name))
@@ -330,9 +332,7 @@ def sort_out(source: Source, ledger: Ledger, settling: Settling) -> tuple[list[N
             found.append(Finding(Oddity.UNSETTLED, name, f"waits: {arrival.problem}"))
         if last <= first:
             continue
-        twins = list(fresh.get(arrival.version, ()))
-        if arrival.version in ledger.versions:
-            twins += [each for each, of in ledger.taken.items() if of.version == arrival.version]
+        twins = [*fresh.get(arrival.version, ()), *ledger.versions.get(arrival.version, ())]
         is_copy = getattr(source, "is_copy", lambda *names: True)
         others = (each for each in twins if each != name and is_copy(name, each, arrival.version))
         twin = next(others, None)
