@@ -29,7 +29,7 @@ from daskcluster.kernels.hashing import hash_strings
 from daskcluster.storage.files import new_file
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.staging import FILE_ENDINGS, Staging
-from daskcluster.storage.zarr_stores import HEAD, group_document
+from daskcluster.storage.zarr_stores import HEAD, group_document, location_of
 
 FILES = (".parquet", ".pq", ".csv", ".npy")
 """Endings of outputs that are files; others are Zarr."""
@@ -498,10 +498,13 @@ class LabelArray:
     n_rows : int
     read : callable
         ``read(start, stop)`` returns the labels of those rows, in memory.
+    location : Location or None
+        Place of the Zarr array that holds them, for workers to open.
     """
 
     n_rows: int
     read: Callable[[int, int], np.ndarray]
+    location: Location | None = None
 
 
 def open_labels(
@@ -564,7 +567,9 @@ def open_labels(
             return _complete(np.asanyarray(part), what)
         return _complete(read_chunk(source, slice(start, stop), what, location), what)
 
-    return LabelArray(shape[0], read)
+    if is_zarr(source) and location is None:
+        return LabelArray(shape[0], read, location_of(source))
+    return LabelArray(shape[0], read, location)
 
 
 def _dask_array(labels: Any) -> Any:

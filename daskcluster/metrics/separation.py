@@ -41,9 +41,8 @@ from daskcluster.kernels.distance import sqdist_all
 from daskcluster.parameters.algorithm import check_measures
 from daskcluster.randomness import Key, as_seed
 from daskcluster.sparse_rows import Rows, SparseRows
-from daskcluster.storage.location import Location, locate
+from daskcluster.storage.location import Location
 from daskcluster.storage.process_local import open_once
-from daskcluster.storage.zarr_stores import location_of
 from daskcluster.typing import Dataset, Visibility
 
 _INLINE_BYTES = 1 << 20
@@ -134,14 +133,8 @@ def open_labelling(labels: Any, n_rows: int, kept: np.ndarray | None = None) -> 
     (['a', 'b'], [1, 0, 1])
     """
     array = whole = open_labels(labels)
-    location: Location | None = None
-    if isinstance(labels, (str, os.PathLike)):
-        place = locate(labels)
-        location = None if place.url.lower().endswith(".npy") else place
-    elif type(labels).__module__.partition(".")[0] == "zarr":
-        location = location_of(labels)
     if kept is not None and len(kept) == array.n_rows != n_rows:
-        at, location = np.append(np.flatnonzero(kept), len(kept)), None
+        at = np.append(np.flatnonzero(kept), len(kept))
 
         def read(start: int, stop: int) -> np.ndarray:
             return whole.read(int(at[start]), int(at[stop]))[kept[at[start] : at[stop]]]
@@ -157,6 +150,7 @@ def open_labelling(labels: Any, n_rows: int, kept: np.ndarray | None = None) -> 
     for start in range(0, n_rows, BLOCK_ROWS):
         block = np.unique(array.read(start, min(start + BLOCK_ROWS, n_rows)))
         classes = np.union1d(classes, block) if start else block
+    location = array.location
     digest = "" if location is None else metadata_digest(open_array(location))
     return Labelling(array, classes, location, digest)
 
