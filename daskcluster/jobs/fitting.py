@@ -488,12 +488,14 @@ def _is_column(keep: Any, dataset: Dataset) -> bool:
 
 def plan_dedup(dataset: Dataset, given: Mapping[str, Any]) -> DuplicatesPlan:
     """Return the plan of a search for near-duplicates."""
-    from daskcluster.methods.duplicates.near_duplicates import plan_search
+    from daskcluster.methods.duplicates.near_duplicates import open_scores, plan_search
 
-    if _is_column(given["keep"], dataset):
-        open_metadata(given["source"], {**given, "columns": [given["keep"]]})
-        given = {**given, "keep": RULES[0]}
-    return plan_search(dataset, given)
+    plan, keep = plan_search(dataset, given), given["keep"]
+    if _is_column(keep, dataset):
+        open_metadata(given["source"], {**given, "columns": [keep]})
+    elif not (isinstance(keep, str) and keep in RULES):
+        open_scores(keep, dataset.n_rows, given["storage_options"])
+    return plan
 
 
 def lines_of_duplicates(record: Mapping[str, Any]) -> Rows:

@@ -238,7 +238,7 @@ def plan_search(dataset: Dataset, given: Mapping[str, Any]) -> DuplicatesPlan:
     Raises
     ------
     DaskClusterError
-        What the search would raise before its first pass, but for the memory of its engine.
+        What the search would raise before its first pass, but for its scores and the memory of its engine.
     """
     for parameter in NEAR_DUPLICATES[:-1]:  # all but the seed
         check_value("near_duplicates", parameter, given[parameter.name])
@@ -254,8 +254,6 @@ def plan_search(dataset: Dataset, given: Mapping[str, Any]) -> DuplicatesPlan:
             "hundred dimensions first, e.g. with scikit-learn's TruncatedSVD."
         )
     refuse_partial(dataset, "near_duplicates")
-    if not (isinstance(given["keep"], str) and given["keep"] in RULES):
-        _scores_of(given["keep"], dataset.n_rows, given["storage_options"])
     plan = DuplicatesPlan.of(dataset)
     on_the_way = 0 if dataset.in_memory else plan.bytes_sorted
     stays = plan.bytes_scratch if given["checkpoint"] is None else 0
@@ -278,7 +276,7 @@ def searching(source: Any, given: Mapping[str, Any]) -> Iterator[NearDuplicates]
     plan.check_memory(chosen)
     scores = None
     if not (isinstance(keep, str) and keep in RULES):
-        scores = _scores_of(keep, dataset.n_rows, storage_options).read(0, dataset.n_rows)
+        scores = open_scores(keep, dataset.n_rows, storage_options).read(0, dataset.n_rows)
         if scores.dtype.kind not in "biuf":
             raise InvalidDataError(f"keep has scores of dtype {scores.dtype}; give numbers.")
         scores = np.asarray(scores, np.float64)
@@ -311,7 +309,7 @@ def searching(source: Any, given: Mapping[str, Any]) -> Iterator[NearDuplicates]
         )  # fmt: skip
 
 
-def _scores_of(keep: Any, n_rows: int, storage_options: Mapping[str, Any] | None) -> LabelArray:
+def open_scores(keep: Any, n_rows: int, storage_options: Mapping[str, Any] | None) -> LabelArray:
     """Open the scores of rows; nothing is read yet."""
     named = isinstance(keep, (str, os.PathLike))
     labels = open_labels(keep, "keep", storage_options=storage_options if named else None)
