@@ -194,10 +194,7 @@ class KSelection:
             matplotlib is not installed.
         """
         if axes is None:
-            if not can_draw():
-                raise MissingExtraError(
-                    f"plots need matplotlib; install it with: {install_command('plots')}."
-                )
+            _require_plots()
             axes = blank((6.4, 4.0), layout="constrained").subplots()
         ks = [each.k for each in self.candidates]
         name = "bic" if self.criterion == "bic" else "inertia"
@@ -801,10 +798,8 @@ def sweep(
         if (before := run.begin(SweepRecord)) is not None:
             return before
         kind = str(output or SUFFIXES[0]).lower().rpartition(".")[2]
-        if kind != "json" and not can_draw():
-            raise MissingExtraError(
-                f"plots need matplotlib; install it with: {install_command('plots')}."
-            )
+        if kind != "json":
+            _require_plots()
         dataset, chosen = run.open_rows()
         found = select_k(
             dataset,
@@ -825,6 +820,13 @@ def sweep(
                 content = drawn.getvalue()
             write_file(replace(run.outputs["output"], url=folder), file, content)
         return run.done(record)
+
+
+def _require_plots() -> None:
+    if not can_draw():
+        raise MissingExtraError(
+            f"plots need matplotlib; install it with: {install_command('plots')}."
+        )
 
 
 def check_table(url: str) -> None:
