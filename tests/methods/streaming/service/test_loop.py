@@ -102,6 +102,18 @@ def test_copies_of_rejected_objects_are_duplicates(feed: Path, tmp_path: Path) -
     assert bits(apart) == bits(together)
 
 
+def test_copies_of_earlier_versions_are_duplicates(feed: Path, tmp_path: Path) -> None:
+    mended, rows = feed / "part-0008.zarr", portion(N)
+    zarr.save_array(str(mended), np.where(rows == rows[3, 1], np.nan, rows))
+    loop = open_loop(feed, tmp_path / "state")
+    assert found(loop.cycle()) == {"part-0008.zarr": "corrupt"}
+    shutil.move(mended, tmp_path / "held")
+    zarr.save_array(str(mended), rows)
+    assert found(loop.cycle()) == {}
+    shutil.move(tmp_path / "held", feed / "part-0008.zarr-again")
+    assert found(loop.cycle()) == {"part-0008.zarr-again": "duplicate"}
+
+
 def test_half_written_objects_wait(feed: Path, tmp_path: Path) -> None:
     chunk = feed / "part-0005.zarr" / "c" / "1" / "0"
     shutil.move(chunk, tmp_path / "chunk")
