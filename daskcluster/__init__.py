@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from daskcluster.methods.duplicates.near_duplicates import near_duplicates
     from daskcluster.methods.from_sklearn import from_sklearn
     from daskcluster.methods.hierarchical.estimator import HierarchicalKMeans
-    from daskcluster.methods.kernel.estimator import KernelKMeans
-    from daskcluster.methods.kernel.minibatch.estimator import MiniBatchKernelKMeans
+    from daskcluster.methods.kernel_kmeans.estimator import KernelKMeans
+    from daskcluster.methods.kernel_kmeans.minibatch.estimator import MiniBatchKernelKMeans
     from daskcluster.methods.kmeans.estimator import (
         KMeans,
         afk_mc2,
@@ -104,12 +104,12 @@ _LAZY = {
     "Dataset": "daskcluster.typing",
     "Grid": "daskcluster.data.grid",
     "HierarchicalKMeans": "daskcluster.methods.hierarchical.estimator",
-    "KernelKMeans": "daskcluster.methods.kernel.estimator",
+    "KernelKMeans": "daskcluster.methods.kernel_kmeans.estimator",
     "KMeans": "daskcluster.methods.kmeans.estimator",
     "LightweightCoreset": "daskcluster.methods.coreset.estimator",
     "LocalEngine": "daskcluster.engine.local",
     "MiniBatchKMeans": "daskcluster.methods.minibatch.estimator",
-    "MiniBatchKernelKMeans": "daskcluster.methods.kernel.minibatch.estimator",
+    "MiniBatchKernelKMeans": "daskcluster.methods.kernel_kmeans.minibatch.estimator",
     "NestedMiniBatchKMeans": "daskcluster.methods.nested.estimator",
     "StreamingKMeans": "daskcluster.methods.streaming.estimator",
     "VarianceReducedKMeans": "daskcluster.methods.variance_reduced.estimator",

@@ -45,7 +45,7 @@ MOST_ITERATIONS = 1_000
 
 
 @dataclass(frozen=True)
-class Step:
+class IterationPoint:
     """One iteration.
 
     Attributes
@@ -77,13 +77,13 @@ class FitHistory:
         What is known of it, see `FitLog`.
     began, updated : float
         Seconds since the epoch, by the scheduler's clock.
-    steps : list of Step
+    steps : list of IterationPoint
     """
 
     def __init__(self, stamp: float) -> None:
         self.facts: dict[str, Any] = {}
         self.began = self.updated = stamp
-        self.steps: list[Step] = []
+        self.steps: list[IterationPoint] = []
         self._remaining = Remaining()
         self._elapsed = 0.0
 
@@ -98,7 +98,7 @@ class FitHistory:
             self._remaining(IterationEnded(number, inertia=0.0, shift=0.0, seconds=seconds))
             rate = rows / seconds if rows and seconds > 0 else None
             skipped = None if looked_at is None else 1.0 - looked_at
-            self.steps.append(Step(number, value, self._elapsed, seconds, rate, skipped))
+            self.steps.append(IterationPoint(number, value, self._elapsed, seconds, rate, skipped))
         if len(self.steps) > MOST_ITERATIONS:
             del self.steps[1:-1:2]
         self.facts |= {key: message[key] for key in _KINDS if key in message}
@@ -243,12 +243,12 @@ def page_of_fit(fit: FitHistory, now: float) -> str:
     )
 
 
-def small_curve(steps: Sequence[Step]) -> dict[str, Any]:
+def small_curve(steps: Sequence[IterationPoint]) -> dict[str, Any]:
     """Return the objective by iteration as a small picture; nothing before the second one."""
     return _picture(_points(steps), *_SMALL, kind="small")
 
 
-def large_curve(steps: Sequence[Step]) -> dict[str, Any]:
+def large_curve(steps: Sequence[IterationPoint]) -> dict[str, Any]:
     """Return the same as a large picture with axes that says where the objective began and is."""
     points = _points(steps)
     if len(points) < 2:
@@ -272,7 +272,7 @@ def large_curve(steps: Sequence[Step]) -> dict[str, Any]:
     return _picture(points, *_LARGE, *_MARGINS, texts=texts, kind="large")
 
 
-def _points(steps: Sequence[Step]) -> list[tuple[int, float]]:
+def _points(steps: Sequence[IterationPoint]) -> list[tuple[int, float]]:
     # By iteration: the first one of a process may take as long as all others, to compile kernels.
     return [(step.number, step.value) for step in steps if step.value is not None]
 
@@ -329,11 +329,11 @@ def _line(fit: FitHistory, now: float) -> dict[str, Any]:
     }
 
 
-def _speed(step: Step) -> str:
+def _speed(step: IterationPoint) -> str:
     return "" if step.rows_per_second is None else format_rate(step.rows_per_second)
 
 
-def _skipped(step: Step) -> str:
+def _skipped(step: IterationPoint) -> str:
     return "" if step.skipped is None else f"{step.skipped:.1%}"
 
 

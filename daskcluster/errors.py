@@ -6,6 +6,8 @@ scikit-learn or for plain Python keeps working.
 
 from __future__ import annotations
 
+import warnings
+
 
 class DaskClusterError(Exception):
     """Base of every error that daskcluster raises on purpose."""
@@ -39,7 +41,7 @@ class DiskSpaceError(DaskClusterError, OSError):
     """A disk is full or too small; the message has its path, free space and remedy."""
 
 
-class ReachError(DaskClusterError, ValueError):
+class DataNotReachableError(DaskClusterError, ValueError):
     """The workers cannot read the dataset from where they are."""
 
 
@@ -91,3 +93,14 @@ def comes_from_outside(error: BaseException) -> bool:
     (True, False)
     """
     return isinstance(error, _FROM_OUTSIDE) and not isinstance(error, FileExistsError)
+
+
+def __getattr__(name: str) -> type[DaskClusterError]:
+    if name == "ReachError":
+        warnings.warn(
+            "ReachError is called DataNotReachableError; the old name goes in the next version.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return DataNotReachableError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

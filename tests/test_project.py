@@ -36,12 +36,12 @@ WITH_DISTRIBUTED = (
 # In methods only what users call, or what fits estimators: no algorithm, chunkwise function or kernel.
 WITH_SKLEARN = (
     "estimators", "methods.from_sklearn", "methods.*.estimator", "methods.*.base",
-    "methods.coreset.kmeans", "methods.kernel.graph",
+    "methods.coreset.kmeans", "methods.kernel_kmeans.graph",
     "methods.streaming.fold", "methods.streaming.streams",
 )  # fmt: skip
 WITH_SEEDING = (
     "seeding", "methods.kmeans.estimator", "methods.kmeans.fit", "methods.kmeans.initial",
-    "methods.coreset.start", "methods.kernel.minibatch.estimator", "methods.duplicates.search",
+    "methods.coreset.start", "methods.kernel_kmeans.minibatch.estimator", "methods.duplicates.search",
     "methods.partition.partitioning",
 )  # fmt: skip
 EXTRAS_ONLY = {
@@ -163,8 +163,8 @@ def test_nothing_private_of_other_libraries() -> None:
 
 # What a product of matrices may come to: elsewhere it is rounded as the machine's BLAS or compiler likes.
 PRODUCTS = {
-    "daskcluster.methods.kernel.graph": "of a matrix of ones, which adds and rounds no product",
-    "daskcluster.methods.kernel.chunkwise": "the same; rules pairs out, differences decide",
+    "daskcluster.methods.kernel_kmeans.graph": "of a matrix of ones, which adds and rounds no product",
+    "daskcluster.methods.kernel_kmeans.chunkwise": "the same; rules pairs out, differences decide",
     "daskcluster.data.dataset": "of whole numbers",
     "daskcluster.chunkwise.bound_costs": "of a sample, axes and their costs; labels do not depend on them",
     "daskcluster.kernels.quantized": "of projections, whose errors are covered in any order",

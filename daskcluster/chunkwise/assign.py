@@ -47,7 +47,7 @@ class AssignParams:
     search: FixedSearch | None = None
 
 
-class _Prepared:
+class _PreparedAssignment:
     def __init__(self, params: AssignParams) -> None:
         self.params = params
         self.centres = PreparedCentres(params.centres, search=params.search)
@@ -61,7 +61,7 @@ def _room(block: Chunk, params: AssignParams) -> np.ndarray:
     return params.labels[block.start : block.stop]
 
 
-def _label(block: Chunk, prepared: _Prepared) -> np.ndarray:
+def _label(block: Chunk, prepared: _PreparedAssignment) -> np.ndarray:
     labels = _room(block, prepared.params)
     if not prepared.params.labelled:
         prepared.centres.nearest(block.rows, labels)
@@ -71,13 +71,13 @@ def _label(block: Chunk, prepared: _Prepared) -> np.ndarray:
 # -- S and v of the nearest centres: one Lloyd pass -------------------------------------------------
 
 
-def _zero_statistics(prepared: _Prepared) -> KMeansStatistics:
+def _zero_statistics(prepared: _PreparedAssignment) -> KMeansStatistics:
     k, d = prepared.params.centres.shape
     scale = prepared.params.scale
     return KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=scale.two_grids)
 
 
-def _assign_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> None:
+def _assign_chunk(chunk: Chunk, prepared: _PreparedAssignment, into: KMeansStatistics) -> None:
     params, centres, grids = prepared.params, prepared.centres, prepared.grids
     centres.expect(chunk.n_rows)
     for block in chunk.blocks() if into.sums_low is None else chunk.cache_blocks():
@@ -100,7 +100,7 @@ def _assign_chunk(chunk: Chunk, prepared: _Prepared, into: KMeansStatistics) -> 
 
 ASSIGN = Reduction(
     name="assign",
-    prepare=_Prepared,
+    prepare=_PreparedAssignment,
     zero=_zero_statistics,
     chunk=_assign_chunk,
 )
@@ -135,18 +135,18 @@ class ScoreStatistics(Additive):
         return self.weights.sum(axis=0) if weighted else self.sizes.astype(np.float64)
 
 
-def _zero_score(prepared: _Prepared) -> ScoreStatistics:
+def _zero_score(prepared: _PreparedAssignment) -> ScoreStatistics:
     k = len(prepared.params.centres)
     return ScoreStatistics(np.zeros(k, np.int64), np.zeros((2, k)), np.zeros((2, k)))
 
 
-def _distances(block: Chunk, labels: np.ndarray, prepared: _Prepared) -> np.ndarray:
+def _distances(block: Chunk, labels: np.ndarray, prepared: _PreparedAssignment) -> np.ndarray:
     distances = np.empty(block.n_rows)
     prepared.centres.sqdist_to_assigned(block.rows, labels, distances)
     return distances
 
 
-def _score_chunk(chunk: Chunk, prepared: _Prepared, into: ScoreStatistics) -> None:
+def _score_chunk(chunk: Chunk, prepared: _PreparedAssignment, into: ScoreStatistics) -> None:
     params = prepared.params
     prepared.centres.expect(chunk.n_rows)
     for block in chunk.cache_blocks(least=params.centres.dtype):
@@ -154,7 +154,7 @@ def _score_chunk(chunk: Chunk, prepared: _Prepared, into: ScoreStatistics) -> No
 
 
 def score_block(
-    block: Chunk, prepared: _Prepared, into: ScoreStatistics
+    block: Chunk, prepared: _PreparedAssignment, into: ScoreStatistics
 ) -> tuple[np.ndarray, np.ndarray]:
     """Add rows to the statistics of their clusters; return their labels and squared distances."""
     labels = _label(block, prepared)
@@ -170,7 +170,7 @@ def score_block(
 
 SCORE = Reduction(
     name="score",
-    prepare=_Prepared,
+    prepare=_PreparedAssignment,
     zero=_zero_score,
     chunk=_score_chunk,
 )
@@ -180,12 +180,12 @@ SCORE = Reduction(
 # -- the farthest rows, for empty clusters ----------------------------------------------------------
 
 
-def _zero_farthest(prepared: _Prepared) -> FarthestRows:
+def _zero_farthest(prepared: _PreparedAssignment) -> FarthestRows:
     centres = prepared.params.centres
     return FarthestRows.zero(prepared.params.most, centres.shape[1], centres.dtype)
 
 
-def _farthest_chunk(chunk: Chunk, prepared: _Prepared, into: FarthestRows) -> None:
+def _farthest_chunk(chunk: Chunk, prepared: _PreparedAssignment, into: FarthestRows) -> None:
     most = prepared.params.most
     prepared.centres.expect(chunk.n_rows)
     for block in chunk.cache_blocks():
@@ -209,7 +209,7 @@ def _farthest_chunk(chunk: Chunk, prepared: _Prepared, into: FarthestRows) -> No
 
 FARTHEST = Reduction(
     name="farthest rows",
-    prepare=_Prepared,
+    prepare=_PreparedAssignment,
     zero=_zero_farthest,
     chunk=_farthest_chunk,
 )
@@ -378,15 +378,17 @@ def _all_distances(block: Chunk, centres: PreparedCentres) -> np.ndarray:
     return distances
 
 
-def _prepare_costs(sets: tuple[AssignParams, ...]) -> list[_Prepared]:
-    return [_Prepared(params) for params in sets]
+def _prepare_costs(sets: tuple[AssignParams, ...]) -> list[_PreparedAssignment]:
+    return [_PreparedAssignment(params) for params in sets]
 
 
-def _zero(prepared: list[_Prepared]) -> list[ScoreStatistics]:
+def _zero(prepared: list[_PreparedAssignment]) -> list[ScoreStatistics]:
     return [_zero_score(each) for each in prepared]
 
 
-def _costs_chunk(chunk: Chunk, prepared: list[_Prepared], into: list[ScoreStatistics]) -> None:
+def _costs_chunk(
+    chunk: Chunk, prepared: list[_PreparedAssignment], into: list[ScoreStatistics]
+) -> None:
     for piece in chunk.pieces():  # so that the rows stay in the CPU cache for all sets
         for each, statistics in zip(prepared, into, strict=True):
             _score_chunk(piece, each, statistics)

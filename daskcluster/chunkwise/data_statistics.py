@@ -38,7 +38,7 @@ class DataStatisticsParams:
     scale: Scale
 
 
-class _Prepared:
+class _PreparedOrigin:
     def __init__(self, params: DataStatisticsParams) -> None:
         scale = params.scale
         self.params, self.origin = params, PreparedCentres(params.origin[None, :])
@@ -46,11 +46,11 @@ class _Prepared:
         self.grids = (*scale.spreads, scale.weights)
 
 
-def _zero(prepared: _Prepared) -> DataStatistics:
+def _zero(prepared: _PreparedOrigin) -> DataStatistics:
     return DataStatistics.zero(prepared.params.origin)
 
 
-def _chunk_statistics(chunk: Chunk, prepared: _Prepared, into: DataStatistics) -> None:
+def _chunk_statistics(chunk: Chunk, prepared: _PreparedOrigin, into: DataStatistics) -> None:
     grids = prepared.shift, prepared.grids
     for block in chunk.blocks():
         bad, is_nan, (spread, weighted, weight) = prepared.origin.look(
@@ -137,7 +137,7 @@ def _wider(dtype: np.dtype[Any]) -> str:
 
 DATA_STATISTICS = Reduction(
     name="survey",
-    prepare=_Prepared,
+    prepare=_PreparedOrigin,
     zero=_zero,
     chunk=_chunk_statistics,
 )

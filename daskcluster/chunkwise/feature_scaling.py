@@ -241,7 +241,7 @@ class FeatureStatistics:
         return FeatureScaling(kind, shift if centred else np.zeros_like(shift), width)
 
 
-class _Prepared:
+class _PreparedFeatures:
     def __init__(self, params: FeatureParams) -> None:
         scale, self.origin = params.scale, params.origin
         squares = scale.squares_by_feature(params.origin[None, :])
@@ -257,7 +257,7 @@ class _Prepared:
         return FeatureStatistics(sums, squares, *extremes, np.zeros(d, np.int64))
 
 
-def _features_chunk(chunk: Chunk, prepared: _Prepared, into: FeatureStatistics) -> None:
+def _features_chunk(chunk: Chunk, prepared: _PreparedFeatures, into: FeatureStatistics) -> None:
     for block in chunk.cache_blocks():
         labels, squares = np.zeros(block.n_rows, np.int32), _squares(block.rows, prepared.origin)
         prepared.grids.add(block.rows, labels, block.weights, into.sums)
@@ -289,8 +289,8 @@ def _look(rows: Rows, into: FeatureStatistics) -> None:
 
 FEATURES = Reduction(
     name="features",
-    prepare=_Prepared,
-    zero=_Prepared.zero,
+    prepare=_PreparedFeatures,
+    zero=_PreparedFeatures.zero,
     chunk=_features_chunk,
 )
 """`FeatureParams` -> `FeatureStatistics`."""

@@ -384,7 +384,7 @@ class Choice(Additive):
     chosen: SmallestKeys
 
 
-class _Prepared:
+class _PreparedChoice:
     def __init__(self, params: ChoiceParams) -> None:
         centres = params.ranking.centres
         self.params, self.find = params, params.labels.ready()
@@ -397,7 +397,7 @@ class _Prepared:
         return Choice(np.zeros(len(most), np.int64), chosen)
 
 
-def _labels(chunk: Chunk, prepared: _Prepared) -> np.ndarray:
+def _labels(chunk: Chunk, prepared: _PreparedChoice) -> np.ndarray:
     """Return the clusters of rows, -1 for those in none."""
     labels = prepared.find(chunk)
     if chunk.weights is None or prepared.params.ranking.how == "score":
@@ -413,12 +413,12 @@ def _add(into: Choice, labels: np.ndarray, keys: np.ndarray | None, start: int) 
         into.chosen.add(labels[rows], keys[rows], start + rows)
 
 
-def _choose_chunk(chunk: Chunk, prepared: _Prepared, into: Choice) -> None:
+def _choose_chunk(chunk: Chunk, prepared: _PreparedChoice, into: Choice) -> None:
     labels = _labels(chunk, prepared)
     _add(into, labels, _keys(chunk, prepared, labels), chunk.start)
 
 
-def _keys(chunk: Chunk, prepared: _Prepared, labels: np.ndarray) -> np.ndarray | None:
+def _keys(chunk: Chunk, prepared: _PreparedChoice, labels: np.ndarray) -> np.ndarray | None:
     ranking = prepared.params.ranking
     if not prepared.params.most.any():
         return None
@@ -438,8 +438,8 @@ def _keys(chunk: Chunk, prepared: _Prepared, labels: np.ndarray) -> np.ndarray |
 
 CHOOSE = Reduction(
     name="choose rows",
-    prepare=_Prepared,
-    zero=_Prepared.zero,
+    prepare=_PreparedChoice,
+    zero=_PreparedChoice.zero,
     chunk=_choose_chunk,
 )
 """`ChoiceParams` -> `Choice`."""
@@ -474,20 +474,20 @@ class LabelState:
         return LabelState(self.labels[first:last], self.origin, self.first + first)
 
 
-def _unlabelled(n_rows: int, prepared: _Prepared) -> LabelState:
+def _unlabelled(n_rows: int, prepared: _PreparedChoice) -> LabelState:
     return LabelState(np.empty(n_rows, np.int32), np.zeros(1, np.int64))
 
 
-def _label(chunk: Chunk, prepared: _Prepared, state: LabelState) -> None:
+def _label(chunk: Chunk, prepared: _PreparedChoice, state: LabelState) -> None:
     state.labels[:] = _labels(chunk, prepared)
     state.origin[0] = chunk.start - state.first
 
 
-def _choose_again(chunk: Chunk, prepared: _Prepared, into: Choice, state: LabelState) -> None:
+def _choose_again(chunk: Chunk, prepared: _PreparedChoice, into: Choice, state: LabelState) -> None:
     _add(into, state.labels, _keys(chunk, prepared, state.labels), chunk.start)
 
 
-def _choose_unread(prepared: _Prepared, into: Choice, state: LabelState) -> np.ndarray | None:
+def _choose_unread(prepared: _PreparedChoice, into: Choice, state: LabelState) -> np.ndarray | None:
     """Choose by keys that are known without the rows; return which rows to read."""
     params = prepared.params
     key = params.ranking.key
@@ -501,8 +501,8 @@ def _choose_unread(prepared: _Prepared, into: Choice, state: LabelState) -> np.n
 CHOOSE_AGAIN = StatefulReduction(
     name="choose rows",
     row_bytes=4,
-    prepare=_Prepared,
-    zero=_Prepared.zero,
+    prepare=_PreparedChoice,
+    zero=_PreparedChoice.zero,
     fresh=_unlabelled,
     rebuild=_label,
     chunk=_choose_again,

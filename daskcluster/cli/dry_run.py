@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.cli.main import Console, Failure, Place
+from daskcluster.cli.main import Console, EngineOptions, Failure
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.engine.local import LocalEngine, default_threads
@@ -28,7 +28,7 @@ from daskcluster.typing import Dataset
 def show_plan(
     spec: JobSpec,
     given: Mapping[str, Any],
-    place: Place,
+    engine_options: EngineOptions,
     console: Console,
     *,
     overwrite: bool | None,
@@ -58,9 +58,9 @@ def show_plan(
     try:
         plan = resolve_name(spec.plan)(dataset, given)
         if isinstance(plan, WorkPlan):
-            _add_work(plan, place, record, rows)
+            _add_work(plan, engine_options, record, rows)
         else:
-            _add_projection(dataset, plan, spec, given, place, record, rows)
+            _add_projection(dataset, plan, spec, given, engine_options, record, rows)
         spec.check_urls(given)
         if overwrite is not None:
             check_outputs_of(spec, given, overwrite)
@@ -77,9 +77,11 @@ def show_plan(
         raise refusal
 
 
-def _add_work(plan: WorkPlan, place: Place, record: dict[str, Any], rows: Rows) -> None:
+def _add_work(
+    plan: WorkPlan, engine_options: EngineOptions, record: dict[str, Any], rows: Rows
+) -> None:
     """Add the plan of work that sizes its own blocks to what is shown."""
-    threads = place.threads or (1 if place.workers else default_threads())
+    threads = engine_options.threads or (1 if engine_options.workers else default_threads())
     memory = plan.memory(threads)
     record |= {**vars(plan), "threads": threads, "memory": memory}
     rows += [
@@ -88,8 +90,8 @@ def _add_work(plan: WorkPlan, place: Place, record: dict[str, Any], rows: Rows) 
         ("memory", f"{format_bytes(memory)} with {threads} thread(s)"),
         ("  a task", format_bytes(plan.memory_task)),
     ]
-    if place.workers is None and not place.is_remote:
-        with place.open() as engine:
+    if engine_options.workers is None and not engine_options.is_remote:
+        with engine_options.open() as engine:
             plan.check_memory(engine)
 
 
@@ -98,7 +100,7 @@ def _add_projection(
     plan: Plan | None,
     spec: JobSpec,
     given: Mapping[str, Any],
-    place: Place,
+    engine_options: EngineOptions,
     record: dict[str, Any],
     rows: Rows,
 ) -> None:
@@ -117,7 +119,7 @@ def _add_projection(
         text = f"algorithm={name!r} cannot project its reads and memory in advance"
         rows.append(("cost", text))
         return
-    found = project_plan(dataset, plan, place)
+    found = project_plan(dataset, plan, engine_options)
     lines = [*_rows_of_passes(found), *_rows_of_memory(found)]
     if size := found["commit_bytes"]:
         lines.append(("checkpoint", f"{format_bytes(size)} a commit, of which two stay"))
@@ -134,20 +136,23 @@ _LINES_OF_A_FIT = ("seeding", "passes", "iteration", "  bounds")
 """Fields of a projection, and its lines, that apply to fits but not to samples."""
 
 
-def project_plan(dataset: Dataset, plan: Plan, place: Place) -> dict[str, Any]:
+def project_plan(dataset: Dataset, plan: Plan, engine_options: EngineOptions) -> dict[str, Any]:
     """Return the passes, bytes and memory of a plan as plain values.
 
     Raises
     ------
     MemoryLimitError
     """
-    processes, threads = place.workers or 1, (place.workers or 1) * (place.threads or 1)
-    if place.workers is not None:
-        limit, counts = place.memory_limit or host_memory(), {"n_processes": processes}
+    processes, threads = (
+        engine_options.workers or 1,
+        (engine_options.workers or 1) * (engine_options.threads or 1),
+    )
+    if engine_options.workers is not None:
+        limit, counts = engine_options.memory_limit or host_memory(), {"n_processes": processes}
         footprint = plan.footprint.of_workers()
         memory = project(dataset, footprint, limit=limit, n_threads=threads, **counts)
     else:
-        with place.open() as engine:
+        with engine_options.open() as engine:
             memory, threads = engine.plan(dataset, plan.footprint), engine.n_threads
             processes = 1 if isinstance(engine, LocalEngine) else -1  # of an existing cluster
     decoded = dataset.bytes_of((0, dataset.n_rows))

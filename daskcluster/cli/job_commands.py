@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.main import Console, Place, after_a_commit, tell
+from daskcluster.cli.main import Console, EngineOptions, after_a_commit, tell
 from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
@@ -31,7 +31,7 @@ from daskcluster.cli.options import (
     parameter_options,
     storage_option,
     takes_console,
-    takes_place,
+    takes_engine,
     takes_source,
 )
 from daskcluster.jobs.spec import JobSpec
@@ -65,14 +65,14 @@ def job_command(spec: JobSpec) -> click.Command:
 
     def call(
         opening: dict[str, Any],
-        place: Place,
+        engine_options: EngineOptions,
         console: Console,
         name: str | None,
         detach: bool,
         **values: Any,
     ) -> None:
         given = (values if catalogue is None else given_parameters(values)) | opening
-        resolve_name(spec.task)(spec, place, console, name, detach).carry_out(given)
+        resolve_name(spec.task)(spec, engine_options, console, name, detach).carry_out(given)
 
     # Flags of the input come first, those of the output last.
     ranked = [(1, takes_source(*spec.without))]
@@ -95,7 +95,7 @@ def job_command(spec: JobSpec) -> click.Command:
     if spec.keeps or spec.resumes:
         text = spec.resumes or _RESUME
         decorators.append(option("--resume", section=OUTPUT, is_flag=True, help=text))
-    decorators += [takes_place, *_JOB_OPTIONS, takes_console]
+    decorators += [takes_engine, *_JOB_OPTIONS, takes_console]
     if spec.plan:
         decorators.append(
             option("--dry-run", is_flag=True, help="Show passes, bytes and memory, then exit.")
@@ -116,7 +116,7 @@ class Task:
     Attributes
     ----------
     spec : JobSpec
-    place : Place
+    engine_options : EngineOptions
     console : Console
     name : str or None
         ``--name``.
@@ -124,7 +124,7 @@ class Task:
     """
 
     spec: JobSpec
-    place: Place
+    engine_options: EngineOptions
     console: Console
     name: str | None = None
     detach: bool = False
@@ -137,7 +137,7 @@ class Task:
         given : dict
             Arguments of the job, and values of flags that the command alone has.
         """
-        if self.detach and not self.place.is_remote:
+        if self.detach and not self.engine_options.is_remote:
             raise click.UsageError(
                 "--detach leaves the work to a Dask cluster: give its address with --scheduler."
             )
@@ -150,7 +150,7 @@ class Task:
 
             replaces = is_seen and (given["overwrite"] or self.name is not None)
             overwrite = replaces if is_seen else None
-            show_plan(spec, given, self.place, self.console, overwrite=overwrite)
+            show_plan(spec, given, self.engine_options, self.console, overwrite=overwrite)
             return
         for output in spec.outputs:
             if given[output.name] is None and output.what:
@@ -198,7 +198,7 @@ class Task:
     @contextmanager
     def running(self, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield what the job gets of this process: its engine and callbacks."""
-        with self.place.open() as engine, self.console.watching() as callbacks:
+        with self.engine_options.open() as engine, self.console.watching() as callbacks:
             yield {"engine": engine, "callbacks": callbacks}
 
     def show(self, record: dict[str, Any], given: Mapping[str, Any]) -> None:
@@ -213,12 +213,12 @@ class Task:
         given = absolute(given)  # workers have other working directories
         shown = [*spec.arguments, *spec.of_outputs(given), "checkpoint"]
         shown += ["init"] * (given.get("init", METHODS[0]) not in METHODS)
-        with self.place.connect() as client:
+        with self.engine_options.connect() as client:
             future = jobs.submit(client, resolve_name(spec.function), name=self.name, **given)
             name = self.name or future.key
-        record = {"job": name, "scheduler": self.place.scheduler}
+        record = {"job": name, "scheduler": self.engine_options.scheduler}
         record |= {each: given[each] for each in shown if each in given}
-        hint = f"daskcluster jobs status {name} --scheduler {self.place.scheduler}"
+        hint = f"daskcluster jobs status {name} --scheduler {self.engine_options.scheduler}"
         self.console.emit(record, [("job", name), ("see", hint)])
 
 
@@ -373,13 +373,13 @@ def jobs() -> None:
 
 
 @jobs.command("list", cls=SectionedCommand)
-@takes_place
+@takes_engine
 @takes_console
-def list_command(place: Place, console: Console) -> None:
+def list_command(engine_options: EngineOptions, console: Console) -> None:
     """List the jobs of the scheduler, the latest first."""
     from daskcluster.jobs import list_jobs
 
-    with place.connect() as client:
+    with engine_options.connect() as client:
         found = list_jobs(client)
     lines = []
     for job in found:
@@ -392,15 +392,15 @@ def list_command(place: Place, console: Console) -> None:
 
 @jobs.command("status", cls=SectionedCommand)
 @click.argument("name")
-@takes_place
+@takes_engine
 @takes_console
 @click.option("--wait", is_flag=True, help="Wait for the end of the job; exit with 1 if it failed.")
-def status_command(name: str, place: Place, console: Console, wait: bool) -> None:
+def status_command(name: str, engine_options: EngineOptions, console: Console, wait: bool) -> None:
     """Show the status of the job NAME."""
     from daskcluster import jobs
     from daskcluster.jobs.spec import spec_of
 
-    with place.connect() as client:
+    with engine_options.connect() as client:
         found = jobs.wait(client, name) if wait else jobs.status(client, name)
     console.emit(found.as_dict(), _rows_of_status(found))
     spec = spec_of(found.kind)
@@ -418,14 +418,14 @@ def status_command(name: str, place: Place, console: Console, wait: bool) -> Non
 
 @jobs.command("logs", cls=SectionedCommand)
 @click.argument("name")
-@takes_place
+@takes_engine
 @takes_console
 @click.option("--follow", is_flag=True, help="Print new lines until the job ends.")
-def logs_command(name: str, place: Place, console: Console, follow: bool) -> None:
+def logs_command(name: str, engine_options: EngineOptions, console: Console, follow: bool) -> None:
     """Show the last log lines of the job NAME."""
     from daskcluster import jobs
 
-    with place.connect() as client:
+    with engine_options.connect() as client:
         shown = jobs.logs(client, name)
         if console.as_json:
             lines = [{"time": stamp, "text": text} for stamp, text in shown]
@@ -445,14 +445,14 @@ def logs_command(name: str, place: Place, console: Console, follow: bool) -> Non
 
 @jobs.command("cancel", cls=SectionedCommand)
 @click.argument("name")
-@takes_place
+@takes_engine
 @takes_console
 @click.option("--wait", is_flag=True, help="Wait until the job has stopped.")
-def cancel_command(name: str, place: Place, console: Console, wait: bool) -> None:
+def cancel_command(name: str, engine_options: EngineOptions, console: Console, wait: bool) -> None:
     """Ask the job NAME to stop. Its checkpoint is kept; a job of the same name resumes from it."""
     from daskcluster import jobs
 
-    with place.connect() as client:
+    with engine_options.connect() as client:
         found = jobs.cancel(client, name)
         if wait:
             found = jobs.wait(client, name)

@@ -1,7 +1,7 @@
 """The command ``daskcluster``: imports commands when called, turns errors and signals into exit codes.
 
 0 done, 1 failed, 2 bad usage, 130 interrupted, 143 terminated. Known errors are one line on stderr;
-``--debug`` shows their traceback. All commands share their engine (`Place`) and output (`Console`).
+``--debug`` shows their traceback. All commands share their engine (`EngineOptions`) and output (`Console`).
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ QUIET = "daskcluster.quiet"
 
 
 @dataclass(frozen=True)
-class Place:
+class EngineOptions:
     """The flags of the engine: ``--scheduler --workers --threads --memory-limit --timeout --tls-...``."""
 
     scheduler: str = "local"

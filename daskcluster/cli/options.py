@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from daskcluster.cli.main import DEBUG, QUIET, Console, Place
+from daskcluster.cli.main import DEBUG, QUIET, Console, EngineOptions
 from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.parameters.algorithm import Catalogue
@@ -500,17 +500,24 @@ output_options = _decorate(
 )
 
 
-def takes_place(function: F) -> F:
-    """Add the flags of the engine to a command; pass them as ``place``, checked."""
+def takes_engine(function: F) -> F:
+    """Add the flags of the engine to a command; pass them as ``engine_options``, checked."""
 
     @wraps(function)
     def call(*arguments: Any, **values: Any) -> Any:
-        place = Place(**{each.name: values.pop(each.name) for each in fields(Place)})
+        engine_options = EngineOptions(
+            **{each.name: values.pop(each.name) for each in fields(EngineOptions)}
+        )
         found = click.get_current_context().get_parameter_source("scheduler")
-        if found is ParameterSource.ENVIRONMENT and (place.workers or place.threads) is not None:
-            place = replace(place, scheduler="local")  # a flag counts for more than the environment
-        place.check()
-        return function(*arguments, place=place, **values)
+        if (
+            found is ParameterSource.ENVIRONMENT
+            and (engine_options.workers or engine_options.threads) is not None
+        ):
+            engine_options = replace(
+                engine_options, scheduler="local"
+            )  # a flag counts for more than the environment
+        engine_options.check()
+        return function(*arguments, engine_options=engine_options, **values)
 
     decorated: F = engine_options(call)
     return decorated
@@ -598,13 +605,13 @@ def _flag(name: str, variants: Variants, catalogue: Catalogue, *, required: bool
         *(["-k"] if name == "n_clusters" else []),
         name,
         required=required,
-        type=AsTheAlgorithmHasIt(name, catalogue),
+        type=AlgorithmValue(name, catalogue),
         metavar=" | ".join(filter(None, metavars)),
         **settings,
     )
 
 
-class AsTheAlgorithmHasIt(ParamType):
+class AlgorithmValue(ParamType):
     """A value of a parameter of the chosen algorithm; a usage error if the algorithm lacks it."""
 
     name = "value"

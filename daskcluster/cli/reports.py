@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.main import Console, Place
+from daskcluster.cli.main import Console, EngineOptions
 from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
@@ -20,7 +20,7 @@ from daskcluster.cli.options import (
     option,
     overwrite_option,
     takes_console,
-    takes_place,
+    takes_engine,
     takes_source,
 )
 from daskcluster.parameters import shared
@@ -55,7 +55,7 @@ SPREAD = 1.5
     help="File to write: .html (page), .png (picture), .md (text) or .json (numbers).",
 )
 @overwrite_option
-@takes_place
+@takes_engine
 @takes_console
 def report(
     model: str,
@@ -64,7 +64,7 @@ def report(
     output: str,
     overwrite: bool,
     opening: dict[str, Any],
-    place: Place,
+    engine_options: EngineOptions,
     console: Console,
 ) -> None:
     """Write a self-contained report on MODEL: convergence, cost, clusters."""
@@ -84,7 +84,7 @@ def report(
     if data is not None:
         spec = RowsSpec.among(opening, found.feature_names)
         where = {"weights": opening["weights"], "storage_options": opening["storage_options"]}
-        with place.open() as engine, console.watching() as callbacks:
+        with engine_options.open() as engine, console.watching() as callbacks:
             hearing: dict[str, Any] = {"engine": engine, "callbacks": callbacks}
             dataset = prepared(*open_stored(data, spec, **where, **hearing), **hearing)
             seen = examine(found, dataset, shown=MOST_EXAMPLES, **hearing)
@@ -162,7 +162,7 @@ def demo(
         )
         where = f"a Dask cluster of {workers} processes" if workers else "threads of this process"
         say(f"2. k-means on {where} -> {model}, {labels}")
-        with Place(workers=workers or None, memory_limit=memory_limit).open() as engine:
+        with EngineOptions(workers=workers or None, memory_limit=memory_limit).open() as engine:
             record = jobs.fit(
                 rows,
                 n_clusters=n_clusters,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.errors import InvalidDataError, InvalidParameterError, ReachError
+from daskcluster.errors import DataNotReachableError, InvalidDataError, InvalidParameterError
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import ProcessLocal, open_once
 from daskcluster.storage.zarr_stores import location_of
@@ -58,11 +58,11 @@ class HeldRecipe:
 
         Raises
         ------
-        ReachError
+        DataNotReachableError
             In any other process.
         """
         if self.held.value is None:
-            raise ReachError(
+            raise DataNotReachableError(
                 f"The {self.held.what} belongs to another process and cannot be read here; {self.remedy}, "
                 "or run locally."
             )

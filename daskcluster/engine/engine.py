@@ -423,7 +423,7 @@ class Engine(ABC):
         ------
         MemoryLimitError
             The work exceeds the engine's memory limit even without resident partitions.
-        ReachError
+        DataNotReachableError
             The workers cannot read the dataset.
         """
 

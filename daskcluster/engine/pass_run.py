@@ -30,7 +30,7 @@ from daskcluster.engine.cache import ResidentCache
 from daskcluster.engine.compat import SCATTER_ERRORS, dumps, ended_unexpectedly, processing_keys
 from daskcluster.engine.operations import Folding, Operation, Payload, Rows, TaskResult, work
 from daskcluster.engine.registry import Demand, Newcomers, WorkerInfo, WorkerRegistry
-from daskcluster.errors import EngineError, ReachError
+from daskcluster.errors import DataNotReachableError, EngineError
 from daskcluster.host import format_bytes, machine_name, process_token
 from daskcluster.typing import Dataset, Range, Visibility
 
@@ -168,7 +168,7 @@ def bring_near(
 
     Raises
     ------
-    ReachError
+    DataNotReachableError
         The rows are too large to send, and the workers are on other hosts.
     """
     if is_visible_to(dataset, workers):
@@ -184,7 +184,7 @@ def bring_near(
         return (written.normalized() if dataset.normalize else written), False
     if size <= SEND_BYTES:
         return dataset, True
-    raise ReachError(
+    raise DataNotReachableError(
         f"{format_bytes(size)} of rows can be read by this process only, and the workers are on other "
         f"hosts (at most {format_bytes(SEND_BYTES)} are sent to them); write the rows to Zarr on a "
         "bucket or shared disk and open that, or run locally with engine='local'."

@@ -30,9 +30,9 @@ from daskcluster.engine.compat import resolved, running_workers, threads_of
 from daskcluster.engine.operations import count_rows, make_ready
 from daskcluster.errors import (
     DaskClusterError,
+    DataNotReachableError,
     EngineError,
     InvalidParameterError,
-    ReachError,
     SchedulerUnreachableError,
 )
 from daskcluster.host import host_memory, machine_name, process_token
@@ -398,7 +398,7 @@ class WorkerRegistry:
 
         Raises
         ------
-        ReachError
+        DataNotReachableError
             A worker cannot; the error names it and says why.
         """
         self._recipe = recipe
@@ -543,7 +543,7 @@ class WorkerRegistry:
             if found.trouble and not found.process:
                 raise EngineError(found.trouble)
             if found.trouble:
-                raise ReachError(
+                raise DataNotReachableError(
                     f"worker {address} on {found.host.partition('/')[0]} cannot open the dataset "
                     f"({found.trouble}); put the data where every worker can read it (a bucket, a "
                     "shared disk), give the workers its credentials, or run locally with engine='local'."

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from daskcluster.reports.contents import Report
 
 
-class OnScale:
+class ScaledAttribute:
     """Descriptor of centres on the scale of the fit; another attribute has them in the units of the data.
 
     The other attribute is a plain one, as in scikit-learn, since wrappers copy ``vars()``. Setting either
@@ -115,7 +115,7 @@ BY_REFERENCE = ("engine", "callbacks")
 """Parameters that are not plain values."""
 
 
-class SharesEngine(BaseEstimator):
+class EngineMixin(BaseEstimator):
     """Base of estimators with an ``engine``, and possibly ``callbacks``.
 
     A class declares its parameters in ``_parameters``, in the order of its constructor.
@@ -157,7 +157,7 @@ class SharesEngine(BaseEstimator):
         return state
 
 
-class RowsEstimator(ClusterMixin, SharesEngine):
+class RowsEstimator(ClusterMixin, EngineMixin):
     """Base of estimators that have results for rows.
 
     Subclasses have ``fit``, `label_function`, `row_params` and `to_model`. Each result of rows is a
@@ -496,7 +496,7 @@ class CentreEstimator(ClusterEstimator):
     """Whether rows opened with ``missing="partial"`` can be fitted."""
     _search: FixedSearch | None = None
     cluster_centers_: np.ndarray
-    _centres = OnScale("cluster_centers_")
+    _centres = ScaledAttribute("cluster_centers_")
 
     # -- results for rows ----------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ _HEADER, _STATE = "frame", "state"
 
 
 @dataclass(frozen=True)
-class Spent:
+class FitCost:
     """Seed, seeding and costs of a fit so far.
 
     Attributes
@@ -62,12 +62,12 @@ class CheckpointHeader:
 
     Attributes
     ----------
-    spent : Spent
+    spent : FitCost
     data_statistics : DataStatistics or None
         Data statistics of the first pass, once it is done; the grids of later sums depend on them.
     """
 
-    spent: Spent
+    spent: FitCost
     data_statistics: DataStatistics | None = field(default=None, metadata=stored_as("survey"))
 
     def around(self, state: Any) -> Document:
@@ -82,7 +82,7 @@ class CheckpointHeader:
 
 
 @dataclass(frozen=True)
-class Framed:
+class CheckpointDocument:
     """A document made by `CheckpointHeader.around`.
 
     Parameters

@@ -18,7 +18,12 @@ from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import DaskClusterError
-from daskcluster.estimators.checkpoints import CheckpointHeader, Checkpoints, Framed, Spent
+from daskcluster.estimators.checkpoints import (
+    CheckpointDocument,
+    CheckpointHeader,
+    Checkpoints,
+    FitCost,
+)
 from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.loop import Limits, LoopState, mean_distance
 from daskcluster.events import (
@@ -356,7 +361,7 @@ class Fit:
         def document() -> Document:
             took, rows = self.took(), self.rows
             passes, bytes_read = self.passes + took.passes, self.bytes_read + took.bytes_read
-            spent = Spent(self.seed, self.method, passes, bytes_read, self.seconds)
+            spent = FitCost(self.seed, self.method, passes, bytes_read, self.seconds)
             return CheckpointHeader(spent, None if rows is None else rows.data_statistics).around(
                 state()
             )
@@ -385,12 +390,12 @@ class Fit:
         self.passes += took.passes
         self.bytes_read += took.bytes_read
 
-    def _found(self) -> tuple[Framed | None, CheckpointHeader | None]:
+    def _found(self) -> tuple[CheckpointDocument | None, CheckpointHeader | None]:
         """Return the committed state and its header, and continue its counters."""
         kept = self.checkpoints
         if kept.found is None or kept.commits is None:
             return None, None
-        framed = Framed(kept.found, kept.commits.folder.url)
+        framed = CheckpointDocument(kept.found, kept.commits.folder.url)
         header = framed.header(self.dataset.n_features)
         self.passes, self.bytes_read = header.spent.passes, header.spent.bytes_read
         self.method, self._seconds_before = header.spent.method, header.spent.seconds

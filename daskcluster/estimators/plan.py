@@ -16,7 +16,7 @@ from daskcluster.typing import Dataset
 
 
 @dataclass(frozen=True)
-class Travel:
+class PassTraffic:
     """Bytes that one pass transfers on a cluster.
 
     Attributes
@@ -35,7 +35,7 @@ class Travel:
 
 
 @dataclass(frozen=True)
-class Stage:
+class DriverWork:
     """Work on few rows in the driver's process, after the passes over all rows.
 
     Attributes
@@ -81,11 +81,11 @@ class Plan:
         Limit on that state set by the caller; None: all that the memory limit leaves.
     commit_bytes : int
         Size of one commit of the state, up to a few kB; 0 if nothing is committed.
-    travel : Travel
+    travel : PassTraffic
         Bytes that a pass transfers; zero for passes over samples.
     kernel : str
         One of `KERNELS`.
-    afterwards : Stage or None
+    afterwards : DriverWork or None
     """
 
     seeding: str
@@ -97,9 +97,9 @@ class Plan:
     states: Mapping[str, int] = field(default_factory=dict)
     states_at_most: int | None = None
     commit_bytes: int = 0
-    travel: Travel = Travel()
+    travel: PassTraffic = PassTraffic()
     kernel: str = "nearest"
-    afterwards: Stage | None = None
+    afterwards: DriverWork | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from daskcluster.data.label_files import check_map, mask_of_source
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import TableFormat
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import CentreEstimator, SharesEngine
+from daskcluster.estimators.base import CentreEstimator, EngineMixin
 from daskcluster.estimators.inputs import fit_dataset, refuse_given_centres
 from daskcluster.estimators.plan import Plan
 from daskcluster.estimators.rows import Labels
@@ -233,7 +233,7 @@ def plan_fit(dataset: Dataset, given: Mapping[str, Any]) -> Plan | None:
     _check_labels(dataset, given)
     # What the fit refuses before its first pass.
     estimator = resolve_name(entry.estimator)(**entry.arguments(known))
-    if isinstance(estimator, SharesEngine):
+    if isinstance(estimator, EngineMixin):
         estimator.check_parameters()
         fit_dataset(estimator, dataset, None, scalable=True)
     if given.get("scale") and "init" in known:

@@ -36,7 +36,7 @@ from daskcluster.errors import DatasetNotFoundError, InvalidDataError, InvalidPa
 from daskcluster.estimators.examples import MOST_RANKED, Examination
 from daskcluster.estimators.inputs import features_of
 from daskcluster.estimators.opening import presence_of
-from daskcluster.estimators.plan import Plan, Travel, centres_bytes
+from daskcluster.estimators.plan import PassTraffic, Plan, centres_bytes
 from daskcluster.events import Callback
 from daskcluster.jobs.run import Run, open_metadata
 from daskcluster.methods.kmeans.fit import fit_footprint, pass_flop
@@ -66,8 +66,8 @@ ESTIMATORS: dict[str, str] = {
     "hierarchical-kmeans": "daskcluster.methods.hierarchical.estimator:HierarchicalKMeans",
     "partitions": "daskcluster.methods.partition.partitioning:PartitionRows",
     "mixture": "daskcluster.methods.mixture.estimator:VariationalGaussianMixture",
-    "kernel-kmeans": "daskcluster.methods.kernel.estimator:KernelKMeans",
-    "graph-kmeans": "daskcluster.methods.kernel.estimator:KernelKMeans",
+    "kernel-kmeans": "daskcluster.methods.kernel_kmeans.estimator:KernelKMeans",
+    "graph-kmeans": "daskcluster.methods.kernel_kmeans.estimator:KernelKMeans",
 }
 """Import paths of estimators by kind of model, as in `daskcluster.models.fitted.KINDS`."""
 
@@ -561,7 +561,7 @@ def cost_of_sample(model: Model, rows: Dataset, size: int, how: Any, n_threads: 
         passes_at_most=2,
         footprint=footprint,
         flop=pass_flop(rows, k),
-        travel=Travel(centres_bytes(rows, k), RANKED_BYTES * size // n_shares),
+        travel=PassTraffic(centres_bytes(rows, k), RANKED_BYTES * size // n_shares),
     )
 
 

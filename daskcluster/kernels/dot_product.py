@@ -26,7 +26,7 @@ VPDPBUSD of AVX-VNNI and AVX-512 VNNI, SDOT of ARM; of AVX2, with one PMADDWD fo
 with none: all integers have 16 bits, each has two products, and sums wrap around."""
 
 
-class Levels(NamedTuple):
+class LevelRange(NamedTuple):
     """The integers that an instruction multiplies exactly.
 
     Attributes
@@ -43,11 +43,11 @@ class Levels(NamedTuple):
 
 
 LEVELS = {
-    MADD: Levels(127, 127, 0),
-    VNNI: Levels(255, 127, 0),
-    SDOT: Levels(255, 127, 128),
-    MADD_PAIRS: Levels(127, 64, 0),
-    MADD_SHORT: Levels(127, 127, 0),
+    MADD: LevelRange(127, 127, 0),
+    VNNI: LevelRange(255, 127, 0),
+    SDOT: LevelRange(255, 127, 128),
+    MADD_PAIRS: LevelRange(127, 64, 0),
+    MADD_SHORT: LevelRange(127, 127, 0),
 }
 """PMADDUBSW adds two products in 16 bits, so its rows have 7 bits; where four are added, centres have 7."""
 

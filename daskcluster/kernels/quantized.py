@@ -25,7 +25,7 @@ from llvmlite import ir
 
 from daskcluster.kernels import emit
 from daskcluster.kernels.candidates import SECOND_ORDER, Errors, errors_of, margins_of
-from daskcluster.kernels.dot_product import LEVELS, LINE, MADD_SHORT, QUAD, Levels
+from daskcluster.kernels.dot_product import LEVELS, LINE, MADD_SHORT, QUAD, LevelRange
 from daskcluster.kernels.jit import kernel, read_only
 from daskcluster.kernels.panels import Panels, Tile, panels_of, vector_width
 from daskcluster.kernels.register_tile import all_scores_tile
@@ -206,7 +206,7 @@ def tile_of(tile: Tile, dot: int) -> Tile:
     return replace(tile, height=height, width=vector_width(integers_of(dot), tile.name))
 
 
-def fitting_levels(dot: int, spread: float, extent: float, reach: float, n: int) -> Levels:
+def fitting_levels(dot: int, spread: float, extent: float, reach: float, n: int) -> LevelRange:
     """Return the levels of which sums fit the integers of an instruction.
 
     Parameters
@@ -222,7 +222,7 @@ def fitting_levels(dot: int, spread: float, extent: float, reach: float, n: int)
     Examples
     --------
     >>> fitting_levels(MADD_SHORT, 8.0, 4.0, 8.0, 4), fitting_levels(MADD_SHORT, 8.0, 4.0, 32.0, 64)
-    (Levels(row=127, centre=127, shift=0), Levels(row=61, centre=61, shift=0))
+    (LevelRange(row=127, centre=127, shift=0), LevelRange(row=61, centre=61, shift=0))
     """
     levels = LEVELS[dot]
     if dot != MADD_SHORT or not 0.0 < spread * extent * reach < np.inf:
@@ -235,7 +235,7 @@ def fitting_levels(dot: int, spread: float, extent: float, reach: float, n: int)
         if 0.5 * length * length <= _FITTING * step * step_c:
             break
         share *= _LESS
-    return Levels(row, centre, 0)
+    return LevelRange(row, centre, 0)
 
 
 def room_of(longest: float, lost: float, far: float, unit: float) -> tuple[float, int]:

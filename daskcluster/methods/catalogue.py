@@ -19,7 +19,7 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.backward_euler import parameters as backward_euler
 from daskcluster.methods.coreset import parameters as coreset
 from daskcluster.methods.hierarchical import parameters as hierarchical
-from daskcluster.methods.kernel import parameters as kernel
+from daskcluster.methods.kernel_kmeans import parameters as kernel
 from daskcluster.methods.kmeans import parameters as kmeans
 from daskcluster.methods.minibatch import parameters as minibatch
 from daskcluster.methods.mixture import parameters as mixture

@@ -473,8 +473,8 @@ KINDS: dict[str, str] = {
     "hierarchical-kmeans": "daskcluster.methods.hierarchical.cells:HierarchicalModel",
     "partitions": "daskcluster.methods.partition.partitioning:PartitionModel",
     "mixture": "daskcluster.methods.mixture.model:MixtureModel",
-    "kernel-kmeans": "daskcluster.methods.kernel.model:KernelKMeansModel",
-    "graph-kmeans": "daskcluster.methods.kernel.graph:GraphKMeansModel",
+    "kernel-kmeans": "daskcluster.methods.kernel_kmeans.model:KernelKMeansModel",
+    "graph-kmeans": "daskcluster.methods.kernel_kmeans.graph:GraphKMeansModel",
 }
 """Import paths of the model classes, by their kind in saved documents."""
 

@@ -47,11 +47,11 @@ def test_recipes_of_rows_in_memory_are_refused_in_another_process(tmp_path: Path
     (tmp_path / "recipes").write_bytes(pickle.dumps([pickle.dumps(each.recipe()) for each in kept]))
     script = (
         "import pickle, sys\n"
-        "from daskcluster.errors import ReachError\n"
+        "from daskcluster.errors import DataNotReachableError\n"
         "for recipe in pickle.load(open(sys.argv[1], 'rb')):\n"
         "    try:\n"
         "        pickle.loads(recipe).open()\n"
-        "    except ReachError as error:\n"
+        "    except DataNotReachableError as error:\n"
         "        print(error)\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "recipes")]

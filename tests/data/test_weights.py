@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from daskcluster import open_dataset
-from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, ReachError
+from daskcluster.errors import DataNotReachableError, DatasetNotFoundError, InvalidParameterError
 from daskcluster.typing import Visibility
 
 ROWS = np.arange(6000, dtype=np.float32).reshape(3000, 2)
@@ -105,7 +105,9 @@ def test_many_weights_elsewhere_are_explained() -> None:
     dataset = open_dataset(np.ones((200_000, 1)), weights=np.ones(200_000))
     sent = pickle.dumps(dataset.recipe())
     del dataset
-    with pytest.raises(ReachError, match=r"belongs to another process and cannot be read"):
+    with pytest.raises(
+        DataNotReachableError, match=r"belongs to another process and cannot be read"
+    ):
         pickle.loads(sent).open()
 
 

@@ -24,11 +24,11 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import BASELINE_BYTES, Footprint
 from daskcluster.engine.operations import Fold, Payload
 from daskcluster.errors import (
+    DataNotReachableError,
     DatasetNotFoundError,
     EngineError,
     InvalidDataError,
     MemoryLimitError,
-    ReachError,
     WrongTypeError,
 )
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, WorkersPrepare
@@ -368,7 +368,9 @@ class Nowhere:
 
 
 def test_a_worker_that_cannot_read_is_named(engine: DaskEngine) -> None:
-    with pytest.raises(ReachError, match=r"worker tcp://127.0.0.1:\d+ on .*'/data/rows.zarr'"):
+    with pytest.raises(
+        DataNotReachableError, match=r"worker tcp://127.0.0.1:\d+ on .*'/data/rows.zarr'"
+    ):
         engine.place(Nowhere())  # type: ignore[arg-type]
 
 
@@ -389,7 +391,7 @@ def test_large_rows_of_this_process_are_refused_for_other_hosts(
 ) -> None:
     monkeypatch.setattr("daskcluster.engine.pass_run.SEND_BYTES", 1000)
     monkeypatch.setattr("daskcluster.engine.pass_run.machine_name", lambda: "elsewhere")
-    with pytest.raises(ReachError, match=r"24.4 MiB of rows .* write the rows to Zarr"):
+    with pytest.raises(DataNotReachableError, match=r"24.4 MiB of rows .* write the rows to Zarr"):
         engine.place(open_dataset(integers))
 
 

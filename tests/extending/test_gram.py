@@ -15,9 +15,9 @@ import pytest
 
 import daskcluster as dc
 from daskcluster.errors import ModelFormatError
-from daskcluster.methods.kernel.chunkwise import FUNCTIONS
-from daskcluster.methods.kernel.fit import register_gram
-from daskcluster.methods.kernel.parameters import KERNELS
+from daskcluster.methods.kernel_kmeans.chunkwise import FUNCTIONS
+from daskcluster.methods.kernel_kmeans.fit import register_gram
+from daskcluster.methods.kernel_kmeans.parameters import KERNELS
 
 NAME = "intersection"
 

@@ -9,8 +9,8 @@ from daskcluster.kernels import sparse
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.panels import Panels, choose_tile, common_offset, fill_panels
 from daskcluster.kernels.tile import group_size, pack, pack_groups
-from daskcluster.methods.kernel import kernels as gram
-from daskcluster.methods.kernel import kernels as gram_tile
+from daskcluster.methods.kernel_kmeans import kernels as gram
+from daskcluster.methods.kernel_kmeans import kernels as gram_tile
 from daskcluster.methods.kmeans.chunkwise.grouped import balanced_groups
 
 NAMES = ("avx512", "avx2", "neon", "portable")

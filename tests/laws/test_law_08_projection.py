@@ -16,7 +16,7 @@ from distributed import Client
 
 from daskcluster import open_dataset
 from daskcluster.cli.dry_run import project_plan
-from daskcluster.cli.main import Place
+from daskcluster.cli.main import EngineOptions
 from daskcluster.data.generate import generate
 from daskcluster.engine.connect import local_cluster
 from daskcluster.engine.dask import DaskEngine
@@ -95,7 +95,7 @@ def limit_of(algorithm: str) -> int:
     return LIMIT + ROOM_FOR_BOUNDS.get(algorithm, 0)
 
 
-def projected(rows: str, algorithm: str, place: Place) -> int:
+def projected(rows: str, algorithm: str, place: EngineOptions) -> int:
     """Return what a fit may take: the projection, and the largest bounds that fit in the room for them."""
     given = {"n_clusters": 16, **FAMILIES[algorithm]}
     dataset = open_dataset(rows)
@@ -121,7 +121,7 @@ MARKED = [
 @pytest.mark.parametrize("algorithm", MARKED)
 def test_a_peak_on_threads(folder: Path, tmp_path: Path, algorithm: str) -> None:
     rows, limit = rows_for(algorithm, folder), limit_of(algorithm)
-    place = Place(threads=2, memory_limit=limit)
+    place = EngineOptions(threads=2, memory_limit=limit)
     words = ["fit", rows, "--algorithm", algorithm, "--n-clusters", "16", "--random-state", "0"]
     words += flags(FAMILIES[algorithm])
     words += ["--threads", "2", "--memory-limit", str(limit), "--model", str(tmp_path / "m")]
@@ -149,7 +149,7 @@ def test_a_peak_on_workers(folder: Path, algorithm: str) -> None:
     for _ in range(2):  # the first run compiles what is not in the cache
         with local_cluster(2, memory_limit=2 * limit) as client:
             engine = DaskEngine(client)
-            place = Place(scheduler=client.scheduler.address)
+            place = EngineOptions(scheduler=client.scheduler.address)
             allowed = projected(rows, algorithm, place)
             model = resolve_name(entry.estimator)(**entry.arguments(parameters), engine=engine)
             model.fit(open_dataset(rows))

@@ -9,8 +9,8 @@ import numpy as np
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.kernels.quantized import RowRange
 from daskcluster.methods.hierarchical.cells import HierarchicalModel
-from daskcluster.methods.kernel.graph import GraphKMeansModel
-from daskcluster.methods.kernel.model import KernelKMeansModel
+from daskcluster.methods.kernel_kmeans.graph import GraphKMeansModel
+from daskcluster.methods.kernel_kmeans.model import KernelKMeansModel
 from daskcluster.methods.mixture.model import MixtureModel
 from daskcluster.methods.partition.partitioning import PartitionModel
 from daskcluster.models.fitted import KMeansModel, Model

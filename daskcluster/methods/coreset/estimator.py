@@ -22,10 +22,10 @@ from daskcluster.engine.engine import Segment, Segments
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.base import SharesEngine
+from daskcluster.estimators.base import EngineMixin
 from daskcluster.estimators.fit import Fit
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
-from daskcluster.estimators.plan import Plan, Stage, Travel, centres_bytes
+from daskcluster.estimators.plan import DriverWork, PassTraffic, Plan, centres_bytes
 from daskcluster.events import (
     Notice,
     publish,
@@ -157,17 +157,17 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         commit_bytes=coreset_bytes(dataset, size) + centres_bytes(dataset, k),
         travel=coreset_travel(dataset, size),
         kernel="scan",
-        afterwards=Stage(
+        afterwards=DriverWork(
             "nearest", size, dataset.n_features, products, int(parameters.get("max_iter", 1))
         ),
     )
 
 
-def coreset_travel(dataset: Dataset, size: int) -> Travel:
+def coreset_travel(dataset: Dataset, size: int) -> PassTraffic:
     """Return the bytes that the passes of a coreset send: a point, sums of features, the drawn rows."""
     row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
     d = dataset.n_features
-    return Travel(sent=8 * d, returned=16 * d, drawn=size * (row_bytes + 48))
+    return PassTraffic(sent=8 * d, returned=16 * d, drawn=size * (row_bytes + 48))
 
 
 def coreset_bytes(dataset: Dataset, size: int) -> int:
@@ -272,7 +272,7 @@ def source_of(dataset: Any) -> str:
 
 
 @dataclass(eq=False, repr=False)
-class LightweightCoreset(SharesEngine):
+class LightweightCoreset(EngineMixin):
     """A lightweight coreset (Bachem, Lucic, Krause, KDD 2018): m weighted rows in place of n.
 
     Rows are drawn independently and with replacement, half by weight and half by squared distance to

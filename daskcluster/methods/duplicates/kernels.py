@@ -355,7 +355,7 @@ def bias() -> int:
     return (levels.row + 1) // 2 - levels.shift
 
 
-class Levels(NamedTuple):
+class BlockLevels(NamedTuple):
     """Levels of the rows of a block, as the kernel takes them.
 
     Attributes
@@ -376,7 +376,7 @@ class Levels(NamedTuple):
     sums: Any
 
     @classmethod
-    def of(cls, heads: np.ndarray, levels: np.ndarray, sums: np.ndarray, added: int) -> Levels:
+    def of(cls, heads: np.ndarray, levels: np.ndarray, sums: np.ndarray, added: int) -> BlockLevels:
         """Return the levels of a block, with `added` on heads and lines."""
         each = (heads, levels) if not added else tuple(
             (array.view(np.uint8) + np.uint8(added)) for array in (heads, levels)
@@ -552,12 +552,14 @@ def _pack(heads, meeting, start, here, words, windows, shape):  # type: ignore[n
         windows[b, 0], windows[b, 1] = least // height, -(-most // height)
 
 
-def integer_candidates(rows: Levels, points: Levels, meeting: Meeting) -> Iterator[np.ndarray]:
+def integer_candidates(
+    rows: BlockLevels, points: BlockLevels, meeting: Meeting
+) -> Iterator[np.ndarray]:
     """Yield the pairs (m, 2) of rows and points whose bounds reach the limits.
 
     Parameters
     ----------
-    rows, points : Levels
+    rows, points : BlockLevels
         At most `most_level` on both sides of zero; those of rows with `bias`.
     meeting : Meeting
     """

@@ -198,7 +198,7 @@ def near_duplicates(
         Sparse rows, rows with NaN or infinity, or not one score for every row.
     CheckpointError
         The checkpoint is of another search, or damaged.
-    ReachError
+    DataNotReachableError
         Workers cannot reach the scratch folder.
     DiskSpaceError
         The scratch disk is too small.

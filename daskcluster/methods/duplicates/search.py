@@ -42,7 +42,7 @@ from daskcluster.data.writer import ArraySink
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import BASELINE_BYTES, ONE_PASS
-from daskcluster.errors import CheckpointError, ReachError
+from daskcluster.errors import CheckpointError, DataNotReachableError
 from daskcluster.estimators.plan import WorkPlan
 from daskcluster.events import Callback
 from daskcluster.host import format_bytes
@@ -60,7 +60,7 @@ from daskcluster.methods.duplicates.chunkwise import (
     prepare_block,
 )
 from daskcluster.methods.duplicates.kernels import (
-    Levels,
+    BlockLevels,
     Meeting,
     bias,
     integer_candidates,
@@ -438,7 +438,7 @@ _MOST_FEATURES = 30_000
 
 
 @dataclass(frozen=True)
-class Search:
+class PairSearch:
     """The parameters that all tasks of a search share; small and picklable.
 
     Attributes
@@ -485,10 +485,10 @@ class Side:
         return rows, numbers
 
     @cached_property
-    def as_rows(self) -> Levels:
+    def as_rows(self) -> BlockLevels:
         """Levels of the rows."""
         block = self.block
-        return Levels.of(block.heads, block.levels, block.described[7:], bias())
+        return BlockLevels.of(block.heads, block.levels, block.described[7:], bias())
 
 
 class Gap(NamedTuple):
@@ -554,7 +554,7 @@ def _candidates(a: Side, b: Side, between: float, rule: Rule) -> Iterator[np.nda
     is_small = most < _MOST_INTEGER * meeting.scales[0]
     found = _by_products(a.block, b.block, meeting)
     if integer_tile()[1] and is_small and a.block.levels.shape[1] < _MOST_FEATURES:
-        its = Levels.of(b.block.heads, b.block.levels, b.block.described[7:], 0)
+        its = BlockLevels.of(b.block.heads, b.block.levels, b.block.described[7:], 0)
         found = integer_candidates(a.as_rows, its, meeting)
     for pairs in found:
         if len(pairs):
@@ -618,7 +618,7 @@ def close_pairs(a: Side, b: Side, between: float, rule: Rule, *, forest: bool) -
 
 
 def prepare(
-    search: Search, number: int, cell: int, *, finished: bool
+    search: PairSearch, number: int, cell: int, *, finished: bool
 ) -> tuple[np.ndarray, float, float]:
     """Prepare a block, unless an earlier run has.
 
@@ -655,7 +655,7 @@ class Unit:
     others: np.ndarray
 
 
-def find_pairs(search: Search, number: int, unit: Unit) -> int:
+def find_pairs(search: PairSearch, number: int, unit: Unit) -> int:
     """Write the pairs of rows of a unit to scratch, (m, 2) int64; return how many there are."""
     side = Side(search.scratch, unit.block, unit.cell)
     between, found = search.cells().between(unit.cell), [np.empty((0, 2), np.int64)]
@@ -670,12 +670,14 @@ def find_pairs(search: Search, number: int, unit: Unit) -> int:
     return len(pairs)
 
 
-def measure(search: Search, block: int, positions: np.ndarray, others: np.ndarray) -> np.ndarray:
+def measure(
+    search: PairSearch, block: int, positions: np.ndarray, others: np.ndarray
+) -> np.ndarray:
     """Return the similarity or distance of rows of a block to one other row each, float64 (m,).
 
     Parameters
     ----------
-    search : Search
+    search : PairSearch
     block : int
     positions : ndarray of shape (m,), int64
         Positions of the rows in the block.
@@ -814,7 +816,7 @@ class DuplicateSearch:
     forest: bool
     bytes_read: int = 0
     passes: int = 0
-    search: Search = field(init=False)
+    search: PairSearch = field(init=False)
     sorted: SortedRows = field(init=False)
 
     @contextmanager
@@ -858,11 +860,11 @@ class DuplicateSearch:
 
     def _use(self, scratch: Scratch) -> None:
         if not self.engine.can_read(scratch):
-            raise ReachError(
+            raise DataNotReachableError(
                 f"The workers cannot reach the scratch folder {scratch.place.url!r}; give checkpoint= a "
                 "URL that all of them can read and write, such as s3://bucket/scratch."
             )
-        self.search = Search(scratch, self.rule, self.forest)
+        self.search = PairSearch(scratch, self.rule, self.forest)
 
     def _begin(self, scratch: Scratch, folder: str) -> None:
         self._use(scratch)

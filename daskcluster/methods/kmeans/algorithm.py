@@ -180,7 +180,7 @@ def total_weight(rows: ScaledPlacement) -> float:
 
 
 @dataclass(frozen=True)
-class Step:
+class CentresStep:
     """One update of the centres, and its cost.
 
     Attributes
@@ -212,7 +212,7 @@ def lloyd_step(
     centres: np.ndarray,
     assign: Assignment,
     labels: np.ndarray | None = None,
-) -> Step:
+) -> CentresStep:
     """Assign all rows, relocate empty clusters, and move the centres; arguments as of `lloyd`."""
     assigned = assign(centres)
     statistics, used = assigned.statistics, rows.used
@@ -220,7 +220,7 @@ def lloyd_step(
     n_empty = relocate_empty(rows, centres, statistics, used, labels)
     moved_to = updated(statistics, centres, rows)
     shift = squared_movement(centres, moved_to)
-    return Step(moved_to, inertia, shift, n_empty, assigned.n_touched, assigned.n_distances)
+    return CentresStep(moved_to, inertia, shift, n_empty, assigned.n_touched, assigned.n_distances)
 
 
 def squared_movement(before: np.ndarray, after: np.ndarray) -> float:

@@ -23,7 +23,7 @@ from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
-from daskcluster.estimators.plan import Plan, Travel, centres_bytes
+from daskcluster.estimators.plan import PassTraffic, Plan, centres_bytes
 from daskcluster.estimators.rows import results_of_rows
 from daskcluster.events import SeedingEnded, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import lloyd
@@ -367,10 +367,10 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
-def travel(dataset: Dataset, n_clusters: int, *, bounded: bool) -> Travel:
+def travel(dataset: Dataset, n_clusters: int, *, bounded: bool) -> PassTraffic:
     """Return what a pass sends: centres (with bounds, those before them as well), and sums back."""
     sent = centres_bytes(dataset, n_clusters) * (2 if bounded else 1)
-    return Travel(sent, statistics_bytes(dataset, n_clusters))
+    return PassTraffic(sent, statistics_bytes(dataset, n_clusters))
 
 
 def seeding_passes(method: str, n_clusters: int) -> int:

@@ -28,9 +28,9 @@ from daskcluster.events import Callback, EMStepEnded, StopReason
 from daskcluster.methods.kmeans.algorithm import total_weight
 from daskcluster.methods.mixture.chunkwise.e_step import (
     EXACT_EM,
+    CandidateSearch,
+    EStep,
     MixtureParams,
-    Search,
-    Step,
     truncated_pass,
 )
 from daskcluster.methods.mixture.chunkwise.statistics import (
@@ -75,7 +75,7 @@ class EMSettings:
     warmup_steps : int
         E-steps before the first variance is set.
     rule : {"tile", "row", "alternate"}
-        As in `Search`; ``"alternate"`` takes both in turn.
+        As in `CandidateSearch`; ``"alternate"`` takes both in turn.
     floor : float
         Minimum variance.
     floor_share : float
@@ -349,7 +349,7 @@ class ExactPasses:
         key = Key(self._settings.seed, "mixture sets")
 
         def params(scale: Scale) -> MixtureParams:
-            return MixtureParams(Step(gaussians, None), scale, gaussians.k, key)
+            return MixtureParams(EStep(gaussians, None), scale, gaussians.k, key)
 
         found: MixtureStatistics = self._rows.reduce(EXACT_EM, params)
         found.n_distances += self._n_uncounted
@@ -385,7 +385,7 @@ class TruncatedPasses:
         resumed = resumed or Carried(0, first_neighbours(settings.seed, k, g))
         assert resumed.neighbours is not None
         self.neighbours = resumed.neighbours
-        self._journal, self._n_steps = list[Step](), resumed.n_steps
+        self._journal, self._n_steps = list[EStep](), resumed.n_steps
         self._saves = Saves(rows.placement, settings.truncation, resumed.sets)
         self._rooted = settings.covariance_type == "isotropic"
         self._searched = False
@@ -425,20 +425,20 @@ class TruncatedPasses:
         saved = None if self._journal else self._saves.last
         return Carried(self._n_steps, self.neighbours, saved)
 
-    def _search(self) -> Search:
+    def _search(self) -> CandidateSearch:
         settings, number = self._settings, self._n_steps
         key = Key(settings.seed, "mixture candidates", number)
-        return Search(self.neighbours, settings.rule_of(number), settings.n_random, key)
+        return CandidateSearch(self.neighbours, settings.rule_of(number), settings.n_random, key)
 
     def _pass(
         self,
         gaussians: Gaussians,
-        search: Search | None,
+        search: CandidateSearch | None,
         *,
         learns: bool,
         save_to: StateFiles | None = None,
     ) -> MixtureStatistics:
-        settings, step = self._settings, Step(gaussians, search)
+        settings, step = self._settings, EStep(gaussians, search)
         params = MixtureParams(
             step,
             self._rows.scale,
@@ -455,7 +455,7 @@ class TruncatedPasses:
         self._n_steps += 1
         if self._rows.placement.loses_state:
             # A copy of the parameters, without the factors and costs that were derived from them.
-            self._journal.append(Step(replace(gaussians), search))
+            self._journal.append(EStep(replace(gaussians), search))
         if self._saves.done(found.n_saved):
             self._journal.clear()
         if search is not None:

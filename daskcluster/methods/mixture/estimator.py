@@ -22,7 +22,7 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.estimators.base import OnScale, RowsEstimator, from_provenance, provenance
+from daskcluster.estimators.base import RowsEstimator, ScaledAttribute, from_provenance, provenance
 from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import (
     check_enough_rows,
@@ -127,7 +127,7 @@ class MixtureRows(DensityMixin, RowsEstimator):
     covariances_: Any
     weights_: np.ndarray
     means_: np.ndarray
-    _means = OnScale("means_")
+    _means = ScaledAttribute("means_")
 
     @property
     def precisions_(self) -> Any:

@@ -15,11 +15,11 @@ from daskcluster.engine.local import LocalEngine, home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import MemoryLimitError
-from daskcluster.estimators.checkpoints import Commits, Framed
+from daskcluster.estimators.checkpoints import CheckpointDocument, Commits
 from daskcluster.estimators.fit import FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import mean_distance
-from daskcluster.estimators.plan import Plan, Stage, centres_bytes
+from daskcluster.estimators.plan import DriverWork, Plan, centres_bytes
 from daskcluster.events import (
     Callback,
     Event,
@@ -230,7 +230,7 @@ def _plan_on_coreset(dataset: Dataset, parameters: Mapping[str, Any], size: int)
         commit_bytes=coreset_bytes(dataset, size) + commit_bytes(dataset, parameters, drawn),
         travel=coreset_travel(dataset, drawn),
         kernel="scan",
-        afterwards=Stage("truncated", drawn, d, iteration_flop, max_iter),
+        afterwards=DriverWork("truncated", drawn, d, iteration_flop, max_iter),
     )
 
 
@@ -468,7 +468,7 @@ class MixtureFit(SeededFit):
 
     def check_attached(self, found: Document, place: Callable[[str], Location]) -> None:
         """Refuse a commit whose candidate sets are damaged. Reads them all."""
-        framed = Framed(found, place("").url)
+        framed = CheckpointDocument(found, place("").url)
         sets = framed.state(MixtureState, self._shapes).attached.sets
         data_statistics = framed.header(self.dataset.n_features).data_statistics
         if sets is not None and data_statistics is not None:

@@ -35,7 +35,7 @@ from daskcluster.events import RoundEnded, StopReason
 from daskcluster.kernels.accumulate import accumulate_values
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.methods.kmeans.algorithm import (
-    Step,
+    CentresStep,
     inertia_from,
     lloyd_step,
     squared_movement,
@@ -352,14 +352,14 @@ class Nested:
     def close(self) -> None:
         self._assign.close()
 
-    def _step(self, centres: np.ndarray) -> tuple[Step, KMeansStatistics]:
+    def _step(self, centres: np.ndarray) -> tuple[CentresStep, KMeansStatistics]:
         """Let the rows of a batch vote, and move the centres."""
         rows = self.batches.rows
         assigned = self._assign(centres)
         inertia = inertia_from(assigned.statistics, centres, rows)
         votes = self._with_seeds(assigned.statistics)
         moved_to = updated(votes, centres, rows)
-        step = Step(
+        step = CentresStep(
             moved_to,
             inertia,
             squared_movement(centres, moved_to),
@@ -378,7 +378,7 @@ class Nested:
         return replace(statistics, counts=counts)
 
     def _ratio(
-        self, centres: np.ndarray, step: Step, statistics: KMeansStatistics
+        self, centres: np.ndarray, step: CentresStep, statistics: KMeansStatistics
     ) -> tuple[float, int]:
         """Return min sigma(j) / p(j), or a bound that refuses the doubling; and the number of distances."""
         rows, rule = self.batches.rows, self.rule

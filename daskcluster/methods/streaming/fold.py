@@ -193,9 +193,9 @@ class RefitSettings:
     ) -> StreamCentres | None:
         """Return the centres of a summary; None if it has fewer rows than clusters.
 
-        Parameters as in `Search.seek`. With `fresh`, and always for the initial centres, local searches
-        try to leave the local minimum. With `grow`, clusters are added, up to `max_clusters`, as long as
-        each lowers the cost of the summary substantially.
+        Parameters: see `CentreSearch.seek`. With `fresh`, and always for the initial centres, local
+        searches try to leave the local minimum. With `grow`, clusters are added, up to `max_clusters`, as
+        long as each lowers the cost of the summary substantially.
 
         Notes
         -----
@@ -219,7 +219,7 @@ class RefitSettings:
         return task.searched(best, before) if fresh else best
 
 
-class Search(Protocol):
+class CentreSearch(Protocol):
     """A search for the centres of a stream; its results depend only on its arguments and settings."""
 
     finds: ClassVar[type[StreamCentres]]
@@ -464,12 +464,12 @@ class FoldSettings:
     Attributes
     ----------
     leaf : LeafSettings
-    refit : Search
+    refit : CentreSearch
     drift_threshold : float
     """
 
     leaf: LeafSettings
-    refit: Search
+    refit: CentreSearch
     drift_threshold: float
 
 

@@ -115,22 +115,22 @@ class StepsTaken:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class _PreparedStep:
     params: StepParams
     before: PreparedCentres
     shift: float
 
 
-def _prepare(params: StepParams) -> _Prepared:
+def _prepare(params: StepParams) -> _PreparedStep:
     shift = float(grid_shift(params.limit, params.n_partitions))
-    return _Prepared(params, PreparedCentres(params.before), shift)
+    return _PreparedStep(params, PreparedCentres(params.before), shift)
 
 
-def _zero(prepared: _Prepared) -> StepsTaken:
+def _zero(prepared: _PreparedStep) -> StepsTaken:
     return StepsTaken(np.zeros(prepared.params.snapshot.shape))
 
 
-def step_partition(chunk: Chunk, prepared: _Prepared, into: StepsTaken) -> None:
+def step_partition(chunk: Chunk, prepared: _PreparedStep, into: StepsTaken) -> None:
     """Take the steps of one partition, which `chunk` holds as a whole, and add their sums.
 
     Which steps of the epoch are the partition's follows from its place among the rows; step t draws by

@@ -107,7 +107,7 @@ def graph_matrix(X: np.ndarray, n_neighbors: int, heat_time: float | None) -> np
     The heat kernel of a time is the square of that of half the time: one product of dense matrices.
     """
     import daskcluster as dc
-    from daskcluster.methods.kernel.graph import GraphGram, neighbour_graph
+    from daskcluster.methods.kernel_kmeans.graph import GraphGram, neighbour_graph
 
     adjacency = neighbour_graph(dc.open_dataset(X), n_neighbors).adjacency
     n = len(X)

@@ -14,7 +14,12 @@ from scipy.sparse.csgraph import connected_components
 import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.data import partitions
-from daskcluster.errors import CheckpointError, InvalidDataError, InvalidParameterError, ReachError
+from daskcluster.errors import (
+    CheckpointError,
+    DataNotReachableError,
+    InvalidDataError,
+    InvalidParameterError,
+)
 from daskcluster.events import PassEnded, PassProgress, PassStarted
 from daskcluster.methods.duplicates import search as search_module
 from tests.methods.duplicates.oracle import measures, pairs_of, planted
@@ -333,7 +338,7 @@ def test_rows_that_are_refused() -> None:
 
 def test_workers_elsewhere_need_a_folder_that_they_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dc.LocalEngine, "can_read", lambda self, where: False)
-    with pytest.raises(ReachError, match="give checkpoint= a URL"):
+    with pytest.raises(DataNotReachableError, match="give checkpoint= a URL"):
         find(engine=dc.LocalEngine(1))
 
 

@@ -453,13 +453,13 @@ def test_lost_sets_are_recomputed_from_the_last_save(monkeypatch, tmp_path):
     X, lengths = blobs(2000, 20, 4, dtype=np.float32), []
     model = mixture(20, n_random=1, tol=0.0, max_iter=9, warmup_steps=1)
     expected = clone(model).fit(X)
-    prepare = passes._Prepared.__init__
+    prepare = passes._PreparedEStep.__init__
 
     def spied(self, params):
         lengths.append((len(params.journal), params.saved is not None))
         prepare(self, params)
 
-    monkeypatch.setattr(passes._Prepared, "__init__", spied)
+    monkeypatch.setattr(passes._PreparedEStep, "__init__", spied)
     same(clone(model).fit(X), expected)
     assert lengths == [(0, False)] * 12  # threads keep no journal
     lengths.clear()

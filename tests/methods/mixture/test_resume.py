@@ -78,13 +78,13 @@ def test_a_resumed_fit_does_not_recompute_sets(
     kept = {"checkpoint": str(tmp_path), "checkpoint_every": 2}
     assert killed(lambda: mixture("isotropic", **kept).fit(X), 3)  # seeds, and iterations 2 and 4
     journals: list[int] = []
-    prepare = passes._Prepared.__init__
+    prepare = passes._PreparedEStep.__init__
 
     def spied(self: Any, params: Any) -> None:
         journals.append(len(params.journal))
         prepare(self, params)
 
-    monkeypatch.setattr(passes._Prepared, "__init__", spied)
+    monkeypatch.setattr(passes._PreparedEStep, "__init__", spied)
     monkeypatch.setattr(LocalPlacement, "loses_state", True)
     heard: list[Any] = []
     resumed = mixture("isotropic", **kept, callbacks=(heard.append,)).fit(X, resume=True)

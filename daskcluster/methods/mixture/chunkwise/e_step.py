@@ -34,7 +34,7 @@ from daskcluster.randomness import Key
 
 
 @dataclass(frozen=True)
-class Search:
+class CandidateSearch:
     """The search space of rows: the candidates that they are compared with.
 
     Attributes
@@ -71,18 +71,18 @@ def _no_lists(k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class Step:
+class EStep:
     """The parameters and the search space of one E-step.
 
     Attributes
     ----------
     gaussians : Gaussians
-    search : Search or None
+    search : CandidateSearch or None
         None: the members of K(n) stay the same and are only sorted.
     """
 
     gaussians: Gaussians
-    search: Search | None
+    search: CandidateSearch | None
 
 
 class SavedSets(Protocol):
@@ -103,13 +103,13 @@ class MixtureParams:
 
     Attributes
     ----------
-    step : Step
+    step : EStep
     scale : Scale
     truncation : int
         Size of K(n).
     initial : Key
         Random key of the initial sets.
-    journal : tuple of Step
+    journal : tuple of EStep
         Steps since `saved`, in order.
     saved : SavedSets or None
         Sets that the journal starts from; None: the initial sets.
@@ -123,11 +123,11 @@ class MixtureParams:
         Initial capacity of a thread's table of pairs of clusters.
     """
 
-    step: Step
+    step: EStep
     scale: Scale
     truncation: int
     initial: Key
-    journal: tuple[Step, ...] = field(default=(), repr=False)
+    journal: tuple[EStep, ...] = field(default=(), repr=False)
     saved: SavedSets | None = None
     save_to: SavedSets | None = None
     learns: bool = True
@@ -138,7 +138,7 @@ class MixtureParams:
 class _Ready:
     """A step, prepared for rows: its candidate lists and its kernel."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: EStep) -> None:
         self.step = step
         gaussians, search = step.gaussians, step.search
         dtype = gaussians.means.dtype
@@ -194,7 +194,7 @@ class _Ready:
         return bounds
 
 
-class _Prepared:
+class _PreparedEStep:
     """Params, prepared once per task; the journal is prepared only if steps have to be repeated."""
 
     def __init__(self, params: MixtureParams) -> None:
@@ -225,7 +225,7 @@ class _Prepared:
         )
 
 
-def _fresh(n_rows: int, prepared: _Prepared) -> np.ndarray:
+def _fresh(n_rows: int, prepared: _PreparedEStep) -> np.ndarray:
     return np.empty((n_rows, prepared.params.truncation), np.int32)
 
 
@@ -236,7 +236,7 @@ def first_sets(key: Key, start: int, stop: int, q: int, k: int) -> np.ndarray:
     return sets
 
 
-def _rebuild(chunk: Chunk, prepared: _Prepared, state: np.ndarray) -> None:
+def _rebuild(chunk: Chunk, prepared: _PreparedEStep, state: np.ndarray) -> None:
     params = prepared.params
     q, k = state.shape[1], params.step.gaussians.k
     if params.saved is None:
@@ -256,7 +256,7 @@ def _rebuild(chunk: Chunk, prepared: _Prepared, state: np.ndarray) -> None:
 
 
 def _step_chunk(
-    chunk: Chunk, prepared: _Prepared, into: MixtureStatistics, state: np.ndarray
+    chunk: Chunk, prepared: _PreparedEStep, into: MixtureStatistics, state: np.ndarray
 ) -> None:
     params, grids = prepared.params, prepared.grids
     for block in chunk.blocks():
@@ -274,8 +274,8 @@ def truncated_pass(truncation: int) -> StatefulReduction:
     return StatefulReduction(
         name="truncated EM",
         row_bytes=4 * truncation,
-        prepare=_Prepared,
-        zero=_Prepared.zero,
+        prepare=_PreparedEStep,
+        zero=_PreparedEStep.zero,
         fresh=_fresh,
         rebuild=_rebuild,
         chunk=_step_chunk,
@@ -285,7 +285,7 @@ def truncated_pass(truncation: int) -> StatefulReduction:
 # -- exact EM: no truncation, no state ------------------------------------------------------------
 
 
-def _exact_chunk(chunk: Chunk, prepared: _Prepared, into: MixtureStatistics) -> None:
+def _exact_chunk(chunk: Chunk, prepared: _PreparedEStep, into: MixtureStatistics) -> None:
     gaussians = prepared.params.step.gaussians
     visit = all_kernel(gaussians.means.dtype, scaled=gaussians.scaled)
     for block in chunk.blocks():
@@ -308,8 +308,8 @@ def _exact_chunk(chunk: Chunk, prepared: _Prepared, into: MixtureStatistics) -> 
 
 EXACT_EM = Reduction(
     name="EM",
-    prepare=_Prepared,
-    zero=_Prepared.zero,
+    prepare=_PreparedEStep,
+    zero=_PreparedEStep.zero,
     chunk=_exact_chunk,
 )
 """`MixtureParams` -> `MixtureStatistics`, with posteriors of all clusters."""

@@ -29,7 +29,7 @@ from daskcluster.engine.pass_run import (
     is_inline,
     through_driver,
 )
-from daskcluster.estimators.plan import Stage
+from daskcluster.estimators.plan import DriverWork
 from tests.benchmarks.scaling.model.cluster import Cluster
 from tests.benchmarks.scaling.model.rates import Rates
 from tests.benchmarks.scaling.model.work import FitWork, PassWork
@@ -223,7 +223,7 @@ class _Talk:
         return added + came * (2 / line + own + self._middle)
 
 
-def _stage_seconds(stage: Stage, cluster: Cluster, rates: Rates) -> float:
+def _stage_seconds(stage: DriverWork, cluster: Cluster, rates: Rates) -> float:
     values = float(stage.n_rows) * stage.n_features
     each = rates.kernel(stage.kernel).seconds(stage.flop / 2, values, stage.n_rows)
     slower = rates.together if cluster.driver_threads > 1 else 1.0

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from daskcluster.engine import pass_run as wire
-from daskcluster.estimators.plan import Stage, Travel
+from daskcluster.estimators.plan import DriverWork, PassTraffic
 from tests.benchmarks.scaling.model.cluster import Cluster
 from tests.benchmarks.scaling.model.forecast import (
     FitForecast,
@@ -32,7 +32,7 @@ RATES = Rates(
     round_trip=5e-3,
 )
 PASS = PassWork(
-    "nearest", n_rows=1e6, values=1e8, products=1e10, partitions=100, travel=Travel(1000, 8000)
+    "nearest", n_rows=1e6, values=1e8, products=1e10, partitions=100, travel=PassTraffic(1000, 8000)
 )
 KERNEL = 1e-11 * 1e10 + 1e-10 * 1e8 + 1e-9 * 1e6
 
@@ -75,7 +75,9 @@ def test_partitions_are_not_cut() -> None:
 
 @pytest.mark.parametrize("workers", [1, 3, 40, 1000])
 def test_better_lines_and_processors_never_make_it_slower(workers: int) -> None:
-    work = replace(PASS, fetched=1e9, decoded=1e9, handles=100, travel=Travel(10**7, 10**6, 10**6))
+    work = replace(
+        PASS, fetched=1e9, decoded=1e9, handles=100, travel=PassTraffic(10**7, 10**6, 10**6)
+    )
     plain = Cluster(workers, bandwidth=1e8, store_bandwidth=1e8, latency=1e-3)
     before = forecast(work, plain, RATES).seconds
     for better in (
@@ -90,7 +92,7 @@ def test_tails_are_as_the_engine_hands_them_out() -> None:
     work = replace(PASS, partitions=400)
     assert count_tasks(work, Cluster(4), compute=10.0) == 4 * (1 + 4)
     assert count_tasks(work, Cluster(4), compute=0.1) == 4  # not worth a round trip
-    large = replace(work, travel=Travel(sent=500_000, returned=5_000_000))
+    large = replace(work, travel=PassTraffic(sent=500_000, returned=5_000_000))
     assert count_tasks(large, Cluster(4), compute=10.0) == 4 * (1 + 4)
     assert count_tasks(large, Cluster(4), compute=3.0) == 4  # its bytes take the driver longer
     assert count_tasks(work, Cluster(4), compute=3.0) == 4 * (1 + 4)
@@ -99,7 +101,7 @@ def test_tails_are_as_the_engine_hands_them_out() -> None:
 
 
 def test_a_fit_is_its_passes_and_the_work_on_few_rows() -> None:
-    stage = Stage("truncated", n_rows=1000, n_features=10, flop=0.0, passes_at_most=50)
+    stage = DriverWork("truncated", n_rows=1000, n_features=10, flop=0.0, passes_at_most=50)
     work = FitWork(replace(PASS, decoded=1e9), PASS, 5, stage, replace(PASS, written=4e6))
     found = forecast_fit(work, Cluster(2, driver_threads=4), RATES)
     assert found.stage == pytest.approx(50 * (1e-9 * 1e4 + 1e-7 * 1e3) / 4)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from daskcluster.chunk import compute_dtype
 from daskcluster.engine.memory import MemoryPlan
-from daskcluster.estimators.plan import Plan, Stage, Travel, centres_bytes
+from daskcluster.estimators.plan import DriverWork, PassTraffic, Plan, centres_bytes
 from daskcluster.methods.kmeans.chunkwise.kind import CostModel, Counts
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.typing import Dataset
@@ -29,7 +29,7 @@ class PassWork:
         Bytes that come from the store as it keeps them, and that go there.
     handles : int
         Partitions that are held between passes, as rows or as state.
-    travel : Travel
+    travel : PassTraffic
     """
 
     kernel: str
@@ -41,7 +41,7 @@ class PassWork:
     fetched: float = 0.0
     written: float = 0.0
     handles: int = 0
-    travel: Travel = field(default_factory=Travel)
+    travel: PassTraffic = field(default_factory=PassTraffic)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class FitWork:
         The first finds no row in memory.
     passes : int
         At most; with those of seeding.
-    stage : Stage or None
+    stage : DriverWork or None
     labels : PassWork
         The pass that labels all rows.
     """
@@ -62,7 +62,7 @@ class FitWork:
     first: PassWork
     later: PassWork
     passes: int
-    stage: Stage | None
+    stage: DriverWork | None
     labels: PassWork
 
 
@@ -119,7 +119,7 @@ def fit_work(
         kernel="nearest",
         products=pass_flop(dataset, n_clusters) / 2,
         written=4 * dataset.n_rows,
-        travel=Travel(sent=centres_bytes(dataset, n_clusters)),
+        travel=PassTraffic(sent=centres_bytes(dataset, n_clusters)),
     )
     return FitWork(first, later, plan.passes_at_most, plan.afterwards, labels)
 

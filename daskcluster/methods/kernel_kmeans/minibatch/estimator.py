@@ -22,7 +22,7 @@ from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import is_final, mean_cost
 from daskcluster.estimators.plan import Plan
 from daskcluster.events import Notice, SeedingEnded, StartEnded, StopReason, publish
-from daskcluster.methods.kernel.chunkwise import (
+from daskcluster.methods.kernel_kmeans.chunkwise import (
     GramCentres,
     GramFunction,
     GramSums,
@@ -32,8 +32,8 @@ from daskcluster.methods.kernel.chunkwise import (
     join_points,
     nearest_by_gram,
 )
-from daskcluster.methods.kernel.estimator import KernelEstimator
-from daskcluster.methods.kernel.fit import (
+from daskcluster.methods.kernel_kmeans.estimator import KernelEstimator
+from daskcluster.methods.kernel_kmeans.fit import (
     GramFit,
     chosen_rows,
     first_passes,
@@ -43,7 +43,7 @@ from daskcluster.methods.kernel.fit import (
     measure_by_gram,
     seed_of_start,
 )
-from daskcluster.methods.kernel.graph import (
+from daskcluster.methods.kernel_kmeans.graph import (
     GraphGram,
     GraphKMeansModel,
     Terms,
@@ -55,7 +55,7 @@ from daskcluster.methods.kernel.graph import (
     graph_scores,
     weights_of,
 )
-from daskcluster.methods.kernel.minibatch.algorithm import (
+from daskcluster.methods.kernel_kmeans.minibatch.algorithm import (
     GramBatch,
     KernelSteps,
     Mean,
@@ -67,9 +67,13 @@ from daskcluster.methods.kernel.minibatch.algorithm import (
     merged,
     minibatch_kernel,
 )
-from daskcluster.methods.kernel.minibatch.state import BatchKernelState, NumberedRows, StartState
-from daskcluster.methods.kernel.model import KernelKMeansModel
-from daskcluster.methods.kernel.parameters import GRAPHS, MINI_BATCH_KERNEL, is_graph
+from daskcluster.methods.kernel_kmeans.minibatch.state import (
+    BatchKernelState,
+    NumberedRows,
+    StartState,
+)
+from daskcluster.methods.kernel_kmeans.model import KernelKMeansModel
+from daskcluster.methods.kernel_kmeans.parameters import GRAPHS, MINI_BATCH_KERNEL, is_graph
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes

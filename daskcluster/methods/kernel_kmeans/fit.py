@@ -24,7 +24,7 @@ from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import mean_cost
 from daskcluster.estimators.plan import Plan
 from daskcluster.events import SeedingEnded, StartEnded, StopReason, publish
-from daskcluster.methods.kernel.algorithm import (
+from daskcluster.methods.kernel_kmeans.algorithm import (
     FullResult,
     FullState,
     GramMatrix,
@@ -34,7 +34,7 @@ from daskcluster.methods.kernel.algorithm import (
     n_blocks,
     restored,
 )
-from daskcluster.methods.kernel.chunkwise import (
+from daskcluster.methods.kernel_kmeans.chunkwise import (
     CALLABLE,
     FUNCTIONS,
     GRAM_SCORE,
@@ -46,14 +46,14 @@ from daskcluster.methods.kernel.chunkwise import (
     GraphCentres,
     Points,
 )
-from daskcluster.methods.kernel.graph import (
+from daskcluster.methods.kernel_kmeans.graph import (
     graph_and_matrix,
     graph_centres,
     graph_labels,
     graph_scores,
     weights_of,
 )
-from daskcluster.methods.kernel.parameters import GRAPHS, KERNELS, is_graph
+from daskcluster.methods.kernel_kmeans.parameters import GRAPHS, KERNELS, is_graph
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.kmeans.initial import GIVEN, checked_centres, warn_of_one_start
 from daskcluster.models.fitted import FitResult
@@ -299,7 +299,7 @@ def kernel_footprint(dataset: Dataset, n_clusters: int, n_points: int) -> Footpr
 
 
 if TYPE_CHECKING:
-    from daskcluster.methods.kernel.estimator import KernelKMeans
+    from daskcluster.methods.kernel_kmeans.estimator import KernelKMeans
 
 
 @dataclass(frozen=True)

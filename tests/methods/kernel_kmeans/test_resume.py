@@ -234,7 +234,7 @@ def test_a_commit_of_windows_takes_at_most_what_the_plan_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from daskcluster.methods.catalogue import ALGORITHMS
-    from daskcluster.methods.kernel.minibatch.estimator import plan_minibatch_fit
+    from daskcluster.methods.kernel_kmeans.minibatch.estimator import plan_minibatch_fit
 
     sizes: list[int] = []
     commit = CheckpointFolder.commit

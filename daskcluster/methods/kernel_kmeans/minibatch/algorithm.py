@@ -32,8 +32,8 @@ from daskcluster.data.writer import ArraySink
 from daskcluster.engine.engine import Placement
 from daskcluster.estimators.loop import Limits, Stepped, run_loop
 from daskcluster.events import KernelStepEnded, StopReason
-from daskcluster.methods.kernel import kernels
-from daskcluster.methods.kernel.chunkwise import (
+from daskcluster.methods.kernel_kmeans import kernels
+from daskcluster.methods.kernel_kmeans.chunkwise import (
     GramCentres,
     GramFunction,
     GramSums,

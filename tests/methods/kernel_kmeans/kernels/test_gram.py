@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskcluster.methods.kernel import kernels as gram
+from daskcluster.methods.kernel_kmeans import kernels as gram
 from daskcluster.sparse_rows import SparseRows
 from tests.reference import kernel_kmeans as reference
 

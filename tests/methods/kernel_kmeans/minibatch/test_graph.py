@@ -12,10 +12,10 @@ from scipy import sparse
 import daskcluster as dc
 from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.catalogue import ALGORITHMS
-from daskcluster.methods.kernel import graph as gram_graph
-from daskcluster.methods.kernel.graph import graph_footprint
-from daskcluster.methods.kernel.minibatch.estimator import plan_minibatch_fit
-from tests.methods.kernel.minibatch.test_estimator import counts, fitted
+from daskcluster.methods.kernel_kmeans import graph as gram_graph
+from daskcluster.methods.kernel_kmeans.graph import graph_footprint
+from daskcluster.methods.kernel_kmeans.minibatch.estimator import plan_minibatch_fit
+from tests.methods.kernel_kmeans.minibatch.test_estimator import counts, fitted
 from tests.reference import kernel_kmeans as reference
 
 MATRICES = {"knn": reference.knn, "heat": reference.heat}

@@ -26,7 +26,7 @@ from daskcluster.elementary import exp
 from daskcluster.errors import InvalidDataError
 from daskcluster.kernels.accumulate import accumulate_values
 from daskcluster.kernels.sum_grid import SumGrid
-from daskcluster.methods.kernel import kernels
+from daskcluster.methods.kernel_kmeans import kernels
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 
 _TERMS = {
@@ -39,7 +39,7 @@ _TERMS = {
 VECTOR_GRAMS = tuple(_TERMS)
 """Names of the Gram functions that compiled kernels compute."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""Registered Gram functions, by name; see `daskcluster.methods.kernel.fit.register_gram`."""
+"""Registered Gram functions, by name; see `daskcluster.methods.kernel_kmeans.fit.register_gram`."""
 PRECOMPUTED = "precomputed"
 CALLABLE = "callable"
 

@@ -149,15 +149,15 @@ MINI_BATCH_KERNEL = (
 
 ALGORITHMS = {
     "kernel": Algorithm(
-        "daskcluster.methods.kernel.estimator:KernelKMeans",
+        "daskcluster.methods.kernel_kmeans.estimator:KernelKMeans",
         KERNEL_KMEANS,
         about="kernel k-means on all pairs of rows",
-        plan="daskcluster.methods.kernel.fit:plan_fit",
+        plan="daskcluster.methods.kernel_kmeans.fit:plan_fit",
     ),
     "mini-batch-kernel": Algorithm(
-        "daskcluster.methods.kernel.minibatch.estimator:MiniBatchKernelKMeans",
+        "daskcluster.methods.kernel_kmeans.minibatch.estimator:MiniBatchKernelKMeans",
         MINI_BATCH_KERNEL,
         about="kernel k-means by small random batches",
-        plan="daskcluster.methods.kernel.minibatch.estimator:plan_minibatch_fit",
+        plan="daskcluster.methods.kernel_kmeans.minibatch.estimator:plan_minibatch_fit",
     ),
 }

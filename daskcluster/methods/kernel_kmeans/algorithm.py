@@ -20,7 +20,7 @@ from daskcluster.engine.engine import Placement
 from daskcluster.errors import ModelFormatError
 from daskcluster.estimators.loop import Limits, Stepped, run_loop
 from daskcluster.events import IterationEnded, StopReason
-from daskcluster.methods.kernel.chunkwise import (
+from daskcluster.methods.kernel_kmeans.chunkwise import (
     GramCentres,
     GramFunction,
     GramSums,
@@ -29,7 +29,7 @@ from daskcluster.methods.kernel.chunkwise import (
     gram_sum_rows,
     nearest_of,
 )
-from daskcluster.methods.kernel.minibatch.algorithm import Meter, joined
+from daskcluster.methods.kernel_kmeans.minibatch.algorithm import Meter, joined
 from daskcluster.sparse_rows import join_rows
 from daskcluster.storage.document import Shapes, check_numbers, within
 from daskcluster.typing import Dataset

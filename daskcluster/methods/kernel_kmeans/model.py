@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskcluster.errors import ModelFormatError
-from daskcluster.methods.kernel.chunkwise import (
+from daskcluster.methods.kernel_kmeans.chunkwise import (
     CALLABLE,
     FUNCTIONS,
     PRECOMPUTED,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daskcluster.methods.kernel.chunkwise import GramFunction, GramSums, Points
-from daskcluster.methods.kernel.minibatch.algorithm import GramBatch, MovingWindows
+from daskcluster.methods.kernel_kmeans.chunkwise import GramFunction, GramSums, Points
+from daskcluster.methods.kernel_kmeans.minibatch.algorithm import GramBatch, MovingWindows
 from daskcluster.sparse_rows import SparseRows
 from tests.reference import kernel_kmeans as reference
 

@@ -11,9 +11,9 @@ import numpy as np
 from daskcluster.data.dataset import chosen_rows
 from daskcluster.engine.engine import Placement
 from daskcluster.errors import ModelFormatError
-from daskcluster.methods.kernel.chunkwise import GramFunction, Points
-from daskcluster.methods.kernel.fit import given_centres, ready_rows
-from daskcluster.methods.kernel.minibatch.algorithm import (
+from daskcluster.methods.kernel_kmeans.chunkwise import GramFunction, Points
+from daskcluster.methods.kernel_kmeans.fit import given_centres, ready_rows
+from daskcluster.methods.kernel_kmeans.minibatch.algorithm import (
     GramBatch,
     KernelSteps,
     Mean,

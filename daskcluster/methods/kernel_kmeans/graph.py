@@ -25,7 +25,7 @@ from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError, ModelFormatError
 from daskcluster.events import Callback, Notice, publish
-from daskcluster.methods.kernel.chunkwise import (
+from daskcluster.methods.kernel_kmeans.chunkwise import (
     GramCentres,
     GramFunction,
     GramSums,
@@ -40,8 +40,8 @@ from daskcluster.methods.kernel.chunkwise import (
     squared_gaps,
     squared_lengths,
 )
-from daskcluster.methods.kernel.minibatch.algorithm import Meter, joined
-from daskcluster.methods.kernel.model import KernelKMeansModel, row_arrays, support_arrays
+from daskcluster.methods.kernel_kmeans.minibatch.algorithm import Meter, joined
+from daskcluster.methods.kernel_kmeans.model import KernelKMeansModel, row_arrays, support_arrays
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, held_bytes, whole
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, join_rows
@@ -101,7 +101,7 @@ class GraphGram:
         """Return the contribution of an edge from a new row to each row, for `vectors` (n, m).
 
         This is D^-1 V for the k-nn kernel and D^-1/2 U V for the heat kernel, with K = exp(-t) + S U; see
-        `daskcluster.methods.kernel.chunkwise.GraphCentres`.
+        `daskcluster.methods.kernel_kmeans.chunkwise.GraphCentres`.
         """
         beyond = vectors if self.heat_time is None else self._heat(vectors)[1]
         return np.asarray(self._scale[:, None] * beyond)
@@ -190,7 +190,7 @@ KNN, HEAT = "knn", "heat"
 class GraphKMeansModel(KernelKMeansModel):
     """A fitted kernel k-means with a graph's kernel.
 
-    See `daskcluster.methods.kernel.chunkwise.GraphCentres`.
+    See `daskcluster.methods.kernel_kmeans.chunkwise.GraphCentres`.
 
     Attributes
     ----------
@@ -300,7 +300,7 @@ def neighbour_graph(dataset: Dataset, n_neighbors: int) -> NeighbourGraph:
     """Return the graph in which two rows are neighbours if either is among the nearest of the other.
 
     scikit-learn finds candidates, with trees if there are few features. Exact distances then decide
-    (`daskcluster.methods.kernel.chunkwise`), and all ties are neighbours. A row is its own
+    (`daskcluster.methods.kernel_kmeans.chunkwise`), and all ties are neighbours. A row is its own
     neighbour.
 
     Parameters

@@ -12,10 +12,10 @@ from scipy import sparse
 import daskcluster as dc
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import StartEnded
-from daskcluster.methods.kernel import algorithm as kernel_full
-from daskcluster.methods.kernel import graph as gram_graph
-from daskcluster.methods.kernel.fit import kernel_kmeans_plusplus
-from tests.methods.kernel.minibatch.test_estimator import agreement, counts, rings
+from daskcluster.methods.kernel_kmeans import algorithm as kernel_full
+from daskcluster.methods.kernel_kmeans import graph as gram_graph
+from daskcluster.methods.kernel_kmeans.fit import kernel_kmeans_plusplus
+from tests.methods.kernel_kmeans.minibatch.test_estimator import agreement, counts, rings
 from tests.reference import kernel_kmeans as reference
 
 SEEDS = np.array([3, 60, 122, 301])

@@ -22,22 +22,22 @@ from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.events import Callback
-from daskcluster.methods.kernel.chunkwise import (
+from daskcluster.methods.kernel_kmeans.chunkwise import (
     CALLABLE,
     GramCentres,
     GraphCentres,
     gram_distance_rows,
     label_by_gram,
 )
-from daskcluster.methods.kernel.fit import (
+from daskcluster.methods.kernel_kmeans.fit import (
     KernelFit,
     check_square,
     measure_by_gram,
     refuse_distances,
 )
-from daskcluster.methods.kernel.graph import GraphKMeansModel, graph_arrays
-from daskcluster.methods.kernel.model import KernelKMeansModel, support_arrays
-from daskcluster.methods.kernel.parameters import KERNEL_KMEANS
+from daskcluster.methods.kernel_kmeans.graph import GraphKMeansModel, graph_arrays
+from daskcluster.methods.kernel_kmeans.model import KernelKMeansModel, support_arrays
+from daskcluster.methods.kernel_kmeans.parameters import KERNEL_KMEANS
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
 
@@ -281,7 +281,7 @@ class KernelKMeans(KernelEstimator):
     With a graph, ``predict`` compares each new row with all rows of the fit and connects it to its
     neighbours. All rows at the distance of the last neighbour count as neighbours. The degrees of the
     rows of the fit stay the same, and for the heat kernel, walks that return through the new row are left
-    out (see `daskcluster.methods.kernel.chunkwise`). K(x, x) of new rows is not known, so there
+    out (see `daskcluster.methods.kernel_kmeans.chunkwise`). K(x, x) of new rows is not known, so there
     is no ``transform`` or ``score``.
 
     Matrices that are not Mercer kernels (such as ``"knn"``) can give negative squared distances, which
