@@ -77,7 +77,9 @@ __all__ = [
     "coreset_quality",
     "errors",
     "events",
+    "extending",
     "from_sklearn",
+    "jobs",
     "kmeans_parallel",
     "kmeans_plusplus",
     "lightweight_coreset",
@@ -94,7 +96,7 @@ __all__ = [
     "shuffle",
 ]
 
-_MODULES = frozenset({"errors", "events", "metrics"})
+_MODULES = frozenset({"errors", "events", "extending", "jobs", "metrics"})
 
 _LAZY = {
     "BackwardEulerKMeans": "daskcluster.methods.backward_euler.estimator",
@@ -146,4 +148,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

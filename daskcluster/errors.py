@@ -6,7 +6,7 @@ scikit-learn or for plain Python keeps working.
 
 from __future__ import annotations
 
-import warnings
+from daskcluster.deprecation import moved
 
 
 class DaskClusterError(Exception):
@@ -95,12 +95,4 @@ def comes_from_outside(error: BaseException) -> bool:
     return isinstance(error, _FROM_OUTSIDE) and not isinstance(error, FileExistsError)
 
 
-def __getattr__(name: str) -> type[DaskClusterError]:
-    if name == "ReachError":
-        warnings.warn(
-            "ReachError is called DataNotReachableError; the old name goes in the next version.",
-            FutureWarning,
-            stacklevel=2,
-        )
-        return DataNotReachableError
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = moved(__name__, ReachError="daskcluster.errors:DataNotReachableError")

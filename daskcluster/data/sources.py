@@ -6,19 +6,16 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from inspect import signature
-from pkgutil import resolve_name
+from dataclasses import dataclass
 from typing import Any
 
 from daskcluster.data.anndata import is_anndata
 from daskcluster.data.checks import is_frame
 from daskcluster.data.lance import is_lance
 from daskcluster.data.memory import ArrayDataset, is_sparse, open_sparse
-from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import is_arrow, is_huggingface
+from daskcluster.deprecation import moved
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.storage.location import Location
 from daskcluster.typing import Dataset
@@ -50,51 +47,6 @@ class Source:
     options: tuple[str, ...] = ()
     has_arrays: bool = False
     has_columns: bool = False
-
-
-def register_source(source: Source) -> None:
-    """Let `daskcluster.open_dataset`, fits and the command line take one more kind of source.
-
-    It is asked before all others. Registering another one under the same name replaces it.
-
-    Parameters
-    ----------
-    source : Source
-        The dataset that it opens is best a `daskcluster.data.dataset.RowDataset`, which asks for little.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daskcluster.data.memory import ArrayDataset
-    >>> from daskcluster.data.open import open_source
-    >>> def takes(given):
-    ...     return isinstance(given, Location) and given.scheme == "ones"
-    >>> register_source(Source("ones", takes, lambda given, spec: ArrayDataset(np.ones((9, 2)))))
-    >>> open_source("ones://nine").n_rows
-    9
-    >>> del SOURCES[0]
-    """
-    opens = source.open if callable(source.open) else resolve_name(source.open)
-    if "flatten" in signature(opens).parameters:
-        source = _of_version_01(source, opens)
-    SOURCES[:] = [source, *(each for each in SOURCES if each.name != source.name)]
-
-
-def _of_version_01(source: Source, opens: Callable[..., Dataset]) -> Source:
-    warnings.warn(
-        f"The source {source.name!r} opens rows with flatten=, array= and columns=, which goes with the "
-        "next version; let it take (given, spec), and say in options= which of these it heeds.",
-        FutureWarning,
-        stacklevel=3,
-    )
-    heeds = {"array": source.has_arrays, "columns": source.has_columns}
-
-    def adapted(given: Any, spec: RowsSpec) -> Dataset:
-        more: dict[str, Any] = {"array": spec.array} if source.has_arrays else {}
-        more |= {"columns": spec} if source.has_columns else {}
-        return opens(given, flatten=spec.flatten, **more)
-
-    return replace(source, open=adapted, options=tuple(name for name in heeds if heeds[name]))
 
 
 def source_of(given: Any) -> Source:
@@ -206,3 +158,6 @@ SOURCES = [
     Source("in memory", lambda given: True, "daskcluster.data.memory:open_array_like"),
 ]
 """Asked in this order: files by their endings, other URLs, then objects; the last one takes all."""
+
+
+__getattr__ = moved(__name__, register_source="daskcluster.extending:register_source")

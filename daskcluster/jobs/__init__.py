@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from daskcluster.jobs.registry import JobStatus, cancel, list_jobs, logs, status, submit, wait
     from daskcluster.jobs.run import check_outputs
     from daskcluster.jobs.selection import select_k, sweep
-    from daskcluster.jobs.spec import JobSpec, Output, register_job
+    from daskcluster.jobs.spec import JobSpec, Output
     from daskcluster.models.record import (
         CoresetRecord,
         DuplicatesRecord,
@@ -53,7 +53,6 @@ __all__ = [
     "partition",
     "predict",
     "open_stream",
-    "register_job",
     "sample",
     "score",
     "select_k",
@@ -69,7 +68,7 @@ _HOMES = {
     "examine": "predicting",
     "open_stream": "fitting",
     "select_k": "selection",
-    **dict.fromkeys(("JobSpec", "Output", "register_job"), "spec"),
+    **dict.fromkeys(("JobSpec", "Output", "register_job"), "spec"),  # register_job has moved
     **dict.fromkeys(
         ("JobStatus", "cancel", "list_jobs", "logs", "status", "submit", "wait"), "registry"
     ),
@@ -95,4 +94,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

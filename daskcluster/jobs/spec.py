@@ -8,6 +8,7 @@ from importlib import import_module
 from pkgutil import resolve_name
 from typing import Any
 
+from daskcluster.deprecation import moved
 from daskcluster.parameters.algorithm import Catalogue
 from daskcluster.parameters.parameter import Parameter
 
@@ -165,25 +166,6 @@ JOBS: dict[str, JobSpec] = {}
 """All jobs that are declared, by the names of their commands."""
 
 
-def register_job(spec: JobSpec) -> None:
-    """Add a job: its command, its dry run, and `daskcluster.jobs.submit` follow.
-
-    Registering another one under the same name replaces it. ``DASKCLUSTER_PRELOAD=module`` registers it on
-    the command line and on workers.
-
-    Parameters
-    ----------
-    spec : JobSpec
-
-    Examples
-    --------
-    >>> register_job(JobSpec(name="count", function="counting:count", help="Count the rows of SOURCE."))
-    >>> JOBS.pop("count").function_name
-    'count'
-    """
-    JOBS[spec.name] = spec
-
-
 def declared_jobs() -> Mapping[str, JobSpec]:
     """Return all jobs, those of this package and of preloaded ones, by the names of their commands."""
     import_module("daskcluster.jobs.catalogue")
@@ -209,3 +191,6 @@ def output_name(job: str) -> str:
 def output_of(job: str, arguments: Mapping[str, Any]) -> str:
     """Return the URL of the main output of a job; empty if there is none."""
     return str(arguments.get(output_name(job)) or "")
+
+
+__getattr__ = moved(__name__, register_job="daskcluster.extending:register_job")

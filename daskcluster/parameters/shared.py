@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from daskcluster.parameters.parameter import Parameter
 
-METHODS = ("auto", "k-means++", "k-means||", "afk-mc2", "random")
-"""Ways of seeding that have a name."""
+METHODS = ["auto", "k-means++", "k-means||", "afk-mc2", "random"]
+"""Ways of seeding that have a name; `daskcluster.extending.register_seeding` adds to them."""
 METRICS = ("euclidean", "cosine")
 
 N_CLUSTERS = Parameter("n_clusters", int, 8, "Number of clusters.", ge=1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from daskcluster.data.writer import RowsShape, write_rows
 from daskcluster.estimators.plan import Plan
-from daskcluster.jobs import JobSpec, Output, register_job
+from daskcluster.extending import JobSpec, Output, register_job
 from daskcluster.jobs.run import Run
 from daskcluster.models.record import Record
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.recipes import HeldRecipe
-from daskcluster.data.sources import Source, register_source
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import InvalidDataError
+from daskcluster.extending import Source, register_source
 from daskcluster.typing import Visibility
 
 STEP = 50

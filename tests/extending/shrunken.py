@@ -9,11 +9,10 @@ from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.fit import FitRun
 from daskcluster.events import StopReason
-from daskcluster.methods.catalogue import ALGORITHMS
-from daskcluster.methods.kmeans.estimator import KMeansEstimator
+from daskcluster.extending import Algorithm, KMeansEstimator, Parameter, register_algorithm
 from daskcluster.methods.kmeans.fit import SeededFit, measure_run
 from daskcluster.models.fitted import FitResult
-from daskcluster.parameters import Algorithm, Parameter, shared
+from daskcluster.parameters import shared
 from daskcluster.randomness import Key
 
 SHRUNKEN = (
@@ -25,8 +24,11 @@ SHRUNKEN = (
     shared.CHAIN_LENGTH,
 )
 
-ALGORITHMS["shrunken"] = Algorithm(
-    "tests.extending.shrunken:ShrunkenKMeans", SHRUNKEN, about="first centres, drawn together"
+register_algorithm(
+    "shrunken",
+    Algorithm(
+        "tests.extending.shrunken:ShrunkenKMeans", SHRUNKEN, about="first centres, drawn together"
+    ),
 )
 
 

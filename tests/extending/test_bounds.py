@@ -11,9 +11,10 @@ import zarr
 
 import daskcluster as dc
 from daskcluster.chunkwise.statistics import StatefulReduction
+from daskcluster.extending import BoundKind, register_bounds
 from daskcluster.kernels.jit import tile_name
 from daskcluster.kernels.tile import nearest
-from daskcluster.methods.kmeans.bounds import BOUNDS, register_bounds
+from daskcluster.methods.kmeans.bounds import BOUNDS
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
     BoundedParams,
@@ -24,7 +25,7 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
     fresh_state,
     prepare,
 )
-from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, CostModel, Counts, Drift, Gaps
+from daskcluster.methods.kmeans.chunkwise.kind import CostModel, Counts, Drift, Gaps
 from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN
 from daskcluster.methods.kmeans.parameters import EXACT
 

@@ -15,8 +15,8 @@ import pytest
 
 import daskcluster as dc
 from daskcluster.errors import ModelFormatError
+from daskcluster.extending import register_gram
 from daskcluster.methods.kernel_kmeans.chunkwise import FUNCTIONS
-from daskcluster.methods.kernel_kmeans.fit import register_gram
 from daskcluster.methods.kernel_kmeans.parameters import KERNELS
 
 NAME = "intersection"

@@ -15,10 +15,11 @@ from distributed import Client
 import daskcluster as dc
 from daskcluster.cli.main import main
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.sources import SOURCES, Source, register_source
+from daskcluster.data.sources import SOURCES
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.zarr import write_scratch
 from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.extending import Source, register_source
 from daskcluster.storage.location import Location
 from daskcluster.typing import Visibility
 

@@ -14,6 +14,7 @@ from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.exact_sum import HEADROOM
 from daskcluster.data.csr import csr_of
+from daskcluster.deprecation import moved
 from daskcluster.elementary import log
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint
@@ -53,7 +54,7 @@ from daskcluster.methods.kernel_kmeans.graph import (
     graph_scores,
     weights_of,
 )
-from daskcluster.methods.kernel_kmeans.parameters import GRAPHS, KERNELS, is_graph
+from daskcluster.methods.kernel_kmeans.parameters import GRAPHS, is_graph
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.kmeans.initial import GIVEN, checked_centres, warn_of_one_start
 from daskcluster.models.fitted import FitResult
@@ -261,36 +262,6 @@ def _filled(chosen: list[int], mass: np.ndarray, n_clusters: int, key: Key) -> n
     return np.concatenate([chosen, drawn]).astype(np.int64)
 
 
-def register_gram(name: str, function: Callable[[Any, Any], Any]) -> None:
-    """Register a Gram function, so that ``kernel=name`` uses it in estimators and on the command line.
-
-    Saved models store the name and find the function again when they are loaded. The function of a
-    callable kernel, in contrast, is not saved.
-
-    Parameters
-    ----------
-    name : str
-    function : callable (X, Y) -> ndarray of shape (len(X), len(Y))
-        A function of a module that workers can import: symmetric, positive semi-definite, finite. CSR
-        rows are passed as `scipy.sparse.csr_array`.
-
-    Notes
-    -----
-    Cost: the function is called with blocks of rows and all points of the centres.
-
-    Examples
-    --------
-    >>> import daskcluster as dc
-    >>> register_gram("histogram", lambda X, Y: 1.0 + X @ Y.T)
-    >>> fitted = dc.KernelKMeans(2, kernel="histogram", random_state=0).fit([[0.0], [1.0], [9.0]])
-    >>> fitted.labels_.tolist() in ([0, 0, 1], [1, 1, 0])
-    True
-    >>> del FUNCTIONS["histogram"], KERNELS["histogram"]
-    """
-    FUNCTIONS[name] = function
-    KERNELS[name] = None
-
-
 def kernel_footprint(dataset: Dataset, n_clusters: int, n_points: int) -> Footprint:
     """Return the memory that kernel k-means needs per thread: points and their panels."""
     n = dataset.n_rows
@@ -467,3 +438,6 @@ def first_passes(parameters: Mapping[str, Any]) -> int:
     """Return the number of passes before seeding: one for an automatic gamma or the check for NaN."""
     automatic = parameters["kernel"] in HAVE_GAMMA and parameters["gamma"] == "auto"
     return int(automatic or parameters["kernel"] in (PRECOMPUTED, *GRAPHS))
+
+
+__getattr__ = moved(__name__, register_gram="daskcluster.extending:register_gram")

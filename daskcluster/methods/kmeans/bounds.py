@@ -15,6 +15,7 @@ import numpy as np
 
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.data.csr import csr_of
+from daskcluster.deprecation import moved
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, Notice, publish
 from daskcluster.host import format_bytes
@@ -42,7 +43,6 @@ from daskcluster.methods.kmeans.chunkwise.kind import (
     SparseCostModel,
     tile_slowness,
 )
-from daskcluster.methods.kmeans.parameters import EXACT
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, join_rows
 
 _LONGEST_RUN = 256
@@ -289,22 +289,6 @@ BOUNDS = {kind.name: kind for kind in (ELKAN, YINYANG, HAMERLY)}
 """By name, from most bounds a row to fewest: where one takes too much memory, the next takes its place."""
 
 
-def register_bounds(kind: BoundKind, about: str) -> None:
-    """Register another kind of bounds as ``KMeans(algorithm=kind.name)``.
-
-    Parameters
-    ----------
-    kind : BoundKind
-        If its state does not fit into memory, the existing kinds take its place.
-    about : str
-        A few words for help.
-    """
-    others = {name: each for name, each in BOUNDS.items() if name != kind.name}
-    BOUNDS.clear()
-    BOUNDS.update({kind.name: kind, **others})
-    EXACT[kind.name] = about
-
-
 def automatic(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> tuple[BoundKind, ...]:
     """Return the kinds that ``algorithm="auto"`` considers, those with fewest bounds first.
 
@@ -413,3 +397,6 @@ class AssignmentChoice:
 
     def _notice(self, text: str) -> None:
         publish(self.callbacks, Notice(text))
+
+
+__getattr__ = moved(__name__, register_bounds="daskcluster.extending:register_bounds")

@@ -35,12 +35,12 @@ from daskcluster.methods.kmeans.initial import (
     is_auto,
     method_for,
     restarts_for,
+    seeding_of,
     warn_of_one_start,
 )
 from daskcluster.models.fitted import FitResult
 from daskcluster.parameters import shared
 from daskcluster.randomness import Key
-from daskcluster.seeding.methods import most_candidates, most_drawn, n_proposals
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
@@ -304,11 +304,11 @@ def fit_footprint(
     """
     statistics = statistics_bytes(dataset, n_clusters)
     panels = 2 * 4 * (n_clusters + 64) * (dataset.n_features + 1)
-    drawn = most_drawn(n_clusters) * _row_bytes(dataset) if method == "k-means||" else 0
-    row_bytes = {"k-means++": 8, "k-means||": 4}.get(method, 0)
+    seeding = seeding_of(method)
+    drawn = seeding.task_rows(n_clusters) * _row_bytes(dataset)
     held = seeding_bytes(dataset, n_clusters, method, chain_length)
     searched = search_bytes(n_clusters, dataset.n_features, compute_dtype(dataset.dtype))
-    return Footprint(2 * statistics + panels + searched + drawn, row_bytes, held)
+    return Footprint(2 * statistics + panels + searched + drawn, seeding.row_bytes, held)
 
 
 def statistics_bytes(dataset: Dataset, n_clusters: int) -> int:
@@ -321,12 +321,7 @@ def seeding_bytes(
     dataset: Dataset, n_clusters: int, method: str, chain_length: int = shared.CHAIN_LENGTH.default
 ) -> int:
     """Return the bytes of rows that a seeding holds in one process: candidates, or proposals."""
-    if method == "k-means||":
-        drawn = most_candidates(n_clusters)
-    elif method == "afk-mc2":
-        drawn = n_proposals(n_clusters, chain_length)
-    else:
-        return 0
+    drawn = seeding_of(method).process_rows(n_clusters, chain_length)
     return _COPIES * min(drawn, dataset.n_rows) * _row_bytes(dataset)
 
 
@@ -338,18 +333,12 @@ def _row_bytes(dataset: Dataset) -> int:
     return size + 16
 
 
-KMEANS_PARALLEL_PASSES = 6
-"""Its rounds and one pass for the weights of the candidates."""
-AFK_MC2_PASSES = 2
-"""One for the moments of the rows, one for the proposals."""
-
-
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     """Return what a fit with `parameters` takes on `dataset`; see `daskcluster.estimators.plan`."""
     n_clusters = int(parameters["n_clusters"])
     check_enough_rows(dataset, n_clusters)
     method = method_for(parameters["init"], in_memory=dataset.in_memory)
-    seeding = seeding_passes(method, n_clusters)
+    seeding = seeding_of(method).passes(n_clusters)
     restarts = restarts_for(method, parameters["n_init"], in_memory=dataset.in_memory)
     budget = parameters["bounds_memory"]
     states = bounds_bytes(dataset, n_clusters, parameters["algorithm"])
@@ -371,16 +360,6 @@ def travel(dataset: Dataset, n_clusters: int, *, bounded: bool) -> PassTraffic:
     """Return what a pass sends: centres (with bounds, those before them as well), and sums back."""
     sent = centres_bytes(dataset, n_clusters) * (2 if bounded else 1)
     return PassTraffic(sent, statistics_bytes(dataset, n_clusters))
-
-
-def seeding_passes(method: str, n_clusters: int) -> int:
-    """Return the passes over the rows of a seeding method, as `method_for` names it."""
-    passes = {
-        "k-means++": n_clusters + 1,
-        "k-means||": KMEANS_PARALLEL_PASSES,
-        "afk-mc2": AFK_MC2_PASSES,
-    }
-    return passes.get(method, 0)
 
 
 def pass_flop(dataset: Dataset, n_clusters: int) -> float:

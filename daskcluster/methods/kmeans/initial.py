@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,15 @@ from daskcluster.methods.kmeans.algorithm import CentresState, lloyd, swap_centr
 from daskcluster.models.fitted import load_document
 from daskcluster.parameters import shared
 from daskcluster.randomness import Key
-from daskcluster.seeding.methods import afk_mc2, kmeans_parallel, kmeans_plusplus, random_rows
+from daskcluster.seeding.methods import (
+    afk_mc2,
+    kmeans_parallel,
+    kmeans_plusplus,
+    most_candidates,
+    most_drawn,
+    n_proposals,
+    random_rows,
+)
 from daskcluster.sparse_rows import Rows
 from daskcluster.typing import Dataset
 
@@ -108,16 +117,8 @@ def initial_centres(
     """
     dataset = rows.placement.dataset
     method = method_for(init, in_memory=dataset.in_memory)
-    if method == "random":
-        return random_rows(rows, n_clusters, seed)[0]
-    if method == "k-means++":
-        return kmeans_plusplus(rows, n_clusters, seed)[0]
-    if method == "afk-mc2":
-        return afk_mc2(rows, n_clusters, seed, chain_length=chain_length)[0]
-    if method == "k-means||":
-        return kmeans_parallel(
-            rows, n_clusters, seed, reduce_candidates=candidate_reducer(seed, rows)
-        )
+    if method in SEEDINGS:
+        return SEEDINGS[method].find(rows, n_clusters, seed, chain_length)
     if method == "callable":
         random_state = np.random.RandomState(seed % 2**32)
         init = init(source, n_clusters, random_state=random_state)
@@ -163,6 +164,69 @@ def candidate_reducer(
             return found
 
     return reduce_candidates
+
+
+@dataclass(frozen=True)
+class Seeding:
+    """A way to choose initial centres that has a name, and what it takes.
+
+    Attributes
+    ----------
+    name : str
+    find : callable
+        Returns centres (k, d) in the compute dtype; it is called with a `ScaledPlacement` of the rows, the
+        number of clusters, the seed, and the parameter ``chain_length``.
+    passes : callable
+        Passes over all rows, for a number of clusters. Default: none.
+    row_bytes : int
+        Bytes of state per row.
+    task_rows : callable
+        Rows that a task returns at most, for a number of clusters. Default: none.
+    process_rows : callable
+        Rows that this process holds at most, for a number of clusters and a ``chain_length``. Default:
+        none.
+    """
+
+    name: str
+    find: Callable[[ScaledPlacement, int, int, int], np.ndarray]
+    passes: Callable[[int], int] = lambda k: 0
+    row_bytes: int = 0
+    task_rows: Callable[[int], int] = lambda k: 0
+    process_rows: Callable[[int, int], int] = lambda k, length: 0
+
+
+SEEDINGS = {
+    "random": Seeding("random", lambda rows, k, seed, length: random_rows(rows, k, seed)[0]),
+    "k-means++": Seeding(
+        "k-means++",
+        lambda rows, k, seed, length: kmeans_plusplus(rows, k, seed)[0],
+        passes=lambda k: k + 1,
+        row_bytes=8,
+    ),
+    "k-means||": Seeding(
+        "k-means||",
+        lambda rows, k, seed, length: kmeans_parallel(
+            rows, k, seed, reduce_candidates=candidate_reducer(seed, rows)
+        ),
+        passes=lambda k: 6,  # its rounds, and one for the weights of the candidates
+        row_bytes=4,
+        task_rows=most_drawn,
+        process_rows=lambda k, length: most_candidates(k),
+    ),
+    "afk-mc2": Seeding(
+        "afk-mc2",
+        lambda rows, k, seed, length: afk_mc2(rows, k, seed, chain_length=length)[0],
+        passes=lambda k: 2,  # one for the moments of the rows, one for the proposals
+        process_rows=n_proposals,
+    ),
+}
+"""Seedings by name; `daskcluster.extending.register_seeding` adds to them."""
+_NO_SEEDING = Seeding("", lambda rows, k, seed, length: np.empty(0))
+
+
+def seeding_of(method: str) -> Seeding:
+    """Return the seeding of a name; one without cost where `method` is another word (see `method_for`)."""
+    return SEEDINGS.get(method, _NO_SEEDING)
 
 
 def checked_centres(init: Any, n_clusters: int, dataset: Dataset, dtype: Any) -> np.ndarray:

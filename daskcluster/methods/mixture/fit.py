@@ -42,10 +42,9 @@ from daskcluster.methods.kmeans.fit import (
     SeededFit,
     pass_flop,
     seeding_bytes,
-    seeding_passes,
     travel,
 )
-from daskcluster.methods.kmeans.initial import restarts_for, warn_of_one_start
+from daskcluster.methods.kmeans.initial import restarts_for, seeding_of, warn_of_one_start
 from daskcluster.methods.mixture.algorithm import (
     SAVE_EVERY,
     SETTLED,
@@ -190,7 +189,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         return _plan_on_coreset(dataset, parameters, int(size))
     truncation, max_iter = min(int(parameters["truncation"]), k), int(parameters["max_iter"])
     method = means_method(parameters["init"], k, in_memory=dataset.in_memory)
-    seeding = CORESET_PASSES if method == SAMPLED else seeding_passes(method, k)
+    seeding = CORESET_PASSES if method == SAMPLED else seeding_of(method).passes(k)
     restarts = restarts_for(method, int(parameters["n_init"]), in_memory=True)
     before = 1 if truncation == k else int(parameters["warmup_steps"]) + 1
     return Plan(

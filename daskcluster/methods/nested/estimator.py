@@ -29,10 +29,9 @@ from daskcluster.methods.kmeans.fit import (
     fit_footprint,
     measure_run,
     pass_flop,
-    seeding_passes,
     travel,
 )
-from daskcluster.methods.kmeans.initial import is_auto, method_for
+from daskcluster.methods.kmeans.initial import is_auto, method_for, seeding_of
 from daskcluster.methods.nested.algorithm import DoublingRule, Nested, NestedState
 from daskcluster.methods.nested.batches import HOME_BYTES, NestedBatches, NestedOrder
 from daskcluster.methods.nested.parameters import NESTED
@@ -128,7 +127,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     at_home = size * dataset.bytes_of((0, dataset.n_rows)) <= HOME_BYTES * dataset.n_rows
     seeded_in_memory = dataset.in_memory if is_whole else at_home
     method = method_for(parameters["init"], in_memory=seeded_in_memory)
-    seeding = seeding_passes(method, n_clusters) if is_whole else 0
+    seeding = seeding_of(method).passes(n_clusters) if is_whole else 0
     gathering = int(not is_whole and parameters["shuffle"] and not dataset.in_memory)
     budget, bounds = parameters["bounds_memory"], parameters["bounds"]
     return Plan(

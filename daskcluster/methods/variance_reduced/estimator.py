@@ -28,9 +28,8 @@ from daskcluster.methods.kmeans.fit import (
     fit_footprint,
     measure_run,
     pass_flop,
-    seeding_passes,
 )
-from daskcluster.methods.kmeans.initial import method_for
+from daskcluster.methods.kmeans.initial import method_for, seeding_of
 from daskcluster.methods.minibatch.batches import whole
 from daskcluster.methods.variance_reduced.algorithm import (
     STEPS,
@@ -177,7 +176,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     check_enough_rows(dataset, n_clusters)
     assert isinstance(dataset, RowDataset)
     method = method_for(parameters["init"], in_memory=dataset.in_memory)
-    seeding = seeding_passes(method, n_clusters)
+    seeding = seeding_of(method).passes(n_clusters)
     edges = partition_edges(dataset, None if wanted == "auto" else int(wanted))
     gathering, stepping = 0, 0
     if not dataset.in_memory:
