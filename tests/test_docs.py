@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import os
 import re
 import shlex
@@ -199,3 +200,43 @@ def test_examples_of_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     found = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert found.failed == 0
+
+
+ENTRY = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*) : (.*)")
+
+
+def public_functions() -> Iterator[tuple[str, Any]]:
+    """Yield the public functions, classes and methods, each with its name."""
+    for module in (
+        "daskcluster",
+        *(f"daskcluster.{name}" for name in ("jobs", "metrics", "extending")),
+    ):
+        found = importlib.import_module(module)
+        for name in found.__all__:
+            value = getattr(found, name)
+            if not callable(value):
+                continue
+            yield f"{module}.{name}", value
+            if inspect.isclass(value):
+                members = {key: getattr(value, key) for key in vars(value) if key[0] != "_"}
+                yield from (
+                    (f"{module}.{name}.{key}", member)
+                    for key, member in members.items()
+                    if inspect.isfunction(member) or inspect.ismethod(member)
+                )
+
+
+def test_docstrings_state_the_defaults_of_parameters() -> None:
+    silent = []
+    for name, function in public_functions():
+        defaults = {
+            key
+            for key, each in inspect.signature(function).parameters.items()
+            if each.default not in (each.empty, None)
+        }
+        section = (inspect.getdoc(function) or "").partition("Parameters\n----------\n")[2]
+        for line in section.partition("\n\n")[0].splitlines():
+            entry = ENTRY.fullmatch(line)
+            if entry and defaults.issuperset(entry[1].split(", ")) and "default" not in entry[2]:
+                silent.append(f"{name}: {line}")
+    assert silent == []

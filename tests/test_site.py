@@ -17,7 +17,7 @@ import daskcluster
 from tests.browser import browse, needs_browser
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = ("errors", "events", "jobs", "metrics")
+MODULES = ("errors", "events", "extending", "jobs", "metrics")
 TARGET = re.compile(r'(?:href|src)="([^"#]*)#?([^"]*)"')
 ID = re.compile(r' id="([^"]+)"')
 LOADED = re.compile(r'<(?:script|img|iframe|source)[^>]* src="([^"]+)"|<link[^>]* href="([^"]+)"')

@@ -108,7 +108,7 @@ def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None
         ``obs`` and ``uns`` alone are written.
     labels : array-like of shape (n,)
         One label for each of its rows, e.g. ``model.labels_`` or ``model.predict(...)``.
-    key : str
+    key : str, default "kmeans"
     **facts
         Plain values for ``adata.uns[key]``, e.g. ``n_clusters=8``.
 

@@ -333,7 +333,7 @@ class RowDataset(ABC):
         ----------
         ranges : iterable of (start, stop)
             Drawn lazily, in the caller's thread.
-        on_read : callable (int) -> None
+        on_read : callable (int) -> None, optional
             Hears the decoded bytes of every block fetched from the store.
         """
         spans = (part for span in ranges for part in self._reads(span))

@@ -73,7 +73,7 @@ class Grid:
         ----------
         values : array-like of shape (n,) or (n, w)
             For each row of ``dataset``, e.g. ``labels_`` or what `transform` returns.
-        fill : scalar
+        fill : scalar, default -1
 
         Returns
         -------
@@ -122,10 +122,10 @@ class Grid:
             URL of a Zarr group, which appears when it is complete. It holds an array `name`, with the names
             of its dimensions, and their coordinates. If it ends in .tif, the labels of a map become a
             GeoTIFF, whose nodata is `fill`.
-        name : str
-        fill : scalar
+        name : str, default "label"
+        fill : scalar, default -1
             Value of cells without data.
-        overwrite : bool
+        overwrite : bool, default False
         storage_options : mapping, optional
 
         Raises

@@ -118,7 +118,7 @@ def shuffle(
     output : str
         Path or URL. An array (n, d) at its root, of the source's dtype; with weights, a group of ``X``
         and ``weights``. Sparse rows stay sparse: a CSR group in place of the array.
-    random_state : int, RandomState, Generator or None
+    random_state : int, RandomState or Generator, optional
         None draws a seed from the operating system; the result says which.
     array, weights, flatten, decode
         See `open_dataset`.
@@ -134,11 +134,11 @@ def shuffle(
     scratch : str, optional
         Local folder for rows that do not fit in memory; next to a local output by default, else where the
         system puts temporary files (if that is memory itself, name a disk).
-    overwrite : bool
+    overwrite : bool, default False
         Replace Zarr outputs that exist.
     storage_options : dict, optional
         For all URLs.
-    callbacks : sequence of callable
+    callbacks : sequence of callables, default ()
         Called with `PassStarted`, `PassProgress` and `PassEnded`.
 
     Returns

@@ -202,7 +202,7 @@ class DaskEngine(Engine):
     memory_limit : int, optional
         Bytes that all workers together may use. Default: the sum of the workers' own limits, which always
         apply as well.
-    timeout : float
+    timeout : float, default 10.0
         Seconds to wait for the scheduler, and for a first worker if there is none.
     security : distributed.security.Security, optional
         Certificates for an address; see `daskcluster.engine.tls.client_security`. Default: those of

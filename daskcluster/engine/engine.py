@@ -159,7 +159,7 @@ class Placement(ABC):
     Parameters
     ----------
     dataset : Dataset
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with `PassStarted`, `PassProgress` and `PassEnded` in the driver's thread.
     source : Dataset, optional
         The same rows as the tasks read them, if the tasks read a copy. Default: `dataset`.
@@ -167,7 +167,7 @@ class Placement(ABC):
     Attributes
     ----------
     dataset : Dataset
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
     traffic : Traffic
         Passes and bytes since the placement was created.
     """
@@ -416,7 +416,7 @@ class Engine(ABC):
         dataset : Dataset
         footprint : Footprint, optional
             Memory of the work per thread and per row, for the memory projection.
-        callbacks : sequence of callables
+        callbacks : sequence of callables, default ()
             Called with the events of passes.
 
         Raises

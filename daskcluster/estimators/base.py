@@ -212,7 +212,7 @@ class RowsEstimator(ClusterMixin, EngineMixin):
         function_for : callable (dtype) -> RowFunction
         output : str, optional
             URL to which the results are written.
-        callbacks : sequence of callables
+        callbacks : sequence of callables, default ()
             Called with the progress of a pass.
         **writing
             Arguments of `daskcluster.estimators.rows.save_rows`.
@@ -518,18 +518,18 @@ class CentreEstimator(ClusterEstimator):
         X : array-like of shape (n, d), dask array or frame, xarray.DataArray, Dataset, or URL
         n_nearest : int, optional
             Return this many nearest centres instead, nearest first.
-        return_distance : bool
+        return_distance : bool, default False
             Also return Euclidean distances.
         output : str, optional
             URL to which labels are streamed chunk by chunk; whole or absent. A Zarr array, or a group of
             ``label`` and ``distance``; a file with the ids of the rows if it ends in .parquet or .csv, of
             labels alone if it ends in .npy; of the cells of a grid a map in Zarr, or a GeoTIFF if it ends
             in .tif.
-        overwrite : bool
+        overwrite : bool, default False
             Replace an existing output.
         storage_options : dict, optional
             Options of the output's file system.
-        resume : bool
+        resume : bool, default False
             Resume an interrupted call that wrote `output`: finished chunks are not computed again. Finished
             chunks of this call are kept if it is interrupted, too.
 

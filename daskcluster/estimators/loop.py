@@ -70,7 +70,7 @@ class Limits:
         Steps at most, earlier ones included; with 0 there is none.
     max_time : float or None
         Seconds; the step that exceeds this is the last.
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
     """
 
     max_iter: int = 300

@@ -83,7 +83,7 @@ def without_missing(
     dataset : Dataset
     missing : {"drop", "mean", "partial"}
     engine : see `daskcluster.KMeans`
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the progress of the passes.
 
     Raises
@@ -160,7 +160,7 @@ def scaled(
     dataset : Dataset
     scale : {"standard", "minmax"}
     engine : see `daskcluster.KMeans`
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the events of the pass.
     """
     if not isinstance(dataset, RowDataset):
@@ -265,7 +265,7 @@ def open_dataset(
         Whether the attributes ``scale_factor``, ``add_offset``, ``_FillValue``, ``missing_value`` and
         ``_Unsigned`` of an array in Zarr or HDF5 decode its numbers, as xarray does. Default: they do.
         Models remember it.
-    engine : see `daskcluster.KMeans`
+    engine : Engine, dask.distributed.Client, "local" or address, optional
         Runs that pass.
 
     Returns
@@ -412,9 +412,9 @@ def open_grid(
         For a Zarr group: which array; or several, whose values are the features of a cell.
     storage_options
         See `open_dataset`; of a URL.
-    engine : see `daskcluster.KMeans`
+    engine : Engine, dask.distributed.Client, "local" or address, optional
         Runs the pass.
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the events of the pass.
 
     Returns

@@ -314,7 +314,7 @@ def save_rows(
     engine : Engine
     url, overwrite, storage_options
         See `daskcluster.data.writer.ZarrSink.create`.
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the progress of the pass.
     resume : bool
         Resume an interrupted call for the same results. Finished chunks of a failed call are kept for the

@@ -75,7 +75,7 @@ def fit(
     n_clusters : int
     model : str
         URL of the model to write.
-    algorithm : str
+    algorithm : str, default "auto"
         A name of `daskcluster.methods.catalogue.ALGORITHMS`, which lists its estimator.
     random_state : int, optional
     array : str, optional
@@ -85,18 +85,18 @@ def fit(
     labels : str, optional
         URL of the labels to write: a file if it ends in .parquet, .csv (both with ids) or .npy, else a 1-D
         int32 Zarr array. Of the cells of a grid, a map in a Zarr group, or a GeoTIFF if it ends in .tif.
-    distances : bool
+    distances : bool, default False
         Also write Euclidean distances: labels become a Zarr group, or a table with both columns.
     storage_options : mapping, optional
         Options of the file system for all URLs.
-    flatten : bool
+    flatten : bool, default False
         Read an array of shape (..., d) as rows; see `daskcluster.open_dataset`.
     decode : bool, optional
         Whether attributes of a stored array decode its numbers; see `daskcluster.open_dataset`.
     columns : str, sequence of str or mapping, optional
         For a table: names of the columns of features, or a mapping with any of ``columns``, ``drop``
         and ``id_column`` as `daskcluster.open_dataset` has them.
-    missing : {"error", "drop", "mean", "partial"}
+    missing : {"error", "drop", "mean", "partial"}, default "error"
         Rows that lack a value; see `daskcluster.open_dataset`. Takes one pass or two. Cells of a grid that
         lack one are left out by default.
     grid : mapping, optional
@@ -105,17 +105,17 @@ def fit(
     scale : {"standard", "minmax"}, optional
         Scale the features first, in one extra pass; see `daskcluster.open_dataset`. The model stores the
         scale and applies it to new rows.
-    overwrite : bool
+    overwrite : bool, default False
         Replace existing outputs.
-    resume : bool
+    resume : bool, default False
         Resume from the state under the parameter ``checkpoint``, a URL; see `daskcluster.KMeans.fit`.
         Chunks of `labels` that an interrupted call finished are not computed again.
     name : str, optional
         Name of the job, which makes it re-entrant. The job saves its state next to the model until it is
         done. Called again under its name, it resumes from there, or returns its record if it was done. In a
         Dask task, the default is the key of the task.
-    engine : see `daskcluster.KMeans`
-    callbacks : sequence of callables
+    engine : Engine, dask.distributed.Client, "local" or address, optional
+    callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
     **parameters
         Further parameters of the estimator, e.g. ``init``, ``max_iter``, ``tol``, ``max_time``.
@@ -281,7 +281,7 @@ def build_coreset(
         Also compare estimated and true costs of this many centres; see `daskcluster.coreset_quality`.
     checkpoint : str, optional
         URL under which to save progress; see `daskcluster.LightweightCoreset`.
-    resume : bool
+    resume : bool, default False
         Resume from the state under `checkpoint`.
     array, weights, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine
     callbacks
@@ -405,7 +405,7 @@ def dedup(
         since it may be finished already.
     threshold, metric, groups, random_state, checkpoint, resume, scratch
         See `daskcluster.near_duplicates`.
-    keep : str or array
+    keep : str or array, default "first"
         As there. Of a table, also the name of a column of scores, which should be no feature.
     array, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine, callbacks
         See `fit`.
@@ -744,11 +744,11 @@ def open_stream(
         URL of the state: the summary of the rows, the ledger, and all versions of the model.
     n_clusters : int
         Number of clusters, or of components of a mixture.
-    algorithm : {"streaming", "mini-batch", "vc-gmm"}
+    algorithm : {"streaming", "mini-batch", "vc-gmm"}, default "streaming"
         k-means of a summary of all rows, mini-batch k-means that uses each row once, or a Gaussian mixture
         of the summary. The models are those of `daskcluster.StreamingKMeans`, `MiniBatchKMeans` and
         `VariationalGaussianMixture`.
-    random_state : int
+    random_state : int, default 0
         Seed of a new state; an existing state has its own.
     labels, distances : str, optional
         URLs to which labels and distances of new rows are written: one array that grows with the source, or
@@ -757,22 +757,22 @@ def open_stream(
         Name of the array, if objects are Zarr groups.
     weights : str, optional
         Row weights: an array of the same group, or a column of Parquet files.
-    order : {"name", "time"}
+    order : {"name", "time"}, default "name"
         Order of objects that are present at the same time.
-    settle : float
+    settle : float, default 0.0
         Read an object once it has not changed for this many seconds.
-    allow_missing : bool
+    allow_missing : bool, default False
         Read missing chunks as the fill value.
     columns : str, sequence of str or mapping, optional
         Columns of Parquet files; see `fit`. A state belongs to one choice.
-    missing : {"error", "drop"}
+    missing : {"error", "drop"}, default "error"
         Rows of Parquet files that lack a value: their file is not folded, or they are left out.
     decode : bool, optional
         See `daskcluster.open_dataset`.
     storage_options : mapping, optional
         Options of the file system for all URLs.
-    engine : see `daskcluster.KMeans`
-    callbacks : sequence of callables
+    engine : Engine, dask.distributed.Client, "local" or address, optional
+    callbacks : sequence of callables, default ()
     **parameters
         Further parameters of the algorithm, e.g. ``half_life``; see
         `daskcluster.methods.streaming.streams.STREAMS`.

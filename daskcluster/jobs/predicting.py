@@ -94,7 +94,7 @@ def examine(
     Parameters
     ----------
     dataset : anything that estimators take
-    shown : int
+    shown : int, default 0
         Number of clusters, from the largest, for which the example rows are returned as well. If it is
         positive, so is a sample of 10,000 rows, for silhouettes and the stability of k-means.
 
@@ -150,11 +150,11 @@ def predict(
         largest posteriors of every row.
     n_nearest : int, optional
         Write that many nearest centres of every row, nearest first.
-    distances : bool
+    distances : bool, default False
         Also write Euclidean distances.
-    level : int
+    level : int, default 1
         For a model of several levels: write the clusters of this one, from 1.
-    resume : bool
+    resume : bool, default False
         Resume an interrupted call: finished chunks of the outputs are not computed again. Finished chunks
         of this call are kept if it is interrupted, too.
 
@@ -243,7 +243,7 @@ def score(
     source, array, weights, storage_options, flatten, decode, columns, missing, grid, name, engine
     callbacks
         See `fit`. By default, rows that lack a value are treated as in the fit of the model.
-    metrics : sequence of str
+    metrics : sequence of str, default ()
         Measures of the model's clustering of these rows; names of
         `daskcluster.parameters.algorithm.MEASURES`. Silhouettes use the model's metric.
     sample_size, random_state
@@ -379,9 +379,9 @@ def balanced_sample(
     dataset : anything `open_dataset` takes, of shape (n, d)
         Rows of weight zero are never drawn; otherwise, weights do not matter. Nor are rows that lack a
         value, if the fit of the model left out such rows.
-    size : int >= 1
+    size : int >= 1, default 10000
         Rows to draw, at most n.
-    how : {"random", "nearest", "farthest"}, array-like of shape (n,), or str
+    how : {"random", "nearest", "farthest"}, array-like of shape (n,), or str, default "random"
         Which rows of a cluster: at random, the nearest or farthest to its centre, or those with the largest
         scores. Scores are finite and >= 0: values, the name of a column or array, or a URL, as `weights` of
         `daskcluster.open_dataset` are.
@@ -389,8 +389,8 @@ def balanced_sample(
         Decides the random rows, and which clusters give one more where shares cannot be equal.
     storage_options : mapping, optional
         Options of the file system for the URLs of model and dataset.
-    engine : see `daskcluster.KMeans`
-    callbacks : sequence of callables
+    engine : Engine, dask.distributed.Client, "local" or address, optional
+    callbacks : sequence of callables, default ()
         Called with the events of the passes.
 
     Returns
@@ -758,7 +758,7 @@ def sample(
     rows : str, optional
         URL of the rows themselves, in the order of the ids: Parquet (with ids) if it ends in .parquet, else
         Zarr.
-    weighted : bool
+    weighted : bool, default False
         Write the rows with their weights. Every estimator uses those of Zarr by itself, and those of
         Parquet with ``weights="weight"``.
 

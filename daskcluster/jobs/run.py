@@ -324,7 +324,7 @@ def check_outputs(
         Options of the file system for all URLs.
     overwrite : bool
         Existing outputs will be replaced.
-    kinds : tuple of {"array", "group"}
+    kinds : tuple of {"array", "group"}, default ('array',)
         Kinds of Zarr node that an output other than a model may replace; ``("file",)`` for any file.
 
     Raises

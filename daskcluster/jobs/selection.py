@@ -289,31 +289,34 @@ def select_k(
     Parameters
     ----------
     X : anything `open_dataset` takes, of shape (n, d)
-    k_min, k_max : int
-        Range of numbers to try: all of at most 32. Of a longer range, at most 32 with about equal ratios
-        come first, then eight at a time around the best one, until its neighbours differ by 1 or by 5 %.
+    k_min : int, default 2
+        The smallest number to try.
+    k_max : int, default 32
+        The largest one. A range of at most 32 numbers is tried as a whole. Of a longer range, at most 32
+        with about equal ratios come first, then eight at a time around the best one, until its neighbours
+        differ by 1 or by 5 %.
     ks : iterable of int, optional
         Numbers to try, instead of the range; no others are tried.
-    criterion : {"knee", "silhouette", "bic"}
+    criterion : {"knee", "silhouette", "bic"}, default "knee"
         ``"knee"``: the point of the curve of log inertia against log k that is farthest below the chord
         between its ends (Satopaa et al. 2011). ``"silhouette"``: the largest simplified silhouette.
         ``"bic"``: the least Bayesian information criterion of a Gaussian mixture.
-    n_seeds : int
+    n_seeds : int, default 3
         Number of fits per k; the best one counts.
-    coreset_size : int or "auto"
+    coreset_size : int or "auto", default "auto"
         Rows of the coreset. ``"auto"``: 100 rows for each of `k_max` clusters, at least 10,000.
-    check : int
+    check : int, default 3
         Number of candidates to measure on all rows: the best k and the nearest ones. 0: none. Of mixtures,
         at most the best one is measured.
     init, max_iter, tol, metric
         Parameters of the fits, see `daskcluster.KMeans`; mixtures have no `metric`.
-    covariance_type : {"diag", "spherical", "isotropic", "tied", "full"}
+    covariance_type : {"diag", "spherical", "isotropic", "tied", "full"}, default "diag"
         Covariance of mixtures.
     sample_weight : array-like of shape (n,), optional
-    random_state : int, RandomState, Generator or None
-    engine : see `daskcluster.KMeans`
+    random_state : int, RandomState or Generator, optional
+    engine : Engine, dask.distributed.Client, "local" or address, optional
         Draws the coreset, runs the fits in parallel, and measures the candidates.
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the events of passes and of the fits (`daskcluster.events.FitsMade`).
 
     Returns

@@ -369,7 +369,7 @@ def v_measure(labels_true: Any, labels_pred: Any = None, *, beta: float = 1.0) -
     ----------
     labels_true, labels_pred : labels of shape (n,)
         As `contingency` takes them; or a `Contingency` alone.
-    beta : float
+    beta : float, default 1.0
         Weight of completeness; above 1 it counts more than homogeneity.
 
     Notes
@@ -428,7 +428,7 @@ def normalized_mutual_info(
     ----------
     labels_true, labels_pred : labels of shape (n,)
         As `contingency` takes them; or a `Contingency` alone.
-    average_method : {"arithmetic", "geometric", "min", "max"}
+    average_method : {"arithmetic", "geometric", "min", "max"}, default "arithmetic"
         Type of that mean.
 
     Notes
@@ -458,7 +458,7 @@ def adjusted_mutual_info(
     ----------
     labels_true, labels_pred : labels of shape (n,)
         As `contingency` takes them; or a `Contingency` alone.
-    average_method : {"arithmetic", "geometric", "min", "max"}
+    average_method : {"arithmetic", "geometric", "min", "max"}, default "arithmetic"
         Type of the mean of the entropies that normalises it.
 
     Notes

@@ -255,7 +255,7 @@ def calinski_harabasz(X: Any, labels: Any, *, engine: Any = None) -> float:
     labels : labels of shape (n,)
         In memory, a Labels handle, a dask array, a zarr.Array, or the URL of a 1-D Zarr array. A noise
         label such as -1 is a cluster like any other.
-    engine : see `daskcluster.KMeans`
+    engine : Engine, dask.distributed.Client, "local" or address, optional
 
     Returns
     -------
@@ -341,7 +341,7 @@ def simplified_silhouette(
     ----------
     X, labels, engine
         As in `calinski_harabasz`.
-    metric : {"euclidean", "cosine"}
+    metric : {"euclidean", "cosine"}, default "euclidean"
         With ``"cosine"``, rows are scaled to length one, and distances are half of squared ones.
 
     Returns
@@ -518,14 +518,14 @@ def silhouette(
         Must not have row weights.
     labels : labels of shape (n,)
         As in `daskcluster.metrics.calinski_harabasz`.
-    metric : {"euclidean", "cosine"}
+    metric : {"euclidean", "cosine"}, default "euclidean"
         Distance of two rows. ``"cosine"`` is one minus the cosine of their angle, and 1 if a row is zero.
-    sample_size : int or None
+    sample_size : int or None, default 10000
         If there are more rows, use a uniform sample of this many, and distances within the sample. None:
         use all rows.
-    random_state : int, RandomState, Generator or None
+    random_state : int, RandomState or Generator, optional
         Seed of the sample.
-    engine : see `daskcluster.KMeans`
+    engine : Engine, dask.distributed.Client, "local" or address, optional
 
     Returns
     -------
@@ -594,8 +594,8 @@ def silhouette_samples(
         Must not have row weights.
     labels : labels of shape (n,)
         As in `daskcluster.metrics.calinski_harabasz`.
-    metric : {"euclidean", "cosine"}
-    engine : see `daskcluster.KMeans`
+    metric : {"euclidean", "cosine"}, default "euclidean"
+    engine : Engine, dask.distributed.Client, "local" or address, optional
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """One parameter of an estimator, declared once.
 
-Checks, flags of the command line and the types in docstrings are made from the declaration.
+Checks, flags of the command line and types and defaults in docstrings are made from the declaration.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Parameter:
     Examples
     --------
     >>> size = Parameter("batch_size", int, 1024, "Rows of a batch.", ge=1)
-    >>> size.flag, size.words, size.rule
-    ('--batch-size', 'int >= 1', 'an int in the range [1, inf)')
-    >>> Parameter("decay", float, 0.9, "Share.", gt=0, le=1).words
-    'float in (0, 1]'
+    >>> size.flag, size.limits, size.rule
+    ('--batch-size', '>= 1', 'an int in the range [1, inf)')
+    >>> Parameter("decay", float, 0.9, "Share.", gt=0, le=1).limits
+    'in (0, 1]'
     """
 
     name: str
@@ -83,21 +83,6 @@ class Parameter:
             return f"in {'[('[self.ge is None]}{low:g}, {high:g}{'])'[self.le is None]}"
         sides = (">=", self.ge), (">", self.gt), ("<=", self.le), ("<", self.lt)
         return "".join(f"{sign} {edge:g}" for sign, edge in sides if edge is not None)
-
-    @property
-    def words(self) -> str:
-        """The type as docstrings have it, e.g. ``int >= 1 or "auto"``."""
-        kinds = ["{" + ", ".join(f'"{name}"' for name in self.choices) + "}"]
-        if not self.choices:
-            kinds = [f"{self.kind.__name__} {self.limits}".rstrip()]
-        kinds += [f'"{self.word}"'] if self.word else []
-        kinds += ["URL"] if self.other else []
-        kinds += self.also
-        kinds += ["None", "False"] if self.off else []
-        optional = ", optional" if self.default is None and not self.off else ""
-        *first, last = kinds
-        between = ", " if self.choices else " or "
-        return between.join([", ".join(first), last] if first else [last]) + optional
 
     @property
     def rule(self) -> str:

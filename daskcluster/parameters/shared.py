@@ -68,7 +68,12 @@ RANDOM_STATE = Parameter(
     also=("RandomState", "Generator"),
 )
 
-ENGINE = Parameter("engine", object, None, "Where to run.")
+ENGINE = Parameter(
+    "engine",
+    object,
+    None,
+    "Where to run. None: the current Dask client if it can read the rows, else threads of this process.",
+)
 
 CALLBACKS = Parameter("callbacks", object, (), "Callables that receive the events of a fit.")
 

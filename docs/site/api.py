@@ -13,7 +13,7 @@ import daskcluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = "<!-- names -->"
-MODULES = ("metrics", "jobs", "events", "errors")
+MODULES = ("metrics", "jobs", "extending", "events", "errors")
 
 
 def entries(package: Any, module: str) -> Iterator[str]:

@@ -52,16 +52,25 @@ class ShrunkenKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int >= 1
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
-    shrinkage : float in [0, 1)
+    n_clusters : int >= 1, default 8
+        Number of clusters.
+    init : str, URL, array, callable or estimator, default "k-means++"
+        How to choose the initial centres. auto: k-means++ in memory, k-means|| elsewhere. The URL of a
+        saved model is a warm start.
+    shrinkage : float in [0, 1), default 0.0
         Share of the way to the mean of all centres.
-    metric : {"euclidean", "cosine"}
+    metric : {"euclidean", "cosine"}, default "euclidean"
+        Distance; cosine is spherical k-means.
     random_state : int >= 0, RandomState or Generator, optional
-    engine : see `daskcluster.KMeans`
-    callbacks : sequence of callables
-    verbose : int >= 0 or bool
-    chain_length : int >= 1
+        Seed; the same seed gives the same result to the bit.
+    engine : Engine, dask.distributed.Client, "local" or address, optional
+        Where to run. None: the current Dask client if it can read the rows, else threads of this process.
+    callbacks : sequence of callables, default ()
+        Callables that receive the events of a fit.
+    verbose : int >= 0 or bool, default 0
+        Above 0: print a line after every iteration.
+    chain_length : int >= 1, default 10
+        Rows that afk-mc2 proposes per centre; more are closer to k-means++.
     """
 
     _parameters: ClassVar[tuple[Parameter, ...]] = SHRUNKEN

@@ -16,7 +16,7 @@ from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.methods.streaming.streams import STREAMS
 from daskcluster.parameters import Parameter
 from daskcluster.parameters.checks import check_value
-from tests.methods.declared import check_declaration, estimators
+from tests.methods.declared import check_declaration, described, estimators
 
 
 def plain_parameters() -> list[tuple[Any, Parameter]]:
@@ -141,15 +141,17 @@ def test_learners_of_streams_have_parameters_of_fits_alone() -> None:
 @pytest.mark.parametrize(
     ("parameter", "words", "rule"),
     [
-        (Parameter("a", float, 0.5, "", ge=0, lt=1), "float in [0, 1)", "a float in the range [0.0, 1.0)"),
-        (Parameter("a", float, 0.5, "", gt=0, le=1), "float in (0, 1]", "a float in the range (0.0, 1.0]"),
+        (Parameter("a", float, 0.5, "", ge=0, lt=1), "float in [0, 1), default 0.5",
+         "a float in the range [0.0, 1.0)"),
+        (Parameter("a", float, 0.5, "", gt=0, le=1), "float in (0, 1], default 0.5",
+         "a float in the range (0.0, 1.0]"),
         (Parameter("a", int, None, "", le=3), "int <= 3, optional",
          "an int in the range (-inf, 3] or None"),
-        (Parameter("a", int, 1, "", lt=3, off="none"), "int < 3, None or False",
+        (Parameter("a", int, 1, "", lt=3, off="none"), "int < 3, None or False, default 1",
          "an int in the range (-inf, 3) or None or False"),
-        (Parameter("a", str, "b", "", ("b", "c"), "the URL of a thing"), '{"b", "c"}, URL',
+        (Parameter("a", str, "b", "", ("b", "c"), "the URL of a thing"), '{"b", "c"} or URL, default "b"',
          "a str among {'b', 'c'} or the URL of a thing"),
     ],
 )  # fmt: skip
 def test_a_declaration_in_words(parameter: Parameter, words: str, rule: str) -> None:
-    assert (parameter.words, parameter.rule) == (words, rule)
+    assert (described(parameter), parameter.rule) == (words, rule)

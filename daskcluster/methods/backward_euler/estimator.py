@@ -243,53 +243,57 @@ class BackwardEulerKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int >= 1
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
+    n_clusters : int >= 1, default 8
+        Number of clusters.
+    init : str, URL, array, callable or estimator, default "auto"
         First centres, chosen among the rows of a random sample (three batches, at least 3 k rows).
         ``"auto"`` draws far rows more often and refines the centres of k-means++, as in
         `daskcluster.MiniBatchKMeans`.
-    n_init : int >= 1
+    n_init : int >= 1, default 1
         Independent starts, of which the one with the lowest inertia is kept. They run at the same time on
         the threads of this process, or on the workers of a cluster if these can read the rows; each gives
         the same bits as alone. Given centres are the same for all of them, but batches differ.
-    batch_size : int >= 1
+    batch_size : int >= 1, default 1000
         Rows of an inner iteration; the paper's M.
-    step_size : float > 0 or "auto"
+    step_size : float > 0 or "auto", default "auto"
         Step size of the first outer step: the paper's gamma, for its objective phi = 1 / (2 n) times the
         sum of squared distances. ``"auto"`` is 2.2 k: beyond k, where the fixed-point iteration of
         balanced clusters would not converge without the average. The larger, the farther centres go.
-    decay : float in (0, 1]
+    decay : float in (0, 1], default 0.9803921568627451
         Step size over that of the step before, in (0, 1]; beta.
-    averaging : float in [0, 1)
+    averaging : float in [0, 1), default 0.9
         Weight of the old average of the trajectory, in [0, 1); alpha. 0 keeps the last iterate.
-    inner_iter : int >= 1
+    inner_iter : int >= 1, default 5
         Fixed-point iterations of an outer step; imaxit.
-    max_iter : int >= 0
+    max_iter : int >= 0, default 100
         Outer steps; omaxit. 0 keeps the first centres.
-    size_limit : float > 0, None or False
+    size_limit : float > 0, None or False, default 1.25
         A cluster with more than this multiple of the mean number of rows steps as one that has as many:
         else its centre would overshoot so far that nothing settles. None: no limit, as in the paper.
-    guard : bool
+    guard : bool, default True
         Redo a step that diverges with half its size. False: steps are those of the paper, and diverge.
-    refine_iter : int >= 0
+    refine_iter : int >= 0, default 0
         Iterations of Lloyd's algorithm, at most, that finish the start that is kept.
-    metric : {"euclidean", "cosine"}
+    metric : {"euclidean", "cosine"}, default "euclidean"
+        Distance; cosine is spherical k-means.
     random_state : int >= 0, RandomState or Generator, optional
-    engine : Engine, dask.distributed.Client, "local", address, or None
+        Seed; the same seed gives the same result to the bit.
+    engine : Engine, dask.distributed.Client, "local" or address, optional
         Where starts and the last passes run, see `daskcluster.KMeans`. A single start runs in this process.
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`: of a single start an `ImplicitStepEnded` for each
         step, of several a `StartEnded` for each of them when all are evaluated.
-    verbose : int >= 0 or bool
+    verbose : int >= 0 or bool, default 0
+        Above 0: print a line after every iteration.
     max_time : float > 0, optional
         Seconds, without the last passes; the step that exceeds them is the last of its start.
     validation : str, array-like of shape (m, d) or Dataset, optional
         The same as in `daskcluster.KMeans`, after each outer step of every start.
-    chain_length : int >= 1
+    chain_length : int >= 1, default 10
         Rows that ``"afk-mc2"`` proposes for each centre.
     checkpoint : str or path, optional
         The same as in `daskcluster.KMeans`. Each start has commits of its own, of 8 k (3 d + 1) bytes.
-    checkpoint_every : int >= 1
+    checkpoint_every : int >= 1, default 10
         Outer steps between two commits.
 
     Attributes

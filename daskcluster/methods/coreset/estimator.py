@@ -282,11 +282,14 @@ class LightweightCoreset(EngineMixin):
 
     Parameters
     ----------
-    size : int >= 1
+    size : int >= 1, default 10000
         m, rows to draw. With at least as many as there are rows, the rows themselves are the coreset.
     random_state : int >= 0, RandomState or Generator, optional
-    engine : see `daskcluster.KMeans`
-    callbacks : sequence of callables
+        Seed; the same seed gives the same result to the bit.
+    engine : Engine, dask.distributed.Client, "local" or address, optional
+        Where to run. None: the current Dask client if it can read the rows, else threads of this
+        process.
+    callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
     checkpoint : str or path, optional
         Folder or URL under which the state of the draw is stored, for ``fit(..., resume=True)`` to
@@ -357,7 +360,7 @@ class LightweightCoreset(EngineMixin):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
-        resume : bool
+        resume : bool, default False
             Resume from the last state under `checkpoint`, to the same bits as if the draw had never been
             interrupted. Without one it begins at its beginning.
 
@@ -382,7 +385,7 @@ class LightweightCoreset(EngineMixin):
         ----------
         dataset : Dataset
             Normalized rows are measured at length one; drawn rows stay as they are.
-        resume : bool
+        resume : bool, default False
             The same as in `fit`.
         """
         began = time.perf_counter()
@@ -461,9 +464,9 @@ def lightweight_coreset(
     ----------
     X : anything `open_dataset` takes, of shape (n, d)
     size : int
-    random_state : int, RandomState, Generator or None
+    random_state : int, RandomState or Generator, optional
     sample_weight : array-like of shape (n,), optional
-    engine : see `daskcluster.KMeans`
+    engine : Engine, dask.distributed.Client, "local" or address, optional
 
     Returns
     -------
@@ -499,9 +502,9 @@ def merge_coresets(
     size : int, optional
         Draw so many rows from the union, if it has more. Expectations stay what they are, but each
         level of such reductions adds its own error.
-    random_state : int, RandomState, Generator or None
+    random_state : int, RandomState or Generator, optional
         For the draws.
-    engine : see `daskcluster.KMeans`
+    engine : Engine, dask.distributed.Client, "local" or address, optional
 
     Returns
     -------

@@ -60,29 +60,39 @@ class CoresetKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int >= 1
-    coreset_size : int >= 1
+    n_clusters : int >= 1, default 8
+        Number of clusters.
+    coreset_size : int >= 1, default 10000
         Rows of the coreset, at least `n_clusters`; a few hundred for each cluster are a good start. With
         as many as there are rows, all of them are clustered.
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
-    n_init : int >= 1 or "auto"
-    max_iter : int >= 0
-    tol : float >= 0
-    metric : {"euclidean", "cosine"}
+    init : str, URL, array, callable or estimator, default "auto"
+        The same as in `KMeans`, among the rows of the coreset.
+    n_init : int >= 1 or "auto", default "auto"
+        Restarts; the one with the lowest inertia wins. auto: 1, but 10 for random rows in memory.
+    max_iter : int >= 0, default 300
+        Maximum number of centre updates; 0 keeps the initial centres.
+    tol : float >= 0, default 0.0001
+        Stop when the centres' squared movement is at most this times the mean feature variance; 0 runs
+        until nothing moves.
+    metric : {"euclidean", "cosine"}, default "euclidean"
         Metric of the fit on the coreset, see `daskcluster.KMeans`.
     random_state : int >= 0, RandomState or Generator, optional
-    engine : see `daskcluster.KMeans`
+        Seed; the same seed gives the same result to the bit.
+    engine : Engine, dask.distributed.Client, "local" or address, optional
         Draws the coreset; it is clustered in this process.
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
-    verbose : int >= 0 or bool
+    verbose : int >= 0 or bool, default 0
+        Above 0: print a line after every iteration.
     max_time : float > 0, optional
+        Time limit in seconds; the iteration that exceeds it is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional
         The same as in `daskcluster.KMeans`.
-    chain_length : int >= 1
+    chain_length : int >= 1, default 10
         Length of the chains of the fit on the coreset.
     checkpoint : str or path, optional
-    checkpoint_every : int >= 1
+        Save progress at this URL; continue with resume.
+    checkpoint_every : int >= 1, default 10
         The same as in `daskcluster.KMeans`, for the fit on the coreset; see
         `daskcluster.LightweightCoreset` for what is kept before.
 

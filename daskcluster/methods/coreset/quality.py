@@ -181,15 +181,15 @@ def coreset_quality(
         All rows. Without them there are estimates and their standard errors only.
     centres : array-like of shape (k, d), or mapping of str to array-like, optional
         Further centres, by name.
-    n_clusters : int
+    n_clusters : int, default 8
         Number of clusters of the sets made here.
     sample_weight : array-like of shape (n,), optional
         Weights of `X`.
-    metric : {"euclidean", "cosine"}
-    random_state : int, RandomState, Generator or None
+    metric : {"euclidean", "cosine"}, default "euclidean"
+    random_state : int, RandomState, Generator, default 0
         Seed of the sets that are made.
-    engine : see `daskcluster.KMeans`
-    callbacks : sequence of callables
+    engine : Engine, dask.distributed.Client, "local" or address, optional
+    callbacks : sequence of callables, default ()
         Called with the progress of the pass over `X`.
 
     Returns
@@ -282,10 +282,10 @@ def quantization_error(
     ----------
     X : anything `open_dataset` takes, of shape (n, d)
     centres : array-like of shape (k, d)
-    mean : bool
+    mean : bool, default False
         Return the weighted mean instead.
     sample_weight : array-like of shape (n,), optional
-    engine : see `daskcluster.KMeans`
+    engine : Engine, dask.distributed.Client, "local" or address, optional
 
     Notes
     -----
@@ -321,7 +321,7 @@ def relative_error(
     reference : array-like of shape (m, d), fitted estimator, or float
         Other centres, or their quantisation error on the same rows.
     sample_weight : array-like of shape (n,), optional
-    engine : see `daskcluster.KMeans`
+    engine : Engine, dask.distributed.Client, "local" or address, optional
 
     Returns
     -------

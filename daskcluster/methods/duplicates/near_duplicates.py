@@ -158,28 +158,28 @@ def near_duplicates(
     ----------
     source : Dataset, or anything `open_dataset` takes
         Dense rows (n, d).
-    threshold : float
+    threshold : float, default 0.95
         Rows are near-duplicates from this cosine similarity on, in (0, 1], or up to this Euclidean
         distance, at least 0. Both are computed in float64 from the rows as stored. Equal rows are
         near-duplicates; a row of zeros has the similarity 0 to all others.
-    metric : {"cosine", "euclidean"}
-    keep : {"first", "nearest", "farthest"}, array of shape (n,) or str
+    metric : {"cosine", "euclidean"}, default "cosine"
+    keep : {"first", "nearest", "farthest"}, array of shape (n,) or str, default "first"
         The row of each group that is kept: the first one, the one nearest to the centre of its cell or the
         farthest (as SemDeDup does), or the one with the largest score of an array or of a 1-D Zarr array
         at a URL. The first row of equals.
-    groups : {"components", "covered"}
+    groups : {"components", "covered"}, default "components"
         components: rows that a chain of near-duplicates connects are a group. covered: all rows of a group
         are near-duplicates of the kept one. Rows are visited as `keep` prefers them; each that no kept row
         covers is kept.
-    random_state : int, RandomState, Generator or None
+    random_state : int, RandomState, Generator, default 0
         Seed of the centres of cells. No pair depends on it, but ``keep="nearest"`` and ``"farthest"`` do.
-    engine : see `KMeans`
-    callbacks : sequence of callable
+    engine : Engine, dask.distributed.Client, "local" or address, optional
+    callbacks : sequence of callables, default ()
         Called with `PassStarted`, `PassProgress` and `PassEnded`.
     checkpoint : str, optional
         Folder or URL for labels, sorted rows and finished pairs, so that the search can be resumed. Workers
         of a cluster on other hosts need one that all of them reach. Its content is removed at the end.
-    resume : bool
+    resume : bool, default False
         Resume the search at `checkpoint`, if there is one.
     scratch : str, optional
         Local folder for temporary files; the system's by default.

@@ -509,53 +509,58 @@ class HierarchicalKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int >= 1
-    n_coarse : int >= 1 or "auto"
+    n_clusters : int >= 1, default 8
+        Number of clusters.
+    n_coarse : int >= 1 or "auto", default "auto"
         Cells, at most `n_clusters`. ``"auto"``: the square root of `n_clusters`, which balances the work of
         both stages, and one cell for up to 64 MB of rows where an iteration over all of them takes some
         hundredths of a second.
-    n_levels : int >= 1
+    n_levels : int >= 1, default 1
         Levels of clusters: those of each level are clusters of the centres below, and a tenth as many, or
         the `n_levels`-th root of `n_clusters` where that is less: 5000, 500, 50; or 64, 16, 4.
     level_sizes : str or sequence of int, optional
         Numbers of clusters of the levels above the first, decreasing, instead of `n_levels`: ``[100, 10]``
         or ``"100,10"``.
-    resample_rounds : int >= 0 or "auto"
+    resample_rounds : int >= 0 or "auto", default "auto"
         Rounds of resampling in each level: the `resample_size` rows (or centres) nearest to each centre are
         drawn, and new centres are fitted to them alone. Centres then spread evenly over the support of
         the data instead of following its density. ``"auto"``: 10 if there are several levels, but 2 in the
         first, whose rounds read all rows; otherwise 0.
-    resample_size : int >= 2 or "auto"
+    resample_size : int >= 2 or "auto", default "auto"
         Rows that each cluster gives, or all it has. ``"auto"``: half the mean size of a cluster, 2 to 20.
-    refine : bool
+    refine : bool, default True
         Move all centres together once the cells are clustered. Otherwise, rows are not compared with
         centres of other cells before they are labelled.
-    refine_iter : int >= 0
+    refine_iter : int >= 0, default 2
         Iterations of the refinement.
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}
+    init : str, default "auto"
         How the cells and the clusters within each are seeded. ``"auto"``: k-means++, and AFK-MC2 within
         large cells that get more than 64 clusters.
-    max_iter : int >= 0
+    max_iter : int >= 0, default 100
         Iterations at most, of the cells and within each.
-    tol : float >= 0
+    tol : float >= 0, default 0.0001
         As in `daskcluster.KMeans`, for every stage with the variance of its own rows.
-    metric : {"euclidean", "cosine"}
+    metric : {"euclidean", "cosine"}, default "euclidean"
+        Distance; cosine is spherical k-means.
     random_state : int >= 0, RandomState or Generator, optional
-    engine : see `daskcluster.KMeans`
+        Seed; the same seed gives the same result to the bit.
+    engine : Engine, dask.distributed.Client, "local" or address, optional
         Cells are independent tasks on it.
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
-    verbose : int >= 0 or bool
+    verbose : int >= 0 or bool, default 0
+        Above 0: print a line after every iteration.
     max_time : float > 0, optional
         Seconds; the refinement does not begin after them, and its iteration that exceeds them is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional
         The same as in `daskcluster.KMeans`, after each iteration of the refinement.
-    bounds_memory : int >= 0 or "auto"
+    bounds_memory : int >= 0 or "auto", default "auto"
         Bytes that the bounds of the refinement may take; up to five iterations do without.
-    chain_length : int >= 1
+    chain_length : int >= 1, default 10
         Length of the chains of ``"afk-mc2"``.
     checkpoint : str or path, optional
-    checkpoint_every : int >= 1
+        Save progress at this URL; continue with resume.
+    checkpoint_every : int >= 1, default 10
         The same as in `daskcluster.KMeans`: commits follow the division into cells, every half a minute of
         groups of cells, all cells, and iterations of the refinement.
 
@@ -646,7 +651,7 @@ class HierarchicalKMeans(KMeansEstimator):
         ----------
         X, **options
             The same as in `daskcluster.KMeans.predict`.
-        level : int
+        level : int, default 1
             From 1. Above it, a row gets the cluster of that level that its nearest centre belongs to.
 
         Returns

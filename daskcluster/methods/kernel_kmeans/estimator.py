@@ -224,44 +224,54 @@ class KernelKMeans(KernelEstimator):
 
     Parameters
     ----------
-    n_clusters : int >= 1
-    kernel : {"rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed", "knn", "heat"}, callable
+    n_clusters : int >= 1, default 8
+        Number of clusters.
+    kernel : str or callable, default "rbf"
         As in `daskcluster.MiniBatchKernelKMeans`, or a kernel of the graph of nearest neighbours.
         ``"knn"`` is D^-1 A D^-1 with A the adjacency matrix (with loops, made symmetric) and D its row
         sums; ``"heat"`` is exp(-t L) with L = I - D^-1/2 A D^-1/2. For graphs, the rows must fit in
         memory.
-    gamma : float >= 0 or "auto"
-    degree : int >= 1
-    coef0 : float
+    gamma : float >= 0 or "auto", default "auto"
+        Parameter of the rbf, laplacian and polynomial kernels. auto: from the variances of the features.
+    degree : int >= 1, default 3
+        Degree of the polynomial kernel.
+    coef0 : float, default 1.0
         As in `daskcluster.MiniBatchKernelKMeans`.
-    n_neighbors : int >= 1
+    n_neighbors : int >= 1, default 10
         Neighbours of each row, including the row itself; for ``"knn"`` and ``"heat"``.
-    heat_time : float > 0
+    heat_time : float > 0, default 1.0
         t of ``"heat"``.
     kernel_params : dict, optional
         Further arguments of a callable kernel.
-    init : {"k-means++", "random"}, array
+    init : {"k-means++", "random"} or array, default "k-means++"
         How to choose the rows whose images are the initial centres; or the numbers of these rows.
     n_local_trials : int >= 1, optional
         Candidates per centre of greedy k-means++; 1 is plain k-means++, as in the papers. By default
         2 + log(k), rounded down.
-    n_init : int >= 1 or "auto"
+    n_init : int >= 1 or "auto", default "auto"
         Number of starts; the one with the lowest inertia is kept. "auto" is one. Every start takes about
         the same time.
-    max_iter : int >= 0
+    max_iter : int >= 0, default 300
         Maximum number of centre updates; 0 keeps the initial centres.
-    tol : float >= 0
+    tol : float >= 0, default 0.0
         Stop when an iteration lowers the inertia by at most this fraction; 0 runs until no label changes.
     random_state : int >= 0, RandomState or Generator, optional
-    engine : see `daskcluster.KMeans`
-    callbacks : sequence of callables
-    verbose : int >= 0 or bool
+        Seed; the same seed gives the same result to the bit.
+    engine : Engine, dask.distributed.Client, "local" or address, optional
+        Where to run. None: the current Dask client if it can read the rows, else threads of this
+        process.
+    callbacks : sequence of callables, default ()
+        Callables that receive the events of a fit.
+    verbose : int >= 0 or bool, default 0
+        Above 0: print a line after every iteration.
     max_time : float > 0, optional
+        Time limit in seconds; the iteration that exceeds it is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional
         Rows whose mean squared distance to the centres, in the space of the kernel, goes into `history_`
         after each iteration. Not for precomputed matrices and graphs.
     checkpoint : str or path, optional
-    checkpoint_every : int >= 1
+        Save progress at this URL; continue with resume.
+    checkpoint_every : int >= 1, default 10
         As in `daskcluster.KMeans`.
 
     Attributes
@@ -317,7 +327,7 @@ class KernelKMeans(KernelEstimator):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
-        resume : bool
+        resume : bool, default False
             Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Raises

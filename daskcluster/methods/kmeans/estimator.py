@@ -87,7 +87,7 @@ class KMeansEstimator(CentreEstimator):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not allowed if the dataset has its own weights.
-        resume : bool
+        resume : bool, default False
             Resume from the last state under `checkpoint`, to the same bits as if the fit had never been
             interrupted (counters of work may differ). Without one, the fit starts from scratch.
 
@@ -209,49 +209,52 @@ class KMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int >= 1
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
-        ``"auto"``: k-means++ for rows in memory, k-means|| elsewhere. A fitted estimator or the URL of
-        a saved model is a warm start.
-    n_init : int >= 1 or "auto"
+    n_clusters : int >= 1, default 8
+        Number of clusters.
+    init : str, URL, array, callable or estimator, default "auto"
+        ``"auto"``: k-means++ for rows in memory, k-means|| elsewhere. Other names are ``"k-means++"``,
+        ``"k-means||"``, ``"afk-mc2"`` and ``"random"``. A fitted estimator or the URL of a saved model is
+        a warm start.
+    n_init : int >= 1 or "auto", default "auto"
         Restarts, the one with the lowest inertia wins. ``"auto"``: 1, but 10 for random rows in memory.
-    algorithm : {"auto", "lloyd", "elkan", "hamerly", "yinyang"}
+    algorithm : {"auto", "lloyd", "elkan", "hamerly", "yinyang"}, default "auto"
         All give the same result to the bit. ``"lloyd"`` computes all distances in each iteration;
         the others keep bounds of distances and skip rows whose label cannot change: one lower bound a
         row (hamerly), one for each group of about ten centres (yinyang), or one for each centre (elkan).
         ``"auto"`` switches between them during the fit; it takes elkan for up to 64 centres whose bounds
         are an eighth of a row's bytes at most. Sparse rows take hamerly in place of the other bounds.
-    max_iter : int >= 0
+    max_iter : int >= 0, default 300
         Centre updates at most; 0 keeps the initial centres.
-    tol : float >= 0
+    tol : float >= 0, default 0.0001
         Stop when the squared movement of all centres is at most this times the mean feature
         variance; 0 waits until nothing moves.
-    metric : {"euclidean", "cosine"}
+    metric : {"euclidean", "cosine"}, default "euclidean"
         ``"cosine"`` is spherical k-means (Dhillon and Modha 2001): rows and centres of length one.
     random_state : int >= 0, RandomState or Generator, optional
-    engine : Engine, dask.distributed.Client, "local", address, or None
+        Seed; the same seed gives the same result to the bit.
+    engine : Engine, dask.distributed.Client, "local" or address, optional
         Where to run. None: the current Dask client if there is one that can read the rows, else
         threads of this process.
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
-    verbose : int >= 0 or bool
+    verbose : int >= 0 or bool, default 0
         Above 0, iterations are printed as they end.
     max_time : float > 0, optional
         Seconds for the whole fit; the iteration that exceeds them is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional
         Rows whose mean squared distance to the centres goes into `history_` after each iteration. Its
         computation takes no part in the times there.
-    bounds_memory : int >= 0 or "auto"
+    bounds_memory : int >= 0 or "auto", default "auto"
         Bytes that bounds may take, over all workers. Where they do not suffice, a kind with fewer bounds
         takes the place of the one that was asked for: elkan, yinyang, hamerly, lloyd. ``"auto"``: what
         the engine's memory limit leaves.
-    chain_length : int >= 1
+    chain_length : int >= 1, default 10
         Rows that ``"afk-mc2"`` proposes for each centre: more come closer to k-means++.
     checkpoint : str or path, optional
         Folder or URL under which the state of the fit is stored, for ``fit(..., resume=True)`` to
         resume a killed one: after the seeding, then each `checkpoint_every` iterations or half a
         minute, whichever is first, and at the end. A commit takes the bytes of the centres; two stay.
-    checkpoint_every : int >= 1
+    checkpoint_every : int >= 1, default 10
         Iterations between two commits; one takes some 10 ms on a local disk.
 
     Attributes
@@ -381,10 +384,10 @@ def kmeans_plusplus(
     X : anything `open_dataset` takes, of shape (n, d)
     n_clusters : int
     sample_weight : array-like of shape (n,), optional
-    random_state : int, RandomState, Generator or None
+    random_state : int, RandomState or Generator, optional
     n_local_trials : int, optional
         Candidates a step; default 2 + floor(log k).
-    engine : see `daskcluster.KMeans`
+    engine : Engine, dask.distributed.Client, "local" or address, optional
 
     Returns
     -------
@@ -432,11 +435,11 @@ def kmeans_parallel(
     X : anything `open_dataset` takes, of shape (n, d)
     n_clusters : int
     sample_weight : array-like of shape (n,), optional
-    random_state : int, RandomState, Generator or None
-    oversampling : float
+    random_state : int, RandomState or Generator, optional
+    oversampling : float, default 2.0
         Rows drawn a round, in units of k.
-    n_rounds : int
-    engine : see `daskcluster.KMeans`
+    n_rounds : int, default 5
+    engine : Engine, dask.distributed.Client, "local" or address, optional
 
     Returns
     -------
@@ -485,11 +488,11 @@ def afk_mc2(
     ----------
     X : anything `open_dataset` takes, of shape (n, d)
     n_clusters : int
-    chain_length : int
+    chain_length : int, default 10
         Rows proposed for each centre. Longer chains come closer to k-means++ without candidates.
     sample_weight : array-like of shape (n,), optional
-    random_state : int, RandomState, Generator or None
-    engine : see `daskcluster.KMeans`
+    random_state : int, RandomState or Generator, optional
+    engine : Engine, dask.distributed.Client, "local" or address, optional
 
     Returns
     -------

@@ -37,29 +37,30 @@ class MiniBatchKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int >= 1
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
+    n_clusters : int >= 1, default 8
+        Number of clusters.
+    init : str, URL, array, callable or estimator, default "auto"
         First centres, chosen from a random sample of rows (`init_size`). ``"auto"`` draws far rows more
         often, so that small clusters far away are not missed, and refines the centres of k-means++ on the
         sample, which counts as rows seen. A named method chooses among the rows of a uniform sample.
-    n_init : int >= 1 or "auto"
+    n_init : int >= 1 or "auto", default "auto"
         Number of starts tried on the sample, of which the best is used. ``"auto"``: 1, but 3 for random
         rows.
-    batch_size : int >= 1
+    batch_size : int >= 1, default 1024
         Rows of a step. 1 is stochastic k-means: every row moves its centre at once. Steps are then taken in
         runs of 1,024 rows; after each run `history_`, `max_no_improvement`, `tol`, `max_time` and
         reassignment look (with ``learning_rate="count"`` and the Euclidean metric).
-    learning_rate : {"count", "sqrt"}
+    learning_rate : {"count", "sqrt"}, default "count"
         How far a centre goes to the mean of its rows in the batch: alpha = b_j / (v_j + b_j) makes it the
         mean of all rows it has ever had (Sculley 2010, scikit-learn), alpha = sqrt(b_j / b) forgets old
         rows and often ends better (Schwartzman 2023). b_j is the weight of the centre's rows in the
         batch, b that of the batch, v_j that of the centre's rows in batches before.
-    max_iter : int >= 0
+    max_iter : int >= 0, default 100
         Passes over the rows at most; 0 keeps the first centres.
-    max_no_improvement : int >= 0, None or False
+    max_no_improvement : int >= 0, None or False, default 10
         Stop after this many steps in which the smoothed inertia of the batches did not fall; None and False
         never do.
-    reassignment_ratio : float >= 0 or "auto"
+    reassignment_ratio : float >= 0 or "auto", default "auto"
         ``"auto"`` moves a centre to another place only where that lowers the cost of the rows seen so far:
         a local search on the rows of a batch, every 16 batches and when a batch costs twice as much as
         usual; of more than 256 centres, only those without any rows move. It is left out where the first
@@ -67,28 +68,31 @@ class MiniBatchKMeans(KMeansEstimator):
         less than this share of the rows of the centre that has seen the most start anew from random rows
         of the batch, in proportion to their weights; checked every 10 k rows, and in each step while a
         centre has seen nothing. 0 turns it off.
-    tol : float >= 0
+    tol : float >= 0, default 0.0
         Stop when the squared movement of all centres in a step is at most this times the mean feature
         variance (of the sample); 0 never does.
     init_size : int >= 1, optional
         Rows of the sample, at least 3 k: by default 8,192 with ``init="auto"``, otherwise three batches.
-    metric : {"euclidean", "cosine"}
+    metric : {"euclidean", "cosine"}, default "euclidean"
+        Distance; cosine is spherical k-means.
     random_state : int >= 0, RandomState or Generator, optional
-    engine : Engine, dask.distributed.Client, "local", address, or None
+        Seed; the same seed gives the same result to the bit.
+    engine : Engine, dask.distributed.Client, "local" or address, optional
         Where the last pass runs, see `daskcluster.KMeans`. Steps run in this process.
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
-    verbose : int >= 0 or bool
+    verbose : int >= 0 or bool, default 0
+        Above 0: print a line after every iteration.
     max_time : float > 0, optional
         Seconds, without the last pass and without validation; the step that exceeds them is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional
         Rows whose mean squared distance to the centres goes into `history_`. Computing it takes no part in
         the times there.
-    chain_length : int >= 1
+    chain_length : int >= 1, default 10
         Rows that ``"afk-mc2"`` proposes for each centre.
     checkpoint : str or path, optional
         The same as in `daskcluster.KMeans`; a commit takes 8 k (d + 1) bytes.
-    checkpoint_every : int >= 1
+    checkpoint_every : int >= 1, default 10
         Passes between two commits.
 
     Attributes
@@ -155,7 +159,7 @@ class MiniBatchKMeans(KMeansEstimator):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not allowed if the dataset has its own weights.
-        resume : bool
+        resume : bool, default False
             Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Returns

@@ -329,67 +329,75 @@ class VariationalGaussianMixture(MixtureRows):
 
     Parameters
     ----------
-    n_components : int >= 1
-    covariance_type : {"isotropic", "spherical", "diag", "tied", "full"}
+    n_components : int >= 1, default 8
+        Number of components.
+    covariance_type : {"isotropic", "spherical", "diag", "tied", "full"}, default "isotropic"
         One variance for all components, with equal weights (the paper's model); one per component; or
         one per component and feature. For few features, a covariance matrix: ``"tied"``, one for all
         components; ``"full"``, one per component. All but the first also learn mixing weights.
-    truncation : int >= 1
+    truncation : int >= 1, default 5
         C', the number of posteriors per row. With all components, EM is exact.
-    n_neighbors : int >= 2
+    n_neighbors : int >= 2, default 5
         G, the size of a neighbourhood, which includes the component itself; at least 2.
-    n_random : int >= 0
+    n_random : int >= 0, default 0
         Extra components drawn at random for each row in each iteration.
     coreset_size : int >= 1, optional
         Fit a `daskcluster.LightweightCoreset` of this many rows. None: all rows.
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
+    init : str, URL, array, callable or estimator, default "auto"
         Initial means. ``"auto"``: from a sample that is clustered by k-means++, Lloyd's algorithm and local
         search; with more than 64 components, ``"afk-mc2"``. A fitted estimator or the URL of a saved model
         is a warm start. A mixture (ours or scikit-learn's) provides its variances and weights as well.
-    n_init : int >= 1
+    n_init : int >= 1, default 1
         Restarts, each with newly drawn initial means and candidate sets; the one with the highest free
         energy is kept. Means that are given start a single fit.
     weights_init : array-like of shape (k,), optional
         Initial mixing weights; not for ``"isotropic"``.
-    precisions_init : float, array-like of shape (k,), (k, d), (d, d) or (k, d, d), optional
+    precisions_init : array-like, optional
         Inverses of the initial variances or matrices, in the shape that `covariance_type` has and, like
         `covariances_`, on the scale of the fit. With these or `weights_init`, each component has its own
         variance from the first iteration on.
-    warmup_steps : int >= 0
+    warmup_steps : int >= 0, default 0
         Searches before the first variance is set; 2 to 4 help where clusters overlap.
-    reg_covar : float >= 0 or "auto"
+    reg_covar : float >= 0 or "auto", default "auto"
         Minimum variance. ``"auto"``: 1e-6 of the mean variance of the features; with ``"diag"``, ``"tied"``
         and ``"full"``, 1e-6 of each feature's variance, so that the units of the features do not matter.
         A matrix has at least this variance in every direction, and at least 1e-12 of its own variances:
         eigenvalues are raised where needed, and other matrices stay as they are. Nothing is added to the
         diagonal, unlike in scikit-learn.
-    discard_empty : bool
+    discard_empty : bool, default False
         Leave components that have no posterior weight at the end out of the mixture, which then has fewer
         than `n_components`, numbered in the same order. With ``"isotropic"``, the others get their
         weights.
-    tol : float >= 0
+    tol : float >= 0, default 0.0001
         Stop when the free energy, divided by total row weight and number of features, changes by less
         than this; 0 never stops. It is tested once each component has learnt its own variance: with
         all types but ``"isotropic"`` from the fourth iteration on, or from the second if initial
         variances or weights are given, or if EM is exact and starts from a sample.
-    max_iter : int >= 0
-    search : {"tile", "row", "alternate"}
+    max_iter : int >= 0, default 300
+        Maximum number of EM iterations; 0 keeps the initial means.
+    search : {"tile", "row", "alternate"}, default "tile"
         The candidates of a row. ``"tile"``: the row's own components, and the neighbours' neighbours of
         the nearest one. ``"row"``: the neighbours of all its own components, as in the paper; this gives
         as many candidates, but rows of a component do not share them, so it is slower. ``"alternate"``:
         both in turn, which escapes local optima that hold either alone, at the mean of their costs.
-    chain_length : int >= 1
+    chain_length : int >= 1, default 10
         As in `daskcluster.KMeans`, for ``init="afk-mc2"``.
     random_state : int >= 0, RandomState or Generator, optional
-    engine : see `daskcluster.KMeans`
-    callbacks : sequence of callables
+        Seed; the same seed gives the same result to the bit.
+    engine : Engine, dask.distributed.Client, "local" or address, optional
+        Where to run. None: the current Dask client if it can read the rows, else threads of this
+        process.
+    callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
-    verbose : int >= 0 or bool
+    verbose : int >= 0 or bool, default 0
+        Above 0: print a line after every iteration.
     max_time : float > 0, optional
+        Time limit in seconds; the iteration that exceeds it is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional
         Rows whose mean squared distance to the nearest mean goes into `history_` after each iteration.
     checkpoint : str or path, optional
-    checkpoint_every : int >= 1
+        Save progress at this URL; continue with resume.
+    checkpoint_every : int >= 1, default 10
         As in `daskcluster.KMeans`. A commit takes the bytes of the mixture plus 4 C' bytes per row, which
         the tasks write; with `coreset_size`, per row of the coreset, plus the coreset's own commit.
 
@@ -499,7 +507,7 @@ class VariationalGaussianMixture(MixtureRows):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
-        resume : bool
+        resume : bool, default False
             Resume from the last state under `checkpoint`; the result is bit-identical to that of an
             uninterrupted fit. Without a saved state, the fit starts from the beginning.
 

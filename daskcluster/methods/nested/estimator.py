@@ -155,53 +155,57 @@ class NestedMiniBatchKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int >= 1
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
+    n_clusters : int >= 1, default 8
+        Number of clusters.
+    init : str, URL, array, callable or estimator, default "auto"
         The same as in `KMeans`, but centres are chosen from the first batch. ``"auto"`` draws a sample of
         all rows in memory, far rows more often, and refines the centres of k-means++ on it. Of stored
         rows, those of all batches that are gathered in one pass serve.
-    batch_size : int >= 1
+    batch_size : int >= 1, default 5000
         Rows of the first batch. With all rows or more, this is ``KMeans(algorithm="lloyd")``, to the bit.
-    rho : float >= 0
+    rho : float >= 0, default 100.0
         The batch doubles when the standard error of every cluster's mean exceeds `rho` times
         the centre's last movement. Small values double early. The paper finds 100 good with bounds, and 10
         without.
-    bounds : {"auto", "hamerly", "yinyang", "elkan"}, None, False
+    bounds : {"auto", "hamerly", "yinyang", "elkan"}, None or False, default "auto"
         Bounds of distances, which spare most of the work of later rounds; as `algorithm` of `KMeans`. They
         never change the result. False computes all distances (growbatch-rho of the paper). Sparse
         rows take hamerly in place of the other bounds.
-    shuffle : bool
+    shuffle : bool, default True
         Batches are random samples, however the rows are ordered. False takes the rows as they are stored:
         for rows that have been shuffled already, of which a store then reads the beginning only.
-    seeds_vote : bool
+    seeds_vote : bool, default False
         Each first centre counts as one more row of its cluster, to the end, as in the paper. By default
         it does not, as in the authors' program: centres are means of rows alone.
-    doubling : {"paper", "code"}
+    doubling : {"paper", "code"}, default "paper"
         The spread that is compared with the movement: ``"paper"``, the standard error of the mean, which
         is Algorithm 5; or ``"code"``, the standard deviation of the cluster, which is the authors' program
         and doubles earlier, the more so the larger the clusters.
     validation : str, array-like of shape (m, d) or Dataset, optional
         Rows whose mean squared distance is measured after each round, for ``history_``.
-    max_iter : int >= 0
+    max_iter : int >= 0, default 300
         Rounds at most, on batches of any size; 0 keeps the first centres.
-    tol : float >= 0
+    tol : float >= 0, default 0.0001
         The same as in `KMeans`, once the batch is all rows.
-    metric : {"euclidean", "cosine"}
+    metric : {"euclidean", "cosine"}, default "euclidean"
+        Distance; cosine is spherical k-means.
     random_state : int >= 0, RandomState or Generator, optional
-    engine : Engine, dask.distributed.Client, "local", address, or None
+        Seed; the same seed gives the same result to the bit.
+    engine : Engine, dask.distributed.Client, "local" or address, optional
         The same as in `KMeans`. Batches up to 256 MB are gathered in this process in any case.
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
-    verbose : int >= 0 or bool
+    verbose : int >= 0 or bool, default 0
+        Above 0: print a line after every iteration.
     max_time : float > 0, optional
         Seconds for the whole fit; the round that exceeds them is the last.
-    bounds_memory : int >= 0 or "auto"
+    bounds_memory : int >= 0 or "auto", default "auto"
         The same as in `KMeans`.
-    chain_length : int >= 1
+    chain_length : int >= 1, default 10
         Rows that afk-mc2 proposes for each centre.
     checkpoint : str or path, optional
         The same as in `daskcluster.KMeans`; a commit takes the bytes of the centres.
-    checkpoint_every : int >= 1
+    checkpoint_every : int >= 1, default 10
         Rounds between two commits.
 
     Attributes

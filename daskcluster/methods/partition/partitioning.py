@@ -582,22 +582,22 @@ def partition(
     ----------
     source : Dataset, or anything `open_dataset` takes
         Dense rows (n, d).
-    target_size : int >= 1
+    target_size : int >= 1, default 1000
         Mean number of rows of a partition.
     max_size : int >= target_size, optional
         Largest number of rows of a partition, copies left out; twice `target_size` by default.
-    spill : int in [0, 4]
+    spill : int in [0, 4], default 0
         Number of further partitions in which a row may have a copy, where that pays.
-    metric : {"euclidean", "cosine"}
+    metric : {"euclidean", "cosine"}, default "euclidean"
         cosine: rows are scaled to length one.
-    random_state : int, RandomState, Generator or None
-    engine : see `KMeans`
-    callbacks : sequence of callable
+    random_state : int, RandomState, Generator, default 0
+    engine : Engine, dask.distributed.Client, "local" or address, optional
+    callbacks : sequence of callables, default ()
         Called with `PassStarted`, `PassProgress` and `PassEnded`.
     checkpoint : str, optional
         Folder or URL for the trained centres, so that a killed call need not train again. Its content is
         removed at the end.
-    resume : bool
+    resume : bool, default False
         Resume from `checkpoint`, if there is a state.
     storage_options : dict, optional
         For all URLs.

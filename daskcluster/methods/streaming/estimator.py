@@ -74,8 +74,9 @@ class StreamingKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int >= 1
-    coreset_size : int >= 1 or "auto"
+    n_clusters : int >= 1, default 8
+        Number of clusters.
+    coreset_size : int >= 1 or "auto", default "auto"
         m, the number of rows of each coreset. ``"auto"``: 20 k max(1, ln k), at least 2,000, where k is
         the larger of `n_clusters` and `max_clusters`. A leaf has eight times as many rows, rounded up to
         a multiple of 1,024.
@@ -87,22 +88,27 @@ class StreamingKMeans(KMeansEstimator):
         be combined with `half_life`.
     max_clusters : int >= 1, optional
         Maximum number of clusters; more are added when new rows no longer fit. None: none are added.
-    drift_threshold : float >= 1
+    drift_threshold : float >= 1, default 1.5
         New rows no longer fit when their mean squared distance to the current centres is this many times
         that of earlier leaves.
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
+    init : str, URL, array, callable or estimator, default "auto"
         How to choose the initial centres; ``"auto"`` is k-means++.
-    max_iter : int >= 0
-    tol : float >= 0
-    metric : {"euclidean", "cosine"}
+    max_iter : int >= 0, default 100
+        Maximum number of centre updates per search; 0 keeps its initial centres.
+    tol : float >= 0, default 0.0001
+        Stop when the centres' squared movement is at most this times the mean feature variance; 0 runs
+        until nothing moves.
+    metric : {"euclidean", "cosine"}, default "euclidean"
         For each search on the summary; see `daskcluster.KMeans`.
     random_state : int >= 0, RandomState or Generator, optional
-    engine : see `daskcluster.KMeans`
+        Seed; the same seed gives the same result to the bit.
+    engine : Engine, dask.distributed.Client, "local" or address, optional
         Makes the coresets; everything else runs in this process.
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`, including `DriftFound`.
-    verbose : int >= 0 or bool
-    chain_length : int >= 1
+    verbose : int >= 0 or bool, default 0
+        Above 0: print a line after every iteration.
+    chain_length : int >= 1, default 10
         As in `daskcluster.KMeans`, for ``"afk-mc2"``.
 
     Attributes

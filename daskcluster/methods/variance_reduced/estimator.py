@@ -213,52 +213,55 @@ class VarianceReducedKMeans(KMeansEstimator):
 
     Parameters
     ----------
-    n_clusters : int >= 1
-    init : {"auto", "k-means++", "k-means||", "afk-mc2", "random"}, URL, array, callable, estimator
+    n_clusters : int >= 1, default 8
+        Number of clusters.
+    init : str, URL, array, callable or estimator, default "auto"
         The same as in `KMeans`.
-    variant : {"vrkm++", "vrkm"}
+    variant : {"vrkm++", "vrkm"}, default "vrkm++"
         ``"vrkm"`` computes the full gradient too, in one more pass an epoch. It is zero where steps begin,
         so both give the same centres, to the bit.
-    learning_rate : float >= 0 or "auto"
+    learning_rate : float >= 0 or "auto", default "auto"
         eta, the share of the way that a step moves a centre. ``"auto"`` is the paper's K / n. The paper
         goes beyond a hundred times that on large data; if steps diverge, it is halved.
-    adaptive_rate : bool
+    adaptive_rate : bool, default False
         From the second epoch on, the rate is that of Barzilai and Borwein, as Tan et al. ("Barzilai-Borwein
         step size for stochastic gradient descent", 2016) have it: usually two to five times K / n. It costs
         no pass.
-    epoch_size : float >= 0 or "doubling"
+    epoch_size : float >= 0 or "doubling", default 1.0
         Steps of an epoch, as a multiple of the rows; 0 is Lloyd's algorithm. ``"doubling"``: 2^s in epoch
         s, to twice the rows at most.
-    n_partitions : int >= 1 or "auto"
+    n_partitions : int >= 1 or "auto", default "auto"
         1 is the sequential algorithm of the paper; its rows have to fit into memory. Of several partitions
         (of stored rows: whole chunks), each takes its share of the steps from the same centres, and what
         all did is added up: they run side by side, and no row leaves its partition. ``"auto"``: 1 for
         rows of up to 256 MB, else one for each 64 MB.
-    guard : bool
+    guard : bool, default True
         Undo an epoch that raises the inertia. False: the rate and the centres stay as the steps leave them,
         as in the paper; but steps that take a centre farther than any two rows can be apart are dropped.
-    max_iter : int >= 0
+    max_iter : int >= 0, default 300
         Epochs at most; 0 keeps the first centres.
-    tol : float >= 0
+    tol : float >= 0, default 0.0001
         Stop when the inertia changes by at most this times itself from one epoch to the next; 0 waits until
         nothing moves.
-    metric : {"euclidean", "cosine"}
+    metric : {"euclidean", "cosine"}, default "euclidean"
         With ``"cosine"``, centres are scaled to length one at the end of each epoch.
     random_state : int >= 0, RandomState or Generator, optional
-    engine : Engine, dask.distributed.Client, "local", address, or None
+        Seed; the same seed gives the same result to the bit.
+    engine : Engine, dask.distributed.Client, "local" or address, optional
         The same as in `KMeans`. The steps of a single partition run in this process in any case.
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`, an `EpochEnded` for each epoch.
-    verbose : int >= 0 or bool
+    verbose : int >= 0 or bool, default 0
+        Above 0: print a line after every iteration.
     max_time : float > 0, optional
         Seconds for the whole fit; the epoch that exceeds them is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional
         The same as in `daskcluster.KMeans`, after each epoch.
-    chain_length : int >= 1
+    chain_length : int >= 1, default 10
         Rows that afk-mc2 proposes for each centre.
     checkpoint : str or path, optional
         The same as in `daskcluster.KMeans`; a commit takes the bytes of the centres twice.
-    checkpoint_every : int >= 1
+    checkpoint_every : int >= 1, default 10
         Epochs between two commits.
 
     Attributes

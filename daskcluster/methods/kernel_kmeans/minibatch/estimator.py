@@ -394,68 +394,73 @@ class MiniBatchKernelKMeans(KernelEstimator):
 
     Parameters
     ----------
-    n_clusters : int >= 1
-    kernel : {"rbf", "laplacian", "polynomial", "linear", "cosine", "precomputed", "knn", "heat"}, callable
+    n_clusters : int >= 1, default 8
+        Number of clusters.
+    kernel : str or callable, default "rbf"
         exp(-gamma |x - y|^2), exp(-gamma |x - y|_1), (gamma x.y + coef0)^degree, x.y, x.y of rows scaled to
         length one. ``"precomputed"``: X is the symmetric matrix (n, n), in memory or not. ``"knn"`` and
         ``"heat"`` are kernels of the graph of nearest neighbours, as in `daskcluster.KernelKMeans`; the
         rows must fit in memory. A callable takes two blocks of rows and returns the matrix of their values.
-    gamma : float >= 0 or "auto"
+    gamma : float >= 0 or "auto", default "auto"
         ``"auto"`` is 1 / (4 times the sum of the features' variances), from one pass.
-    degree : int >= 1
-    coef0 : float
+    degree : int >= 1, default 3
+        Degree of the polynomial kernel.
+    coef0 : float, default 1.0
         Parameters of the polynomial kernel.
-    n_neighbors : int >= 1
+    n_neighbors : int >= 1, default 10
         Neighbours of each row, including the row itself; for ``"knn"`` and ``"heat"``.
-    heat_time : float > 0
+    heat_time : float > 0, default 1.0
         t of ``"heat"``.
     kernel_params : dict, optional
         Further arguments of a callable kernel.
-    batch_size : int >= 1
+    batch_size : int >= 1, default 1024
         Rows per step.
-    replacement : bool
+    replacement : bool, default False
         Draw the rows of a batch independently, as the paper does, so that it may hold a row several times
         (and more rows than there are). By default every row comes once a pass.
-    truncation : int >= 1, None or False
+    truncation : int >= 1, None or False, default 200
         tau: a centre consists of the latest batches that together have at least tau of its rows, so of at
         most tau + batch_size rows. None keeps all batches (Algorithm 1); each step is then a pass over
         all rows.
-    normalize_truncated : bool
+    normalize_truncated : bool, default True
         Scale the coefficients of a truncated centre so that they sum to one. False leaves them as in
         equation (1) of the paper; centres then shrink towards the origin.
-    cut_batches : bool
+    cut_batches : bool, default False
         Drop rows one by one, oldest batch first, so that a centre never has more than tau rows. By default
         whole batches are dropped, as the paper's formulas say; where a batch alone brings tau rows to each
         cluster, smaller values of tau then change nothing.
-    learning_rate : {"count", "sqrt"}
+    learning_rate : {"count", "sqrt"}, default "sqrt"
         As in `daskcluster.MiniBatchKMeans`.
-    init : {"k-means++", "random"}, array
+    init : {"k-means++", "random"} or array, default "k-means++"
         How to choose the rows of a random sample whose images are the initial centres; or rows (k, d); or,
         with a precomputed kernel or a graph, row numbers (k,).
     n_local_trials : int >= 1, optional
         Candidates per centre of greedy k-means++; 1 is plain k-means++, as in the paper. By default
         2 + log(k), rounded down.
-    n_init : int >= 1 or "auto"
+    n_init : int >= 1 or "auto", default "auto"
         Number of starts, each with other batches; the one with the lowest inertia on all rows is kept.
         "auto" is one. Every start takes about the same time.
     init_size : int >= 1, optional
         Rows in the sample; by default three batches, and at least 3 k.
-    max_iter : int >= 0
+    max_iter : int >= 0, default 200
         Maximum number of batches; 0 keeps the initial centres.
-    tol : float >= 0
+    tol : float >= 0, default 0.0
         Stop when a step lowers the mean squared distance of its batch by less than this; 0 never stops.
     random_state : int >= 0, RandomState or Generator, optional
-    engine : Engine, dask.distributed.Client, "local", address, or None
+        Seed; the same seed gives the same result to the bit.
+    engine : Engine, dask.distributed.Client, "local" or address, optional
         Where passes run; see `daskcluster.KMeans`. Steps run in this process.
-    callbacks : sequence of callables
+    callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
-    verbose : int >= 0 or bool
+    verbose : int >= 0 or bool, default 0
+        Above 0: print a line after every iteration.
     max_time : float > 0, optional
         Seconds for the steps, without the last pass; the step that exceeds them is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional
         The same as in `daskcluster.KernelKMeans`, after each step.
     checkpoint : str or path, optional
-    checkpoint_every : int >= 1
+        Save progress at this URL; continue with resume.
+    checkpoint_every : int >= 1, default 10
         As in `daskcluster.KMeans`, counted in steps.
 
     Attributes
@@ -538,7 +543,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
         y : ignored
         sample_weight : array-like of shape (n,), optional
             Not together with a dataset that has weights of its own.
-        resume : bool
+        resume : bool, default False
             Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
 
         Raises
