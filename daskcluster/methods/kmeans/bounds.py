@@ -51,7 +51,7 @@ _OPENING, _EVERY, _SELDOM = 8, 8, 4
 """Probes run in the first passes, later in a few running ones of every eight, or of fewer if new bounds are
 cheap; and while bounds are kept, of the more the later it is: two or three times while the number of passes
 doubles. Where passes are cheap, they do not begin in the first ones, in which bounds rarely hold."""
-_SMALL = 3e6
+_SMALL = 1.5e6
 """A pass that takes less (in nanoseconds of one thread) is over before anything could be saved."""
 _WORTH, _WORTH_MORE = 0.75, 0.6
 """To begin with bounds costs a pass or two, so they have to promise this much; and more where bounds
@@ -59,6 +59,8 @@ that do well are given up for it."""
 _CHEAP = 0.5
 """Setting most kinds of bounds takes a full comparison. Where a pass takes only such a share of that, these
 are tried later; and they are set once they would have repaid it, had they been kept from the start."""
+_PROBE, _PROBED = 4e5, 0.02
+"""Nanoseconds that a probe takes whatever the rows, and the share of the passes that all may take."""
 _PREPARED, _WORTH_PROBES = 40.0, 16.0
 """Nanoseconds to prepare a feature of a centre for probes, and how much longer the passes from one to the
 next should take."""
@@ -156,13 +158,18 @@ class AutoAssignment:
         """True if probes run in this pass."""
         if self._bounded is not None and not self._idle:
             every = max(_EVERY, 1 << (self._pass // _SELDOM).bit_length())
-        return self._pass <= _OPENING or self._pass % every <= self._settling_passes()
+        opening = self._pass <= _OPENING and every <= _EVERY
+        return opening or self._pass % every <= self._settling_passes()
 
     def _probe_interval(self, shape: CostModel) -> int:
-        """Return of how many passes probes run in a few; in more if passes and new bounds are cheap."""
-        if not (self._bounds_groups and any(kind.searches for kind in self._allowed)):
-            return _EVERY
+        """Return of how many passes probes run in a few: of more if passes are short, a power of two."""
         taken = self._rows.placement.dataset.n_rows * shape.plain()
+        if not (self._bounds_groups and any(kind.searches for kind in self._allowed)):
+            n_kinds = len(self._candidate_kinds(shape))
+            return max(
+                _EVERY, 1 << int(n_kinds * (n_kinds + 1) * _PROBE / (_PROBED * taken)).bit_length()
+            )
+        # New bounds are cheap then.
         return max(1, min(_EVERY, int(_WORTH_PROBES * _PREPARED * shape.k * shape.d / taken)))
 
     def _settling_passes(self) -> int:

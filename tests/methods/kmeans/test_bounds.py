@@ -136,17 +136,17 @@ def test_auto_looks_at_all_rows_of_noise_in_few_dimensions():
 
 def test_auto_keeps_bounds_of_separated_clusters():
     rng = np.random.default_rng(5)
-    centres = 20 * rng.standard_normal((40, 8))
-    n = 240_000
-    X = (centres[rng.integers(0, 40, n)] + rng.standard_normal((n, 8))).astype("f4")
-    touched = [record["n_touched"] for record in fit_auto(X, 40)]
+    n, d, k = 200_000, 16, 100
+    centres = 20 * rng.standard_normal((k, d))
+    X = (centres[rng.integers(0, k, n)] + rng.standard_normal((n, d))).astype("f4")
+    touched = [record["n_touched"] for record in fit_auto(X, k)]
     assert touched[0] == n
     assert min(touched) < n / 10 if BOUNDS_SPARE else set(touched) == {n}
 
 
 def test_auto_takes_bounds_of_single_centres_next_to_long_rows():
     rng = np.random.default_rng(7)
-    n, d, k = 40_000, 200, 12
+    n, d, k = 100_000, 200, 12
     sources = 0.3 * rng.standard_normal((k, d))
     X = (sources[rng.integers(0, k, n)] + rng.standard_normal((n, d))).astype(np.float32)
     kept, expected, kinds = np.empty(n, np.int32), np.empty(n, np.int32), set()

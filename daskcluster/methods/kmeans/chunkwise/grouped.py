@@ -93,9 +93,9 @@ _LEAST_WAITING, _MOST_WAITING = 64, 1024
 _WAITING = 4
 """Rows that wait, for each group, so that most groups find several of them: a block takes as long as a row.
 """
-_FILTERED, _FILTERED_GROUP = 10.0, 1.1
-_TOUCHED, _TOUCHED_GROUP = 36.0, 10.0
-_MET = 0.95
+_FILTERED, _FILTERED_GROUP = 15.5, 0.5
+_TOUCHED, _TOUCHED_GROUP = 53.0, 3.0
+_MET = 1.5
 """Nanoseconds to filter a row, to assign one, and per centre that it is compared with; see
 `daskcluster.methods.kmeans.chunkwise.kind`."""
 
@@ -283,11 +283,11 @@ YINYANG = BoundKind(
 # -- one bound per centre ------------------------------------------------------------------------------
 
 _SMALL_SHARE, _FEW_CENTRES = 1 / 8, 64
-_FILTERED_ALONE, _FILTERED_CENTRE = 10.0, 0.3
-_TOUCHED_ALONE, _TOUCHED_CENTRE = 30.0, 0.8
+_FILTERED_ALONE, _FILTERED_CENTRE = 10.0, 0.27
+_TOUCHED_ALONE, _TOUCHED_CENTRE = 15.0, 0.63
 """Nanoseconds to filter a row, and to assign one."""
-_MEASURED, _FETCH = 0.085, 0.085
-"""Per feature of a row and a centre that are measured where they stand, and per byte of the row."""
+_MEASURED_ALONE, _MEASURED, _FETCH = 18.0, 0.05, 0.2
+"""Per distance of a row to a centre where they stand, per feature of it, and per byte of the row."""
 
 
 @dataclass(frozen=True)
@@ -337,7 +337,7 @@ def _elkan_step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[Statef
 def _elkan_cost(shape: CostModel, counts: Counts) -> float:
     filtered = _FILTERED_ALONE + shape.k * _FILTERED_CENTRE
     touched = _TOUCHED_ALONE + shape.k * _TOUCHED_CENTRE + shape.row_bytes * _FETCH
-    measured = counts.distances * shape.d * _MEASURED
+    measured = counts.distances * (_MEASURED_ALONE + shape.d * _MEASURED)
     return filtered + counts.touched * touched + measured + shape.decode(counts.read)
 
 

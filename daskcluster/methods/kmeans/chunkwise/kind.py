@@ -159,23 +159,23 @@ def half_gaps(centres: np.ndarray) -> np.ndarray:
     return np.where((other >= 0) & np.isfinite(halves) & (far < _MOST), halves, 0.0)
 
 
-_FMA = 0.018
+_FMA = 0.0085
 """One product of one feature of one row and one centre, in the tile of AVX-512."""
 _SLOWER = {"avx512": 1.0, "avx2": 1.65, "neon": 4.0, "portable": 4.0}
 """The same in other tiles, on one CPU; see `tile_slowness`."""
-_PREPARE = 0.27
+_PREPARE = 0.05
 """Per feature of a row in a pass over all: packing it for the tile, adding it to a sum."""
-_MEASURE = 0.4
+_MEASURE = 1.4
 """Per feature of a visited row: measuring it against its own centre, packing, moving."""
 _READ = 0.03
 _FETCH = 0.13
 """Per byte of a row that is read in order, and out of order."""
 _DECODE = 4.0
 """Per byte of a row that is read from its store, out of core."""
-_PLAIN_ROW, _FILTERED_ROW, _TOUCHED_ROW = 3.5, 7.0, 15.0
+_PLAIN_ROW, _FILTERED_ROW, _TOUCHED_ROW = 3.2, 5.2, 100.0
 _SPARSE_ROW, _SPARSE_MEASURE, _SPARSE_FETCH, _SPARSE_FMA = 30.0, 2.8, 0.6, 0.06
 """Costs of sparse rows: a row; a value measured against a centre; a value that meets all, and a centre."""
-_WINNER, _RUNNER_UP = 0.1, 0.6
+_WINNER, _RUNNER_UP = 0.02, 0.45
 """Per centre: keeping the best, and the best two."""
 
 

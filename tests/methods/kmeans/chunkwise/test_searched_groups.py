@@ -82,6 +82,7 @@ def test_auto_takes_groups_once_they_hold(
     problem: tuple[np.ndarray, list[np.ndarray]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "_SMALL", 0.0)
+    monkeypatch.setattr(bounds, "_PROBE", 0.0)
     monkeypatch.setattr(bounds, "_WORTH_PROBES", 0.0)
     monkeypatch.setattr(bounds, "_CHEAP", 0.75)
     monkeypatch.setattr("daskcluster.chunkwise.pruned._MOST_SHARE", 0.75)
