@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -232,6 +234,11 @@ def docker(containers: Containers, words: Sequence[str]) -> int:
     chosen = words if given.verb == "up" else words[:1]
     for name in chosen:
         service = services[name]
+        user = int(interpolated(service["user"], os.environ).partition(":")[0])
+        for volume in service["volumes"]:
+            if isinstance(volume, dict):
+                folder = Path(interpolated(volume["source"], os.environ))
+                assert may_write(folder, user), f"user {user} cannot write to {folder}"
         arguments = service.get("command", []) if given.verb == "up" else words[1:]
         texts = {**service["environment"], **dict(enumerate(arguments))}
         mapped = {key: _on_this_host(str(text), containers) for key, text in texts.items() if text}
@@ -245,6 +252,19 @@ def docker(containers: Containers, words: Sequence[str]) -> int:
         for number in range(2 if "scale" in service else 1):
             containers.role(f"{name}-{number}", arguments, variables)
     return 0
+
+
+def interpolated(text: str, environment: Mapping[str, str]) -> str:
+    """Return a text of a compose file with its variables, or their defaults."""
+    return re.sub(
+        r"\$\{(\w+):-([^}]*)\}", lambda match: environment.get(match[1]) or match[2], text
+    )
+
+
+def may_write(folder: Path, user: int) -> bool:
+    """Return whether a process without capabilities may write to a folder; groups do not count."""
+    found = folder.stat()
+    return bool(found.st_mode & (stat.S_IWUSR if found.st_uid == user else stat.S_IWOTH))
 
 
 def _on_this_host(text: str, containers: Containers) -> str:
