@@ -93,6 +93,13 @@ class Containers:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
+    def images(self, where: str, *more: str) -> list[str]:
+        """Return the images that were built here or pushed to a registry, after adding more."""
+        file = self.folder / f"{where}.json"
+        found: list[str] = json.loads(file.read_text()) if file.exists() else []
+        file.write_text(json.dumps([*found, *more]))
+        return [*found, *more]
+
     def secret(self, name: str) -> Path:
         return self.folder / "secrets" / name
 
@@ -134,6 +141,9 @@ def helm(containers: Containers, words: Sequence[str]) -> int:
         values = _merged(values, node)
     revision = before["revision"] + 1
     manifests = render(values, given.release, revision)
+    for pod in pods(manifests):
+        for container in pod["containers"]:
+            assert container["image"] in containers.images("pushed"), container["image"]
     kept.write_text(json.dumps({"revision": revision, "values": values, "manifests": manifests}))
     service = by_kind(manifests, "Service")["metadata"]["name"]
     account = by_kind(manifests, "ServiceAccount")["metadata"]
@@ -216,16 +226,35 @@ def kubectl(containers: Containers, words: Sequence[str]) -> int:
     return code
 
 
-# -- docker compose: a service is a container -------------------------------------------------------------
+# -- docker: images are names; with compose, a service is a container -------------------------------------
 
 
 def docker(containers: Containers, words: Sequence[str]) -> int:
-    """``compose up``, ``run`` and ``down``."""
-    assert words[0] == "compose", words
+    """``build``, ``tag`` and ``push``, and ``compose``."""
+    return _compose(containers, words[1:]) if words[0] == "compose" else _image(containers, words)
+
+
+def _image(containers: Containers, words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="docker")
+    parser.add_argument("verb", choices=["build", "tag", "push"])
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--file")
+    parser.add_argument("--tag")
+    given = parser.parse_args(words)
+    if given.verb == "build":
+        assert (Path(given.names[0]) / given.file).exists()
+        containers.images("built", given.tag)
+        return 0
+    assert given.names[0] in containers.images("built"), given.names
+    containers.images({"tag": "built", "push": "pushed"}[given.verb], given.names[-1])
+    return 0
+
+
+def _compose(containers: Containers, words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="docker compose")
     parser.add_argument("--file", required=True)
     parser.add_argument("verb", choices=["up", "run", "down"])
-    given, rest = parser.parse_known_args(words[1:])
+    given, rest = parser.parse_known_args(words)
     services = yaml.safe_load(Path(given.file).read_text())["services"]
     if given.verb == "down":
         stop_all(containers.folder)
@@ -234,6 +263,7 @@ def docker(containers: Containers, words: Sequence[str]) -> int:
     chosen = words if given.verb == "up" else words[:1]
     for name in chosen:
         service = services[name]
+        assert interpolated(service["image"], os.environ) in containers.images("built")
         user = int(interpolated(service["user"], os.environ).partition(":")[0])
         for volume in service["volumes"]:
             if isinstance(volume, dict):

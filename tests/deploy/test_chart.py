@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
+import daskcluster
 from daskcluster.cli.job_commands import job_command
 from daskcluster.jobs.spec import declared_jobs
 from tests.deploy.chart import (
@@ -223,6 +224,8 @@ def test_notes_name_the_services_and_jobs() -> None:
     assert "service/clusters-daskcluster-scheduler 8786 8787" in notes({"job": JOB})
     assert "tls://localhost:8786 --tls-ca ca.crt" in notes({"tls": TLS})
     assert "job/" not in notes({})
+    assert f"daskcluster:{daskcluster.__version__} is in no registry" in notes({})
+    assert "in no registry" not in notes({"image": {"repository": "registry.example.com/a"}})
     # The cluster of a job goes with it: there is nothing to forward.
     assert "port-forward" not in notes({"mode": "operator", "job": JOB})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -14,10 +15,11 @@ import pytest
 import yaml
 import zarr
 
+import daskcluster
 from daskcluster.models.fitted import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 from tests.deploy import standins
-from tests.deploy.chart import render
+from tests.deploy.chart import CHART, FIT, pods, render
 from tests.deploy.programs import programs
 from tests.servers.processes import free_port
 from tests.test_docs import LINK, Block, blocks_of, run_console
@@ -72,6 +74,7 @@ def test_from_a_laptop_to_a_cloud(
         "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_ENDPOINT_URL": s3["client_kwargs"]["endpoint_url"],
         "AWS_REGION": "us-east-1",
+        "REGISTRY": "registry.example.com/team",
     }
     for block in blocks_of(PAGE):
         text = block.text.replace("8786", str(port))
@@ -89,6 +92,25 @@ def test_from_a_laptop_to_a_cloud(
     for log in (tmp_path / "standins").glob("*.log"):
         assert SECRET not in log.read_text()
     assert not list((tmp_path / "standins").glob("*.pid"))
+
+
+def test_one_tag_is_built_started_and_pulled() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    compose = yaml.safe_load((ROOT / "deploy" / "docker" / "compose.yaml").read_text())
+    assert {chart["version"], chart["appVersion"]} == {daskcluster.__version__}
+    image = f"daskcluster:{daskcluster.__version__}"
+    assert f"--tag {image} ." in PAGE.read_text()
+    for page in PAGES:
+        assert set(re.findall(r"daskcluster:[\w.]+", page.read_text())) <= {image}
+    for service in compose["services"].values():
+        assert standins.interpolated(service["image"], {}) == image
+    pulled = {
+        container["image"]
+        for mode in ("deployment", "operator")
+        for pod in pods(render({"mode": mode, "job": {"enabled": True, "args": FIT}}))
+        for container in pod["containers"]
+    }
+    assert pulled == {image}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
