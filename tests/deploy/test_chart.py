@@ -146,7 +146,7 @@ def test_a_batch_run_has_scheduler_and_name() -> None:
 
 
 def test_every_command_of_the_cluster_has_scheduler_and_name() -> None:
-    for command in ("predict", "score", "sweep", "coreset", "stream"):
+    for command in declared_jobs():
         for part in ("job", "cronJob"):
             container = container_of({part: {"enabled": True, "args": [command, "s3://a/b"]}})
             arguments = container["args"]

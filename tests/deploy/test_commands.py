@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import zarr
 
+from daskcluster.jobs.spec import declared_jobs
 from daskcluster.models.fitted import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 from tests.deploy.chart import ROOT, Container, pods, render
@@ -158,6 +159,12 @@ def test_a_worker_without_a_scheduler_says_so(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "set DASK_SCHEDULER_ADDRESS" in done.stderr
+
+
+def test_every_job_takes_the_kernels_of_the_image() -> None:
+    script = Path(ENTRYPOINT).read_text()
+    (line,) = (each for each in script.splitlines() if each.startswith("fit | "))
+    assert {each.strip(" )") for each in line.split("|")} == {*declared_jobs(), "demo"}
 
 
 @pytest.mark.parametrize(
