@@ -26,6 +26,7 @@ from tests.deploy.chart import ROOT, Container, by_kind, pods, render
 
 ENTRYPOINT = str(ROOT / "deploy" / "docker" / "entrypoint.sh")
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+PLACE = ("AWS_REGION", "AWS_ENDPOINT_URL")
 PROGRAMS = ("helm", "kubectl", "docker")
 _FOLDER, _PORT = "STANDIN_FOLDER", "STANDIN_PORT"
 _OWN = {  # several containers have one address here
@@ -70,7 +71,7 @@ class Containers:
             process = subprocess.Popen(
                 ["sh", "-c", '"$@"; echo $? > "$0"', str(self.folder / f"{name}.code"), ENTRYPOINT,
                  *arguments],
-                env={**_without_credentials(), **variables}, stdout=log, stderr=log, start_new_session=True,
+                env={**_without_bucket(), **variables}, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         (self.folder / f"{name}.pid").write_text(str(process.pid))
 
@@ -104,33 +105,35 @@ class Containers:
         return self.folder / "secrets" / name
 
 
-def _without_credentials() -> dict[str, str]:
-    # Pods have those that they are given, and not those of who installs them.
-    return {name: value for name, value in os.environ.items() if name not in CREDENTIALS}
+def _without_bucket() -> dict[str, str]:
+    # Containers have what they are given of a bucket, and not what the shell that starts them has.
+    return {name: value for name, value in os.environ.items() if name not in CREDENTIALS + PLACE}
 
 
 # -- kubectl and helm: a release is a list of manifests -------------------------------------------------
 
 
 def helm(containers: Containers, words: Sequence[str]) -> int:
-    """``install``, ``upgrade`` and ``uninstall`` of one release."""
+    """``install``, ``upgrade``, ``rollback`` and ``uninstall`` of one release."""
     parser = argparse.ArgumentParser(prog="helm")
-    parser.add_argument("verb", choices=["install", "upgrade", "uninstall"])
+    parser.add_argument("verb", choices=["install", "upgrade", "rollback", "uninstall"])
     parser.add_argument("release")
     parser.add_argument("chart", nargs="?")
     parser.add_argument("--values", action="append", default=[])
     parser.add_argument("--set", action="append", default=[])
-    parser.add_argument("--reuse-values", action="store_true")
+    parser.add_argument("--reuse-values", "--reset-then-reuse-values", action="store_true")
     given = parser.parse_args(words)
     kept = containers.folder / f"{given.release}.release"
     if given.verb == "uninstall":
         stop_all(containers.folder)
         kept.unlink()
         return 0
-    before = json.loads(kept.read_text()) if kept.exists() else {"revision": 0, "values": {}}
-    assert bool(before["revision"]) == (given.verb == "upgrade"), f"{given.release}: {before}"
+    revisions: list[dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else []
+    assert bool(revisions) == (given.verb != "install"), f"{given.release}: {len(revisions)}"
+    if given.verb == "rollback":
+        return _released(containers, kept, revisions, revisions[int(given.chart) - 1])
     assert (Path(given.chart) / "Chart.yaml").exists()
-    values = before["values"] if given.reuse_values else {}
+    values = revisions[-1]["values"] if given.reuse_values else {}
     for file in given.values:
         values = _merged(values, yaml.safe_load(Path(file).read_text()))
     for text in given.set:
@@ -139,16 +142,29 @@ def helm(containers: Containers, words: Sequence[str]) -> int:
         for key in reversed(name.split(".")):
             node = {key: node}
         values = _merged(values, node)
-    revision = before["revision"] + 1
-    manifests = render(values, given.release, revision)
+    manifests = render(values, given.release, len(revisions) + 1)
+    return _released(containers, kept, revisions, {"values": values, "manifests": manifests})
+
+
+def _released(
+    containers: Containers, kept: Path, revisions: list[dict[str, Any]], new: dict[str, Any]
+) -> int:
+    manifests = new["manifests"]
+    if revisions:  # Helm deletes what the new revision does not have
+        names = [each["metadata"]["name"] for each in manifests]
+        for old in revisions[-1]["manifests"]:
+            name = old["metadata"]["name"]
+            ended = (containers.folder / f"{name}.code").exists()
+            assert old["kind"] != "Job" or name in names or ended, f"{name} still runs"
     for pod in pods(manifests):
         for container in pod["containers"]:
             assert container["image"] in containers.images("pushed"), container["image"]
-    kept.write_text(json.dumps({"revision": revision, "values": values, "manifests": manifests}))
+    kept.write_text(json.dumps([*revisions, new]))
     service = by_kind(manifests, "Service")["metadata"]["name"]
     account = by_kind(manifests, "ServiceAccount")["metadata"]
     # What a cloud gives to pods of a service account that has an identity.
-    identity = dict.fromkeys(CREDENTIALS, "identity") if "annotations" in account else {}
+    identity = dict.fromkeys(CREDENTIALS, "identity") | {name: os.environ[name] for name in PLACE}
+    identity = identity if "annotations" in account else {}
     for manifest in manifests:
         if manifest["kind"] in ("Deployment", "Job"):
             _apply(containers, manifest, f"{service}:8786", identity)
@@ -189,8 +205,8 @@ def _apply(
 
 
 def kubectl(containers: Containers, words: Sequence[str]) -> int:
-    """``create secret generic``, ``wait`` and ``logs`` of a job, ``port-forward`` of a service."""
-    verb, *rest = words
+    """``create secret generic``, ``wait`` and ``logs`` of a job, ``port-forward``, ``rollout status``."""
+    verb, *rest = words[1:] if words[0] == "rollout" else words
     names = [word for word in rest if not word.startswith("--")]
     if verb == "create":
         assert names[:2] == ["secret", "generic"], words
@@ -208,13 +224,16 @@ def kubectl(containers: Containers, words: Sequence[str]) -> int:
     found = next(
         manifest
         for file in containers.folder.glob("*.release")
-        for manifest in json.loads(file.read_text())["manifests"]
+        for manifest in json.loads(file.read_text())[-1]["manifests"]
         if (manifest["kind"].lower(), manifest["metadata"]["name"]) == (kind, name)
     )
     if verb == "port-forward":
         offered = {str(port["port"]) for port in found["spec"]["ports"]}
         wanted = {os.environ[_PORT]: "8786"}  # the port that this host has for it
         assert {wanted.get(port, port) for port in names[1:]} <= offered, (names, offered)
+        return 0
+    if verb == "status":
+        assert kind == "deployment", words
         return 0
     code = containers.code(name)
     if verb == "logs":
@@ -270,7 +289,10 @@ def _compose(containers: Containers, words: Sequence[str]) -> int:
                 folder = Path(interpolated(volume["source"], os.environ))
                 assert may_write(folder, user), f"user {user} cannot write to {folder}"
         arguments = service.get("command", []) if given.verb == "up" else words[1:]
-        texts = {**service["environment"], **dict(enumerate(arguments))}
+        texts = {
+            name: os.environ.get(name, "") if text is None else text  # without a value: the shell's
+            for name, text in service["environment"].items()
+        } | dict(enumerate(arguments))
         mapped = {key: _on_this_host(str(text), containers) for key, text in texts.items() if text}
         variables = {str(key): text for key, text in mapped.items() if isinstance(key, str)}
         arguments = [text for key, text in mapped.items() if isinstance(key, int)]

@@ -6,6 +6,7 @@ In mode `operator` they are those that the Dask operator's own controller makes,
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -119,6 +120,11 @@ def test_the_rendered_commands_work_together(
     log = (tmp_path / "log").read_text()
     assert SECRET not in log
     assert f"{'tls' if encrypted else 'tcp'}://127.0.0.1:{comm}" in log
+    # Dask's metrics that the page names.
+    named = set(re.findall(r"`(dask_[a-z]+_\w+)`", (ROOT / "deploy" / "README.md").read_text()))
+    served = metrics_at(scheduler_page) + metrics_at(pages[0])
+    assert named
+    assert named <= set(re.findall(r"^# TYPE (\w+)", served, re.MULTILINE))
     with urllib.request.urlopen(f"http://127.0.0.1:{scheduler_page}/fits", timeout=30) as page:
         assert b'href="fits/' in page.read()  # the job's
 

@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
 import zarr
 
 import daskcluster
+from daskcluster.methods.streaming.service import HealthCheck, StreamMetrics
+from daskcluster.methods.streaming.sources import Oddity
 from daskcluster.models.fitted import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 from tests.deploy import standins
@@ -111,6 +114,23 @@ def test_one_tag_is_built_started_and_pulled() -> None:
         for container in pod["containers"]
     }
     assert pulled == {image}
+
+
+def test_the_metrics_of_a_stream_are_those_of_the_page() -> None:
+    pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
+    metrics = StreamMetrics(HealthCheck(60))
+    try:
+        with urlopen(f"http://127.0.0.1:{metrics.port}/metrics", timeout=20) as found:
+            exported = set(re.findall(r"^# TYPE (\w+)", found.read().decode(), re.MULTILINE))
+    finally:
+        metrics.close()
+    listed = re.findall(r"^\| `(daskcluster_\w+)` \|", PAGE.read_text(), re.MULTILINE)
+    # The client library adds to each counter when it was created.
+    assert {name for name in exported if not name.endswith("_created")} == set(listed)
+    stream = (ROOT / "docs" / "how-to" / "streams.md").read_text()
+    rows = re.findall(r"^\| (`.*`) \|", stream.partition("| condition |")[2], re.MULTILINE)
+    conditions = {name for row in rows[:5] for name in re.findall(r"`(\w+)`", row)}
+    assert conditions == {str(oddity) for oddity in Oddity}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
