@@ -86,6 +86,18 @@ def test_volumes_of_compose_are_writable_by_any_user() -> None:
         assert interpolated(service["user"], {"RUN_AS": "1000:100"}) == "1000:100"
 
 
+def test_wheels_for_another_python_are_refused(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -V ] || exit 1\necho Python 3.13.0\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        [DOCKER / "wheelhouse.sh"], env={**os.environ, "PYTHON": str(python)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "expected Python 3.11, which the image has, found Python 3.13.0" in done.stderr
+
+
 def test_compose_has_all_roles_with_few_rights() -> None:
     services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
     assert set(services) == {"scheduler", "worker", "cli"}
