@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -139,6 +140,19 @@ def test_every_command_of_the_cluster_has_scheduler_and_name() -> None:
             assert arguments[arguments.index("--scheduler") + 1] == "$(DASK_SCHEDULER_ADDRESS)"
     own = ["stream", "--name", "mine", "--scheduler", "tcp://a:1"]
     assert container_of({"job": {"enabled": True, "args": own}})["args"] == own
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_the_commands_of_examples_are_understood(file: Path) -> None:
+    rendered = render(yaml.safe_load(file.read_text()))
+    for pod in pods(rendered):
+        name, *given = pod["containers"][0]["args"]
+        if name in ("scheduler", "worker"):
+            continue
+        command = job_command(declared_jobs()[name])
+        with command.make_context(name, given) as context:
+            assert context.params["scheduler"] == "$(DASK_SCHEDULER_ADDRESS)"
+            assert context.params["name"]
 
 
 def container_of(values: dict[str, Any]) -> dict[str, Any]:

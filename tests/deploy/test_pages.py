@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 from collections.abc import Iterator
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import click
 import pytest
 import yaml
 import zarr
 
 import daskcluster
+from daskcluster.cli.main import main
 from daskcluster.methods.streaming.service import HealthCheck, StreamMetrics
 from daskcluster.methods.streaming.sources import Oddity
 from daskcluster.models.fitted import load_document
@@ -25,7 +28,7 @@ from tests.deploy import standins
 from tests.deploy.chart import CHART, FIT, pods, render
 from tests.deploy.programs import programs
 from tests.servers.processes import free_port
-from tests.test_docs import LINK, Block, blocks_of, run_console
+from tests.test_docs import LINK, Block, blocks_of, commands_of, run_console
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "deploy" / "README.md"
@@ -131,6 +134,17 @@ def test_the_metrics_of_a_stream_are_those_of_the_page() -> None:
     rows = re.findall(r"^\| (`.*`) \|", stream.partition("| condition |")[2], re.MULTILINE)
     conditions = {name for row in rows[:5] for name in re.findall(r"`(\w+)`", row)}
     assert conditions == {str(oddity) for oddity in Oddity}
+
+
+def test_commands_are_understood() -> None:
+    lines = [re.split(r" [|>&]", line)[0] for line in commands_of(PAGE)]
+    assert len(lines) > 10
+    for line in lines:
+        _, name, *given = shlex.split(line)
+        command = main.get_command(click.Context(main), name)
+        assert command is not None, line
+        with command.make_context(name, given):
+            pass
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
