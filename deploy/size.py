@@ -87,10 +87,8 @@ def main(arguments: list[str]) -> int:
         print(
             f"{name:<9} {found['processes']} workers of {threads} threads and {size / 1024**3:g} GiB"
         )
-    seconds = found["seconds_per_iteration_about"]
-    print(
-        f"an iteration takes very roughly {seconds:.2g} s, at most {found['passes_at_most']} passes"
-    )
+    read = found["bytes_at_most"] / 1000**3
+    print(f"at most {found['passes_at_most']} passes and {read:.3g} GB from storage")
     return 0
 
 

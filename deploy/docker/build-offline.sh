@@ -6,13 +6,14 @@
 #
 # debootstrap makes the base from the mirror that apt uses here; buildah makes the image without
 # namespaces. Both stay in the folder STORE (about 4 GB; remove it afterwards). The root file system
-# of the image is exported to STORE/root.
+# of the image is exported to STORE/root. The tag is the chart's appVersion.
 set -eu
 
 store=$(mkdir -p "$1" && cd "$1" && pwd)
 extras=${2:-s3}
 arch=${3:-}
 cd "$(dirname "$0")/../.."
+image=localhost/daskcluster:$(sed -n 's/^appVersion: "\(.*\)"$/\1/p' deploy/helm/daskcluster/Chart.yaml)
 for tool in buildah debootstrap; do
     command -v "$tool" >/dev/null || { echo "error: $tool is missing: apt-get install $tool" >&2; exit 2; }
 done
@@ -46,11 +47,11 @@ fi
 # shellcheck disable=SC2086
 images bud --quiet ${arch:+--arch=$arch} --isolation chroot --format docker \
     --build-arg BASE_IMAGE=localhost/python-base:1 --build-arg WHEELHOUSE="$wheels" \
-    --file deploy/docker/Dockerfile --tag localhost/daskcluster:1 .
-container=$(images from localhost/daskcluster:1)
+    --file deploy/docker/Dockerfile --tag "$image" .
+container=$(images from "$image")
 rm -rf "$store/root"
 cp -a "$(images mount "$container")" "$store/root"
 images umount "$container" >/dev/null
 images rm "$container" >/dev/null
-images inspect --type image localhost/daskcluster:1 >"$store/config.json"
+images inspect --type image "$image" >"$store/config.json"
 du -sm "$store/root" | cut -f1

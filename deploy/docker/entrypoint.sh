@@ -43,7 +43,7 @@ worker)
     exec dask worker --dashboard-address :8788 --local-directory "${DASK_TEMPORARY_DIRECTORY:-/tmp}" \
         --death-timeout 300 "$@"
     ;;
-fit | predict | score | sweep | stream | coreset | demo)
+fit | coreset | sample | dedup | partition | predict | score | sweep | stream | demo)
     take
     exec daskcluster "$@"
     ;;

@@ -4,13 +4,17 @@
 #   deploy/docker/wheelhouse.sh [EXTRAS]         default: s3,gcs,azure,parquet
 #   deploy/docker/wheelhouse.sh EXTRAS arm64     for 64-bit ARM, in deploy/docker/wheelhouse-arm64
 #
-# The wheels are for the image's Python, 3.11. For this machine's processor, run this with Python 3.11.
+# The wheels are for the image's Python, 3.11. For this machine's processor, run this with Python 3.11:
+# PYTHON=python3.11 deploy/docker/wheelhouse.sh
 set -eu
 
 extras=${1:-s3,gcs,azure,parquet}
 arch=${2:-}
 cd "$(dirname "$0")/../.."
 wheels=deploy/docker/wheelhouse${arch:+-$arch}
+fail() { echo "error: $1" >&2; exit 2; }
+[ -n "$arch" ] || "${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
+    fail "expected Python 3.11, which the image has, found $("${PYTHON:-python3}" -V); set PYTHON=python3.11"
 rm -rf "$wheels"
 pip() { "${PYTHON:-python3}" -m pip "$@"; }
 # Scheduler and workers need prometheus-client to serve /metrics.
@@ -23,6 +27,6 @@ arm64)
         --platform manylinux_2_28_aarch64 --platform manylinux_2_17_aarch64 --platform manylinux2014_aarch64 \
         --dest "$wheels" "$(echo "$wheels"/daskcluster-*.whl)[$extras]" prometheus-client
     ;;
-*) echo "error: unknown processor '$arch'; expected arm64, or nothing for this machine" >&2; exit 2 ;;
+*) fail "unknown processor '$arch'; expected arm64, or nothing for this machine" ;;
 esac
 du -sh "$wheels"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,20 @@ def render(
         for document in yaml.safe_load_all(text)
         if isinstance(document, dict)
     ]
+
+
+@cache
+def crds() -> dict[str, Any]:
+    """Return the schemas of the Dask operator by kind."""
+    package = pytest.importorskip("dask_kubernetes", reason="dask-kubernetes is not installed")
+    found = {}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # nearly a megabyte
+    for file in Path(package.__file__).parent.rglob("crds/*.yaml"):
+        for definition in yaml.load_all(file.read_text(), loader):
+            names = definition["spec"]["names"]
+            found[names["kind"]] = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert {"DaskCluster", "DaskJob"} <= set(found)
+    return found
 
 
 def by_kind(manifests: list[dict[str, Any]], kind: str, part: str = "") -> dict[str, Any]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -24,6 +26,7 @@ from tests.deploy.chart import ROOT, Container, by_kind, pods, render
 
 ENTRYPOINT = str(ROOT / "deploy" / "docker" / "entrypoint.sh")
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+PLACE = ("AWS_REGION", "AWS_ENDPOINT_URL")
 PROGRAMS = ("helm", "kubectl", "docker")
 _FOLDER, _PORT = "STANDIN_FOLDER", "STANDIN_PORT"
 _OWN = {  # several containers have one address here
@@ -68,7 +71,7 @@ class Containers:
             process = subprocess.Popen(
                 ["sh", "-c", '"$@"; echo $? > "$0"', str(self.folder / f"{name}.code"), ENTRYPOINT,
                  *arguments],
-                env={**_without_credentials(), **variables}, stdout=log, stderr=log, start_new_session=True,
+                env={**_without_bucket(), **variables}, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         (self.folder / f"{name}.pid").write_text(str(process.pid))
 
@@ -91,37 +94,46 @@ class Containers:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
+    def images(self, where: str, *more: str) -> list[str]:
+        """Return the images that were built here or pushed to a registry, after adding more."""
+        file = self.folder / f"{where}.json"
+        found: list[str] = json.loads(file.read_text()) if file.exists() else []
+        file.write_text(json.dumps([*found, *more]))
+        return [*found, *more]
+
     def secret(self, name: str) -> Path:
         return self.folder / "secrets" / name
 
 
-def _without_credentials() -> dict[str, str]:
-    # Pods have those that they are given, and not those of who installs them.
-    return {name: value for name, value in os.environ.items() if name not in CREDENTIALS}
+def _without_bucket() -> dict[str, str]:
+    # Containers have what they are given of a bucket, and not what the shell that starts them has.
+    return {name: value for name, value in os.environ.items() if name not in CREDENTIALS + PLACE}
 
 
 # -- kubectl and helm: a release is a list of manifests -------------------------------------------------
 
 
 def helm(containers: Containers, words: Sequence[str]) -> int:
-    """``install``, ``upgrade`` and ``uninstall`` of one release."""
+    """``install``, ``upgrade``, ``rollback`` and ``uninstall`` of one release."""
     parser = argparse.ArgumentParser(prog="helm")
-    parser.add_argument("verb", choices=["install", "upgrade", "uninstall"])
+    parser.add_argument("verb", choices=["install", "upgrade", "rollback", "uninstall"])
     parser.add_argument("release")
     parser.add_argument("chart", nargs="?")
     parser.add_argument("--values", action="append", default=[])
     parser.add_argument("--set", action="append", default=[])
-    parser.add_argument("--reuse-values", action="store_true")
+    parser.add_argument("--reuse-values", "--reset-then-reuse-values", action="store_true")
     given = parser.parse_args(words)
     kept = containers.folder / f"{given.release}.release"
     if given.verb == "uninstall":
         stop_all(containers.folder)
         kept.unlink()
         return 0
-    before = json.loads(kept.read_text()) if kept.exists() else {"revision": 0, "values": {}}
-    assert bool(before["revision"]) == (given.verb == "upgrade"), f"{given.release}: {before}"
+    revisions: list[dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else []
+    assert bool(revisions) == (given.verb != "install"), f"{given.release}: {len(revisions)}"
+    if given.verb == "rollback":
+        return _released(containers, kept, revisions, revisions[int(given.chart) - 1])
     assert (Path(given.chart) / "Chart.yaml").exists()
-    values = before["values"] if given.reuse_values else {}
+    values = revisions[-1]["values"] if given.reuse_values else {}
     for file in given.values:
         values = _merged(values, yaml.safe_load(Path(file).read_text()))
     for text in given.set:
@@ -130,13 +142,29 @@ def helm(containers: Containers, words: Sequence[str]) -> int:
         for key in reversed(name.split(".")):
             node = {key: node}
         values = _merged(values, node)
-    revision = before["revision"] + 1
-    manifests = render(values, given.release, revision)
-    kept.write_text(json.dumps({"revision": revision, "values": values, "manifests": manifests}))
+    manifests = render(values, given.release, len(revisions) + 1)
+    return _released(containers, kept, revisions, {"values": values, "manifests": manifests})
+
+
+def _released(
+    containers: Containers, kept: Path, revisions: list[dict[str, Any]], new: dict[str, Any]
+) -> int:
+    manifests = new["manifests"]
+    if revisions:  # Helm deletes what the new revision does not have
+        names = [each["metadata"]["name"] for each in manifests]
+        for old in revisions[-1]["manifests"]:
+            name = old["metadata"]["name"]
+            ended = (containers.folder / f"{name}.code").exists()
+            assert old["kind"] != "Job" or name in names or ended, f"{name} still runs"
+    for pod in pods(manifests):
+        for container in pod["containers"]:
+            assert container["image"] in containers.images("pushed"), container["image"]
+    kept.write_text(json.dumps([*revisions, new]))
     service = by_kind(manifests, "Service")["metadata"]["name"]
     account = by_kind(manifests, "ServiceAccount")["metadata"]
     # What a cloud gives to pods of a service account that has an identity.
-    identity = dict.fromkeys(CREDENTIALS, "identity") if "annotations" in account else {}
+    identity = dict.fromkeys(CREDENTIALS, "identity") | {name: os.environ[name] for name in PLACE}
+    identity = identity if "annotations" in account else {}
     for manifest in manifests:
         if manifest["kind"] in ("Deployment", "Job"):
             _apply(containers, manifest, f"{service}:8786", identity)
@@ -177,8 +205,8 @@ def _apply(
 
 
 def kubectl(containers: Containers, words: Sequence[str]) -> int:
-    """``create secret generic``, ``wait`` and ``logs`` of a job, ``port-forward`` of a service."""
-    verb, *rest = words
+    """``create secret generic``, ``wait`` and ``logs`` of a job, ``port-forward``, ``rollout status``."""
+    verb, *rest = words[1:] if words[0] == "rollout" else words
     names = [word for word in rest if not word.startswith("--")]
     if verb == "create":
         assert names[:2] == ["secret", "generic"], words
@@ -196,13 +224,16 @@ def kubectl(containers: Containers, words: Sequence[str]) -> int:
     found = next(
         manifest
         for file in containers.folder.glob("*.release")
-        for manifest in json.loads(file.read_text())["manifests"]
+        for manifest in json.loads(file.read_text())[-1]["manifests"]
         if (manifest["kind"].lower(), manifest["metadata"]["name"]) == (kind, name)
     )
     if verb == "port-forward":
         offered = {str(port["port"]) for port in found["spec"]["ports"]}
         wanted = {os.environ[_PORT]: "8786"}  # the port that this host has for it
         assert {wanted.get(port, port) for port in names[1:]} <= offered, (names, offered)
+        return 0
+    if verb == "status":
+        assert kind == "deployment", words
         return 0
     code = containers.code(name)
     if verb == "logs":
@@ -214,16 +245,35 @@ def kubectl(containers: Containers, words: Sequence[str]) -> int:
     return code
 
 
-# -- docker compose: a service is a container -------------------------------------------------------------
+# -- docker: images are names; with compose, a service is a container -------------------------------------
 
 
 def docker(containers: Containers, words: Sequence[str]) -> int:
-    """``compose up``, ``run`` and ``down``."""
-    assert words[0] == "compose", words
+    """``build``, ``tag`` and ``push``, and ``compose``."""
+    return _compose(containers, words[1:]) if words[0] == "compose" else _image(containers, words)
+
+
+def _image(containers: Containers, words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="docker")
+    parser.add_argument("verb", choices=["build", "tag", "push"])
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--file")
+    parser.add_argument("--tag")
+    given = parser.parse_args(words)
+    if given.verb == "build":
+        assert (Path(given.names[0]) / given.file).exists()
+        containers.images("built", given.tag)
+        return 0
+    assert given.names[0] in containers.images("built"), given.names
+    containers.images({"tag": "built", "push": "pushed"}[given.verb], given.names[-1])
+    return 0
+
+
+def _compose(containers: Containers, words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="docker compose")
     parser.add_argument("--file", required=True)
     parser.add_argument("verb", choices=["up", "run", "down"])
-    given, rest = parser.parse_known_args(words[1:])
+    given, rest = parser.parse_known_args(words)
     services = yaml.safe_load(Path(given.file).read_text())["services"]
     if given.verb == "down":
         stop_all(containers.folder)
@@ -232,8 +282,17 @@ def docker(containers: Containers, words: Sequence[str]) -> int:
     chosen = words if given.verb == "up" else words[:1]
     for name in chosen:
         service = services[name]
+        assert interpolated(service["image"], os.environ) in containers.images("built")
+        user = int(interpolated(service["user"], os.environ).partition(":")[0])
+        for volume in service["volumes"]:
+            if isinstance(volume, dict):
+                folder = Path(interpolated(volume["source"], os.environ))
+                assert may_write(folder, user), f"user {user} cannot write to {folder}"
         arguments = service.get("command", []) if given.verb == "up" else words[1:]
-        texts = {**service["environment"], **dict(enumerate(arguments))}
+        texts = {
+            name: os.environ.get(name, "") if text is None else text  # without a value: the shell's
+            for name, text in service["environment"].items()
+        } | dict(enumerate(arguments))
         mapped = {key: _on_this_host(str(text), containers) for key, text in texts.items() if text}
         variables = {str(key): text for key, text in mapped.items() if isinstance(key, str)}
         arguments = [text for key, text in mapped.items() if isinstance(key, int)]
@@ -245,6 +304,19 @@ def docker(containers: Containers, words: Sequence[str]) -> int:
         for number in range(2 if "scale" in service else 1):
             containers.role(f"{name}-{number}", arguments, variables)
     return 0
+
+
+def interpolated(text: str, environment: Mapping[str, str]) -> str:
+    """Return a text of a compose file with its variables, or their defaults."""
+    return re.sub(
+        r"\$\{(\w+):-([^}]*)\}", lambda match: environment.get(match[1]) or match[2], text
+    )
+
+
+def may_write(folder: Path, user: int) -> bool:
+    """Return whether a process without capabilities may write to a folder; groups do not count."""
+    found = folder.stat()
+    return bool(found.st_mode & (stat.S_IWUSR if found.st_uid == user else stat.S_IWOTH))
 
 
 def _on_this_host(text: str, containers: Containers) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
+import daskcluster
 from daskcluster.cli.job_commands import job_command
 from daskcluster.jobs.spec import declared_jobs
 from tests.deploy.chart import (
@@ -17,6 +17,7 @@ from tests.deploy.chart import (
     FIT,
     ROOT,
     by_kind,
+    crds,
     load_script,
     pods,
     render,
@@ -64,20 +65,6 @@ MATRIX: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 MATRIX |= {f"example-{file.stem}": yaml.safe_load(file.read_text()) for file in EXAMPLES}
-
-
-@cache
-def crds() -> dict[str, Any]:
-    """Return the schemas of the Dask operator by kind."""
-    package = pytest.importorskip("dask_kubernetes", reason="dask-kubernetes is not installed")
-    found = {}
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # nearly a megabyte
-    for file in Path(package.__file__).parent.rglob("crds/*.yaml"):
-        for definition in yaml.load_all(file.read_text(), loader):
-            names = definition["spec"]["names"]
-            found[names["kind"]] = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    assert {"DaskCluster", "DaskJob"} <= set(found)
-    return found
 
 
 @pytest.fixture(params=sorted(MATRIX))
@@ -145,7 +132,7 @@ def test_a_batch_run_has_scheduler_and_name() -> None:
 
 
 def test_every_command_of_the_cluster_has_scheduler_and_name() -> None:
-    for command in ("predict", "score", "sweep", "coreset", "stream"):
+    for command in declared_jobs():
         for part in ("job", "cronJob"):
             container = container_of({part: {"enabled": True, "args": [command, "s3://a/b"]}})
             arguments = container["args"]
@@ -153,6 +140,19 @@ def test_every_command_of_the_cluster_has_scheduler_and_name() -> None:
             assert arguments[arguments.index("--scheduler") + 1] == "$(DASK_SCHEDULER_ADDRESS)"
     own = ["stream", "--name", "mine", "--scheduler", "tcp://a:1"]
     assert container_of({"job": {"enabled": True, "args": own}})["args"] == own
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_the_commands_of_examples_are_understood(file: Path) -> None:
+    rendered = render(yaml.safe_load(file.read_text()))
+    for pod in pods(rendered):
+        name, *given = pod["containers"][0]["args"]
+        if name in ("scheduler", "worker"):
+            continue
+        command = job_command(declared_jobs()[name])
+        with command.make_context(name, given) as context:
+            assert context.params["scheduler"] == "$(DASK_SCHEDULER_ADDRESS)"
+            assert context.params["name"]
 
 
 def container_of(values: dict[str, Any]) -> dict[str, Any]:
@@ -194,6 +194,50 @@ def test_figures_of_a_stream_are_read() -> None:
     assert by_kind(alone, "PodMonitor")["metadata"]["name"].endswith("-worker")
 
 
+def sources_of(policy: dict[str, Any], port: int) -> list[dict[str, Any]]:
+    """Return what a network policy lets connect to a port."""
+    return [
+        source
+        for rule in policy["spec"]["ingress"]
+        if port in [each["port"] for each in rule["ports"]]
+        for source in rule["from"]
+    ]
+
+
+@pytest.mark.parametrize("mode", ["deployment", "operator"])
+def test_prometheus_reaches_all_that_is_monitored(mode: str) -> None:
+    monitoring = yaml.safe_load((ROOT / "deploy/helm/examples/monitoring.yaml").read_text())
+    values = {"mode": mode, "stream": STREAM}
+    rendered = render({**values, **monitoring})
+    policy = by_kind(rendered, "NetworkPolicy")
+    ports = {
+        (container["name"], port["name"]): port["containerPort"]
+        for pod in pods(rendered)
+        for container in pod["containers"]
+        for port in container.get("ports", [])
+    }
+    monitors = [m for m in rendered if m["kind"] in ("ServiceMonitor", "PodMonitor")]
+    assert len(monitors) == 3
+    # What the Prometheus operator gives to the pods of Prometheus, wherever they run.
+    prometheus = {
+        "namespaceSelector": {},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
+    }
+    for monitor in monitors:
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+        spec = monitor["spec"]
+        part = spec["selector"]["matchLabels"]["app.kubernetes.io/component"]
+        (endpoint,) = spec.get("endpoints") or spec["podMetricsEndpoints"]
+        assert prometheus in sources_of(policy, ports[part, endpoint["port"]])
+    assert prometheus not in sources_of(policy, 8786)
+    closed = by_kind(render(values), "NetworkPolicy")
+    assert all(prometheus not in sources_of(closed, port) for port in ports.values())
+    own = {"networkPolicy": {"prometheus": [], "monitors": [{"podSelector": {}}]}}
+    chosen = by_kind(render({**values, **monitoring, **own}), "NetworkPolicy")
+    assert {"podSelector": {}} in sources_of(chosen, 8791)
+    assert prometheus not in sources_of(chosen, 8791)
+
+
 @pytest.mark.parametrize("mode", ["deployment", "operator"])
 def test_labels_and_annotations_reach_all_pods(mode: str) -> None:
     values = {**MATRIX["operator-everything"], "mode": mode, "podLabels": {"team": "a"}}
@@ -223,8 +267,12 @@ def test_notes_name_the_services_and_jobs() -> None:
     assert "service/clusters-daskcluster-scheduler 8786 8787" in notes({"job": JOB})
     assert "tls://localhost:8786 --tls-ca ca.crt" in notes({"tls": TLS})
     assert "job/" not in notes({})
+    assert f"daskcluster:{daskcluster.__version__} is in no registry" in notes({})
+    assert "in no registry" not in notes({"image": {"repository": "registry.example.com/a"}})
     # The cluster of a job goes with it: there is nothing to forward.
     assert "port-forward" not in notes({"mode": "operator", "job": JOB})
+    assert "worker.replicas" not in notes({"mode": "operator", "job": JOB})
+    assert "deployment/clusters-daskcluster-stream" in notes({"stream": STREAM})
 
 
 def test_selectors_find_their_pods() -> None:

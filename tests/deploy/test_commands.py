@@ -6,6 +6,7 @@ In mode `operator` they are those that the Dask operator's own controller makes,
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import zarr
 
+from daskcluster.jobs.spec import declared_jobs
 from daskcluster.models.fitted import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 from tests.deploy.chart import ROOT, Container, pods, render
@@ -118,6 +120,11 @@ def test_the_rendered_commands_work_together(
     log = (tmp_path / "log").read_text()
     assert SECRET not in log
     assert f"{'tls' if encrypted else 'tcp'}://127.0.0.1:{comm}" in log
+    # Dask's metrics that the page names.
+    named = set(re.findall(r"`(dask_[a-z]+_\w+)`", (ROOT / "deploy" / "README.md").read_text()))
+    served = metrics_at(scheduler_page) + metrics_at(pages[0])
+    assert named
+    assert named <= set(re.findall(r"^# TYPE (\w+)", served, re.MULTILINE))
     with urllib.request.urlopen(f"http://127.0.0.1:{scheduler_page}/fits", timeout=30) as page:
         assert b'href="fits/' in page.read()  # the job's
 
@@ -158,6 +165,12 @@ def test_a_worker_without_a_scheduler_says_so(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "set DASK_SCHEDULER_ADDRESS" in done.stderr
+
+
+def test_every_job_takes_the_kernels_of_the_image() -> None:
+    script = Path(ENTRYPOINT).read_text()
+    (line,) = (each for each in script.splitlines() if each.startswith("fit | "))
+    assert {each.strip(" )") for each in line.split("|")} == {*declared_jobs(), "demo"}
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from daskcluster.models.fitted import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 from tests.deploy.chart import ROOT
 from tests.deploy.programs import Processes, is_healthy
+from tests.deploy.standins import interpolated
 from tests.jobs.conftest import soon
 from tests.servers.processes import free_port
 
@@ -61,11 +62,46 @@ def test_the_scripts_are_clean(script: Path) -> None:
     assert os.access(script, os.X_OK)
 
 
+def dockerfile_line(word: str) -> str:
+    """Return the one line of the recipe that has a word."""
+    (found,) = (line for line in (DOCKER / "Dockerfile").read_text().splitlines() if word in line)
+    return found
+
+
+def test_volumes_of_compose_are_writable_by_any_user() -> None:
+    compose = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+    # A new volume has the mode of the image's folder: that of /tmp, in which all may write.
+    made = dockerfile_line("install -d").split()
+    assert made[made.index("-m") + 1] == "1777"
+    for service in compose["services"].values():
+        named = [each for each in service["volumes"] if isinstance(each, str)]
+        assert {each.partition(":")[0] for each in named} == set(compose["volumes"])
+        assert {each.partition(":")[2] for each in named} <= set(made)
+        (data,) = (each for each in service["volumes"] if isinstance(each, dict))
+        assert data["target"] in made
+        # Docker makes a missing folder that belongs to root.
+        assert (data["type"], data["bind"]) == ("bind", {"create_host_path": False})
+        user = interpolated(service["user"], {})
+        assert user in dockerfile_line("USER ")
+        assert interpolated(service["user"], {"RUN_AS": "1000:100"}) == "1000:100"
+
+
+def test_wheels_for_another_python_are_refused(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -V ] || exit 1\necho Python 3.13.0\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        [DOCKER / "wheelhouse.sh"], env={**os.environ, "PYTHON": str(python)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "expected Python 3.11, which the image has, found Python 3.13.0" in done.stderr
+
+
 def test_compose_has_all_roles_with_few_rights() -> None:
     services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
     assert set(services) == {"scheduler", "worker", "cli"}
     for service in services.values():
-        assert service["user"] == "10001:10001"
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
         environment = service["environment"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 
-from tests.deploy.chart import FIT, by_kind, pods, render
+from tests.deploy.chart import CHART, FIT, by_kind, crds, pods, render
 from tests.deploy.operated import operated
 
 JOB = {"enabled": True, "args": FIT}
@@ -112,6 +115,15 @@ def test_the_operator_may_ask_schedulers() -> None:
     assert [port["port"] for port in rule["ports"]] == [8786, 8787]
     assert asked({}) == []
     assert asked({**ALONE, "networkPolicy": {"operator": []}}) == []
+
+
+def test_the_autoscaler_of_the_page_scales_the_cluster_of_the_release() -> None:
+    page = (CHART / "README.md").read_text()
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    scaler = yaml.safe_load(text)
+    jsonschema.Draft202012Validator(crds()[scaler["kind"]]).validate(scaler)
+    cluster = by_kind(render({"mode": "operator"}), "DaskCluster")
+    assert scaler["spec"]["cluster"] == cluster["metadata"]["name"]
 
 
 def test_each_worker_has_the_name_that_the_operator_gave_it() -> None:

@@ -31,7 +31,9 @@ def project(rows: str, *flags: str) -> dict[str, Any]:
     return found
 
 
-def test_the_example_of_the_page_is_computed(tmp_path: Path) -> None:
+def test_the_example_of_the_page_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     rows = str(tmp_path / "rows.zarr")
     shape, chunks = (20_000_000, 100), (20_000, 100)
     array = zarr.create_array(rows, shape=shape, chunks=chunks, dtype=np.float32)
@@ -40,6 +42,11 @@ def test_the_example_of_the_page_is_computed(tmp_path: Path) -> None:
     least, resident, bounds = (f"{each / 1024**3:g} GiB" for each in size.sizes(found).values())
     text = " ".join((ROOT / "deploy" / "README.md").read_text().split())
     assert f"`least` is {least} for each worker, `resident` {resident}, `bounds` {bounds}." in text
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(found)))
+    assert size.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == f"least 4 workers of 4 threads and {least}".split()
+    assert lines[-1] == f"at most {found['passes_at_most']} passes and 8 GB from storage"
 
 
 @pytest.fixture(scope="module")

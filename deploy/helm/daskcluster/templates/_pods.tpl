@@ -212,7 +212,7 @@ containers:
        "stall", it is restarted after that many seconds without progress. */ -}}
 {{- define "daskcluster.commandPod" -}}
 {{- $command := first .role.args -}}
-{{- $driven := has $command (list "fit" "predict" "score" "sweep" "coreset" "stream") -}}
+{{- $driven := has $command (list "fit" "coreset" "sample" "dedup" "partition" "predict" "score" "sweep" "stream") -}}
 {{ include "daskcluster.pod" . }}
 restartPolicy: {{ .restart }}
 terminationGracePeriodSeconds: 60
