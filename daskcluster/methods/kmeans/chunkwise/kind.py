@@ -173,7 +173,7 @@ _FETCH = 0.13
 _DECODE = 4.0
 """Per byte of a row that is read from its store, out of core."""
 _PLAIN_ROW, _FILTERED_ROW, _TOUCHED_ROW = 3.2, 5.2, 100.0
-_SPARSE_ROW, _SPARSE_MEASURE, _SPARSE_FETCH, _SPARSE_FMA = 30.0, 2.8, 0.6, 0.06
+_SPARSE_ROW, _SPARSE_MEASURE, _SPARSE_FETCH, _SPARSE_FMA = 30.0, 4.5, 0.6, 0.06
 """Costs of sparse rows: a row; a value measured against a centre; a value that meets all, and a centre."""
 _WINNER, _RUNNER_UP = 0.02, 0.45
 """Per centre: keeping the best, and the best two."""
