@@ -1,28 +1,33 @@
-"""``python -m tests.measures``: how large the package is, and how much of it is hard to enter.
+"""How large the package is, and how finely it is cut: ``python -m tests.measures [--write]``.
 
-Lines are those of code: no blank ones, comments or docstrings. Lines of LLVM are those of functions that
-are given an IR builder. A kernel is a function without annotations in a folder ``kernels``: numba's.
+It prints each figure, its change since ``tests/measures.json`` and its aim; ``--write`` records
+today's. Lines are those of code: no blank ones, comments or docstrings.
 """
 
 from __future__ import annotations
 
 import ast
 import io
+import json
 import re
+import statistics
 import sys
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent.parent / "daskcluster"
-MOST_ARGUMENTS = 10
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = Path(__file__).with_suffix(".json")
+SMALL, LARGE = 60, 500
 AIMS = {
-    "lines of code": "36,000",
-    "modules": "380",
-    "lines of LLVM": "1,500",
-    "kernels with more than ten arguments": "0",
-    "places that pass unit=": "-",
-    "files that pass unit=": "10",
+    "lines of code": "<= 42,000",
+    "modules": "<= 270",
+    "functions": "<= 3,600",
+    "private functions used once": "<= 650",
+    "per mille of lines that are signatures or imports": "<= 240",
+    "comments for the formatter": "<= 95",
+    "statements of tests": "<= 32,000",
+    "words of docs": "<= 60,000",
 }
 
 _SILENT = {
@@ -59,50 +64,60 @@ def _texts(node: ast.AST) -> Iterator[ast.Expr]:
                 yield each
 
 
-def llvm_lines(source: str) -> set[int]:
-    """Return the numbers of the lines of functions that are given an IR builder."""
-    found: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, _FUNCTIONS) and "builder" in _parameters(node):
-            found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return found & code_lines(source)
+def count_statements(paths: Iterator[Path]) -> int:
+    """Return the number of statements of some files."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in paths)
+    return sum(isinstance(node, ast.stmt) for tree in trees for node in ast.walk(tree))
 
 
-def wide_kernels(source: str) -> list[str]:
-    """Return the names of compiled functions with too many arguments: those without annotations."""
-    return [
-        node.name
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, _FUNCTIONS)
-        and len(_parameters(node)) > MOST_ARGUMENTS
-        and all(each.annotation is None for each in node.args.args)
-    ]
-
-
-def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    given = node.args
-    return [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-
-
-def measures(paths: Iterable[Path]) -> dict[str, int]:
-    """Return the figures by name."""
-    sources = {path: path.read_text(encoding="utf-8") for path in paths}
-    kernels = [text for path, text in sources.items() if "kernels" in path.parent.parts]
-    unit = [len(re.findall(r"\bunit=", text)) for text in sources.values()]
+def measures(root: Path = ROOT) -> dict[str, int]:
+    """Return the figures of a checkout by name."""
+    sizes, nodes, functions, short, once, heads, comments = [], 0, 0, 0, 0, 0, 0
+    for path in sorted((root / "daskcluster").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        lines, names = code_lines(text), re.findall(r"\b_[a-z]\w+\b", text)
+        sizes.append(len(lines))
+        comments += len(re.findall(r"# fmt: *(?:skip|off)", text))
+        for node in ast.walk(ast.parse(text)):
+            nodes += 1
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                heads += (node.end_lineno or node.lineno) - node.lineno + 1
+            if isinstance(node, _FUNCTIONS):
+                body = node.body[0].lineno
+                functions += 1
+                heads += len(lines.intersection(range(node.lineno, body)))
+                short += len(lines.intersection(range(body, (node.end_lineno or body) + 1))) <= 2
+                once += node.name[0] == "_" != node.name[1] and names.count(node.name) <= 2
+    tests = (path for path in (root / "tests").rglob("*.py") if "benchmarks" not in path.parts)
+    pages = [path.read_text(encoding="utf-8") for path in (root / "docs").rglob("*.md")]
     return {
-        "lines of code": sum(len(code_lines(text)) for text in sources.values()),
-        "modules": len(sources),
-        "lines of LLVM": sum(len(llvm_lines(text)) for text in kernels),
-        "kernels with more than ten arguments": sum(len(wide_kernels(text)) for text in kernels),
-        "places that pass unit=": sum(unit),
-        "files that pass unit=": sum(map(bool, unit)),
+        "lines of code": sum(sizes),
+        "modules": len(sizes),
+        "lines of the median module": int(statistics.median(sizes)),
+        f"modules of less than {SMALL} lines": sum(size < SMALL for size in sizes),
+        f"modules of more than {LARGE} lines": sum(size > LARGE for size in sizes),
+        "functions": functions,
+        "functions with a body of two lines at most": short,
+        "private functions used once": once,
+        "per mille of lines that are signatures or imports": 1000 * heads // sum(sizes),
+        "nodes of the syntax tree": nodes,
+        "comments for the formatter": comments,
+        "statements of tests": count_statements(tests),
+        "words of docs": sum(len(page.split()) for page in pages),
     }
 
 
 def main() -> None:
-    """Print the table."""
-    for name, figure in measures(sorted(PACKAGE.rglob("*.py"))).items():
-        sys.stdout.write(f"{name:<40} {figure:>7,}   aim {AIMS[name]}\n")
+    """Print the table, or record it."""
+    found = measures()
+    if sys.argv[1:] == ["--write"]:
+        RECORD.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    recorded = json.loads(RECORD.read_text(encoding="utf-8"))
+    for name, figure in found.items():
+        change = f"{figure - recorded.get(name, 0):+,}" if figure != recorded.get(name) else ""
+        sys.stdout.write(
+            f"{name:<50} {figure:>8,} {change:>8}  {AIMS.get(name, '')}".rstrip() + "\n"
+        )
 
 
 if __name__ == "__main__":
