@@ -10,6 +10,8 @@ import os
 import platform
 import secrets
 import struct
+import time
+from functools import lru_cache
 from pathlib import Path
 
 import psutil
@@ -48,7 +50,15 @@ os.register_at_fork(after_in_child=_draw_token)
 
 
 def host_memory() -> int:
-    """Return the memory of this host in bytes, or of the control group that confines us."""
+    """Return the memory of this host in bytes, or of the control group that confines us.
+
+    It is read every ten seconds at most, because reading it takes as long as the labels of some rows.
+    """
+    return _memory_in(int(time.monotonic() // 10))
+
+
+@lru_cache(maxsize=1)
+def _memory_in(period: int) -> int:
     limits = [psutil.virtual_memory().total]
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:

@@ -63,6 +63,11 @@ def is_list_of_files(given: Any) -> bool:
     )
 
 
+def _is_dataset(given: Any) -> bool:
+    # A check against a protocol takes as long as the labels of a hundred rows.
+    return hasattr(given, "partitions") and isinstance(given, Dataset)
+
+
 def _is_files(given: Any) -> bool:
     if isinstance(given, Location):
         is_name = given.is_local and os.path.exists(given.url)  # of a folder with brackets, say
@@ -138,7 +143,7 @@ SOURCES = [
         "daskcluster.data.open:open_folder",
         EVERY,
     ),
-    Source("dataset", lambda given: isinstance(given, Dataset), lambda given, spec: given),
+    Source("dataset", _is_dataset, lambda given, spec: given),
     Source(
         "SparseRows",
         lambda given: isinstance(given, SparseRows),

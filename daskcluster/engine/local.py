@@ -290,8 +290,16 @@ class LocalPlacement(Placement):
             return [work()]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._n_threads, thread_name_prefix="daskcluster")
-        futures = [self._pool.submit(work) for _ in range(self._n_threads)]
+        # This thread takes part where items are short: small passes are over before another one starts.
+        takes_part = not report and self.dataset.in_memory
+        futures = [self._pool.submit(work) for _ in range(self._n_threads - takes_part)]
         pending: Iterable[Future[T]] = futures
+        try:
+            own = [work()] if takes_part else []
+        except BaseException:
+            queue.stop()
+            wait(futures)
+            raise
         while pending:
             done, pending = wait(
                 pending, _POLL_SECONDS if report else None, return_when=FIRST_EXCEPTION
@@ -300,7 +308,7 @@ class LocalPlacement(Placement):
                 queue.stop()
             if report:
                 self._report_rows(queue.take_rows())
-        return [future.result() for future in futures]
+        return own + [future.result() for future in futures]
 
 
 _NO_PLAN = MemoryPlan(0, 0, 0, 0, 0, 0)
