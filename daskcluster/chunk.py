@@ -93,6 +93,10 @@ class Chunk:
     def stop(self) -> int:
         return self.start + self.n_rows
 
+    def place_in(self, whole: Chunk) -> slice:
+        """Return the positions of these rows in a chunk that contains them."""
+        return slice(self.start - whole.start, self.stop - whole.start)
+
     def slice(self, first: int, last: int) -> Chunk:
         """Return rows `first` to `last` of this chunk, without a copy."""
         if first == 0 and last >= self.n_rows:

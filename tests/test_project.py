@@ -166,7 +166,7 @@ PRODUCTS = {
     "daskcluster.methods.kernel_kmeans.graph": "of a matrix of ones, which adds and rounds no product",
     "daskcluster.methods.kernel_kmeans.chunkwise": "the same; rules pairs out, differences decide",
     "daskcluster.data.dataset": "of whole numbers",
-    "daskcluster.chunkwise.bound_costs": "of a sample, axes and their costs; labels do not depend on them",
+    "daskcluster.chunkwise.pruned": "of a sample, axes and their costs; labels do not depend on them",
     "daskcluster.kernels.quantized": "of projections, whose errors are covered in any order",
     "daskcluster.methods.duplicates.chunkwise": "rules pairs out with room; exact measures decide",
     "daskcluster.methods.duplicates.search": "the same",

@@ -47,63 +47,58 @@ class AssignParams:
     search: FixedSearch | None = None
 
 
-class _PreparedAssignment:
+class Assignment:
+    """Prepared `AssignParams`."""
+
     def __init__(self, params: AssignParams) -> None:
         self.params = params
         self.centres = PreparedCentres(params.centres, search=params.search)
-        self.grids, self.distances = Grids.of(params.scale), params.scale.distances(params.centres)
+        self.grids = Grids.of(params.scale)
 
+    def room(self, block: Chunk) -> np.ndarray:
+        """Return the array for the labels of `block`."""
+        if self.params.labels is None:
+            return np.empty(block.n_rows, np.int32)
+        return self.params.labels[block.start : block.stop]
 
-def _room(block: Chunk, params: AssignParams) -> np.ndarray:
-    """Return the array for the labels of `block`."""
-    if params.labels is None:
-        return np.empty(block.n_rows, np.int32)
-    return params.labels[block.start : block.stop]
-
-
-def _label(block: Chunk, prepared: _PreparedAssignment) -> np.ndarray:
-    labels = _room(block, prepared.params)
-    if not prepared.params.labelled:
-        prepared.centres.nearest(block.rows, labels)
-    return labels
+    def measure(self, block: Chunk) -> tuple[np.ndarray, np.ndarray]:
+        """Return the labels of rows, and the squared distances to their centres."""
+        labels, distances = self.room(block), np.empty(block.n_rows)
+        if not self.params.labelled:
+            self.centres.nearest(block.rows, labels)
+        self.centres.sqdist_to_assigned(block.rows, labels, distances)
+        return labels, distances
 
 
 # -- S and v of the nearest centres: one Lloyd pass -------------------------------------------------
 
 
-def _zero_statistics(prepared: _PreparedAssignment) -> KMeansStatistics:
-    k, d = prepared.params.centres.shape
-    scale = prepared.params.scale
-    return KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=scale.two_grids)
+class _Assign(Assignment):
+    def zero(self) -> KMeansStatistics:
+        (k, d), scale = self.params.centres.shape, self.params.scale
+        return KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=scale.two_grids)
+
+    def add(self, chunk: Chunk, into: KMeansStatistics) -> None:
+        params, centres, grids = self.params, self.centres, self.grids
+        centres.expect(chunk.n_rows)
+        for block in chunk.blocks() if into.sums_low is None else chunk.cache_blocks():
+            labels = self.room(block)
+            if into.sums_low is None and not params.labelled:
+                sums = grids.sums.high, into.sums, into.counts
+                centres.nearest_and_sum(block.rows, labels, *sums, moving=params.changes)
+                continue
+            old = labels.copy() if params.changes else labels
+            if not params.labelled:
+                centres.nearest(block.rows, labels)
+            if params.changes:
+                which = np.flatnonzero(labels != old)
+                weights = None if block.weights is None else block.weights[which]
+                grids.move(block.rows, which, weights, old[which], labels[which], into)
+            else:
+                grids.add(block.rows, labels, block.weights, into)
 
 
-def _assign_chunk(chunk: Chunk, prepared: _PreparedAssignment, into: KMeansStatistics) -> None:
-    params, centres, grids = prepared.params, prepared.centres, prepared.grids
-    centres.expect(chunk.n_rows)
-    for block in chunk.blocks() if into.sums_low is None else chunk.cache_blocks():
-        labels = _room(block, params)
-        if params.labelled and not params.changes:
-            grids.add(block.rows, labels, block.weights, into)
-        elif into.sums_low is None:
-            sums = grids.sums.high, into.sums, into.counts
-            centres.nearest_and_sum(block.rows, labels, *sums, moving=params.changes)
-        elif not params.changes:
-            centres.nearest(block.rows, labels)
-            grids.add(block.rows, labels, block.weights, into)
-        else:
-            old = labels.copy()
-            centres.nearest(block.rows, labels)
-            which = np.flatnonzero(labels != old)
-            weights = None if block.weights is None else block.weights[which]
-            grids.move(block.rows, which, weights, old[which], labels[which], into)
-
-
-ASSIGN = Reduction(
-    name="assign",
-    prepare=_PreparedAssignment,
-    zero=_zero_statistics,
-    chunk=_assign_chunk,
-)
+ASSIGN = Reduction("assign", prepare=_Assign)
 """`AssignParams` -> `KMeansStatistics` of the nearest centres, or their changes."""
 
 
@@ -135,84 +130,62 @@ class ScoreStatistics(Additive):
         return self.weights.sum(axis=0) if weighted else self.sizes.astype(np.float64)
 
 
-def _zero_score(prepared: _PreparedAssignment) -> ScoreStatistics:
-    k = len(prepared.params.centres)
-    return ScoreStatistics(np.zeros(k, np.int64), np.zeros((2, k)), np.zeros((2, k)))
+class Score(Assignment):
+    """Prepared `AssignParams` of `SCORE`."""
+
+    def __init__(self, params: AssignParams) -> None:
+        super().__init__(params)
+        self._costs = params.scale.distances(params.centres)
+
+    def zero(self) -> ScoreStatistics:
+        """Return the statistics of no rows."""
+        k = len(self.params.centres)
+        return ScoreStatistics(np.zeros(k, np.int64), np.zeros((2, k)), np.zeros((2, k)))
+
+    def add(self, chunk: Chunk, into: ScoreStatistics) -> None:
+        """Add a chunk to the statistics."""
+        self.centres.expect(chunk.n_rows)
+        for block in chunk.cache_blocks(least=self.params.centres.dtype):
+            self.add_block(block, into)
+
+    def add_block(self, block: Chunk, into: ScoreStatistics) -> tuple[np.ndarray, np.ndarray]:
+        """Add rows to the statistics of their clusters; return their labels and squared distances."""
+        labels, sqdist = self.measure(block)
+        costs = sqdist
+        into.sizes += np.bincount(labels, minlength=len(into.sizes))
+        if block.weights is not None:
+            costs = sqdist * block.weights
+            accumulate_values(block.weights, labels, self.grids.weights, *into.weights)
+        accumulate_values(costs, labels, self._costs, *into.costs)
+        return labels, sqdist
 
 
-def _distances(block: Chunk, labels: np.ndarray, prepared: _PreparedAssignment) -> np.ndarray:
-    distances = np.empty(block.n_rows)
-    prepared.centres.sqdist_to_assigned(block.rows, labels, distances)
-    return distances
-
-
-def _score_chunk(chunk: Chunk, prepared: _PreparedAssignment, into: ScoreStatistics) -> None:
-    params = prepared.params
-    prepared.centres.expect(chunk.n_rows)
-    for block in chunk.cache_blocks(least=params.centres.dtype):
-        score_block(block, prepared, into)
-
-
-def score_block(
-    block: Chunk, prepared: _PreparedAssignment, into: ScoreStatistics
-) -> tuple[np.ndarray, np.ndarray]:
-    """Add rows to the statistics of their clusters; return their labels and squared distances."""
-    labels = _label(block, prepared)
-    sqdist = _distances(block, labels, prepared)
-    costs = sqdist
-    into.sizes += np.bincount(labels, minlength=len(into.sizes))
-    if block.weights is not None:
-        costs = sqdist * block.weights
-        accumulate_values(block.weights, labels, prepared.grids.weights, *into.weights)
-    accumulate_values(costs, labels, prepared.distances, *into.costs)
-    return labels, sqdist
-
-
-SCORE = Reduction(
-    name="score",
-    prepare=_PreparedAssignment,
-    zero=_zero_score,
-    chunk=_score_chunk,
-)
+SCORE = Reduction("score", prepare=Score)
 """`AssignParams` -> `ScoreStatistics`."""
 
 
 # -- the farthest rows, for empty clusters ----------------------------------------------------------
 
 
-def _zero_farthest(prepared: _PreparedAssignment) -> FarthestRows:
-    centres = prepared.params.centres
-    return FarthestRows.zero(prepared.params.most, centres.shape[1], centres.dtype)
+class _Farthest(Assignment):
+    def zero(self) -> FarthestRows:
+        centres = self.params.centres
+        return FarthestRows.zero(self.params.most, centres.shape[1], centres.dtype)
+
+    def add(self, chunk: Chunk, into: FarthestRows) -> None:
+        most = self.params.most
+        self.centres.expect(chunk.n_rows)
+        for block in chunk.cache_blocks():
+            labels, distances = self.measure(block)
+            weights = np.ones(block.n_rows) if block.weights is None else block.weights
+            # A row without weight never becomes a centre.
+            kept = np.flatnonzero((weights > 0.0) & (distances >= into.least))
+            kept = kept[np.argsort(-distances[kept], kind="stable")[:most]]
+            found = distances[kept], block.start + kept, labels[kept], weights[kept]
+            into.combine(FarthestRows(most, *found, block.rows[kept]))
 
 
-def _farthest_chunk(chunk: Chunk, prepared: _PreparedAssignment, into: FarthestRows) -> None:
-    most = prepared.params.most
-    prepared.centres.expect(chunk.n_rows)
-    for block in chunk.cache_blocks():
-        labels = _label(block, prepared)
-        distances = _distances(block, labels, prepared)
-        weights = np.ones(block.n_rows) if block.weights is None else block.weights
-        # A row without weight never becomes a centre.
-        kept = np.flatnonzero((weights > 0.0) & (distances >= into.least))
-        kept = kept[np.argsort(-distances[kept], kind="stable")[:most]]
-        into.combine(
-            FarthestRows(
-                most,
-                distances[kept],
-                block.start + kept,
-                labels[kept],
-                weights[kept],
-                block.rows[kept],
-            )
-        )
-
-
-FARTHEST = Reduction(
-    name="farthest rows",
-    prepare=_PreparedAssignment,
-    zero=_zero_farthest,
-    chunk=_farthest_chunk,
-)
+FARTHEST = Reduction("farthest rows", prepare=_Farthest)
 """`AssignParams` -> the `most` `FarthestRows` from their nearest centres."""
 
 
@@ -288,7 +261,7 @@ def label_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> np.
     centres.expect(chunk.n_rows)
     for block in chunk.cache_blocks(least=params.centres.dtype):
         refuse_bad(block)
-        centres.nearest(block.rows, labels[block.start - chunk.start : block.stop - chunk.start])
+        centres.nearest(block.rows, labels[block.place_in(chunk)])
     return labels if params.parents is None else params.parents[labels]
 
 
@@ -313,7 +286,7 @@ def nearest_rows(chunk: Chunk, prepared: tuple[RowParams, PreparedCentres]) -> n
     found = np.empty((chunk.n_rows, max(1, params.most)), dtype)
     centres.expect(chunk.n_rows)
     for block in chunk.cache_blocks(least=params.centres.dtype):
-        out = found[block.start - chunk.start : block.stop - chunk.start]
+        out = found[block.place_in(chunk)]
         # The label of a row is decided by the canonical score, also where rounding makes
         # another centre look as near: it goes first.
         first = np.empty(block.n_rows, np.int32)
@@ -378,27 +351,22 @@ def _all_distances(block: Chunk, centres: PreparedCentres) -> np.ndarray:
     return distances
 
 
-def _prepare_costs(sets: tuple[AssignParams, ...]) -> list[_PreparedAssignment]:
-    return [_PreparedAssignment(params) for params in sets]
+class _Costs:
+    def __init__(self, sets: tuple[AssignParams, ...]) -> None:
+        self.sets = [Score(params) for params in sets]
 
+    def zero(self) -> list[ScoreStatistics]:
+        return [each.zero() for each in self.sets]
 
-def _zero(prepared: list[_PreparedAssignment]) -> list[ScoreStatistics]:
-    return [_zero_score(each) for each in prepared]
-
-
-def _costs_chunk(
-    chunk: Chunk, prepared: list[_PreparedAssignment], into: list[ScoreStatistics]
-) -> None:
-    for piece in chunk.pieces():  # so that the rows stay in the CPU cache for all sets
-        for each, statistics in zip(prepared, into, strict=True):
-            _score_chunk(piece, each, statistics)
+    def add(self, chunk: Chunk, into: list[ScoreStatistics]) -> None:
+        for piece in chunk.pieces():  # so that the rows stay in the CPU cache for all sets
+            for each, statistics in zip(self.sets, into, strict=True):
+                each.add(piece, statistics)
 
 
 def _combine(first: list[ScoreStatistics], second: list[ScoreStatistics]) -> list[ScoreStatistics]:
     return [one.combine(other) for one, other in zip(first, second, strict=True)]
 
 
-COSTS = Reduction(
-    name="costs", prepare=_prepare_costs, zero=_zero, chunk=_costs_chunk, combine=_combine
-)
+COSTS = Reduction("costs", prepare=_Costs, combine=_combine)
 """A tuple of `AssignParams` -> a list of `ScoreStatistics`."""

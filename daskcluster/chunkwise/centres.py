@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.bound_costs import every_so_many
 from daskcluster.chunkwise.pruned import (
+    LEAST_PACKED,
     LEVELLED_ROWS,
     FixedSearch,
     PrunedSearch,
+    every_so_many,
     may_pay,
-    pruned_search,
-    repays_packing,
     repays_sample,
+    sampled_search,
 )
 from daskcluster.kernels import (
     data_statistics,
@@ -38,11 +39,9 @@ def csr(rows: SparseRows) -> CsrRows:
     return CsrRows(*map(read_only, (rows.data, rows.indices, rows.indptr)))
 
 
-def find_bad(rows: Rows) -> tuple[int, bool]:
-    """Return the first row with NaN or infinity (-1 if there is none), and whether it has a NaN."""
-    if isinstance(rows, SparseRows):
-        return sparse.first_bad_sparse(rows.data, rows.indptr)
-    return data_statistics.data_statistics(rows, np.zeros(rows.shape[1]))
+def row_arrays(rows: Rows) -> np.ndarray | CsrRows:
+    """Return rows as kernels of both forms take them."""
+    return csr(rows) if isinstance(rows, SparseRows) else rows
 
 
 def raise_max_abs(rows: Rows, max_abs: np.ndarray) -> tuple[int, bool]:
@@ -51,15 +50,13 @@ def raise_max_abs(rows: Rows, max_abs: np.ndarray) -> tuple[int, bool]:
     Returns
     -------
     bad_row : int
+        The first row with NaN or infinity; -1 if there is none.
     is_nan : bool
-        As `find_bad` returns them.
+        Whether it has a NaN.
     """
-    if not isinstance(rows, SparseRows):
-        return data_statistics.data_statistics(rows, max_abs)
-    bad, is_nan = find_bad(rows)
-    if bad < 0:
-        sparse.raise_max_abs(rows.data, rows.indices, max_abs)
-    return bad, is_nan
+    if isinstance(rows, SparseRows):
+        return sparse.raise_max_abs(csr(rows), max_abs)
+    return data_statistics.data_statistics(rows, max_abs)
 
 
 class PreparedCentres:
@@ -130,20 +127,28 @@ class PreparedCentres:
                 self._norms = squared_norms(self.array)
             return self._norms
 
-    def nearest(self, rows: Rows, labels: np.ndarray) -> None:
-        """Label every row with its nearest centre; OUT: labels (n,), int32."""
+    def nearest(
+        self,
+        rows: Rows,
+        labels: np.ndarray,
+        second: np.ndarray | None = None,
+        scores: np.ndarray | None = None,
+    ) -> None:
+        """Label every row with its nearest centre, or its nearest two; see `tile.nearest`."""
         if isinstance(rows, SparseRows):
-            sparse.nearest_sparse(csr(rows), self.sparse_panels, labels)
+            sparse.nearest_sparse(csr(rows), self.sparse_panels, labels, second, scores)
             return
         search = self._search_for(rows)
         if search is None:
-            tile.nearest(rows, self.panels, labels)
+            tile.nearest(rows, self.panels, labels, second, scores)
             return
-        left = search.nearest(rows, labels)
+        left = search.nearest(rows, labels, second, scores)
         if len(left):
-            found = np.empty(len(left), np.int32)
-            tile.nearest(rows[left], self.panels, found)
-            labels[left] = found
+            out = [array for array in (labels, second, scores) if array is not None]
+            found = [array[left] for array in out]
+            tile.nearest(rows[left], self.panels, *found)
+            for array, part in zip(out, found, strict=True):
+                array[left] = part
 
     def are_pruned(self, rows: np.ndarray, at: np.ndarray) -> bool:
         """Return whether a search of the dense rows `at` by bounds pays."""
@@ -156,48 +161,20 @@ class PreparedCentres:
             with self._lock:
                 self._n_seen += len(rows if at is None else at)
                 if self._is_open and self._repays():
-                    self._search, self._is_open = self._packed(panels, rows, at), False
+                    found, projection = self._fixed, None
+                    if found is None:
+                        some = rows if at is None else rows[every_so_many(at, LEVELLED_ROWS)]
+                        found, projection = sampled_search(self.array, some)
+                    packed = found.pack(self.array, panels, projection=projection)
+                    self._search = None if packed is None else PrunedSearch(packed)
+                    self._is_open = False
         search = self._search
         return search if search is not None and search.pays else None
 
     def _repays(self) -> bool:
         if self._fixed is not None:
-            return repays_packing(self._n_expected)
+            return self._n_expected is None or self._n_expected >= LEAST_PACKED
         return repays_sample(self.array, self._n_seen, self._n_expected)
-
-    def _packed(
-        self, panels: Panels, rows: np.ndarray, at: np.ndarray | None
-    ) -> PrunedSearch | None:
-        if self._fixed is None:
-            some = rows if at is None else rows[every_so_many(at, LEVELLED_ROWS)]
-            return pruned_search(self.array, panels, some)
-        packed = self._fixed.pack(self.array, panels)
-        return None if packed is None else PrunedSearch(packed)
-
-    def nearest_two(
-        self,
-        rows: Rows,
-        labels: np.ndarray,
-        second: np.ndarray,
-        scores: np.ndarray | None = None,
-    ) -> None:
-        """Label every row with its nearest and its second nearest centre, see `tile.nearest_two`."""
-        if isinstance(rows, SparseRows):
-            panels = self.sparse_panels
-            sparse.nearest_two_sparse(csr(rows), panels, labels, second, scores)
-            return
-        search = self._search_for(rows)
-        if search is None:
-            tile.nearest_two(rows, self.panels, labels, second, scores)
-            return
-        left = search.nearest(rows, labels, second, scores)
-        if len(left):
-            found = np.empty((2, len(left)), np.int32)
-            measured = None if scores is None else np.empty((len(left), 2), scores.dtype)
-            tile.nearest_two(rows[left], self.panels, found[0], found[1], measured)
-            labels[left], second[left] = found
-            if scores is not None:
-                scores[left] = measured
 
     def nearest_and_sum(
         self,
@@ -210,24 +187,17 @@ class PreparedCentres:
         moving: bool = False,
     ) -> None:
         """Label rows, and add them to the sums of their clusters, see `tile.nearest_and_sum`."""
-        if isinstance(rows, SparseRows):
-            old = labels.copy() if moving else labels
-            self.nearest(rows, labels)
-            if moving:
-                which = np.flatnonzero(labels != old)
-                changed = which, old[which], labels[which]
-                sparse.move_sparse(csr(rows), *changed, shift, sums, counts)
-            else:
-                sparse.add_sparse(csr(rows), labels, shift, sums, counts)
-        elif self._search_for(rows) is not None:
-            sum_relabelled(rows, self.nearest, labels, shift, sums, counts, moving=moving)
+        if isinstance(rows, SparseRows) or self._search_for(rows) is not None:
+            label = partial(self.nearest, rows)
+            sum_relabelled(row_arrays(rows), label, labels, shift, sums, counts, moving=moving)
         else:
             tile.nearest_and_sum(rows, self.panels, labels, shift, sums, counts, moving=moving)
 
     def sqdist_to_assigned(self, rows: Rows, labels: np.ndarray, out: np.ndarray) -> None:
         """Compute the squared distance of every row to its centre; OUT: out (n,), float64."""
         if isinstance(rows, SparseRows):
-            sparse.sqdist_to_assigned_sparse(csr(rows), self.array, self.norms, labels, out)
+            known = read_only(self.array), self.norms
+            sparse.sqdist_to_assigned_sparse(*csr(rows), *known, labels, out)
         else:
             distance.sqdist_to_assigned(rows, self.array, labels, out)
 
@@ -255,7 +225,8 @@ class PreparedCentres:
         bad, is_nan = raise_max_abs(rows, max_abs)
         if bad < 0:
             spread, norm = np.empty(rows.shape[0]), float(self.norms[0])
-            sparse.measure_sparse(csr(rows), centre, norm, shift, sums, spread)
+            about = read_only(centre), norm, read_only(shift)
+            sparse.measure_sparse(*csr(rows), *about, sums, spread)
             masses[0] = sum_on_grid(spread, grids[0])
             if weights is not None:
                 masses[1] = sum_on_grid(spread * weights, grids[1])
@@ -285,7 +256,7 @@ class PreparedCentres:
         centre = self.array[number]
         if isinstance(rows, SparseRows):
             norm = float(self.norms[number])
-            sparse.lower_sparse(csr(rows), centre, norm, mind2)
+            sparse.lower_sparse(*csr(rows), read_only(centre), norm, mind2)
         else:
             sampling.lower(rows, centre, mind2)
 
@@ -311,7 +282,7 @@ def nearest_with_distances(chunk: Chunk, centres: np.ndarray) -> tuple[np.ndarra
     prepared, n_rows = PreparedCentres(centres), chunk.n_rows
     labels, distances = np.empty(n_rows, np.int32), np.empty(n_rows)
     for block in chunk.blocks():
-        place = slice(block.start - chunk.start, block.stop - chunk.start)
+        place = block.place_in(chunk)
         prepared.nearest(block.rows, labels[place])
         prepared.sqdist_to_assigned(block.rows, labels[place], distances[place])
     return labels, distances

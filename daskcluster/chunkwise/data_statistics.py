@@ -45,24 +45,21 @@ class _PreparedOrigin:
         self.shift = grid_shift(scale.max_abs, scale.n_rows)
         self.grids = (*scale.spreads, scale.weights)
 
+    def zero(self) -> DataStatistics:
+        return DataStatistics.zero(self.params.origin)
 
-def _zero(prepared: _PreparedOrigin) -> DataStatistics:
-    return DataStatistics.zero(prepared.params.origin)
-
-
-def _chunk_statistics(chunk: Chunk, prepared: _PreparedOrigin, into: DataStatistics) -> None:
-    grids = prepared.shift, prepared.grids
-    for block in chunk.blocks():
-        bad, is_nan, (spread, weighted, weight) = prepared.origin.look(
-            block.rows, block.weights, *grids, into.sums, into.max_abs
-        )
-        if bad >= 0:
-            into.note_bad(block.start + bad, is_nan)
-            return  # the fit ends with an error; further statistics would be NaN
-        into.spread.add(*spread)
-        into.weighted_spread.add(*weighted)
-        into.weight.add(*weight)
-        into.n_rows += block.n_rows
+    def add(self, chunk: Chunk, into: DataStatistics) -> None:
+        for block in chunk.blocks():
+            bad, is_nan, (spread, weighted, weight) = self.origin.look(
+                block.rows, block.weights, self.shift, self.grids, into.sums, into.max_abs
+            )
+            if bad >= 0:
+                into.note_bad(block.start + bad, is_nan)
+                return  # the fit ends with an error; further statistics would be NaN
+            into.spread.add(*spread)
+            into.weighted_spread.add(*weighted)
+            into.weight.add(*weight)
+            into.n_rows += block.n_rows
 
 
 def bad_row_error(row: int, is_nan: bool, where: str = "") -> InvalidDataError:
@@ -135,10 +132,5 @@ def _wider(dtype: np.dtype[Any]) -> str:
     return ", or convert them to float64" if dtype == np.float32 else ""
 
 
-DATA_STATISTICS = Reduction(
-    name="survey",
-    prepare=_PreparedOrigin,
-    zero=_zero,
-    chunk=_chunk_statistics,
-)
+DATA_STATISTICS = Reduction("survey", prepare=_PreparedOrigin)
 """`DataStatisticsParams` -> `DataStatistics`."""

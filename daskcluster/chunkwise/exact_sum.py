@@ -8,17 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from daskcluster.chunkwise.centres import csr, raise_max_abs
+from daskcluster.chunkwise.centres import raise_max_abs, row_arrays
 from daskcluster.chunkwise.statistics import DataStatistics, KMeansStatistics
-from daskcluster.kernels import sparse
-from daskcluster.kernels.accumulate import (
-    accumulate,
-    accumulate_values,
-    accumulate_weighted,
-    move,
-    move_weighted,
-    move_weights,
-)
+from daskcluster.kernels.accumulate import accumulate, accumulate_weighted, move, move_weighted
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.sparse_rows import Rows, SparseRows
 
@@ -259,22 +251,13 @@ class Grids:
         into: KMeansStatistics,
     ) -> None:
         """Add (weighted) rows to the sums of their clusters, and weights to their counts."""
-        sums, low, counts, low_counts = into.sums, into.sums_low, into.counts, into.counts_low
-        if isinstance(rows, SparseRows):
-            if low is None:
-                sparse.add_sparse(csr(rows), labels, self.sums.high, sums, counts)
-                return
-            sparse.add_sparse_weighted(csr(rows), labels, weights, self.sums, sums, low)
-            if weights is None or low_counts is None:
-                counts += np.bincount(labels, minlength=len(counts))
-            else:
-                accumulate_values(weights, labels, self.weights, counts, low_counts)
-        elif low is None:
-            accumulate(rows, labels, self.sums.high, sums, counts)
-        else:
-            accumulate_weighted(
-                rows, labels, weights, self.sums, sums, low, self.weights, counts, low_counts
-            )
+        arrays = row_arrays(rows)
+        if into.sums_low is None:
+            accumulate(arrays, labels, self.sums.high, into.sums, into.counts)
+            return
+        sums = self.sums, into.sums, into.sums_low
+        of_weights = self.weights, into.counts, into.counts_low
+        accumulate_weighted(arrays, labels, weights, *sums, *of_weights)
 
     def move(
         self,
@@ -286,16 +269,9 @@ class Grids:
         into: KMeansStatistics,
     ) -> None:
         """Remove ``rows[which]`` from the clusters `old` (-1: none), and add them to `new`."""
-        sums, low, counts = into.sums, into.sums_low, into.counts
-        if isinstance(rows, SparseRows):
-            if low is None:
-                sparse.move_sparse(csr(rows), which, old, new, self.sums.high, sums, counts)
-                return
-            moved = csr(rows), which, old, new, weights
-            sparse.move_sparse_weighted(*moved, self.sums, sums, low)
-            move_weights(old, new, weights, self.weights, counts, into.counts_low)
-        elif low is None:
-            move(rows, which, old, new, self.sums.high, sums, counts)
-        else:
-            of_weights = self.weights, counts, into.counts_low
-            move_weighted(rows, which, old, new, weights, self.sums, sums, low, *of_weights)
+        changed = row_arrays(rows), which, old, new
+        if into.sums_low is None:
+            move(*changed, self.sums.high, into.sums, into.counts)
+            return
+        sums = self.sums, into.sums, into.sums_low
+        move_weighted(*changed, weights, *sums, self.weights, into.counts, into.counts_low)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics, score_block
+from daskcluster.chunkwise.assign import AssignParams, Score, ScoreStatistics
 from daskcluster.chunkwise.labelled import PickedRows, SmallestKeys
 from daskcluster.chunkwise.statistics import Additive, Reduction
 from daskcluster.elementary import exp2, log2
@@ -177,34 +176,28 @@ class Examined(Additive):
     sample: PickedRows = field(default_factory=PickedRows)
 
 
-def _prepare(params: ExamineParams) -> tuple[ExamineParams, Any]:
-    return params, SCORE.prepare(params.score)
+class _Examine:
+    def __init__(self, params: ExamineParams) -> None:
+        self.params, self.scoring = params, Score(params.score)
+
+    def zero(self) -> Examined:
+        params = self.params
+        k = len(params.score.centres)
+        examples = Examples(k, params.most, keeps_rows=params.keeps_rows)
+        return Examined(self.scoring.zero(), examples)
+
+    def add(self, chunk: Chunk, into: Examined) -> None:
+        params, every = self.params, np.empty(chunk.n_rows, np.int32)
+        for block in chunk.cache_blocks(least=params.score.centres.dtype):
+            labels, sqdist = self.scoring.add_block(block, into.scores)
+            place = block.place_in(chunk)
+            every[place] = labels
+            into.examples.add(labels, sqdist, block.start, chunk.rows[place])
+        first, last = np.searchsorted(params.sample, (chunk.start, chunk.stop))
+        if first < last:
+            at = params.sample[first:last] - chunk.start
+            into.sample.parts.append((int(first), chunk.rows[at], every[at]))
 
 
-def _zero(prepared: tuple[ExamineParams, Any]) -> Examined:
-    params, scoring = prepared
-    k = len(params.score.centres)
-    return Examined(SCORE.zero(scoring), Examples(k, params.most, keeps_rows=params.keeps_rows))
-
-
-def _examine_chunk(chunk: Chunk, prepared: tuple[ExamineParams, Any], into: Examined) -> None:
-    params, scoring = prepared
-    every = np.empty(chunk.n_rows, np.int32)
-    for block in chunk.cache_blocks(least=params.score.centres.dtype):
-        labels, sqdist = score_block(block, scoring, into.scores)
-        first, last = block.start - chunk.start, block.stop - chunk.start
-        every[first:last] = labels
-        into.examples.add(labels, sqdist, block.start, chunk.rows[first:last])
-    first, last = np.searchsorted(params.sample, (chunk.start, chunk.stop))
-    if first < last:
-        at = params.sample[first:last] - chunk.start
-        into.sample.parts.append((int(first), chunk.rows[at], every[at]))
-
-
-EXAMINE = Reduction(
-    name="examples",
-    prepare=_prepare,
-    zero=_zero,
-    chunk=_examine_chunk,
-)
+EXAMINE = Reduction("examples", prepare=_Examine)
 """`ExamineParams` -> `Examined`."""

@@ -256,14 +256,13 @@ class _PreparedFeatures:
         extremes = np.full(d, np.inf), np.full(d, -np.inf)
         return FeatureStatistics(sums, squares, *extremes, np.zeros(d, np.int64))
 
-
-def _features_chunk(chunk: Chunk, prepared: _PreparedFeatures, into: FeatureStatistics) -> None:
-    for block in chunk.cache_blocks():
-        labels, squares = np.zeros(block.n_rows, np.int32), _squares(block.rows, prepared.origin)
-        prepared.grids.add(block.rows, labels, block.weights, into.sums)
-        prepared.square_grids.add(squares, labels, block.weights, into.squares)
-        _look(block.rows, into)
-        into.n_rows += block.n_rows
+    def add(self, chunk: Chunk, into: FeatureStatistics) -> None:
+        for block in chunk.cache_blocks():
+            labels, squares = np.zeros(block.n_rows, np.int32), _squares(block.rows, self.origin)
+            self.grids.add(block.rows, labels, block.weights, into.sums)
+            self.square_grids.add(squares, labels, block.weights, into.squares)
+            _look(block.rows, into)
+            into.n_rows += block.n_rows
 
 
 def _squares(rows: Rows, origin: np.ndarray) -> Rows:
@@ -287,12 +286,7 @@ def _look(rows: Rows, into: FeatureStatistics) -> None:
     into.stored += len(rows)
 
 
-FEATURES = Reduction(
-    name="features",
-    prepare=_PreparedFeatures,
-    zero=_PreparedFeatures.zero,
-    chunk=_features_chunk,
-)
+FEATURES = Reduction("features", prepare=_PreparedFeatures)
 """`FeatureParams` -> `FeatureStatistics`."""
 
 

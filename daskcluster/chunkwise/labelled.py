@@ -75,7 +75,7 @@ class SumsParams:
     scale: Scale
 
 
-class _PreparedSums:
+class _Sums:
     def __init__(self, params: SumsParams) -> None:
         self.params = params
         self.find, self.grids = params.labels.ready(), Grids.of(params.scale)
@@ -85,20 +85,14 @@ class _PreparedSums:
         k, d = self.params.n_clusters, len(scale.max_abs)
         return KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=True)
 
+    def add(self, chunk: Chunk, into: KMeansStatistics) -> None:
+        numbers = self.find(chunk)
+        for block in chunk.cache_blocks():
+            labels = numbers[block.place_in(chunk)]
+            self.grids.add(block.rows, labels, block.weights, into)
 
-def _sums_chunk(chunk: Chunk, prepared: _PreparedSums, into: KMeansStatistics) -> None:
-    numbers = prepared.find(chunk)
-    for block in chunk.cache_blocks():
-        labels = numbers[block.start - chunk.start : block.stop - chunk.start]
-        prepared.grids.add(block.rows, labels, block.weights, into)
 
-
-LABELLED_SUMS = Reduction(
-    name="sums of clusters",
-    prepare=_PreparedSums,
-    zero=_PreparedSums.zero,
-    chunk=_sums_chunk,
-)
+LABELLED_SUMS = Reduction("sums of clusters", prepare=_Sums)
 """`SumsParams` -> `KMeansStatistics` of the labelled clusters."""
 
 MEAN = replace(LABELLED_SUMS, name="mean")
@@ -147,7 +141,7 @@ class Spreads(Additive):
     silhouettes: ExactScalar = field(default_factory=ExactScalar)
 
 
-class _PreparedSpread:
+class _Spread:
     def __init__(self, params: SpreadParams) -> None:
         scale, means = params.scale, params.means
         self.params, self.find = params, params.labels.ready()
@@ -159,50 +153,37 @@ class _PreparedSpread:
         k = len(self.params.means)
         return Spreads(np.zeros((2, k)), np.zeros((2, k)))
 
+    def add(self, chunk: Chunk, into: Spreads) -> None:
+        numbers = self.find(chunk)
+        lengths_grid, squares_grid, silhouettes_grid = self.grids
+        for block in chunk.cache_blocks():
+            labels = numbers[block.place_in(chunk)]
+            squares, lengths = self._distances(block, labels)
+            weights = 1.0 if block.weights is None else block.weights
+            accumulate_values(lengths * weights, labels, lengths_grid, *into.lengths)
+            accumulate_values(squares * weights, labels, squares_grid, *into.squares)
+            if self.params.compare:
+                values = self._simplified(block, labels, lengths)
+                into.silhouettes.add(*sum_on_grid(values * weights, silhouettes_grid))
 
-def _spread_chunk(chunk: Chunk, prepared: _PreparedSpread, into: Spreads) -> None:
-    params, numbers = prepared.params, prepared.find(chunk)
-    lengths_grid, squares_grid, silhouettes_grid = prepared.grids
-    halved = chunk.normalize
-    for block in chunk.cache_blocks():
-        labels = numbers[block.start - chunk.start : block.stop - chunk.start]
+    def _distances(self, block: Chunk, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the squared distances of rows to these means, and the distances."""
         squares = np.empty(block.n_rows)
-        prepared.means.sqdist_to_assigned(block.rows, labels, squares)
-        lengths = _lengths(squares, halved)
-        weights = 1.0 if block.weights is None else block.weights
-        accumulate_values(lengths * weights, labels, lengths_grid, *into.lengths)
-        accumulate_values(squares * weights, labels, squares_grid, *into.squares)
-        if params.compare:
-            values = _simplified(block, labels, lengths, prepared, halved)
-            into.silhouettes.add(*sum_on_grid(values * weights, silhouettes_grid))
+        self.means.sqdist_to_assigned(block.rows, labels, squares)
+        # For rows of length one, 1 - cos is half the squared distance.
+        return squares, 0.5 * squares if block.normalize else np.sqrt(squares)
+
+    def _simplified(self, block: Chunk, labels: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Return (b - a) / max(a, b) of every row; 0 in clusters of one row."""
+        nearest, second = np.empty(block.n_rows, np.int32), np.empty(block.n_rows, np.int32)
+        self.ranked.nearest(block.rows, nearest, second)
+        _, between = self._distances(block, np.where(nearest == labels, second, nearest))
+        larger = np.maximum(own, between)
+        values = (between - own) / np.where(larger > 0.0, larger, 1.0)
+        return np.where(self.params.alone[labels], 0.0, values)
 
 
-def _lengths(squares: np.ndarray, halved: bool) -> np.ndarray:
-    # For rows of length one, 1 - cos is half the squared distance.
-    return np.asarray(0.5 * squares if halved else np.sqrt(squares))
-
-
-def _simplified(
-    block: Chunk, labels: np.ndarray, own: np.ndarray, prepared: _PreparedSpread, halved: bool
-) -> np.ndarray:
-    """Return (b - a) / max(a, b) of every row; 0 in clusters of one row."""
-    nearest, second = np.empty(block.n_rows, np.int32), np.empty(block.n_rows, np.int32)
-    prepared.ranked.nearest_two(block.rows, nearest, second)
-    squares = np.empty(block.n_rows)
-    other = np.where(nearest == labels, second, nearest)
-    prepared.means.sqdist_to_assigned(block.rows, other, squares)
-    between = _lengths(squares, halved)
-    larger = np.maximum(own, between)
-    values = (between - own) / np.where(larger > 0.0, larger, 1.0)
-    return np.where(prepared.params.alone[labels], 0.0, values)
-
-
-SPREADS = Reduction(
-    name="distances to means",
-    prepare=_PreparedSpread,
-    zero=_PreparedSpread.zero,
-    chunk=_spread_chunk,
-)
+SPREADS = Reduction("distances to means", prepare=_Spread)
 """`SpreadParams` -> `Spreads`."""
 
 
@@ -230,32 +211,25 @@ class PickedRows(Additive):
         return rows, np.concatenate([numbers for _, _, numbers in parts])
 
 
-def _prepare_pick(params: PickParams) -> tuple[PickParams, Numbers]:
-    return params, params.labels.ready()
+class _Pick:
+    def __init__(self, params: PickParams) -> None:
+        self.indices, self.find = params.indices, params.labels.ready()
+
+    def zero(self) -> PickedRows:
+        return PickedRows()
+
+    def add(self, chunk: Chunk, into: PickedRows) -> None:
+        first, last = np.searchsorted(self.indices, (chunk.start, chunk.stop))
+        if first == last:
+            return
+        at = self.indices[first:last] - chunk.start
+        rows = chunk.rows[at]
+        for block in Chunk(rows, chunk.start).blocks():
+            refuse_bad(block)
+        into.parts.append((int(first), rows, self.find(chunk)[at]))
 
 
-def _zero_pick(prepared: tuple[PickParams, Numbers]) -> PickedRows:
-    return PickedRows()
-
-
-def _pick_chunk(chunk: Chunk, prepared: tuple[PickParams, Numbers], into: PickedRows) -> None:
-    params, find = prepared
-    first, last = np.searchsorted(params.indices, (chunk.start, chunk.stop))
-    if first == last:
-        return
-    at = params.indices[first:last] - chunk.start
-    rows = chunk.rows[at]
-    for block in Chunk(rows, chunk.start).blocks():
-        refuse_bad(block)
-    into.parts.append((int(first), rows, find(chunk)[at]))
-
-
-PICK = Reduction(
-    name="sample",
-    prepare=_prepare_pick,
-    zero=_zero_pick,
-    chunk=_pick_chunk,
-)
+PICK = Reduction("sample", prepare=_Pick)
 """`PickParams` -> `PickedRows`."""
 
 
@@ -383,69 +357,12 @@ class Choice(Additive):
     sizes: np.ndarray
     chosen: SmallestKeys
 
-
-class _PreparedChoice:
-    def __init__(self, params: ChoiceParams) -> None:
-        centres = params.ranking.centres
-        self.params, self.find = params, params.labels.ready()
-        self.centres = None if centres is None else PreparedCentres(centres)
-
-    def zero(self) -> Choice:
-        most, below = self.params.most, self.params.below
-        limits = np.full(len(most), np.inf) if below is None else below
-        chosen = SmallestKeys(most, np.where(most > 0, limits, -np.inf))
-        return Choice(np.zeros(len(most), np.int64), chosen)
-
-
-def _labels(chunk: Chunk, prepared: _PreparedChoice) -> np.ndarray:
-    """Return the clusters of rows, -1 for those in none."""
-    labels = prepared.find(chunk)
-    if chunk.weights is None or prepared.params.ranking.how == "score":
-        return labels
-    return np.where(chunk.weights > 0.0, labels, np.int32(-1))
-
-
-def _add(into: Choice, labels: np.ndarray, keys: np.ndarray | None, start: int) -> None:
-    """Add contiguous rows, the first of which has the global index `start`; without keys, count them."""
-    rows = np.flatnonzero(labels >= 0)
-    into.sizes += np.bincount(labels[rows], minlength=len(into.sizes))
-    if keys is not None:
-        into.chosen.add(labels[rows], keys[rows], start + rows)
-
-
-def _choose_chunk(chunk: Chunk, prepared: _PreparedChoice, into: Choice) -> None:
-    labels = _labels(chunk, prepared)
-    _add(into, labels, _keys(chunk, prepared, labels), chunk.start)
-
-
-def _keys(chunk: Chunk, prepared: _PreparedChoice, labels: np.ndarray) -> np.ndarray | None:
-    ranking = prepared.params.ranking
-    if not prepared.params.most.any():
-        return None
-    if ranking.how == "random":
-        assert ranking.key is not None
-        return ranking.key.uniforms(chunk.start, chunk.stop)
-    if ranking.how == "score":
-        assert chunk.weights is not None
-        return -chunk.weights
-    assert prepared.centres is not None
-    some, sqdist = np.maximum(labels, 0), np.empty(chunk.n_rows)
-    for block in chunk.cache_blocks(least=prepared.centres.array.dtype):
-        part = slice(block.start - chunk.start, block.stop - chunk.start)
-        prepared.centres.sqdist_to_assigned(block.rows, some[part], sqdist[part])
-    return sqdist if ranking.how == "nearest" else -sqdist
-
-
-CHOOSE = Reduction(
-    name="choose rows",
-    prepare=_PreparedChoice,
-    zero=_PreparedChoice.zero,
-    chunk=_choose_chunk,
-)
-"""`ChoiceParams` -> `Choice`."""
-
-
-# -- the same with labels that are kept between calls ---------------------------------------------------
+    def add(self, labels: np.ndarray, keys: np.ndarray | None, start: int) -> None:
+        """Add contiguous rows, of which `start` is the first's global index; without keys, count them."""
+        rows = np.flatnonzero(labels >= 0)
+        self.sizes += np.bincount(labels[rows], minlength=len(self.sizes))
+        if keys is not None:
+            self.chosen.add(labels[rows], keys[rows], start + rows)
 
 
 @dataclass(frozen=True)
@@ -474,38 +391,67 @@ class LabelState:
         return LabelState(self.labels[first:last], self.origin, self.first + first)
 
 
-def _unlabelled(n_rows: int, prepared: _PreparedChoice) -> LabelState:
-    return LabelState(np.empty(n_rows, np.int32), np.zeros(1, np.int64))
+class _Choose:
+    def __init__(self, params: ChoiceParams) -> None:
+        centres = params.ranking.centres
+        self.params, self.find = params, params.labels.ready()
+        self.centres = None if centres is None else PreparedCentres(centres)
+
+    def zero(self) -> Choice:
+        most, below = self.params.most, self.params.below
+        limits = np.full(len(most), np.inf) if below is None else below
+        chosen = SmallestKeys(most, np.where(most > 0, limits, -np.inf))
+        return Choice(np.zeros(len(most), np.int64), chosen)
+
+    def fresh(self, n_rows: int) -> LabelState:
+        return LabelState(np.empty(n_rows, np.int32), np.zeros(1, np.int64))
+
+    def rebuild(self, chunk: Chunk, state: LabelState) -> None:
+        state.labels[:] = self._labels(chunk)
+        state.origin[0] = chunk.start - state.first
+
+    def add(self, chunk: Chunk, into: Choice, state: LabelState | None = None) -> None:
+        labels = self._labels(chunk) if state is None else state.labels
+        into.add(labels, self._keys(chunk, labels), chunk.start)
+
+    def _labels(self, chunk: Chunk) -> np.ndarray:
+        """Return the clusters of rows, -1 for those in none."""
+        labels = self.find(chunk)
+        if chunk.weights is None or self.params.ranking.how == "score":
+            return labels
+        return np.where(chunk.weights > 0.0, labels, np.int32(-1))
+
+    def _keys(self, chunk: Chunk, labels: np.ndarray) -> np.ndarray | None:
+        ranking = self.params.ranking
+        if not self.params.most.any():
+            return None
+        if ranking.how == "random":
+            assert ranking.key is not None
+            return ranking.key.uniforms(chunk.start, chunk.stop)
+        if ranking.how == "score":
+            assert chunk.weights is not None
+            return -chunk.weights
+        assert self.centres is not None
+        some, sqdist = np.maximum(labels, 0), np.empty(chunk.n_rows)
+        for block in chunk.cache_blocks(least=self.centres.array.dtype):
+            part = block.place_in(chunk)
+            self.centres.sqdist_to_assigned(block.rows, some[part], sqdist[part])
+        return sqdist if ranking.how == "nearest" else -sqdist
 
 
-def _label(chunk: Chunk, prepared: _PreparedChoice, state: LabelState) -> None:
-    state.labels[:] = _labels(chunk, prepared)
-    state.origin[0] = chunk.start - state.first
-
-
-def _choose_again(chunk: Chunk, prepared: _PreparedChoice, into: Choice, state: LabelState) -> None:
-    _add(into, state.labels, _keys(chunk, prepared, state.labels), chunk.start)
-
-
-def _choose_unread(prepared: _PreparedChoice, into: Choice, state: LabelState) -> np.ndarray | None:
+def _choose_unread(prepared: _Choose, into: Choice, state: LabelState) -> np.ndarray | None:
     """Choose by keys that are known without the rows; return which rows to read."""
     params = prepared.params
     key = params.ranking.key
     if params.ranking.how != "random" or key is None or not params.most.any():
         return None
     start, n_rows = int(state.origin[0]), len(state.labels)
-    _add(into, state.labels, key.uniforms(start, start + n_rows), start)
+    into.add(state.labels, key.uniforms(start, start + n_rows), start)
     return np.zeros(n_rows, bool)
 
 
-CHOOSE_AGAIN = StatefulReduction(
-    name="choose rows",
-    row_bytes=4,
-    prepare=_PreparedChoice,
-    zero=_PreparedChoice.zero,
-    fresh=_unlabelled,
-    rebuild=_label,
-    chunk=_choose_again,
-    filter_rows=_choose_unread,
-)
+CHOOSE = Reduction("choose rows", prepare=_Choose)
+"""`ChoiceParams` -> `Choice`."""
+
+CHOOSE_AGAIN = StatefulReduction("choose rows", 4, prepare=_Choose, filter_rows=_choose_unread)
 """`CHOOSE`, with labels as state: later calls label no row, and read none to choose at random."""

@@ -94,23 +94,22 @@ class _PreparedDraws:
     def zero(self) -> Candidates:
         return Candidates()
 
-
-def _draw_chunk(chunk: Chunk, prepared: _PreparedDraws, into: Candidates) -> None:
-    params = prepared.params
-    limits = RANKS * params.horizon * params.offset, RANKS * params.horizon * params.slope
-    ranks = row_ranks(params.key, chunk.start, chunk.stop)
-    for block in chunk.blocks():
-        first = block.start - chunk.start
-        own = ranks[first : first + block.n_rows]
-        found, sqdist, high, low = prepared.point.filter_candidates(
-            block.rows, block.weights, own, limits, prepared.grid
-        )
-        into.spread.add(high, low)
-        if len(found):
-            weights = np.ones(len(found)) if block.weights is None else block.weights[found]
-            # Keep rows as stored, neither converted nor scaled.
-            rows = take_rows(chunk.rows, first + found)
-            into.parts.append((block.start + found, own[found], sqdist, weights, rows))
+    def add(self, chunk: Chunk, into: Candidates) -> None:
+        params = self.params
+        limits = RANKS * params.horizon * params.offset, RANKS * params.horizon * params.slope
+        ranks = row_ranks(params.key, chunk.start, chunk.stop)
+        for block in chunk.blocks():
+            first = block.start - chunk.start
+            own = ranks[first : first + block.n_rows]
+            found, sqdist, high, low = self.point.filter_candidates(
+                block.rows, block.weights, own, limits, self.grid
+            )
+            into.spread.add(high, low)
+            if len(found):
+                weights = np.ones(len(found)) if block.weights is None else block.weights[found]
+                # Keep rows as stored, neither converted nor scaled.
+                rows = take_rows(chunk.rows, first + found)
+                into.parts.append((block.start + found, own[found], sqdist, weights, rows))
 
 
 def row_ranks(key: Key, start: int, stop: int) -> np.ndarray:
@@ -127,12 +126,7 @@ def row_ranks(key: Key, start: int, stop: int) -> np.ndarray:
     return ranks[start - first * _RANKS_PER_WORD :][: stop - start].astype(np.uint16, copy=False)
 
 
-DRAWS = Reduction(
-    name="draws",
-    prepare=_PreparedDraws,
-    zero=_PreparedDraws.zero,
-    chunk=_draw_chunk,
-)
+DRAWS = Reduction("draws", prepare=_PreparedDraws)
 """`DrawParams` -> `Candidates`."""
 
 
@@ -187,42 +181,29 @@ class _PreparedStep:
     def zero(self) -> Potentials:
         return Potentials()
 
+    def fresh(self, n_rows: int) -> np.ndarray:
+        return np.full(n_rows, np.inf)
 
-def _far(n_rows: int, prepared: _PreparedStep) -> np.ndarray:
-    return np.full(n_rows, np.inf)
+    def rebuild(self, chunk: Chunk, mind2: np.ndarray) -> None:
+        for block in chunk.cache_blocks():
+            part = mind2[block.place_in(chunk)]
+            for number in range(len(self.centres) - 1):
+                self.centres.lower(block.rows, number, part)
 
-
-def _rebuild_nearest(chunk: Chunk, prepared: _PreparedStep, mind2: np.ndarray) -> None:
-    for block in chunk.cache_blocks():
-        part = mind2[block.start - chunk.start : block.stop - chunk.start]
-        for number in range(len(prepared.centres) - 1):
-            prepared.centres.lower(block.rows, number, part)
-
-
-def _potential_chunk(
-    chunk: Chunk, prepared: _PreparedStep, into: Potentials, mind2: np.ndarray
-) -> None:
-    starts, masses = [], []
-    grid = SumGrid(prepared.params.shift, prepared.params.shift)  # the low part is not used
-    for block in chunk.cache_blocks():
-        part = mind2[block.start - chunk.start : block.stop - chunk.start]
-        high, low = np.zeros((2, len(prepared.candidates)))
-        prepared.centres.lower(block.rows, -1, part)
-        prepared.candidates.potentials(block.rows, part, block.weights, grid, high, low)
-        starts.append(block.start)
-        masses.append(high)
-    into.parts[chunk.start] = np.array(starts, np.int64), np.array(masses)
+    def add(self, chunk: Chunk, into: Potentials, mind2: np.ndarray) -> None:
+        starts, masses = [], []
+        grid = SumGrid(self.params.shift, self.params.shift)  # the low part is not used
+        for block in chunk.cache_blocks():
+            part = mind2[block.place_in(chunk)]
+            high, low = np.zeros((2, len(self.candidates)))
+            self.centres.lower(block.rows, -1, part)
+            self.candidates.potentials(block.rows, part, block.weights, grid, high, low)
+            starts.append(block.start)
+            masses.append(high)
+        into.parts[chunk.start] = np.array(starts, np.int64), np.array(masses)
 
 
-POTENTIALS = StatefulReduction(
-    name="k-means++",
-    row_bytes=8,
-    prepare=_PreparedStep,
-    zero=_PreparedStep.zero,
-    fresh=_far,
-    rebuild=_rebuild_nearest,
-    chunk=_potential_chunk,
-)
+POTENTIALS = StatefulReduction("k-means++", 8, prepare=_PreparedStep)
 """`PotentialParams` -> `Potentials`; the state is each row's squared distance to its nearest centre."""
 
 
@@ -351,35 +332,31 @@ class _PreparedRound:
         none = np.empty(0), np.empty(0, np.int64), np.empty((0, d), dtype)
         return RoundStatistics(self.params.most, ExactScalar(), np.zeros(m), *none)
 
+    def fresh(self, n_rows: int) -> np.ndarray:
+        return np.zeros(n_rows, np.int32)
 
-def _no_candidate(n_rows: int, prepared: _PreparedRound) -> np.ndarray:
-    return np.zeros(n_rows, np.int32)
+    def rebuild(self, chunk: Chunk, labels: np.ndarray) -> None:
+        # Replay round by round: if several candidates are equally near up to rounding, a single search of
+        # all of them may choose another one.
+        for block in chunk.cache_blocks():
+            part = labels[block.place_in(chunk)]
+            for first, new in self.earlier:
+                _join(block, self.candidates, new, first, part)
 
-
-def _rebuild_candidates(chunk: Chunk, prepared: _PreparedRound, labels: np.ndarray) -> None:
-    # Replay round by round: if several candidates are equally near up to rounding, a single search of all
-    # of them may choose another one.
-    for block in chunk.cache_blocks():
-        part = labels[block.start - chunk.start : block.stop - chunk.start]
-        for first, new in prepared.earlier:
-            _join(block, prepared.candidates, new, first, part)
-
-
-def _round_chunk(
-    chunk: Chunk, prepared: _PreparedRound, into: RoundStatistics, labels: np.ndarray
-) -> None:
-    params = prepared.params
-    for block in chunk.cache_blocks():
-        part = labels[block.start - chunk.start : block.stop - chunk.start]
-        masses = _join(block, prepared.candidates, prepared.new, params.known, part)
-        weights = block.weights
-        if weights is not None:
-            masses = masses * weights
-        into.cost.add(*sum_on_grid(masses, params.grid))
-        on_grid = None if weights is None else round_to_grid(weights, params.weight_shift)
-        into.weights += np.bincount(part, weights=on_grid, minlength=len(params.candidates))
-        if params.most:
-            _sample(block, masses, params, into)
+    def add(self, chunk: Chunk, into: RoundStatistics, labels: np.ndarray | None = None) -> None:
+        params = self.params
+        labels = self.fresh(chunk.n_rows) if labels is None else labels
+        for block in chunk.cache_blocks():
+            part = labels[block.place_in(chunk)]
+            masses = _join(block, self.candidates, self.new, params.known, part)
+            weights = block.weights
+            if weights is not None:
+                masses = masses * weights
+            into.cost.add(*sum_on_grid(masses, params.grid))
+            on_grid = None if weights is None else round_to_grid(weights, params.weight_shift)
+            into.weights += np.bincount(part, weights=on_grid, minlength=len(params.candidates))
+            if params.most:
+                _sample(block, masses, params, into)
 
 
 def _join(
@@ -415,26 +392,8 @@ def _sample(block: Chunk, masses: np.ndarray, params: RoundParams, into: RoundSt
     into.keep(ratios[kept], block.start + kept, block.rows[kept])
 
 
-ROUND = StatefulReduction(
-    name="k-means||",
-    row_bytes=4,
-    prepare=_PreparedRound,
-    zero=_PreparedRound.zero,
-    fresh=_no_candidate,
-    rebuild=_rebuild_candidates,
-    chunk=_round_chunk,
-)
+ROUND = StatefulReduction("k-means||", 4, prepare=_PreparedRound)
 """`RoundParams` -> `RoundStatistics`; the state is the index of each row's nearest candidate."""
 
-
-def _first_round_chunk(chunk: Chunk, prepared: _PreparedRound, into: RoundStatistics) -> None:
-    _round_chunk(chunk, prepared, into, np.zeros(chunk.n_rows, np.int32))
-
-
-FIRST_ROUND = Reduction(
-    name="k-means||",
-    prepare=_PreparedRound,
-    zero=_PreparedRound.zero,
-    chunk=_first_round_chunk,
-)
+FIRST_ROUND = Reduction("k-means||", prepare=_PreparedRound)
 """`ROUND` for the first candidate. Without state, its pass can also gather data statistics."""

@@ -76,13 +76,6 @@ class KMeansStatistics(Additive):
             np.zeros(k) if weighted else None,
         )
 
-    def subtract(self, other: KMeansStatistics) -> KMeansStatistics:
-        """Undo `combine` exactly."""
-        for total, part in zip(vars(self).values(), vars(other).values(), strict=True):
-            if total is not None and part is not None:
-                total -= part
-        return self
-
     def copy(self) -> KMeansStatistics:
         arrays = {name: array.copy() for name, array in vars(self).items() if array is not None}
         return KMeansStatistics(**arrays)
@@ -234,6 +227,22 @@ def _combined(first: Any, second: Any) -> Any:
     return first.combine(second)
 
 
+def _zero(prepared: Any) -> Any:
+    return prepared.zero()
+
+
+def _add(chunk: Chunk, prepared: Any, *into: Any) -> None:
+    prepared.add(chunk, *into)
+
+
+def _fresh(n_rows: int, prepared: Any) -> Any:
+    return prepared.fresh(n_rows)
+
+
+def _rebuild(chunk: Chunk, prepared: Any, state: Any) -> None:
+    prepared.rebuild(chunk, state)
+
+
 def _all_rows(prepared: Any, statistics: Any, state: Any) -> None:
     return None
 
@@ -263,15 +272,16 @@ class Reduction:
     prepare : callable (params) -> prepared
         Work done once per task before the first chunk, e.g. packing centres into panels.
     zero : callable (prepared) -> statistics
+        Default: ``prepared.zero()``.
     chunk : callable (chunk, prepared, statistics) -> None
-        Adds the chunk to the statistics in place.
+        Adds the chunk to the statistics in place. Default: ``prepared.add(chunk, statistics)``.
     combine : callable (statistics, statistics) -> statistics
         May change and return its first argument. Default: the method `combine` of statistics.
     """
 
     name: str
-    zero: Callable[[Any], Any]
-    chunk: Callable[[Chunk, Any, Any], None]
+    zero: Callable[[Any], Any] = _zero
+    chunk: Callable[[Chunk, Any, Any], None] = _add
     combine: Callable[[Any, Any], Any] = _combined
     prepare: Callable[[Any], Any] = _same
 
@@ -297,7 +307,8 @@ class StatefulReduction:
     rebuild : callable (chunk, prepared, state_slice) -> None
         Recomputes the state as it was before this pass.
     chunk : callable (chunk, prepared, statistics, state_slice) -> None
-        Adds the chunk to the statistics and updates its state.
+        Adds the chunk to the statistics and updates its state. Default: ``prepared.add``, as in
+        `Reduction`; likewise for `fresh` and `rebuild`.
     filter_rows : callable (prepared, statistics, state) -> ndarray of bool, shape (n_rows,), or None
         Called once for every work item with valid state whose rows would have to be read, before any of
         them is read. Returns which rows of the work item `chunk` needs; None for all. It may add to the
@@ -310,10 +321,10 @@ class StatefulReduction:
 
     name: str
     row_bytes: int
-    zero: Callable[[Any], Any]
-    fresh: Callable[[int, Any], Any]
-    rebuild: Callable[[Chunk, Any, Any], None]
-    chunk: Callable[[Chunk, Any, Any, Any], None]
+    zero: Callable[[Any], Any] = _zero
+    fresh: Callable[[int, Any], Any] = _fresh
+    rebuild: Callable[[Chunk, Any, Any], None] = _rebuild
+    chunk: Callable[[Chunk, Any, Any, Any], None] = _add
     combine: Callable[[Any, Any], Any] = _combined
     prepare: Callable[[Any], Any] = _same
     filter_rows: Callable[[Any, Any, Any], np.ndarray | None] = _all_rows

@@ -13,7 +13,8 @@ from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.row_block import aligned, first_row, pack_rows
 from daskcluster.kernels.row_ops import add_on_grid, add_on_grids, move_on_grid, move_on_grids
 from daskcluster.kernels.search import FETCHING, place_winners, score_block, tile_shape
-from daskcluster.kernels.sum_grid import SumGrid, split
+from daskcluster.kernels.sparse import CsrRows
+from daskcluster.kernels.sum_grid import SumGrid, rounded, split
 
 
 @kernel
@@ -57,6 +58,60 @@ def _move_weighted(rows, which, old, new, weights, shift, low_shift, sums, low_s
             add_on_grids(x, at, w, grid, s, low, new[i] * d, d)
         else:
             move_on_grids(x, at, w, grid, s, low, old[i] * d, new[i] * d, d)
+
+
+@kernel
+def _add_sparse(data, indices, indptr, labels, shift, sums, counts):  # type: ignore[no-untyped-def]
+    for i in range(labels.shape[0]):
+        total = sums[labels[i]]
+        counts[labels[i]] += 1
+        for s in range(indptr[i] - indptr[0], indptr[i + 1] - indptr[0]):
+            t = indices[s]
+            total[t] += rounded(np.float64(data[s]), shift[t])
+
+
+@kernel
+def _add_weighted_sparse(data, indices, indptr, labels, weights, shift, low_shift, sums, low_sums):  # type: ignore[no-untyped-def]
+    for i in range(labels.shape[0]):
+        total, low_total = sums[labels[i]], low_sums[labels[i]]
+        w = weights[i] if weights.size else 1.0
+        for s in range(indptr[i] - indptr[0], indptr[i + 1] - indptr[0]):
+            t = indices[s]
+            high, low = split(np.float64(data[s]) * w, shift[t], low_shift[t])
+            total[t] += high
+            low_total[t] += low
+
+
+@kernel
+def _move_sparse(data, indices, indptr, which, old, new, shift, sums, counts):  # type: ignore[no-untyped-def]
+    for i in range(which.shape[0]):
+        a, b, r = old[i], new[i], which[i]
+        counts[b] += 1
+        if a >= 0:
+            counts[a] -= 1
+        for s in range(indptr[r] - indptr[0], indptr[r + 1] - indptr[0]):
+            t = indices[s]
+            value = rounded(np.float64(data[s]), shift[t])
+            sums[b, t] += value
+            if a >= 0:
+                sums[a, t] -= value
+
+
+@kernel
+def _move_weighted_sparse(  # type: ignore[no-untyped-def]
+    data, indices, indptr, which, old, new, weights, shift, low_shift, sums, low_sums
+):
+    for i in range(which.shape[0]):
+        a, b, r = old[i], new[i], which[i]
+        w = weights[i] if weights.size else 1.0
+        for s in range(indptr[r] - indptr[0], indptr[r + 1] - indptr[0]):
+            t = indices[s]
+            high, low = split(np.float64(data[s]) * w, shift[t], low_shift[t])
+            sums[b, t] += high
+            low_sums[b, t] += low
+            if a >= 0:
+                sums[a, t] -= high
+                low_sums[a, t] -= low
 
 
 @kernel
@@ -109,14 +164,18 @@ def _sum_on_grid(values, shift, low_shift):  # type: ignore[no-untyped-def]
     return high.sum(), low.sum()
 
 
+Rows = np.ndarray | CsrRows
+"""Dense rows, or CSR rows, whose sums have the same bits."""
+
+
 def accumulate(
-    X: np.ndarray, labels: np.ndarray, shift: np.ndarray, sums: np.ndarray, counts: np.ndarray
+    X: Rows, labels: np.ndarray, shift: np.ndarray, sums: np.ndarray, counts: np.ndarray
 ) -> None:
     """Add rows to the sums of their clusters, on one grid; for float32 rows without weights.
 
     Parameters
     ----------
-    X : ndarray of shape (n, d), C-contiguous, float32 or float64
+    X : ndarray of shape (n, d), C-contiguous, or CsrRows; float32 or float64
     labels : ndarray of shape (n,), int32
         In ``[0, k)``: not checked.
     shift : ndarray of shape (d,), float64
@@ -135,11 +194,14 @@ def accumulate(
     >>> sums.ravel(), counts
     (array([1., 6.]), array([1, 2]))
     """
-    _add(read_only(X), labels, shift, sums, counts)
+    if isinstance(X, CsrRows):
+        _add_sparse(*X, labels, shift, sums, counts)
+    else:
+        _add(read_only(X), labels, shift, sums, counts)
 
 
 def accumulate_weighted(
-    X: np.ndarray,
+    X: Rows,
     labels: np.ndarray,
     weights: np.ndarray | None,
     grid: SumGrid,
@@ -155,7 +217,7 @@ def accumulate_weighted(
 
     Parameters
     ----------
-    X : ndarray of shape (n, d), C-contiguous, float32 or float64
+    X : ndarray of shape (n, d), C-contiguous, or CsrRows; float32 or float64
     labels : ndarray of shape (n,), int32
         In ``[0, k)``: not checked.
     weights : ndarray of shape (n,), float64, or None
@@ -170,8 +232,11 @@ def accumulate_weighted(
     count_residuals : ndarray of shape (k,), float64, optional
         IN/OUT. The low part; needed with weights.
     """
-    weighted = read_only(X), labels, weights_or_none(weights)
-    _add_weighted(*weighted, *grid, sums, residuals)
+    weighted = labels, weights_or_none(weights), *grid, sums, residuals
+    if isinstance(X, CsrRows):
+        _add_weighted_sparse(*X, *weighted)
+    else:
+        _add_weighted(read_only(X), *weighted)
     if weights is None or count_residuals is None:
         _count(labels, counts)
     else:
@@ -179,7 +244,7 @@ def accumulate_weighted(
 
 
 def move(
-    X: np.ndarray,
+    X: Rows,
     which: np.ndarray,
     old: np.ndarray,
     new: np.ndarray,
@@ -208,12 +273,15 @@ def move(
     >>> sums.ravel(), counts
     (array([1., 2.]), array([1, 1]))
     """
-    _move(read_only(X), which, old, new, shift, sums, counts)
+    if isinstance(X, CsrRows):
+        _move_sparse(*X, which, old, new, shift, sums, counts)
+    else:
+        _move(read_only(X), which, old, new, shift, sums, counts)
 
 
 def sum_relabelled(
-    X: np.ndarray,
-    label: Callable[[np.ndarray, np.ndarray], None],
+    X: Rows,
+    label: Callable[[np.ndarray], None],
     labels: np.ndarray,
     shift: np.ndarray,
     sums: np.ndarray,
@@ -221,9 +289,9 @@ def sum_relabelled(
     *,
     moving: bool,
 ) -> None:
-    """Label rows with ``label(X, labels)``, and `accumulate` them; or `move` those whose label changes."""
+    """Label rows with ``label(labels)``, and `accumulate` them; or `move` those whose label changes."""
     old = labels.copy() if moving else labels
-    label(X, labels)
+    label(labels)
     if not moving:
         accumulate(X, labels, shift, sums, counts)
         return
@@ -232,7 +300,7 @@ def sum_relabelled(
 
 
 def move_weighted(
-    X: np.ndarray,
+    X: Rows,
     which: np.ndarray,
     old: np.ndarray,
     new: np.ndarray,
@@ -248,20 +316,11 @@ def move_weighted(
 
     `weights` are those of the moved rows, shape (m,).
     """
-    weighted = read_only(X), which, old, new, weights_or_none(weights)
-    _move_weighted(*weighted, *grid, sums, residuals)
-    move_weights(old, new, weights, weight_grid, counts, count_residuals)
-
-
-def move_weights(
-    old: np.ndarray,
-    new: np.ndarray,
-    weights: np.ndarray | None,
-    weight_grid: SumGrid,
-    counts: np.ndarray,
-    count_residuals: np.ndarray | None = None,
-) -> None:
-    """Move the weights of some rows from the clusters `old` (-1: none) to `new`; see `move_weighted`."""
+    weighted = which, old, new, weights_or_none(weights), *grid, sums, residuals
+    if isinstance(X, CsrRows):
+        _move_weighted_sparse(*X, *weighted)
+    else:
+        _move_weighted(read_only(X), *weighted)
     if weights is None or count_residuals is None:
         _move_count(old, new, counts)
     else:

@@ -15,29 +15,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 
 from daskcluster.kernels import emit
-from daskcluster.kernels.candidates import (
-    MOST_CLOSE,
-    UNDECIDED,
-    BlockState,
-    Bounded,
-    label_rows,
-    label_two,
-    measure,
-)
+from daskcluster.kernels.dot_product import product_of_lines
 from daskcluster.kernels.jit import kernel, read_only
 from daskcluster.kernels.panels import Tile, scores_in_panel
 from daskcluster.kernels.quantized import QuantizedCentres, project_block, quantize_block
 from daskcluster.kernels.register_tile import panel_maxima_tile
 from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_rows
-from daskcluster.kernels.row_ops import fetch_row
-from daskcluster.kernels.search import tile_shape
+from daskcluster.kernels.row_ops import fetch_row, rough_squared_distance
+from daskcluster.kernels.search import fma, tile_shape
+
+UNDECIDED = -1
+"""Label of a row that needs the search of all centres."""
+
+MOST_CLOSE = 24
+"""Most centres of a row that are kept as too close to tell; a row with more is searched in full."""
 
 WINNERS = 8
 """Panels of a row that are looked through first: the best of those numbered 0, 8, ..., of 1, 9, ..."""
@@ -189,6 +187,179 @@ def bound_groups(place, begin, count, labels, bounded, place_of, per_group, tops
         for g in range(bounds_of.shape[0]):
             squared = max(base - unit * tops[g * block + r], 0.0)
             bounds_of[g] = np.float32(math.sqrt(squared) * _ROUNDED)
+
+
+# -- candidates of a row: the centres that its bounds leave, measured until the nearest is certain ------
+
+
+@kernel
+def _canonical(flat, at, c, centre_at, offset, first, d):  # type: ignore[no-untyped-def]
+    """Return the score of `daskcluster.kernels.tile`, bit for bit."""
+    total = first
+    for t in range(d):
+        total = fma(flat[at + t] - offset[t], c[centre_at + t] - offset[t], total)
+    return total
+
+
+class Bounded(NamedTuple):
+    """What bounds of one form leave of the rows of a block.
+
+    Attributes
+    ----------
+    lengths, margins : ndarray of shape (block,)
+        |x'|^2, and by how much a bound must be below the best score.
+    limits : ndarray of shape (block,), int32
+        Centres with a lower bound cannot win; `Errors.top` for a row that is given up.
+    scale : float
+        Units of bounds in one of scores.
+    """
+
+    lengths: Any
+    margins: Any
+    limits: Any
+    scale: float
+
+
+class BlockState(NamedTuple):
+    """State of the rows of a block.
+
+    Attributes
+    ----------
+    coarse, fine : Bounded
+        Bounds of all centres, and of those in panels that the coarse ones leave; the same if there is one
+        form.
+    reach : ndarray of shape (block,)
+        By how much rough squared distances may differ if their order is not certain.
+    nearest, worst : ndarray of shape (block,)
+        Rough squared distances of the best centre so far, and of the last one that is kept: the same array,
+        or that of the second best.
+    chosen : ndarray of shape (block,), int64
+        The best centre so far.
+    first : ndarray of shape (1, block) or (2, block), int64
+        As many winners of the bounds as are kept, which are measured first.
+    measured, n_close : ndarray of shape (block,), int64
+        Centres that were measured, and those of them that may be the nearest.
+    close, distances : ndarray of shape (block, MOST_CLOSE)
+        These centres, and their rough squared distances.
+    """
+
+    coarse: Bounded
+    fine: Bounded
+    reach: Any
+    nearest: Any
+    worst: Any
+    chosen: Any
+    first: Any
+    measured: Any
+    n_close: Any
+    close: Any
+    distances: Any
+
+
+@kernel
+def _raise_limit(bounded, r, distance, top):  # type: ignore[no-untyped-def]
+    """Rule out more centres of row r, which has one at this squared distance."""
+    limit = (0.5 * (bounded.lengths[r] - distance) - bounded.margins[r]) * bounded.scale
+    bounded.limits[r] = min(max(limit, -top), top)
+
+
+@kernel
+def measure(flat, begin, centres, d, fine, order, queue, waiting, state, limit, dot, counts):  # type: ignore[no-untyped-def]
+    """Measure centres of a queue (row, lane, coarse bound) whose bounds reach the limits of the row.
+
+    `fine` is (lines of the rows, lines of the centres, size), or of size 0 if all bounds are of one form,
+    and `limit` is (`Errors.top`, most centres of a row).
+    """
+    top, most = limit
+    (rows, numbers, bounds), (row_lines, lines, size) = queue, fine
+    limits, coarse = state.fine.limits, state.coarse.limits
+    nearest, worst, n_close = state.nearest, state.worst, state.n_close
+    for i in range(waiting):
+        r, at = rows[i], numbers[i]
+        if not bounds[i] >= coarse[r]:
+            continue
+        if size > 0 and bounds[i] < top:
+            counts[3] += 1
+            bound = product_of_lines(row_lines, r * size, lines, at * size, size, dot)
+            if not bound + lines[at * size + size - 1] >= limits[r]:
+                continue
+        j = order[at]
+        distance = rough_squared_distance(flat, (begin + r) * d, centres, j * d, d)
+        state.measured[r] += 1
+        if state.measured[r] > most:
+            limits[r], coarse[r] = top, top
+            continue
+        if distance > worst[r] + state.reach[r]:
+            continue
+        if distance < worst[r]:
+            if distance < nearest[r]:
+                worst[r] = nearest[r]
+                nearest[r], state.chosen[r] = distance, j
+            else:
+                worst[r] = distance
+            _raise_limit(state.coarse, r, worst[r], top)
+            _raise_limit(state.fine, r, worst[r], top)
+        if n_close[r] < MOST_CLOSE:
+            state.close[r, n_close[r]] = j
+            state.distances[r, n_close[r]] = distance
+        n_close[r] += 1
+
+
+@kernel
+def label_block(flat, begin, count, centres, offset, first, d, state, top, keep, found, counts):  # type: ignore[no-untyped-def]
+    """Label the rows of a block once all their candidates are measured, once or twice.
+
+    OUT: found, from `begin` on: labels, and with `keep` = 2 second and, unless empty, scores (n, 2).
+    """
+    labels, second, scores = found
+    best, winners = np.empty(2, offset.dtype), np.empty(2, np.int64)
+    for r in range(count):
+        counts[0] += state.measured[r]
+        rivals = -1 if state.chosen[r] < 0 else _n_rivals(state, r, top)
+        labels[begin + r] = UNDECIDED if rivals < keep else state.chosen[r]
+        if rivals > 1:
+            counts[2] += rivals
+            _best_two(flat, begin, r, centres, offset, first, d, state, best, winners)
+            labels[begin + r] = winners[0]
+            if keep > 1:
+                second[begin + r] = winners[1]
+                if scores.size > 0:
+                    scores[begin + r] = best
+
+
+@kernel
+def _n_rivals(state, r, top):  # type: ignore[no-untyped-def]
+    """Return how many centres may be among the nearest; -1 for a row that is given up."""
+    if state.n_close[r] > MOST_CLOSE or state.fine.limits[r] == top:
+        return -1
+    limit, rivals = state.worst[r] + state.reach[r], 0
+    for i in range(state.n_close[r]):
+        rivals += state.distances[r, i] <= limit
+    return rivals
+
+
+@kernel
+def _best_two(flat, begin, r, centres, offset, first, d, state, best, winners):  # type: ignore[no-untyped-def]
+    """OUT: best, winners: canonical scores and numbers of the two rivals that win."""
+    limit = state.worst[r] + state.reach[r]
+    best[:], winners[:] = -np.inf, UNDECIDED
+    for i in range(state.n_close[r]):
+        if state.distances[r, i] <= limit:
+            j = state.close[r, i]
+            score = _canonical(flat, (begin + r) * d, centres, j * d, offset, first[j], d)
+            if _beats(score, j, best[0], winners[0]):
+                best[1], winners[1] = best[0], winners[0]
+                best[0], winners[0] = score, j
+            elif _beats(score, j, best[1], winners[1]):
+                best[1], winners[1] = score, j
+
+
+@kernel
+def _beats(score, j, other, number):  # type: ignore[no-untyped-def]
+    return number < 0 or score > other or (score == other and j < number)
+
+
+# -- the search ---------------------------------------------------------------------------------------
 
 
 _SCRATCH_BYTES = 512 << 10
@@ -390,19 +561,14 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int, keep: int) -> Any:
                     (count, n_panels, most, (errors.most, errors.top), (height, vectors, width, dot, keep),
                      winner, order), counts,
                 )  # fmt: skip
-                if keep > 1:
-                    label_two(
-                        flat, begin, count, centres, offset, first, d, state, errors.top, out, counts
+                label_block(
+                    flat, begin, count, centres, offset, first, d, state, errors.top, keep, out, counts
+                )  # fmt: skip
+                if keep == 1 and lower.size > 0:
+                    bound_groups(
+                        place, begin, count, out[0], theirs, place_of, per_group, tops, lower,
+                        (height, n_panels, block, errors.top, dot),
                     )  # fmt: skip
-                else:
-                    label_rows(
-                        flat, begin, count, centres, offset, first, d, state, errors.top, out[0], counts
-                    )  # fmt: skip
-                    if lower.size > 0:
-                        bound_groups(
-                            place, begin, count, out[0], theirs, place_of, per_group, tops, lower,
-                            (height, n_panels, block, errors.top, dot),
-                        )  # fmt: skip
 
     return kernel(search)
 
@@ -470,7 +636,7 @@ def nearest_pruned(
     labels : ndarray of shape (n,), int32
         OUT. `UNDECIDED` for rows that are given up.
     second, scores : optional
-        OUT. As for `daskcluster.kernels.tile.nearest_two`; without meaning where `labels` is `UNDECIDED`.
+        OUT. As for `daskcluster.kernels.tile.nearest`; without meaning where `labels` is `UNDECIDED`.
     groups : (int, ndarray of shape (n, g), float32), optional
         The centres of a group, whole panels of them, one group after the other in the order of the centres.
         OUT: at most the distance to any centre of a group but the nearest of all, where `labels` is not

@@ -24,7 +24,6 @@ import numpy as np
 from llvmlite import ir
 
 from daskcluster.kernels import emit
-from daskcluster.kernels.candidates import SECOND_ORDER, Errors, errors_of, margins_of
 from daskcluster.kernels.dot_product import LEVELS, LINE, MADD_SHORT, QUAD, LevelRange
 from daskcluster.kernels.jit import kernel, read_only
 from daskcluster.kernels.panels import Panels, Tile, panels_of, vector_width
@@ -37,6 +36,80 @@ SEGMENT = 64
 _BLOCK_BYTES = 1 << 20
 """Bytes of centres that are projected at once."""
 
+SECOND_ORDER = 1.01
+"""Covers the products of errors, which bounds of the first order leave out."""
+
+_SAFE_SHARE = 2.0**-8
+"""Share of the largest number that squared lengths may have; beyond, bounds might overflow."""
+
+
+class Errors(NamedTuple):
+    """Worst-case errors; X is the length of a row, and C that of the longest centre, about the same point.
+
+    Attributes
+    ----------
+    margin : float
+        Error of scores, of bounds and of half a rough squared distance, over (X + C)^2 / 2.
+    close : float
+        Difference of two rough squared distances beyond which their order is certain, over (X + C)^2.
+    largest : float
+        C about the offset of the centres, at most.
+    shift : float
+        Distance of the point from that offset.
+    tiny : float
+        What underflow may add.
+    most : float
+        Squared lengths from here on might overflow.
+    scale, top : float
+        Units of bounds in one of scores, and more than any bound.
+    """
+
+    margin: float
+    close: float
+    largest: float
+    shift: float
+    tiny: float
+    most: float
+    scale: float
+    top: float
+
+
+def errors_of(
+    d: int, kind: np.dtype[Any], largest: float, *, extra: float = 0.0, shift: float = 0.0
+) -> Errors:
+    """Return what candidates may be off by; `extra` is the error of bounds, over (X + C)^2 / 2.
+
+    With u the unit of rounding:
+
+    - the canonical score of d features errs by (d + 3) u (X C + C^2 / 2);
+    - a rough squared distance errs by (d / 16 + 48) u (X + C)^2, which includes the rounding of the shift
+      and of first terms. Squared lengths, summed in float64, add (2 d + 4) u64 (X + C)^2.
+
+    Examples
+    --------
+    >>> found = errors_of(768, np.dtype("f4"), 4.0)
+    >>> f"{found.margin:.0e} {found.close:.0e} {found.largest}"
+    '1e-04 1e-04 4.0'
+    """
+    limits = np.finfo(kind)
+    unit = float(limits.eps) / 2
+    canonical, rough = (d + 3) * unit, (d / 16 + 48) * unit + (2 * d + 4) * 2.0**-53
+    margin, close = (
+        SECOND_ORDER * (2.0 * canonical + rough),
+        SECOND_ORDER * 2.0 * (canonical + rough),
+    )
+    tiny, most = d * float(limits.tiny), _SAFE_SHARE * float(limits.max)
+    return Errors(margin + extra, close, largest, shift, tiny, most, 1.0, np.inf)
+
+
+@kernel
+def margins_of(lengths, errors, margins, reach):  # type: ignore[no-untyped-def]
+    """OUT: margins, reach: see `Bounded` and `BlockState`; without what quantizing the row takes."""
+    for r in range(lengths.shape[0]):
+        total = math.sqrt(lengths[r]) + errors.shift + errors.largest
+        reach[r] = errors.close * total * total + errors.tiny
+        margins[r] = 0.5 * errors.margin * total * total + errors.tiny
+
 
 class Slack(NamedTuple):
     """Worst-case errors of projections.
@@ -46,7 +119,7 @@ class Slack(NamedTuple):
     square : float
         Error of the squared length that a projection leaves, over that of the row or centre.
     bound : float
-        Error of a bound, over (X + C)^2 / 2; see `daskcluster.kernels.candidates.Errors`.
+        Error of a bound, over (X + C)^2 / 2; see `Errors`.
     """
 
     square: float
@@ -65,11 +138,14 @@ class Projection:
         Coordinates of the shifted centres on the axes, from `project_points`.
     squares : ndarray of shape (k,), float64
         Squared lengths of the shifted centres, see `squared_lengths`.
+    order : ndarray of shape (k,), int, optional
+        An order in which the centres of a panel lie close together.
     """
 
     axes: np.ndarray
     heads: np.ndarray
     squares: np.ndarray
+    order: np.ndarray | None = None
 
     def slack(self) -> Slack:
         """Return the errors of the axes.
@@ -385,7 +461,7 @@ class QuantizedCentres:
 def quantize_centres(
     centres: np.ndarray,
     panels: Panels,
-    rows: np.ndarray | RowRange,
+    rows: RowRange,
     dot: int,
     projection: Projection | None = None,
     order: np.ndarray | None = None,
@@ -399,9 +475,9 @@ def quantize_centres(
     centres : ndarray of shape (k, d), float32 or float64, C-contiguous
     panels : Panels
         The same centres.
-    rows : ndarray of shape (n, d), dtype of the centres, or RowRange
-        Their coordinates are between the first and the last level, but for the farthest of them. What lies
-        beyond is clipped, which bounds take into account. Any range is valid.
+    rows : RowRange
+        Where the coordinates of rows are, from `range_of_rows`: between the first and the last level. What
+        lies beyond is clipped, which bounds take into account. Any range is valid.
     dot : int
         `MADD_SHORT` only for features in panels.
     projection : Projection, optional
@@ -423,8 +499,6 @@ def quantize_centres(
     n_words = -(-n // each)
     mean = np.zeros(n_words * each, kind)
     mean[:n] = _mean(centres, panels.offset, projection)
-    if not isinstance(rows, RowRange):
-        rows = range_of_rows(rows, centres, panels.offset, projection)
     low, high, long_row, half = rows
     extent, longest = _extent(data, mean, k, n)
     asked = fitting_levels(dot, high - low, extent, long_row + longest, n)
@@ -601,7 +675,7 @@ def quantize_block(coordinates, mean, rests, words, at, described, errors, level
     """Quantize a block of rows, by coordinate; OUT: words from `at` on, described.
 
     `coordinates` has room for the zeros that complete a quad. `described` are the lengths, margins and
-    reach of `daskcluster.kernels.candidates`.
+    reach of `daskcluster.kernels.pruned_search.BlockState`.
     """
     (lengths, margins, reach), vectors, width = described, shape[0], shape[1]
     block, n_words = vectors * width, mean.shape[0] // words.itemsize

@@ -152,30 +152,8 @@ def squared_distance(builder, rows, at, centres, centre_at, d):  # type: ignore[
     The canonical order: groups of eight features alternate between two sets of eight lanes, one FMA each;
     then lanes are added, first halves to second halves; at most seven remaining features form one chain.
     """
-    x, c = builder.gep(rows, [at]), builder.gep(centres, [centre_at])
-
-    def square(t: Any, total: Any, lanes: int) -> Any:
-        pair = (_load_wide(builder, builder.gep(place, [t]), lanes) for place in (x, c))
-        return _square(builder, total, *pair)
-
-    def two(t: Any, sums: list[Any]) -> list[Any]:
-        prefetched = builder.add(t, ir.Constant(emit.I64, _LANES))
-        return [square(t, sums[0], _LANES), square(prefetched, sums[1], _LANES)]
-
-    def eight(t: Any, sums: list[Any]) -> list[Any]:
-        return [square(builder.add(pairs, t), sums[0], _LANES)]
-
-    def one(t: Any, sums: list[Any]) -> list[Any]:
-        return [square(builder.add(whole, t), sums[0], 1)]
-
-    pairs = builder.and_(d, ir.Constant(emit.I64, -2 * _LANES))
-    whole = builder.and_(d, ir.Constant(emit.I64, -_LANES))
-    zero = emit.zeros(emit.F64, _LANES)
-    even, odd = emit.loop(builder, pairs, 2 * _LANES, [zero, zero], two)
-    (even,) = emit.loop(builder, builder.sub(whole, pairs), _LANES, [even], eight)
-    lanes = emit.fold_lanes(builder, builder.fadd(even, odd))
-    (rest,) = emit.loop(builder, builder.sub(d, whole), 1, [emit.zeros(emit.F64, 1)], one)
-    return builder.extract_element(builder.fadd(lanes, rest), ir.Constant(emit.I32, 0))
+    places = builder.gep(rows, [at]), builder.gep(centres, [centre_at])
+    return _sum_of_squares(builder, places, d, _LANES, 2, _load_wide, emit.F64)
 
 
 @emit.vector_intrinsic(returns=types.float64)
@@ -184,37 +162,52 @@ def rough_squared_distance(builder, rows, at, centres, centre_at, d):  # type: i
 
     Groups of a cache line's features are added to four vectors in turn; see `rough_error`.
     """
-    x, c = builder.gep(rows, [at]), builder.gep(centres, [centre_at])
+    places = builder.gep(rows, [at]), builder.gep(centres, [centre_at])
     kind = rows.type.pointee
     align = emit.bits(kind) // 8
-    line = _LINE_BYTES // align
 
-    def square(t: Any, total: Any, lanes: int) -> Any:
-        places = (builder.gep(place, [t]) for place in (x, c))
-        pair = (emit.load(builder, place, kind, lanes, align) for place in places)
+    def load(builder: Any, place: Any, lanes: int) -> Any:
+        return emit.load(builder, place, kind, lanes, align)
+
+    found = _sum_of_squares(builder, places, d, _LINE_BYTES // align, _CHAINS, load, kind)
+    return found if emit.bits(kind) == 64 else builder.fpext(found, emit.F64)
+
+
+def _sum_of_squares(
+    builder: Any,
+    places: tuple[Any, Any],
+    d: Any,
+    lanes: int,
+    chains: int,
+    load: Callable[[Any, Any, int], Any],
+    kind: Any,
+) -> Any:
+    """Emit the squared distance of d features from two places on, in so many sums of so many lanes."""
+
+    def square(t: Any, total: Any, lanes: int = lanes) -> Any:
+        pair = (load(builder, builder.gep(place, [t]), lanes) for place in places)
         return _square(builder, total, *pair)
 
     def group(t: Any, sums: list[Any]) -> list[Any]:
-        steps = [builder.add(t, ir.Constant(emit.I64, line * i)) for i in range(_CHAINS)]
-        return [square(at, total, line) for at, total in zip(steps, sums, strict=True)]
+        steps = [builder.add(t, ir.Constant(emit.I64, lanes * i)) for i in range(chains)]
+        return [square(at, total) for at, total in zip(steps, sums, strict=True)]
 
     def single(t: Any, sums: list[Any]) -> list[Any]:
-        return [square(builder.add(groups, t), sums[0], line)]
+        return [square(builder.add(groups, t), sums[0])]
 
     def one(t: Any, sums: list[Any]) -> list[Any]:
         return [square(builder.add(whole, t), sums[0], 1)]
 
-    groups = builder.and_(d, ir.Constant(emit.I64, -line * _CHAINS))
-    whole = builder.and_(d, ir.Constant(emit.I64, -line))
-    zero, nothing = emit.zeros(kind, line), emit.zeros(kind, 1)
-    first, *others = emit.loop(builder, groups, line * _CHAINS, [zero] * _CHAINS, group)
-    (total,) = emit.loop(builder, builder.sub(whole, groups), line, [first], single)
+    groups = builder.and_(d, ir.Constant(emit.I64, -lanes * chains))
+    whole = builder.and_(d, ir.Constant(emit.I64, -lanes))
+    zero = emit.zeros(kind, lanes)
+    first, *others = emit.loop(builder, groups, lanes * chains, [zero] * chains, group)
+    (total,) = emit.loop(builder, builder.sub(whole, groups), lanes, [first], single)
     for other in others:
         total = builder.fadd(total, other)
-    (rest,) = emit.loop(builder, builder.sub(d, whole), 1, [nothing], one)
+    (rest,) = emit.loop(builder, builder.sub(d, whole), 1, [emit.zeros(kind, 1)], one)
     total = builder.fadd(emit.fold_lanes(builder, total), rest)
-    found = builder.extract_element(total, ir.Constant(emit.I32, 0))
-    return found if emit.bits(kind) == 64 else builder.fpext(found, emit.F64)
+    return builder.extract_element(total, ir.Constant(emit.I32, 0))
 
 
 _GROUP = 4

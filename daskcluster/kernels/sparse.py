@@ -36,60 +36,6 @@ class CsrRows(NamedTuple):
 
 
 @kernel
-def _add(data, indices, indptr, labels, shift, sums, counts):  # type: ignore[no-untyped-def]
-    for i in range(labels.shape[0]):
-        total = sums[labels[i]]
-        counts[labels[i]] += 1
-        for s in range(indptr[i] - indptr[0], indptr[i + 1] - indptr[0]):
-            t = indices[s]
-            total[t] += rounded(np.float64(data[s]), shift[t])
-
-
-@kernel
-def _add_weighted(data, indices, indptr, labels, weights, shift, low_shift, sums, low_sums):  # type: ignore[no-untyped-def]
-    for i in range(labels.shape[0]):
-        total, low_total = sums[labels[i]], low_sums[labels[i]]
-        w = weights[i] if weights.size else 1.0
-        for s in range(indptr[i] - indptr[0], indptr[i + 1] - indptr[0]):
-            t = indices[s]
-            high, low = split(np.float64(data[s]) * w, shift[t], low_shift[t])
-            total[t] += high
-            low_total[t] += low
-
-
-@kernel
-def _move(data, indices, indptr, which, old, new, shift, sums, counts):  # type: ignore[no-untyped-def]
-    for i in range(which.shape[0]):
-        a, b, r = old[i], new[i], which[i]
-        counts[b] += 1
-        if a >= 0:
-            counts[a] -= 1
-        for s in range(indptr[r] - indptr[0], indptr[r + 1] - indptr[0]):
-            t = indices[s]
-            value = rounded(np.float64(data[s]), shift[t])
-            sums[b, t] += value
-            if a >= 0:
-                sums[a, t] -= value
-
-
-@kernel
-def _move_weighted(  # type: ignore[no-untyped-def]
-    data, indices, indptr, which, old, new, weights, shift, low_shift, sums, low_sums
-):
-    for i in range(which.shape[0]):
-        a, b, r = old[i], new[i], which[i]
-        w = weights[i] if weights.size else 1.0
-        for s in range(indptr[r] - indptr[0], indptr[r + 1] - indptr[0]):
-            t = indices[s]
-            high, low = split(np.float64(data[s]) * w, shift[t], low_shift[t])
-            sums[b, t] += high
-            low_sums[b, t] += low
-            if a >= 0:
-                sums[a, t] -= high
-                low_sums[a, t] -= low
-
-
-@kernel
 def _raise_largest(data, indices, max_abs):  # type: ignore[no-untyped-def]
     for s in range(data.shape[0]):
         value = abs(np.float64(data[s]))
@@ -124,130 +70,22 @@ def _first_fault(indices, indptr, d):  # type: ignore[no-untyped-def]
     return -1, -1, disordered
 
 
-def add_sparse(
-    rows: CsrRows,
-    labels: np.ndarray,
-    shift: np.ndarray,
-    sums: np.ndarray,
-    counts: np.ndarray,
-) -> None:
-    """Add rows to the sums of their clusters, on one grid; for float32 rows without weights.
-
-    Parameters
-    ----------
-    rows : CsrRows
-        CSR rows, float32 or float64.
-    labels : ndarray of shape (n,), int32
-        In ``[0, k)``: not checked.
-    shift : ndarray of shape (d,), float64
-        M of the grid of each feature.
-    sums : ndarray of shape (k, d), float64
-        IN/OUT. Bit-identical to `daskcluster.kernels.accumulate.accumulate` on the dense rows.
-    counts : ndarray of shape (k,), int64
-        IN/OUT.
+def raise_max_abs(rows: CsrRows, max_abs: np.ndarray) -> tuple[int, bool]:
+    """Update `max_abs`, and find NaN and infinity, as `daskcluster.kernels.data_statistics` does.
 
     Examples
     --------
     >>> import numpy as np
-    >>> sums, counts, shift = np.zeros((2, 2)), np.zeros(2, np.int64), np.full(2, 1.5 * 2.0**20)
-    >>> rows = CsrRows(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 1], np.int32), np.array([0, 1, 1, 3]))
-    >>> add_sparse(rows, np.array([0, 0, 1], np.int32), shift, sums, counts)
-    >>> sums.tolist(), counts
-    ([[1.0, 0.0], [2.0, 4.0]], array([2, 1]))
-    """
-    _add(*rows, labels, shift, sums, counts)
-
-
-def add_sparse_weighted(
-    rows: CsrRows,
-    labels: np.ndarray,
-    weights: np.ndarray | None,
-    grid: SumGrid,
-    sums: np.ndarray,
-    residuals: np.ndarray,
-) -> None:
-    """Add (weighted) rows to the sums of their clusters, on two grids.
-
-    Parameters
-    ----------
-    rows, labels
-        As in `add_sparse`.
-    weights : ndarray of shape (n,), float64, or None
-    grid : SumGrid of ndarrays of shape (d,), float64
-        Grid of w * x.
-    sums, residuals : ndarray of shape (k, d), float64
-        IN/OUT. High and low part of the sums. The weights themselves are not summed here.
-    """
-    _add_weighted(*rows, labels, weights_or_none(weights), *grid, sums, residuals)
-
-
-def move_sparse(
-    rows: CsrRows,
-    which: np.ndarray,
-    old: np.ndarray,
-    new: np.ndarray,
-    shift: np.ndarray,
-    sums: np.ndarray,
-    counts: np.ndarray,
-) -> None:
-    """Move some rows from the sums of one cluster to those of another, on one grid.
-
-    Parameters
-    ----------
-    rows, shift, sums, counts
-        As in `add_sparse`.
-    which, old, new
-        As in `daskcluster.kernels.accumulate.move`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> sums, counts, shift = np.array([[4.0], [0.0]]), np.array([2, 0]), np.array([1.5 * 2.0**20])
-    >>> rows = CsrRows(np.array([1.0, 3.0]), np.array([0, 0], np.int32), np.array([0, 1, 2]))
-    >>> old, new = np.array([0], np.int32), np.array([1], np.int32)
-    >>> move_sparse(rows, np.array([1]), old, new, shift, sums, counts)
-    >>> sums.ravel(), counts
-    (array([1., 3.]), array([1, 1]))
-    """
-    _move(*rows, which, old, new, shift, sums, counts)
-
-
-def move_sparse_weighted(
-    rows: CsrRows,
-    which: np.ndarray,
-    old: np.ndarray,
-    new: np.ndarray,
-    weights: np.ndarray | None,
-    grid: SumGrid,
-    sums: np.ndarray,
-    residuals: np.ndarray,
-) -> None:
-    """Move some (weighted) rows, on two grids; see `move_sparse` and `add_sparse_weighted`.
-
-    `weights` are those of the moved rows, shape (m,); they are not summed here.
-    """
-    _move_weighted(*rows, which, old, new, weights_or_none(weights), *grid, sums, residuals)
-
-
-def first_bad_sparse(data: np.ndarray, indptr: np.ndarray) -> tuple[int, bool]:
-    """Return the first row with NaN or infinity (-1 if there is none), and whether it has a NaN.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> first_bad_sparse(np.array([1.0, np.inf]), np.array([0, 1, 1, 2]))
+    >>> rows = CsrRows(np.array([1.0, np.inf]), np.array([0, 0], np.int32), np.array([0, 1, 1, 2]))
+    >>> raise_max_abs(rows, np.zeros(1))
     (2, False)
     """
     # One reduction suffices for data without bad values, the usual case.
-    if data.size == 0 or np.isfinite(np.abs(data).max()):
-        return -1, False
-    row, is_nan = _first_bad(read_only(data), read_only(indptr))
-    return int(row), bool(is_nan)
-
-
-def raise_max_abs(data: np.ndarray, indices: np.ndarray, max_abs: np.ndarray) -> None:
-    """Update `max_abs` (d,), float64, with the largest |x| of each feature; values must be finite."""
-    _raise_largest(read_only(data), read_only(indices), max_abs)
+    if rows.data.size and not np.isfinite(np.abs(rows.data).max()):
+        row, is_nan = _first_bad(rows.data, rows.indptr)
+        return int(row), bool(is_nan)
+    _raise_largest(rows.data, rows.indices, max_abs)
+    return -1, False
 
 
 def first_fault(indices: np.ndarray, indptr: np.ndarray, d: int) -> tuple[int, int, int]:
@@ -534,20 +372,18 @@ def nearest_sparse(
     rows: CsrRows,
     panels: SparsePanels,
     labels: np.ndarray,
-    listed: np.ndarray | None = None,
+    second: np.ndarray | None = None,
+    scores: np.ndarray | None = None,
+    listed: np.ndarray = _ALL,
 ) -> None:
-    """Label every row, or every listed row, with its nearest centre.
+    """Label every row, or every listed row, with its nearest centre, or its nearest two.
 
     Parameters
     ----------
-    data : ndarray of shape (m,), dtype of the panels
-        Stored values, row after row.
-    indices : ndarray of shape (m,), int32
-        Their columns, strictly ascending within a row and below d: not checked.
-    indptr : ndarray of shape (n + 1,), int64
-        Row i has the values ``indptr[i] - indptr[0]`` to ``indptr[i + 1] - indptr[0]``.
+    rows : CsrRows
+        Columns are strictly ascending within a row and below d: not checked.
     panels : SparsePanels
-    labels : ndarray of shape (n,), int32
+    labels, second, scores
         OUT. The same as `daskcluster.kernels.tile.nearest` for the dense rows with an offset of zero.
     listed : ndarray of shape (n,), int64, optional
         Indices of the rows to label: not checked.
@@ -561,35 +397,12 @@ def nearest_sparse(
     >>> labels
     array([0, 1, 0], dtype=int32)
     """
-    search = sparse_search_kernel(panels.vectors, panels.width, 1)
-    scores = np.empty((0, 2), panels.dtype)
-    listed = _ALL if listed is None else listed
-    search(*rows, listed, read_only(panels.data), labels, _NO_LABELS, scores)
-
-
-def nearest_two_sparse(
-    rows: CsrRows,
-    panels: SparsePanels,
-    labels: np.ndarray,
-    second: np.ndarray,
-    scores: np.ndarray | None = None,
-    listed: np.ndarray | None = None,
-) -> None:
-    """Label every row, or every listed row, with its nearest and its second nearest centre.
-
-    Parameters
-    ----------
-    rows, panels, labels, listed
-        As in `nearest_sparse`.
-    second : ndarray of shape (n,), int32
-        OUT. The runner-up, lowest index on ties; -1 where there is none (k = 1).
-    scores : ndarray of shape (n, 2), dtype of the panels, optional
-        OUT. The scores x.c - |c|^2 / 2 of both, -inf for no runner-up.
-    """
-    search = sparse_search_kernel(panels.vectors, panels.width, 2)
-    out = np.empty((0, 2), panels.dtype) if scores is None else scores
-    listed = _ALL if listed is None else listed
-    search(*rows, listed, read_only(panels.data), labels, second, out)
+    search = sparse_search_kernel(panels.vectors, panels.width, 1 if second is None else 2)
+    more = (
+        _NO_LABELS if second is None else second,
+        np.empty((0, 2), panels.dtype) if scores is None else scores,
+    )
+    search(*rows, listed, read_only(panels.data), labels, *more)
 
 
 @kernel
@@ -605,14 +418,53 @@ def row_distance(data, indices, first, stop, centre, norm):  # type: ignore[no-u
 
 
 @kernel
-def _to_assigned(data, indices, indptr, centres, norms, labels, out):  # type: ignore[no-untyped-def]
+def sqdist_to_assigned_sparse(data, indices, indptr, centres, norms, labels, out):  # type: ignore[no-untyped-def]
+    """Compute the squared distance of every CSR row to the centre that it is assigned to.
+
+    Parameters
+    ----------
+    data, indices, indptr : ndarray
+        Those of `CsrRows`.
+    centres : ndarray of shape (k, d), C-contiguous, float32 or float64, read-only
+    norms : ndarray of shape (k,), float64
+        From `squared_norms`.
+    labels : ndarray of shape (n,), int32
+        In ``[0, k)``: not checked.
+    out : ndarray of shape (n,), float64
+        OUT.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> centres, out = np.array([[3.0, 4.0], [1.0, 0.0]]), np.empty(2)
+    >>> rows = CsrRows(np.array([1.0]), np.array([0], np.int32), np.array([0, 1, 1]))
+    >>> labels = np.array([1, 0], np.int32)
+    >>> sqdist_to_assigned_sparse(*rows, read_only(centres), squared_norms(centres), labels, out)
+    >>> out
+    array([ 0., 25.])
+    """
     for i in range(out.shape[0]):
         j, first, stop = labels[i], indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
         out[i] = row_distance(data, indices, first, stop, centres[j], norms[j])
 
 
 @kernel
-def _look(data, indices, indptr, origin, norm, shift, sums, spread):  # type: ignore[no-untyped-def]
+def measure_sparse(data, indices, indptr, origin, norm, shift, sums, spread):  # type: ignore[no-untyped-def]
+    """Compute squared distances to `origin`, and sum all CSR rows on a grid, in one sweep.
+
+    Parameters
+    ----------
+    data, indices, indptr : ndarray
+        Those of `CsrRows`.
+    origin : ndarray of shape (d,), read-only
+    norm : float
+        |origin|^2, from `squared_norms`.
+    shift : ndarray of shape (d,), float64, read-only
+    sums : ndarray of shape (d,), float64
+        IN/OUT.
+    spread : ndarray of shape (n,), float64
+        OUT.
+    """
     for i in range(spread.shape[0]):
         first, stop = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
         spread[i] = row_distance(data, indices, first, stop, origin, norm)
@@ -622,7 +474,8 @@ def _look(data, indices, indptr, origin, norm, shift, sums, spread):  # type: ig
 
 
 @kernel
-def _lower(data, indices, indptr, centre, norm, mind2):  # type: ignore[no-untyped-def]
+def lower_sparse(data, indices, indptr, centre, norm, mind2):  # type: ignore[no-untyped-def]
+    """Set squared minimum distances (n,), IN/OUT, to those to a new centre where it is nearer."""
     for i in range(mind2.shape[0]):
         first, stop = indptr[i] - indptr[0], indptr[i + 1] - indptr[0]
         mind2[i] = min(mind2[i], row_distance(data, indices, first, stop, centre, norm))
@@ -671,46 +524,7 @@ def _sum_masses(distances, mind2, weights, shift, low_shift, high, low):  # type
             low[j] += rest
 
 
-def sqdist_to_assigned_sparse(
-    rows: CsrRows,
-    centres: np.ndarray,
-    norms: np.ndarray,
-    labels: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Compute the squared distance of every row to the centre that it is assigned to.
-
-    Parameters
-    ----------
-    rows : CsrRows
-        CSR rows, see `daskcluster.kernels.sparse`.
-    centres : ndarray of shape (k, d), C-contiguous, float32 or float64
-    norms : ndarray of shape (k,), float64
-        From `daskcluster.kernels.sparse.squared_norms`.
-    labels : ndarray of shape (n,), int32
-        In ``[0, k)``: not checked.
-    out : ndarray of shape (n,), float64
-        OUT.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daskcluster.kernels.sparse import squared_norms
-    >>> centres, out = np.array([[3.0, 4.0], [1.0, 0.0]]), np.empty(2)
-    >>> rows = CsrRows(np.array([1.0]), np.array([0], np.int32), np.array([0, 1, 1]))
-    >>> labels = np.array([1, 0], np.int32)
-    >>> sqdist_to_assigned_sparse(rows, centres, squared_norms(centres), labels, out)
-    >>> out
-    array([ 0., 25.])
-    """
-    _to_assigned(*rows, read_only(centres), norms, labels, out)
-
-
-def sqdist_all_sparse(
-    rows: CsrRows,
-    panels: SparsePanels,
-    out: np.ndarray,
-) -> None:
+def sqdist_all_sparse(rows: CsrRows, panels: SparsePanels, out: np.ndarray) -> None:
     """Compute the squared distances of every row to all centres; same bits as `sqdist_to_assigned_sparse`.
 
     Parameters
@@ -722,42 +536,6 @@ def sqdist_all_sparse(
         OUT.
     """
     _every(*rows, read_only(panels.data), panels.height, panels.norms, out)
-
-
-def measure_sparse(
-    rows: CsrRows,
-    origin: np.ndarray,
-    norm: float,
-    shift: np.ndarray,
-    sums: np.ndarray,
-    spread: np.ndarray,
-) -> None:
-    """Compute squared distances to `origin`, and sum all rows on a grid, in one sweep.
-
-    Parameters
-    ----------
-    rows : CsrRows
-        CSR rows.
-    origin : ndarray of shape (d,)
-    norm : float
-        |origin|^2, from `daskcluster.kernels.sparse.squared_norms`.
-    shift : ndarray of shape (d,), float64
-    sums : ndarray of shape (d,), float64
-        IN/OUT.
-    spread : ndarray of shape (n,), float64
-        OUT.
-    """
-    _look(*rows, read_only(origin), norm, read_only(shift), sums, spread)
-
-
-def lower_sparse(
-    rows: CsrRows,
-    centre: np.ndarray,
-    norm: float,
-    mind2: np.ndarray,
-) -> None:
-    """Set squared minimum distances (n,), IN/OUT, to those to a new centre where it is nearer."""
-    _lower(*rows, read_only(centre), norm, mind2)
 
 
 def potentials_sparse(

@@ -91,7 +91,7 @@ def _is_two_stage(panels: Panels) -> bool:
 
 
 def pack(centres: np.ndarray, offset: np.ndarray | None = None, tile: Tile | None = None) -> Panels:
-    """Pack centres for `nearest` and `nearest_two`.
+    """Pack centres for `nearest`.
 
     Parameters
     ----------
@@ -156,8 +156,14 @@ def pack_groups(
     return Panels(data, offset, k, d, tile), order, per_group
 
 
-def nearest(X: np.ndarray, panels: Panels, labels: np.ndarray) -> None:
-    """Label every row with its nearest centre.
+def nearest(
+    X: np.ndarray,
+    panels: Panels,
+    labels: np.ndarray,
+    second: np.ndarray | None = None,
+    scores: np.ndarray | None = None,
+) -> None:
+    """Label every row with its nearest centre, or its nearest two.
 
     Parameters
     ----------
@@ -165,6 +171,11 @@ def nearest(X: np.ndarray, panels: Panels, labels: np.ndarray) -> None:
     panels : Panels
     labels : ndarray of shape (n,), int32
         OUT. In ``[0, k)`` for any input; a row with NaN has no meaningful label.
+    second : ndarray of shape (n,), int32, optional
+        OUT. The runner-up, lowest index on ties; -1 where there is none (k = 1).
+    scores : ndarray of shape (n, 2), dtype of the panels, optional
+        OUT, with `second`. The scores x'.c' - |c'|^2 / 2 of both (-inf for no runner-up), so that the
+        squared distance is |x'|^2 - 2 score up to rounding; x' and c' have ``panels.offset`` subtracted.
 
     Examples
     --------
@@ -174,10 +185,14 @@ def nearest(X: np.ndarray, panels: Panels, labels: np.ndarray) -> None:
     >>> labels
     array([0, 1, 1], dtype=int32)
     """
-    search = search_kernel(panels.tile, lanes_of(panels.dtype), 1, two_stage=_is_two_stage(panels))
-    blocks, group = _blocking(panels)
-    no_scores = _NO_SCORES[panels.dtype]
-    search(read_only(X), panels.data, panels.offset, labels, _NO_LABELS, no_scores, blocks, group)
+    keep = 1 if second is None else 2
+    two_stage = keep == 1 and _is_two_stage(panels)
+    search = search_kernel(panels.tile, lanes_of(panels.dtype), keep, two_stage=two_stage)
+    more = (
+        _NO_LABELS if second is None else second,
+        _NO_SCORES[panels.dtype] if scores is None else scores,
+    )
+    search(read_only(X), panels.data, panels.offset, labels, *more, *_blocking(panels))
 
 
 def nearest_and_sum(
@@ -226,35 +241,8 @@ def nearest_and_sum(
     """
     if panels.tile == PORTABLE or _blocking(panels)[0] > 1:
         sum_relabelled(
-            X, lambda X, out: nearest(X, panels, out), labels, shift, sums, counts, moving=moving
+            X, lambda out: nearest(X, panels, out), labels, shift, sums, counts, moving=moving
         )
         return
     fused = fused_kernel(panels.tile, lanes_of(panels.dtype), two_stage=_is_two_stage(panels))
     fused(read_only(X), panels.data, panels.offset, labels, shift, sums, counts, moving)
-
-
-def nearest_two(
-    X: np.ndarray,
-    panels: Panels,
-    labels: np.ndarray,
-    second: np.ndarray,
-    scores: np.ndarray | None = None,
-) -> None:
-    """Label every row with its nearest and its second nearest centre.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d), C-contiguous, dtype of the panels
-    panels : Panels
-    labels : ndarray of shape (n,), int32
-        OUT. The same as from `nearest`.
-    second : ndarray of shape (n,), int32
-        OUT. The runner-up, lowest index on ties; -1 where there is none (k = 1).
-    scores : ndarray of shape (n, 2), dtype of the panels, optional
-        OUT. The scores x'.c' - |c'|^2 / 2 of both (-inf for no runner-up), so that the squared
-        distance is |x'|^2 - 2 score up to rounding; x' and c' have ``panels.offset`` subtracted.
-    """
-    search = search_kernel(panels.tile, lanes_of(panels.dtype), 2)
-    blocks, group = _blocking(panels)
-    out = _NO_SCORES[panels.dtype] if scores is None else scores
-    search(read_only(X), panels.data, panels.offset, labels, second, out, blocks, group)

@@ -113,19 +113,19 @@ def _sparse_rows(centres: np.ndarray) -> Calls:
     rows = sparse.CsrRows(*map(read_only, (data, indices, np.arange(5, dtype=np.int64))))
     labels, shift, out = np.zeros(4, np.int32), np.zeros(2), np.zeros(4)
     sums, counts, totals = np.zeros((k, 2)), np.zeros(k, np.int64), (np.zeros(k), np.zeros(k))
-    grid, which = SumGrid(shift, shift), np.arange(4)
+    grids, which = (SumGrid(shift, shift), sums, sums.copy(), _GRID, counts), np.arange(4)
     packed, norms = sparse.pack_sparse(centres), sparse.squared_norms(centres)
-    about = centres[0], float(norms[0])
+    about = read_only(centres[0]), float(norms[0])
     return [
         lambda: sparse.first_fault(indices, rows[2], 2),
-        lambda: sparse.raise_max_abs(data, indices, np.zeros(2)),
+        lambda: sparse.raise_max_abs(rows, np.zeros(2)),
         lambda: sparse.nearest_sparse(rows, packed, labels),
-        lambda: sparse.add_sparse(rows, labels, shift, sums, counts),
-        lambda: sparse.move_sparse(rows, which, labels, labels, shift, sums, counts),
-        lambda: sparse.add_sparse_weighted(rows, labels, None, grid, sums, sums.copy()),
-        lambda: sparse.sqdist_to_assigned_sparse(rows, centres, norms, labels, out),
-        lambda: sparse.measure_sparse(rows, *about, shift, np.zeros(2), out),
-        lambda: sparse.lower_sparse(rows, *about, out),
+        lambda: accumulate.accumulate(rows, labels, shift, sums, counts),
+        lambda: accumulate.move(rows, which, labels, labels, shift, sums, counts),
+        lambda: accumulate.accumulate_weighted(rows, labels, None, *grids),
+        lambda: sparse.sqdist_to_assigned_sparse(*rows, read_only(centres), norms, labels, out),
+        lambda: sparse.measure_sparse(*rows, *about, read_only(shift), np.zeros(2), out),
+        lambda: sparse.lower_sparse(*rows, *about, out),
         lambda: sparse.potentials_sparse(rows, packed, out, None, _GRID, *totals),
         lambda: distance.sqdist_to_assigned(centres, centres, np.zeros(k, np.int32), totals[0]),
     ]

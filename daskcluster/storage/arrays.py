@@ -175,31 +175,22 @@ _MAYBE = "float or null"
 """Kind of a column in which NaN stands for None."""
 
 
-@dataclass(frozen=True)
-class RecordTable:
-    """Records as an array.
+def table_of(records: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, dict[str, str]] | None:
+    """Return records as a table; None if they are few, or not numbers with the same fields in all.
 
-    Attributes
-    ----------
+    Returns
+    -------
     values : ndarray of shape (m, c), float64
     columns : dict
         Kind of each column by name: int, bool, float, or "float or null".
-    """
-
-    values: np.ndarray
-    columns: dict[str, str]
-
-
-def table_of(records: Sequence[Mapping[str, Any]]) -> RecordTable | None:
-    """Return records as a table; None if they are few, or not numbers with the same fields in all.
 
     Examples
     --------
     >>> records = [{"step": i, "inertia": i / 2, "validation": None} for i in range(300)]
-    >>> table = table_of(records)
-    >>> table.values.shape, table.columns
+    >>> values, columns = table_of(records)
+    >>> values.shape, columns
     ((300, 3), {'step': 'int', 'inertia': 'float', 'validation': 'float or null'})
-    >>> records_of(table.values, table.columns, "history") == records
+    >>> records_of(values, columns, "history") == records
     True
     """
     if len(records) < LONG:
@@ -215,7 +206,7 @@ def table_of(records: Sequence[Mapping[str, Any]]) -> RecordTable | None:
             return None
         columns[name] = kind
         values[:, at] = [np.nan if entry is None else entry for entry in column]
-    return RecordTable(values, columns)
+    return values, columns
 
 
 def _kind_of(column: Sequence[Any]) -> str | None:

@@ -220,8 +220,6 @@ class CheckpointFolder:
         Folder shared by all fits; each fit has a subfolder of its own.
     facts : mapping
         Everything that the result depends on, as plain values.
-    storage_options : mapping, optional
-        Passed to the file system.
     part : str, optional
         Name of a part of the fit that has commits of its own.
 
@@ -239,11 +237,10 @@ class CheckpointFolder:
         self,
         url: Any,
         facts: Mapping[str, Any],
-        storage_options: Mapping[str, Any] | None = None,
         *,
         part: str = "",
     ) -> None:
-        self._top = locate(url, storage_options)
+        self._top = locate(url)
         self._facts = json.loads(json.dumps(dict(facts)))
         canonical = json.dumps(self._facts, sort_keys=True)
         self._place = self._top.child(hashlib.sha256(canonical.encode()).hexdigest()[:16])

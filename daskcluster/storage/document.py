@@ -530,8 +530,8 @@ def _entry(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, (list, tuple)):
         table = table_of(value)
         if table is not None:
-            arrays[path] = table.values
-            return table.columns
+            arrays[path], columns = table
+            return columns
         return [{name: _scalar(entry) for name, entry in record.items()} for record in value]
     return _scalar(value)
 

@@ -16,11 +16,10 @@ from daskcluster.chunkwise.pruned import (
     PrunedSearch,
     fixed_search,
     may_pay,
-    pruned_search,
 )
 from daskcluster.kernels import tile as tile_module
 from daskcluster.kernels.dot_product import MADD, MADD_SHORT, NO_DOT, best_dot
-from daskcluster.kernels.quantized import quantize_centres
+from daskcluster.kernels.quantized import quantize_centres, range_of_rows
 
 N, D, K = 900, 160, 640
 SHIFT = np.full(D, 1.5 * 2.0**30)
@@ -40,14 +39,17 @@ def _small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Leave one form of bounds."""
     if request.param == "projected":
-        monkeypatch.setattr(pruned, "search_cost", lambda *arguments: np.inf)
+        by_features = pruned._by_features
+        monkeypatch.setattr(pruned, "_by_features", lambda *of: (np.inf, by_features(*of)[1]))
     else:
         monkeypatch.setattr(pruned, "plan_projection", lambda *arguments: None)
     return str(request.param)
 
 
 def searched(centres: np.ndarray, rows: np.ndarray) -> PrunedSearch | None:
-    return pruned_search(centres, tile_module.pack(centres), rows)
+    found = fixed_search(centres, rows)
+    packed = None if found is None else found.pack(centres, tile_module.pack(centres))
+    return None if packed is None else PrunedSearch(packed)
 
 
 def blobs(kind: type = np.float32, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -97,9 +99,9 @@ def test_the_nearest_two_are_the_same(form: str, scored: bool) -> None:
     rows[5], rows[6, 3] = 1e5, np.nan  # given up
     found, expected = np.empty((2, 2, N), np.int32)
     scores, known = np.empty((2, N, 2), np.float32) if scored else (None, None)
-    tile_module.nearest_two(rows, tile_module.pack(centres), *expected, known)
+    tile_module.nearest(rows, tile_module.pack(centres), *expected, known)
     prepared = PreparedCentres(centres)
-    prepared.nearest_two(rows, *found, scores)
+    prepared.nearest(rows, *found, scores)
     assert prepared._search is not None
     assert np.array_equal(found, expected)
     if scores is not None and known is not None:
@@ -112,11 +114,11 @@ def test_threads_share_one_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, centres = blobs()
     made: list[int] = []
 
-    def counting(*arguments: Any) -> PrunedSearch | None:
+    def counting(*arguments: Any) -> tuple[FixedSearch, Any]:
         made.append(1)
-        return pruned_search(*arguments)
+        return pruned.sampled_search(*arguments)
 
-    monkeypatch.setattr("daskcluster.chunkwise.centres.pruned_search", counting)
+    monkeypatch.setattr("daskcluster.chunkwise.centres.sampled_search", counting)
     prepared, found = PreparedCentres(centres), np.empty((4, N), np.int32)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda labels: prepared.nearest(rows, labels), found))
@@ -193,7 +195,8 @@ def test_levels_of_short_sums_suit_nearly_all_rows() -> None:
     centres = rows[-600:]
     panels = tile_module.pack(centres)
     with np.errstate(all="ignore"):
-        found = quantize_centres(centres, panels, rows[:64], MADD_SHORT)
+        there = range_of_rows(rows[:64], centres, panels.offset, None)
+        found = quantize_centres(centres, panels, there, MADD_SHORT)
     assert found is not None
     about = rows - panels.offset - found.mean
     lost = found.levels.step * np.sqrt(768 / 12)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from daskcluster.kernels.candidates import UNDECIDED
-from daskcluster.kernels.pruned_search import PrunedCentres, nearest_pruned
+from daskcluster.kernels.pruned_search import UNDECIDED, PrunedCentres, nearest_pruned
 from tests.kernels.test_pruned_search import (
     KINDS,
     NAMES,

@@ -26,14 +26,14 @@ warnings.simplefilter("error")
 from daskcluster.kernels.accumulate import accumulate
 from daskcluster.kernels.distance import sqdist_to_assigned
 from daskcluster.kernels.jit import compilations, tile_name
-from daskcluster.kernels.tile import nearest_two, pack
+from daskcluster.kernels.tile import nearest, pack
 rng = np.random.default_rng(0)
 rows = rng.standard_normal((333, 13)).astype(np.float32) + np.float32(50)
 labels, second = np.empty((2, 333), np.int32)
 scores, distances = np.empty((333, 2), np.float32), np.empty(333)
 centres = rows[:29].copy()
 sums, counts = np.zeros((29, 13)), np.zeros(29, np.int64)
-nearest_two(rows, pack(centres), labels, second, scores)
+nearest(rows, pack(centres), labels, second, scores)
 sqdist_to_assigned(rows, centres, labels, distances)
 accumulate(rows, labels, np.full(13, 1.5 * 2.0**20), sums, counts)
 digest = hashlib.sha256()

@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from daskcluster.kernels import tile as tile_module
-from daskcluster.kernels.candidates import UNDECIDED
 from daskcluster.kernels.dot_product import LEVELS, MADD, MADD_SHORT, VNNI, best_dot
 from daskcluster.kernels.panels import choose_tile, common_offset
 from daskcluster.kernels.pruned_search import (
+    UNDECIDED,
     PrunedCentres,
     nearest_pruned,
 )
@@ -23,6 +23,7 @@ from daskcluster.kernels.quantized import (
     first_terms,
     project_points,
     quantize_centres,
+    range_of_rows,
     squared_lengths,
 )
 
@@ -74,9 +75,11 @@ def pack_or_none(
             squared_lengths(centres - panels.offset, squares)
             found = Projection(axes, project_points(centres, axes, panels.offset), squares)
             order = np.random.default_rng(k).permutation(k)
-            heads = quantize_centres(centres, panels, rows, dot, found, order)
+            there = range_of_rows(rows, centres, panels.offset, found)
+            heads = quantize_centres(centres, panels, there, dot, found, order)
+        there = range_of_rows(rows, centres, panels.offset, None)
         features = quantize_centres(
-            centres, panels, rows, dot, order=order, in_lines=heads is not None
+            centres, panels, there, dot, order=order, in_lines=heads is not None
         )
     if features is None or (axes is not None and heads is None):
         return None
@@ -245,7 +248,9 @@ def test_centres_that_cannot_be_quantized_have_no_levels() -> None:
 
     def tried(centres: np.ndarray, rows: np.ndarray) -> QuantizedCentres | None:
         with np.errstate(all="ignore"):
-            return quantize_centres(centres, tile_module.pack(centres), rows, dot)
+            panels = tile_module.pack(centres)
+            there = range_of_rows(rows, centres, panels.offset, None)
+            return quantize_centres(centres, panels, there, dot)
 
     assert tried(rows, rows) is not None
     assert tried(np.repeat(rows[:1], 30, axis=0), rows) is None  # all the same
@@ -354,7 +359,7 @@ def test_the_nearest_two_are_those_of_all_centres(
     scores, known = np.zeros((2, len(rows), 2), kind)
     nearest_pruned(rows, ready, 1 << 30, *found, scores)
     panels = tile_module.pack(centres, tile=choose_tile(k, centres.dtype, tile_module.tile_name()))
-    tile_module.nearest_two(rows, panels, *expected, known)
+    tile_module.nearest(rows, panels, *expected, known)
     decided = found[0] != UNDECIDED
     assert np.array_equal(found[:, decided], expected[:, decided])
     assert np.array_equal(scores[decided], known[decided])

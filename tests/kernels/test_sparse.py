@@ -21,7 +21,6 @@ from daskcluster.kernels.sparse import (
     lower_sparse,
     measure_sparse,
     nearest_sparse,
-    nearest_two_sparse,
     pack_sparse,
     potentials_sparse,
     sqdist_all_sparse,
@@ -29,7 +28,7 @@ from daskcluster.kernels.sparse import (
     squared_norms,
 )
 from daskcluster.kernels.sum_grid import SumGrid
-from daskcluster.kernels.tile import nearest_two, pack
+from daskcluster.kernels.tile import nearest, pack
 from tests.kernels.chain import scores, two_best
 
 KINDS = (np.float32, np.float64)
@@ -73,7 +72,7 @@ def test_scores_are_the_reference_chain(kind, n, d, k):
     labels, runner = np.full((2, n), -7, np.int32)
     both = np.empty((n, 2), kind)
     panels = pack_sparse(centres)
-    nearest_two_sparse(csr(rows), panels, labels, runner, both)
+    nearest_sparse(csr(rows), panels, labels, runner, both)
     assert np.array_equal(labels, best)
     assert np.array_equal(runner, second)
     assert np.array_equal(both[:, 0], table[np.arange(n), best])
@@ -88,8 +87,8 @@ def test_dense_panels_without_offset_give_the_same_bits(kind):
         rows, centres = mixture(700, 40, k, kind)
         labels, second, dense, dense_second = np.full((4, 700), -7, np.int32)
         both, dense_both = np.empty((2, 700, 2), kind)
-        nearest_two_sparse(csr(rows), pack_sparse(centres), labels, second, both)
-        nearest_two(rows, pack(centres, np.zeros(40)), dense, dense_second, dense_both)
+        nearest_sparse(csr(rows), pack_sparse(centres), labels, second, both)
+        nearest(rows, pack(centres, np.zeros(40)), dense, dense_second, dense_both)
         assert np.array_equal(labels, dense), k
         assert np.array_equal(second, dense_second), k
         assert np.array_equal(both, dense_both), k
@@ -101,7 +100,7 @@ def test_ties_go_to_the_lowest():
         centres = np.array(places, np.float32)[:, None]
         best, second = two_best(scores(rows, centres, np.zeros(1, np.float32)))
         labels, runner = np.full((2, 40), -7, np.int32)
-        nearest_two_sparse(csr(rows), pack_sparse(centres), labels, runner)
+        nearest_sparse(csr(rows), pack_sparse(centres), labels, runner)
         assert np.array_equal(labels, best), places
         assert np.array_equal(runner, second), places
 
@@ -136,11 +135,11 @@ def test_distances(kind):
     sqdist_all_sparse(csr(rows), panels, every)
     np.testing.assert_allclose(every, truth, rtol=1e-13)
     labels = np.random.default_rng(0).integers(0, 21, 300).astype(np.int32)
-    sqdist_to_assigned_sparse(csr(rows), centres, norms, labels, assigned)
+    sqdist_to_assigned_sparse(*csr(rows), read_only(centres), norms, labels, assigned)
     assert np.array_equal(assigned, every[np.arange(300), labels])
     mind2 = np.full(300, np.inf)
     for number in (3, 7):
-        lower_sparse(csr(rows), centres[number], float(norms[number]), mind2)
+        lower_sparse(*csr(rows), read_only(centres[number]), float(norms[number]), mind2)
     assert np.array_equal(mind2, np.minimum(every[:, 3], every[:, 7]))
     assert np.array_equal(panels.norms, norms)
 
@@ -150,7 +149,7 @@ def test_a_row_is_at_distance_zero_of_itself(kind):
     rows, _ = mixture(200, 300, 1, kind, density=0.4)
     out = np.empty(200)
     labels = np.arange(200, dtype=np.int32)
-    sqdist_to_assigned_sparse(csr(rows), rows, squared_norms(rows), labels, out)
+    sqdist_to_assigned_sparse(*csr(rows), read_only(rows), squared_norms(rows), labels, out)
     assert (out == 0.0).all()
 
 
@@ -162,7 +161,7 @@ def test_distances_are_never_negative_and_lose_few_digits():
         row[rng.choice(20_000, 5, replace=False)] = 0.0
     out = np.empty(50)
     labels = np.zeros(50, np.int32)
-    sqdist_to_assigned_sparse(csr(rows), centre, squared_norms(centre), labels, out)
+    sqdist_to_assigned_sparse(*csr(rows), read_only(centre), squared_norms(centre), labels, out)
     truth = ((rows - centre) ** 2).sum(axis=1)
     assert (out >= 0.0).all()
     bound = 2 * 20_002 * 2.0**-53 * (centre**2).sum()
@@ -181,15 +180,15 @@ def test_sums_have_the_bits_of_dense_sums(kind, weighted):
     low = shift * 2.0**-40
     one, other = np.zeros((2, 7, 30)), np.zeros((2, 7, 30))
     counts, low_counts = (np.zeros(7), np.zeros(7)) if weighted else (np.zeros(7, np.int64), None)
-    kernels.add_sparse_weighted(csr(rows), labels, weights, SumGrid(shift, low), *one)
-    of_weights = SumGrid(2.0**40, 2.0**20), counts, low_counts
-    accumulate_weighted(rows, labels, weights, SumGrid(shift, low), *other, *of_weights)
+    for X, sums in ((csr(rows), one), (rows, other)):
+        of_weights = SumGrid(2.0**40, 2.0**20), counts, low_counts
+        accumulate_weighted(X, labels, weights, SumGrid(shift, low), *sums, *of_weights)
     assert one.tobytes() == other.tobytes()
     assert np.abs(one[1]).max() > 0.0
     if not weighted:
         single, dense = np.zeros((2, 7, 30))
         numbers, dense_numbers = np.zeros((2, 7), np.int64)
-        kernels.add_sparse(csr(rows), labels, shift, single, numbers)
+        accumulate(csr(rows), labels, shift, single, numbers)
         accumulate(rows, labels, shift, dense, dense_numbers)
         assert single.tobytes() == dense.tobytes() == one[0].tobytes()
         assert np.array_equal(numbers, dense_numbers)
@@ -199,15 +198,14 @@ def test_sums_have_the_bits_of_dense_sums(kind, weighted):
 def test_data_statistics_equal_the_dense_one(kind):
     rows, _ = mixture(400, 25, 1, kind)
     most, dense_most = np.zeros((2, 25))
-    assert kernels.first_bad_sparse(*(csr(rows)[i] for i in (0, 2))) == (-1, False)
-    kernels.raise_max_abs(*csr(rows)[:2], most)
+    assert kernels.raise_max_abs(csr(rows), most) == (-1, False)
     data_statistics(rows, dense_most)
     assert np.array_equal(most, dense_most)
     origin, shift = rows.mean(axis=0).astype(kind), np.full(25, 1.5 * 2.0**30)
     sums, dense_sums = np.zeros((2, 25))
     spread, dense_spread = np.empty((2, 400))
     norm = float(squared_norms(origin[None])[0])
-    measure_sparse(csr(rows), origin, norm, shift, sums, spread)
+    measure_sparse(*csr(rows), read_only(origin), norm, read_only(shift), sums, spread)
     accumulate(rows, np.zeros(400, np.int32), shift, dense_sums[None], np.zeros(1, np.int64))
     sqdist_to_one(rows, origin, dense_spread)
     assert np.array_equal(sums, dense_sums)
@@ -218,8 +216,7 @@ def test_bad_rows_are_found():
     for value, is_nan in ((np.nan, True), (np.inf, False), (-np.inf, False)):
         rows, _ = mixture(400, 25, 1, np.float32)
         rows[[123, 300], 4] = value
-        data, _, indptr = csr(rows)
-        assert kernels.first_bad_sparse(data, indptr) == (123, is_nan), value
+        assert kernels.raise_max_abs(csr(rows), np.zeros(25)) == (123, is_nan), value
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -229,7 +226,7 @@ def test_potentials_follow_the_dense_ones(kind, weighted):
     weights = np.random.default_rng(2).lognormal(size=300) if weighted else None
     mind2, dense_mind2 = np.full((2, 300), np.inf)
     norms = squared_norms(candidates)
-    lower_sparse(csr(rows), candidates[0], float(norms[0]), mind2)
+    lower_sparse(*csr(rows), read_only(candidates[0]), float(norms[0]), mind2)
     lower(rows, candidates[0], dense_mind2)
     np.testing.assert_allclose(mind2, dense_mind2, rtol=1e-13)
     found, dense = np.zeros((2, 2, 6))
@@ -255,7 +252,7 @@ import hashlib
 import numpy as np
 from scipy import sparse
 from daskcluster.kernels.jit import tile_name
-from daskcluster.kernels.sparse import CsrRows, nearest_two_sparse, pack_sparse
+from daskcluster.kernels.sparse import CsrRows, nearest_sparse, pack_sparse
 rng = np.random.default_rng(0)
 rows = sparse.random(400, 90, 0.2, format="csr", rng=rng, dtype=np.float32)
 rows.sort_indices()
@@ -263,7 +260,7 @@ arrays = CsrRows(rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np
 centres = rng.standard_normal((57, 90)).astype(np.float32)
 labels, second = np.empty((2, 400), np.int32)
 scores = np.empty((400, 2), np.float32)
-nearest_two_sparse(arrays, pack_sparse(centres), labels, second, scores)
+nearest_sparse(arrays, pack_sparse(centres), labels, second, scores)
 digest = hashlib.sha256(labels.tobytes() + second.tobytes() + scores.tobytes())
 print(tile_name(), digest.hexdigest())
 """

@@ -14,7 +14,6 @@ from daskcluster.kernels.search import search_kernel
 from daskcluster.kernels.tile import (
     nearest,
     nearest_and_sum,
-    nearest_two,
     pack,
 )
 from tests.kernels.chain import scores, two_best
@@ -34,7 +33,7 @@ def label_two(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     labels, second = np.full((2, len(rows)), -7, np.int32)
     both = np.empty((len(rows), 2), rows.dtype)
-    nearest_two(rows, pack(centres, tile=tile), labels, second, both)
+    nearest(rows, pack(centres, tile=tile), labels, second, both)
     return labels, second, both
 
 

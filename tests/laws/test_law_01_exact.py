@@ -51,7 +51,7 @@ def test_wide_rows_have_the_results_of_all_centres(monkeypatch, algorithm, metri
         return dc.KMeans(520, max_iter=4, **settings).fit(rows)
 
     found = fit()
-    monkeypatch.setattr(centres, "pruned_search", lambda *_: None)
+    monkeypatch.setattr(centres, "sampled_search", lambda *_: (FixedSearch(), None))
     monkeypatch.setattr(assignment, "fixed_search", lambda *_: made.append(1) or FixedSearch())
     same_bits(found, fit())
     assert made  # the search by bounds was asked for

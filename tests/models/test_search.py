@@ -100,7 +100,7 @@ def refuse(*_: Any) -> None:
 @pytest.fixture
 def no_looking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pruned, "_LEAST_PRODUCTS", 0)
-    monkeypatch.setattr(prepared_centres, "pruned_search", refuse)
+    monkeypatch.setattr(prepared_centres, "sampled_search", refuse)
 
 
 @searches

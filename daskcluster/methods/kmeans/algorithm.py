@@ -360,7 +360,7 @@ class _Near:
         prepared, n_rows = PreparedCentres(centres), int(rows.shape[0])
         labels, runners_up = np.empty(n_rows, np.int32), np.empty(n_rows, np.int32)
         nearest, second = np.empty(n_rows), np.full(n_rows, math.inf)
-        prepared.nearest_two(rows, labels, runners_up)
+        prepared.nearest(rows, labels, runners_up)
         prepared.sqdist_to_assigned(rows, labels, nearest)
         if len(centres) > 1:
             prepared.sqdist_to_assigned(rows, runners_up, second)

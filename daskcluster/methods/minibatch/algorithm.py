@@ -140,7 +140,7 @@ def _may_pay(state: MovingCentres, missed: np.ndarray, costs: np.ndarray) -> boo
     if k < 2:
         return False
     nearest, second = np.empty(k, np.int32), np.empty(k, np.int32)
-    PreparedCentres(state.centres).nearest_two(state.centres, nearest, second)
+    PreparedCentres(state.centres).nearest(state.centres, nearest, second)
     other = np.where(nearest == np.arange(k), second, nearest)
     ways = ((state.exact - state.exact[other]) ** 2).sum(axis=1)
     return bool((missed * ways).min() < costs.max())

@@ -246,7 +246,7 @@ class MiniBatchStepper:
 
             def label_sparse(first: int, last: int) -> None:
                 part = self.labels[first:last]
-                nearest_sparse(sparse, packed, part, listed[first:last])
+                nearest_sparse(sparse, packed, part, listed=listed[first:last])
 
             def move_sparse(first: int, last: int) -> None:
                 minibatch.move_centres_sparse(
@@ -396,7 +396,7 @@ def label_batch(batch: Batch, panels: Panels | SparsePanels) -> np.ndarray:
         minibatch.nearest_listed(batch.rows, batch.listed, panels, labels)
     else:
         assert isinstance(batch.rows, SparseRows)
-        nearest_sparse(csr(batch.rows), panels, labels, batch.listed)
+        nearest_sparse(csr(batch.rows), panels, labels, listed=batch.listed)
     return labels
 
 

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.assign import SCORE, AssignParams, ScoreStatistics, score_block
+from daskcluster.chunkwise.assign import AssignParams, Score, ScoreStatistics
 from daskcluster.chunkwise.statistics import Additive, KMeansStatistics, Reduction
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.estimators.loop import Limits, Stepped, run_loop
@@ -224,27 +224,25 @@ class SpreadStatistics(Additive):
     squares: np.ndarray
 
 
-def _zero(prepared: Any) -> SpreadStatistics:
-    score = SCORE.zero(prepared)
-    return SpreadStatistics(score, np.zeros((2, len(score.sizes))))
+class _Spread:
+    def __init__(self, params: AssignParams) -> None:
+        self.params, self.score = params, Score(params)
+
+    def zero(self) -> SpreadStatistics:
+        score = self.score.zero()
+        return SpreadStatistics(score, np.zeros((2, len(score.sizes))))
+
+    def add(self, chunk: Chunk, into: SpreadStatistics) -> None:
+        scale = self.params.scale
+        grid = SumGrid.of(1.0, scale.n_rows)
+        for block in chunk.cache_blocks(least=self.params.centres.dtype):
+            labels, _ = self.score.add_block(block, into.score)
+            if block.weights is not None:
+                relative = block.weights / scale.max_weight
+                accumulate_values(relative * relative, labels, grid, *into.squares)
 
 
-def _spread_chunk(chunk: Chunk, prepared: Any, into: SpreadStatistics) -> None:
-    scale = prepared.params.scale
-    grid = SumGrid.of(1.0, scale.n_rows)
-    for block in chunk.cache_blocks(least=prepared.params.centres.dtype):
-        labels, _ = score_block(block, prepared, into.score)
-        if block.weights is not None:
-            relative = block.weights / scale.max_weight
-            accumulate_values(relative * relative, labels, grid, *into.squares)
-
-
-SPREAD = Reduction(
-    name="score",
-    prepare=SCORE.prepare,
-    zero=_zero,
-    chunk=_spread_chunk,
-)
+SPREAD = Reduction("score", prepare=_Spread)
 """`daskcluster.chunkwise.assign.AssignParams` -> `SpreadStatistics`."""
 
 

@@ -281,7 +281,7 @@ class BalancedKMeans:
         """Search rows among prepared centres, which are those of the listed cells."""
         rows = lifted_rows(self._computed(which))
         found, scores = np.empty((2, len(rows)), np.int32), np.empty((len(rows), 2), rows.dtype)
-        lifted.nearest_two(rows, found[0], found[1], scores)
+        lifted.nearest(rows, found[0], found[1], scores)
         self.labels[which], self.second[which] = found if cells is None else cells[found]
         self.margins[which] = 2.0 * (scores[:, 0].astype(np.float64) - scores[:, 1])
 

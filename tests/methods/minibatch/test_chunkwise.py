@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskcluster.chunkwise.centres import PreparedCentres, find_bad
+from daskcluster.chunkwise.centres import PreparedCentres, raise_max_abs
 from daskcluster.methods.minibatch import chunkwise as minibatch
 from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
 from daskcluster.sparse_rows import SparseRows
@@ -89,8 +89,8 @@ def test_rows_that_are_not_finite_are_found():
         state = MovingCentres.start(np.ones((2, 3), np.float32))
         batch = Batch(rows, np.array([3, 12, 7]))
         assert not np.isfinite(MiniBatchStepper(state).step(batch).cost)
-        assert find_bad(batch.taken()) == (1, True)
-        assert find_bad(Batch(rows, np.array([3, 5])).taken()) == (-1, False)
+        assert raise_max_abs(batch.taken(), np.zeros(3)) == (1, True)
+        assert raise_max_abs(Batch(rows, np.array([3, 5])).taken(), np.zeros(3)) == (-1, False)
 
 
 def test_large_batches_of_many_centres_are_searched_by_bounds(monkeypatch):

@@ -16,16 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.bound_costs import (
+from daskcluster.chunkwise.pruned import (
     ORDERED_AXES,
+    GroupSearch,
     close_together,
     every_so_many,
+    one_blas_thread,
     principal_axes,
 )
-from daskcluster.chunkwise.pruned import GroupSearch, one_blas_thread
 from daskcluster.chunkwise.statistics import StatefulReduction
-from daskcluster.kernels.candidates import UNDECIDED
 from daskcluster.kernels.panels import PORTABLE, Tile
+from daskcluster.kernels.pruned_search import UNDECIDED
 from daskcluster.kernels.quantized import project_points
 from daskcluster.kernels.tile import group_size, pack, pack_groups
 from daskcluster.methods.kmeans.chunkwise.bounded import (

@@ -12,7 +12,7 @@ from daskcluster.chunkwise.centres import PreparedCentres, csr
 from daskcluster.chunkwise.exact_sum import Grids
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.kernels.jit import read_only
-from daskcluster.kernels.sparse import nearest_two_sparse
+from daskcluster.kernels.sparse import nearest_sparse
 from daskcluster.methods.kmeans.chunkwise.bounded import (
     Bounded,
     BoundedParams,
@@ -80,7 +80,7 @@ def _search(
         part = slice(first, min(first + _ROWS, n_kept))
         rows = some.rows[some.at[failing[part]]]
         found, best = labels[: len(rows)], scores[: len(rows)]
-        every.nearest_two(rows, found, second[: len(rows)], best)
+        every.nearest(rows, found, second[: len(rows)], best)
         n_moved = renew(*common, failing[part], distances[part], found, best, moved, n_moved)
     into.n_distances += len(some.which) + n_kept * len(params.centres)
     return moved.which[:n_moved], moved.old[:n_moved]
@@ -146,7 +146,7 @@ def _reassign_sparse(
     centres = prepared.centres
     scores = np.empty((n_kept, 2), centres.array.dtype)
     panels, rows = centres.sparse_panels, some.at[failing]
-    nearest_two_sparse(csr(some.rows), panels, labels, second, scores, rows)
+    nearest_sparse(csr(some.rows), panels, labels, second, scores, rows)
     n_moved = renew_sparse(*common, failing, distances, labels, scores, moved)
     into.n_distances += n + n_kept * len(centres)
     return moved.which[:n_moved], moved.old[:n_moved]

@@ -13,7 +13,7 @@ import numpy as np
 
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.kernels.distance import sqdist_to_assigned
-from daskcluster.kernels.tile import nearest_two, pack
+from daskcluster.kernels.tile import nearest, pack
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams
 from daskcluster.methods.kmeans.kernels.elkan import HalfDistances
 
@@ -147,7 +147,7 @@ def half_gaps(centres: np.ndarray) -> np.ndarray:
     k = len(centres)
     first, second = np.empty(k, np.int32), np.empty(k, np.int32)
     panels = pack(centres)
-    nearest_two(centres, panels, first, second)
+    nearest(centres, panels, first, second)
     other = np.where(first == np.arange(k), second, first)
     gaps = centres.astype(np.float64) - centres[other]
     squared = (gaps * gaps).sum(axis=1)

@@ -24,7 +24,7 @@ from daskcluster.kernels.panels import PORTABLE, Panels, Tile
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.search import Shape, list_lines, score_listed, tile_shape
 from daskcluster.kernels.sparse import SparsePanels, score_entries
-from daskcluster.kernels.tile import nearest_two, pack
+from daskcluster.kernels.tile import nearest, pack
 
 TOP, NORM, LARGEST, LIMIT, LOST, COST, SWITCHED = range(7)
 """Entries of `Drifting.sgd_state`: the longest way since packing; the largest |c - o| and |c| that were
@@ -350,7 +350,7 @@ def _steps_plainly(
         count = len(prefetched)
         labels, second = np.empty(count, np.int32), np.empty(count, np.int32)
         scores = np.empty((count, 2), rows.dtype)
-        nearest_two(prefetched, panels, labels, second, scores)
+        nearest(prefetched, panels, labels, second, scores)
         squares = ((prefetched - state.offset).astype(np.float64) ** 2).sum(axis=1)
         scored = np.ascontiguousarray(scores.T).ravel(), labels, squares
         given = table, weights

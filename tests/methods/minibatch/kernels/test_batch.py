@@ -55,7 +55,7 @@ def test_listed_csr_rows_have_the_labels_of_copied_rows(n, d, k, dtype):
     sparse, listed = SparseRows.of(rows), random.permutation(n)[: n // 2]
     panels = pack_sparse(centres)
     found, expected = np.full(len(listed), -1, np.int32), np.empty(len(listed), np.int32)
-    nearest_sparse(csr(sparse), panels, found, listed)
+    nearest_sparse(csr(sparse), panels, found, listed=listed)
     nearest_sparse(csr(sparse[listed]), panels, expected)
     assert np.array_equal(found, expected)
 
