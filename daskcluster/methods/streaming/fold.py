@@ -8,7 +8,7 @@ change it. Clusters keep their numbers.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
@@ -45,7 +45,8 @@ from daskcluster.storage.document import (
     read_mapping,
     read_number,
     read_records,
-    read_text,
+    state_of,
+    stored_kind,
 )
 from daskcluster.typing import Dataset
 
@@ -663,15 +664,6 @@ KIND = "stream"
 
 _OF_A_NODE = ("level", "first", "stop", "oldest", "newest")
 
-_READERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
-    "int": read_count,
-    "float": read_number,
-    "float | None": lambda body, name: None if body.get(name) is None else read_number(body, name),
-    "bool": lambda body, name: bool(body[name]),
-    "str": read_text,
-}
-"""Readers of plain fields of dataclasses, by type; other fields are arrays."""
-
 Arrays = dict[str, np.ndarray]
 
 
@@ -739,11 +731,9 @@ def fold_of(
 
 def _restored(kind: type[T], body: Mapping[str, Any], arrays: Mapping[str, Any]) -> T:
     """Return a dataclass from its plain fields and its arrays."""
-    given = dict[str, Any]()
-    for each in fields(kind):  # type: ignore[arg-type]
-        reader = _READERS.get(str(each.type))
-        given[each.name] = arrays[each.name] if reader is None else reader(body, each.name)
-    return kind(**given)
+    whole = {**body, **dict.fromkeys(arrays, "array")}
+    shapes = {name: values.shape for name, values in arrays.items()}
+    return state_of(kind, Document(stored_kind(kind), whole, dict(arrays)), shapes)
 
 
 def _nodes(records: Sequence[Mapping[str, Any]], rows: Rows, arrays: Arrays) -> list[Node]:
@@ -751,7 +741,9 @@ def _nodes(records: Sequence[Mapping[str, Any]], rows: Rows, arrays: Arrays) -> 
     for record in records:
         stop = at + read_count(record, "n_rows")
         weights = arrays["nodes_weights"][at:stop] if stop > at else np.empty(0)
-        nodes.append(_restored(Node, record, {"rows": rows[at:stop], "weights": weights}))
+        level, first, last = (read_count(record, name) for name in ("level", "first", "stop"))
+        oldest, newest = (read_number(record, name) for name in ("oldest", "newest"))
+        nodes.append(Node(level, first, last, rows[at:stop], weights, oldest, newest))
         at = stop
     return nodes
 

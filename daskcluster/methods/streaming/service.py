@@ -67,7 +67,7 @@ from daskcluster.methods.streaming.sources import (
     sort_out,
 )
 from daskcluster.methods.streaming.streams import Learner
-from daskcluster.methods.streaming.tree import UNREADABLE, Bad, OpenPart, sum_up
+from daskcluster.methods.streaming.tree import UNREADABLE, Bad, Part, sum_up
 from daskcluster.models.fitted import Model, load_document, save_model
 from daskcluster.randomness import as_seed
 from daskcluster.sparse_rows import SparseRows
@@ -423,159 +423,6 @@ def waves(new: Sequence[New], row_bytes: int) -> list[list[New]]:
     return found
 
 
-@dataclass
-class Wave:
-    """Objects that are folded and committed together.
-
-    Unreadable ones are recorded in the ledger as rejected.
-
-    Attributes
-    ----------
-    state : StreamState
-        IN/OUT.
-    source : Source
-    learner : Learner
-    callbacks : sequence of callables
-    folded : list of Folded
-    findings : list of Finding
-        Objects that turned out to be unreadable.
-    is_stopped : bool
-        Part of a growing object could not be read, and later rows must wait for it.
-    """
-
-    state: StreamState
-    source: Source
-    learner: Learner
-    callbacks: Sequence[Callback] = ()
-    folded: list[Folded] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    is_stopped: bool = False
-
-    def fold(self, wanted: Sequence[New], engine: Any) -> None:
-        """Fold objects into the state, in order.
-
-        Parameters
-        ----------
-        wanted : sequence of New
-        engine : object
-            As in `daskcluster.engine.choose.choose_engine`.
-
-        Notes
-        -----
-        Cost: rows are read once; the rows of a wave once more for each unreadable object in it.
-        """
-        left = self._opened(wanted)
-        while left and not self.is_stopped:
-            assert self.state.fold is not None
-            chosen = choose_engine(engine, left[0][1])
-            if not all(chosen.can_read(dataset) for _, dataset in left):
-                chosen = LocalEngine()
-            # Before there are centres, labels of an object need the state at its end.
-            is_alone = self.state.fold.fitted is None or left[0][0].arrival.grows
-            together, later = (left[:1], left[1:]) if is_alone else (left, [])
-            left = self._fold(together, chosen) + later
-
-    def _opened(self, wanted: Sequence[New]) -> list[_Ready]:
-        state, ready = self.state, list[_Ready]()
-        for new in wanted:
-            try:
-                dataset = self._checked(self.source.open(new.arrival, new.span), new)
-                dataset = for_metric(dataset, self.learner.metric)
-            except UNREADABLE as error:
-                self._reject(new, str(error))
-                continue
-            self.learner.check_rows(dataset)
-            if state.fold is None:
-                dtype = compute_dtype(dataset.dtype).name
-                state.fold = self.learner.empty(dtype, state.seed)
-                own = FeatureSpec.of(dataset)
-                state.known = replace(own, scaling=None, missing="error", owner="the stream")
-            ready.append((new, dataset))
-        return ready
-
-    def _checked(self, dataset: Dataset, new: New) -> Dataset:
-        """Return the rows of an object with the features of the stream, in its order."""
-        known = self.state.known
-        if dataset.n_rows < new.span[1]:
-            raise InvalidDataError(
-                f"{new.arrival.name!r} has {dataset.n_rows} rows, expected {new.span[1]}; write it again."
-            )
-        if known is None:
-            return dataset
-        has_names = known.names is not None and getattr(dataset, "feature_names", None)
-        if not has_names and dataset.n_features != known.n_features:
-            raise InvalidDataError(
-                f"{new.arrival.name!r} has {dataset.n_features} features, the stream has "
-                f"{known.n_features}; remove it from the source, or start another stream."
-            )
-        found: Dataset = known.align(dataset)
-        return found
-
-    def _reject(self, new: New, why: str) -> None:
-        name, version, stamp = new.arrival.name, new.arrival.version, new.arrival.timestamp
-        self.findings.append(Finding(Oddity.CORRUPT, name, f"is not folded: {why}"))
-        if new.arrival.grows:
-            self.is_stopped = True  # its folded rows stay folded; the next cycle retries
-            return
-        note = f"rejected: {why}"[:500]
-        self.state.ledger.append(Entry(name, version, 0, 0, self.state.rows_seen, stamp, note))
-
-    def _fold(self, ready: list[_Ready], engine: Engine) -> list[_Ready]:
-        """Fold objects; if some cannot be read, reject these and return the others, not folded."""
-        before, bad = self.state.fold, dict[int, str]()
-        assert before is not None
-        by_time = before.settings.leaf.forgetting.by_time
-        parts = [
-            OpenPart(dataset, new.span, new.arrival.timestamp if by_time else None)
-            for new, dataset in ready
-        ]
-        after, changes = before.twin(), list[tuple[int, StreamCentres]]()
-        # Drift is reported only if the rows are folded.
-        drifts = list[Event]()
-        with closing(sum_up(parts, before, engine, self.callbacks, rejects=True)) as found:
-            for each in found:
-                if isinstance(each, Bad):
-                    bad[each.number] = each.why
-                    if len(ready) == 1:
-                        break
-                elif not bad:
-                    after.add_piece(each, [drifts.append])
-                    changes += [(centres.n_rows, centres) for centres in after.take_found()]
-        if bad:
-            for number, why in bad.items():
-                self._reject(ready[number][0], why)
-            return [each for number, each in enumerate(ready) if number not in bad]
-        for event in drifts:
-            publish(self.callbacks, event)
-        self.state.fold = after
-        self._enter(ready, before, changes)
-        return []
-
-    def _enter(
-        self,
-        ready: Sequence[_Ready],
-        before: StreamFold,
-        changes: Sequence[tuple[int, StreamCentres]],
-    ) -> None:
-        """Add folded objects to the ledger and the wave, with the centres for the labels of their rows."""
-        fold, first, known = self.state.fold, before.n_rows, before.fitted
-        assert fold is not None
-        for new, dataset in ready:
-            arrival, (start, stop) = new.arrival, new.span
-            last = first + stop - start
-            inside = [(row, found) for row, found in changes if first < row < last]
-            note = "late" if new.is_late else ""
-            entry = Entry(
-                arrival.name, arrival.version, start, stop, first, arrival.timestamp, note
-            )
-            self.state.ledger.append(entry)
-            after = fold.twin().current if known is None else fold.current
-            centres = ((first, known), *inside)
-            self.folded.append(Folded(new, dataset, entry, centres, after))
-            known = next((found for row, found in reversed(changes) if row <= last), known)
-            first = last
-
-
 NEAREST = np.dtype([("label", np.int32), ("distance", np.float64)])
 
 
@@ -856,18 +703,135 @@ class StreamLoop:
             name: locate(url, self.storage_options) for name, url in urls.items() if url is not None
         }
         for wanted in waves(new, 0 if known is None else 8 * known.n_features):
-            wave = Wave(self.state, self.source, self.learner, self._watchers)
-            wave.fold(wanted, self.engine)
-            findings += wave.findings
-            for each in wave.folded if places else ():
+            folded = self._fold_wave(wanted, findings)
+            for each in folded if places else ():
                 if not write_labels(each, places, choose_engine(self.engine, each.dataset)):
                     name = each.new.arrival.name
                     text = f"{name!r} has no labels: there are fewer rows than clusters"
                     publish(self.callbacks, Notice(text))
             self.store.commit(self.state, self.learner)
-            if wave.is_stopped:
-                break
+            if wanted[0].arrival.grows and not folded:
+                break  # later rows have to wait for those that cannot be read
         return findings
+
+    def _fold_wave(self, wanted: Sequence[New], findings: list[Finding]) -> list[Folded]:
+        """Fold objects into the state, in order; OUT: findings: those that turned out to be unreadable.
+
+        Rows are read once; the rows of a wave once more for each unreadable object in it.
+        """
+        left, folded = self._opened(wanted, findings), list[Folded]()
+        while left:
+            assert self.state.fold is not None
+            chosen = choose_engine(self.engine, left[0][1])
+            if not all(chosen.can_read(dataset) for _, dataset in left):
+                chosen = LocalEngine()
+            # Before there are centres, labels of an object need the state at its end.
+            is_alone = self.state.fold.fitted is None or left[0][0].arrival.grows
+            together, later = (left[:1], left[1:]) if is_alone else (left, [])
+            bad = self._fold(together, chosen, folded)
+            for number, why in bad.items():
+                findings.append(self._rejected(together[number][0], why))
+            # With those that are bad, none was folded.
+            left = [each for n, each in enumerate(together) if bad and n not in bad] + later
+        return folded
+
+    def _opened(self, wanted: Sequence[New], findings: list[Finding]) -> list[_Ready]:
+        state, ready = self.state, list[_Ready]()
+        for new in wanted:
+            try:
+                dataset = self._checked(self.source.open(new.arrival, new.span), new)
+                dataset = for_metric(dataset, self.learner.metric)
+            except UNREADABLE as error:
+                findings.append(self._rejected(new, str(error)))
+                continue
+            self.learner.check_rows(dataset)
+            if state.fold is None:
+                dtype = compute_dtype(dataset.dtype).name
+                state.fold = self.learner.empty(dtype, state.seed)
+                own = FeatureSpec.of(dataset)
+                state.known = replace(own, scaling=None, missing="error", owner="the stream")
+            ready.append((new, dataset))
+        return ready
+
+    def _checked(self, dataset: Dataset, new: New) -> Dataset:
+        """Return the rows of an object with the features of the stream, in its order."""
+        known = self.state.known
+        if dataset.n_rows < new.span[1]:
+            raise InvalidDataError(
+                f"{new.arrival.name!r} has {dataset.n_rows} rows, expected {new.span[1]}; write it again."
+            )
+        if known is None:
+            return dataset
+        has_names = known.names is not None and getattr(dataset, "feature_names", None)
+        if not has_names and dataset.n_features != known.n_features:
+            raise InvalidDataError(
+                f"{new.arrival.name!r} has {dataset.n_features} features, the stream has "
+                f"{known.n_features}; remove it from the source, or start another stream."
+            )
+        found: Dataset = known.align(dataset)
+        return found
+
+    def _rejected(self, new: New, why: str) -> Finding:
+        """Record an unreadable object in the ledger; rows of one that grows are tried again instead."""
+        arrival = new.arrival
+        if not arrival.grows:
+            note = f"rejected: {why}"[:500]
+            place = 0, 0, self.state.rows_seen
+            entry = Entry(arrival.name, arrival.version, *place, arrival.timestamp, note)
+            self.state.ledger.append(entry)
+        return Finding(Oddity.CORRUPT, arrival.name, f"is not folded: {why}")
+
+    def _fold(self, ready: list[_Ready], engine: Engine, folded: list[Folded]) -> dict[int, str]:
+        """Fold objects; if some cannot be read, fold none and return the numbers of these, and why."""
+        before, bad = self.state.fold, dict[int, str]()
+        assert before is not None
+        by_time = before.settings.leaf.forgetting.by_time
+        parts = [
+            Part(dataset, new.span, new.arrival.timestamp if by_time else None, number)
+            for number, (new, dataset) in enumerate(ready)
+        ]
+        after, changes = before.twin(), list[tuple[int, StreamCentres]]()
+        # Drift is reported only if the rows are folded.
+        drifts = list[Event]()
+        with closing(sum_up(parts, before, engine, self._watchers, rejects=True)) as found:
+            for each in found:
+                if isinstance(each, Bad):
+                    bad[each.number] = each.why
+                    if len(ready) == 1:
+                        break
+                elif not bad:
+                    after.add_piece(each, [drifts.append])
+                    changes += [(centres.n_rows, centres) for centres in after.take_found()]
+        if not bad:
+            for event in drifts:
+                publish(self._watchers, event)
+            self.state.fold = after
+            self._enter(ready, before, changes, folded)
+        return bad
+
+    def _enter(
+        self,
+        ready: Sequence[_Ready],
+        before: StreamFold,
+        changes: Sequence[tuple[int, StreamCentres]],
+        folded: list[Folded],
+    ) -> None:
+        """Add objects to the ledger; OUT: folded: they, and the centres for the labels of their rows."""
+        fold, first, known = self.state.fold, before.n_rows, before.fitted
+        assert fold is not None
+        for new, dataset in ready:
+            arrival, (start, stop) = new.arrival, new.span
+            last = first + stop - start
+            inside = [(row, found) for row, found in changes if first < row < last]
+            note = "late" if new.is_late else ""
+            entry = Entry(
+                arrival.name, arrival.version, start, stop, first, arrival.timestamp, note
+            )
+            self.state.ledger.append(entry)
+            after = fold.twin().current if known is None else fold.current
+            folded.append(Folded(new, dataset, entry, ((first, known), *inside), after))
+            known = next((found for row, found in reversed(changes) if row <= last), known)
+            first = last
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, DriftFound):

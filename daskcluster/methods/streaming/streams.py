@@ -114,26 +114,19 @@ class MiniBatchSteps:
 
     Attributes
     ----------
-    n_clusters : int
-    init : object
-    n_init : int or "auto"
-    batch_size : int
-    learning_rate : str
-    reassignment_ratio : float or "auto"
-    chain_length : int
+    estimator : MiniBatchKMeans
+        Its parameters are those of the steps.
     seed : int
     """
 
     finds: ClassVar[type[StreamCentres]] = MovedCentres
 
-    n_clusters: int
-    init: Any
-    n_init: Any
-    batch_size: int
-    learning_rate: str
-    reassignment_ratio: float | str
-    chain_length: int
+    estimator: MiniBatchKMeans
     seed: int
+
+    @property
+    def init(self) -> Any:
+        return self.estimator.init
 
     def seek(
         self,
@@ -154,15 +147,17 @@ class MiniBatchSteps:
         `swap_remembered`.
         """
         assert before is None or isinstance(before, MovedCentres)
+        given, k = self.estimator, self.estimator.n_clusters
+        method = method_for(given.init, in_memory=True)
         if before is None:
-            if rows.n_rows < self.n_clusters:
+            if rows.n_rows < k:
                 return None
-            restarts = self.n_init
+            restarts = given.n_init
             if restarts == "auto":
-                restarts = _RANDOM_INITS if self.method == "random" else 1
+                restarts = _RANDOM_INITS if method == "random" else 1
             sample = Batch(rows.rows, np.arange(rows.n_rows), rows.weights, rows.normalize)
             seed = Key(self.seed, "centres of a stream", n_rows).derived_seed()
-            centres = centres_of_sample(sample, self, seed, int(restarts))
+            centres = centres_of_sample(sample, given, seed, int(restarts))
             state, n_steps = MovingCentres.start(centres), 0
         else:
             exact, dtype = before.exact.copy(), before.centres.dtype
@@ -170,23 +165,23 @@ class MiniBatchSteps:
                 exact, exact.astype(dtype), before.weights.copy(), before.costs.copy()
             )
             n_steps = before.n_iter
-        stepper = MiniBatchStepper(state, self.learning_rate, default_threads())
+        stepper = MiniBatchStepper(state, given.learning_rate, default_threads())
         with stepper.threads():
             key = Key(self.seed, "batches of a leaf", n_rows)
             order = key.generator().permutation(rows.n_rows)
-            for first in range(0, len(order), self.batch_size):
-                listed = order[first : first + self.batch_size]
+            for first in range(0, len(order), given.batch_size):
+                listed = order[first : first + given.batch_size]
                 n_steps += 1
                 stepper.step(Batch(rows.rows, listed, rows.weights, rows.normalize))
-        leaf, k = LabelledLeaf.of(rows, state.centres), self.n_clusters
+        leaf = LabelledLeaf.of(rows, state.centres)
         costs, weight = leaf.costs(k), float(leaf.weights.sum())
         if before is not None:
             costs += before.costs
             weight += before.weight
-        given = self.reassignment_ratio
-        if given != 0.0:
+        ratio = given.reassignment_ratio
+        if ratio != 0.0:
             seed = Key(self.seed, "swaps of a leaf", n_rows).derived_seed()
-            low = 0.0 if given == "auto" else float(given)
+            low = 0.0 if ratio == "auto" else float(ratio)
             after = swap_remembered(state, leaf, costs, seed, low=low)
             if after is not None:
                 costs = after
@@ -200,15 +195,11 @@ class MiniBatchSteps:
             n_rows,
             n_steps,
             str(StopReason.MAX_ITER),
-            self.method,
+            method,
             state.exact,
             weight,
             0.0,
         )
-
-    @property
-    def method(self) -> str:
-        return method_for(self.init, in_memory=True)
 
 
 @dataclass
@@ -560,15 +551,6 @@ class KMeansLearner(Learner):
 
 
 _OF_THE_STREAM = ("half_life", "drift_threshold")
-_STEPS = (
-    "n_clusters",
-    "init",
-    "n_init",
-    "batch_size",
-    "learning_rate",
-    "reassignment_ratio",
-    "chain_length",
-)
 
 
 class MiniBatchLearner(Learner):
@@ -592,8 +574,8 @@ class MiniBatchLearner(Learner):
         self._estimator.check_parameters()
 
     def settings(self, dtype: str, seed: int) -> FoldSettings:
-        steps = MiniBatchSteps(**{name: self.parameters[name] for name in _STEPS}, seed=seed)
-        rows = leaf_rows_for(steps.batch_size, steps.n_clusters)
+        steps = MiniBatchSteps(self._estimator, seed)
+        rows = leaf_rows_for(self._estimator.batch_size, self._estimator.n_clusters)
         # A coreset as large as its leaf consists of all rows.
         leaf = LeafSettings(rows, rows, seed, dtype, self.metric == "cosine", self.forgetting)
         return FoldSettings(leaf, steps, self.parameters["drift_threshold"])
