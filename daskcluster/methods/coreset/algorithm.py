@@ -270,15 +270,12 @@ class SavedSegment:
 
     def segment(self, d: int) -> Segment:
         """Return the segment, of rows with d features."""
-        total: Any = (
-            self.data_statistics if self.sums is None else (self.data_statistics, self.sums)
-        )
-        if self.data_statistics is None and self.sums is not None:
-            total = self.sums
+        parts: list[Any] = [each for each in (self.data_statistics, self.sums) if each is not None]
         if self.candidates is not None:
-            total = self.candidates.candidates(d)
-        if total is None or not 0 < self.done < self.n_segments <= self.n_work_items:
+            parts = [self.candidates.candidates(d)]
+        if not parts or not 0 < self.done < self.n_segments <= self.n_work_items:
             raise ModelFormatError("its pass is at no possible segment.")
+        total = parts[0] if len(parts) == 1 else tuple(parts)
         return Segment(self.number, self.n_segments, self.n_work_items, self.done, total)
 
 

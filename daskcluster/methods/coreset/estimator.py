@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
@@ -47,7 +47,7 @@ from daskcluster.models.fitted import created_with
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.sampling import Moments
 from daskcluster.sparse_rows import Rows
-from daskcluster.storage.location import Location, locate
+from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 _STATE = "state_"
@@ -221,34 +221,6 @@ class MergedCoreset(ArrayDataset):
         return {**super().__getstate__(), "parts": self.parts, "seed": self.seed}
 
 
-def merged(
-    rows: Rows,
-    weights: np.ndarray,
-    parts: Sequence[Mapping[str, Any]],
-    seed: int | None,
-    read_from: tuple[Location, ...] = (),
-) -> MergedCoreset:
-    """Return the rows of a merged coreset, with the provenance of its parts.
-
-    Parameters
-    ----------
-    rows : Rows, shape (m, d)
-    weights : ndarray of shape (m,)
-    parts : sequence of mapping
-        See `part_provenance`.
-    seed : int or None
-        Seed of the draws from the union; None if nothing was drawn.
-    read_from : tuple of Location
-        What the parts were read from.
-    """
-    return MergedCoreset(rows).with_facts(
-        own_weights=array_weights(weights, len(rows)),
-        parts=tuple(parts),
-        seed=seed,
-        read_from=read_from,
-    )
-
-
 def part_provenance(dataset: Dataset) -> dict[str, Any]:
     """Return the provenance of one part; without one, its size and its weight."""
     if isinstance(dataset, MergedCoreset):
@@ -401,16 +373,11 @@ class LightweightCoreset(EngineMixin):
         self.n_rows_ = dataset.n_rows
         self.passes_, self.bytes_read_ = draw.passes, draw.bytes_read
         self._source = source_of(dataset)
-        publish(self.callbacks, self._drawn(time.perf_counter() - began))
+        seconds, n_drawn = time.perf_counter() - began, self.coreset_.n_rows
+        text = f"coreset of {n_drawn:,} rows for {self.n_rows_:,}: {self.passes_} passes, {seconds:.3g} s"
+        facts = {"size": n_drawn, "passes": self.passes_, "seconds": seconds}
+        publish(self.callbacks, Notice(text, facts))
         return self
-
-    def _drawn(self, seconds: float) -> Notice:
-        facts = {"size": self.coreset_.n_rows, "passes": self.passes_, "seconds": seconds}
-        return Notice(
-            f"coreset of {self.coreset_.n_rows:,} rows for {self.n_rows_:,}: {self.passes_} passes, "
-            f"{seconds:.3g} s",
-            facts,
-        )
 
     def save(
         self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
@@ -533,7 +500,11 @@ def merge_coresets(
     if not coresets:
         raise InvalidParameterError("no coreset was given; give at least one to merge.")
     parts = [dataset_of(coreset) for coreset in coresets]
-    _refuse_scales(parts)
+    if any(getattr(part, "scaling", None) is not None for part in parts):
+        raise InvalidParameterError(
+            "a coreset of scaled rows cannot be merged: others may be on other scales; merge coresets of "
+            "rows as they are, and fit on the result of dc.open_dataset(merged, scale=...)."
+        )
     names = getattr(parts[0], "feature_names", None)
     parts = [
         FeatureSpec(part.n_features, names, owner="the first coreset").align(part) for part in parts
@@ -544,19 +515,13 @@ def merge_coresets(
     ]
     read_from = tuple(place for part in parts for place in stored_at(part))
     rows, weights = united([rows_and_weights(part) for part in parts])
-    if size is None or size >= len(rows):
-        return merged(rows, weights, accounts, None, read_from)
-    union = open_source(rows, weights=weights)
-    drawn = LightweightCoreset(size, random_state=random_state, engine=engine).draw(union)
-    return merged(*rows_and_weights(drawn.coreset_), accounts, drawn.seed_, read_from)
-
-
-def _refuse_scales(parts: Sequence[Dataset]) -> None:
-    if any(getattr(part, "scaling", None) is not None for part in parts):
-        raise InvalidParameterError(
-            "a coreset of scaled rows cannot be merged: others may be on other scales; merge coresets of "
-            "rows as they are, and fit on the result of dc.open_dataset(merged, scale=...)."
-        )
+    seed = None
+    if size is not None and size < len(rows):
+        union = open_source(rows, weights=weights)
+        drawn = LightweightCoreset(size, random_state=random_state, engine=engine).draw(union)
+        (rows, weights), seed = rows_and_weights(drawn.coreset_), drawn.seed_
+    weighted = {"own_weights": array_weights(weights, len(rows)), "read_from": read_from}
+    return MergedCoreset(rows).with_facts(parts=tuple(accounts), seed=seed, **weighted)
 
 
 def dataset_of(coreset: Any) -> Dataset:
