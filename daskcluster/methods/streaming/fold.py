@@ -437,13 +437,8 @@ class Drift:
 
     def body(self) -> dict[str, Any]:
         """Return all attributes except `counts` as plain values."""
-        return {
-            "error": self.error,
-            "baseline": self.baseline,
-            "ratio": self.ratio,
-            "n_leaves": self.n_leaves,
-            "is_high": self.is_high,
-        }
+        own = {name: value for name, value in vars(self).items() if name != "counts"}
+        return {**own, "ratio": self.ratio}
 
 
 FoundT = TypeVar("FoundT", bound=StreamCentres)
@@ -788,15 +783,7 @@ def fold_of_model(model: KMeansModel, settings: FoldSettings) -> StreamFold:
     fold.tree.nodes = [Node(0, 0, 1, model.centres[kept], model.weights[kept], 0.0, 0.0)]
     fold.tree.n_leaves, fold.tree.n_rows = 1, model.n_rows
     fold.history = list(model.history)
-    fold.fitted = StreamCentres(
-        model.centres,
-        np.zeros(model.n_clusters, np.int64),
-        model.weights,
-        model.costs,
-        model.sizes,
-        model.n_rows,
-        model.n_iter,
-        model.stop_reason,
-        model.seeding,
-    )
+    own = {each.name for each in fields(StreamCentres)} - {"births"}
+    births = np.zeros(model.n_clusters, np.int64)
+    fold.fitted = StreamCentres(births=births, **{name: getattr(model, name) for name in own})
     return fold
