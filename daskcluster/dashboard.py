@@ -409,10 +409,8 @@ class FitsPage(SchedulerPlugin):
     async def start(self, scheduler: Scheduler) -> None:
         for stamp, message in scheduler.get_events(TOPIC) or ():
             self.fits.add(stamp, message)
-        found = {"fits": self.fits}
         pages = [
-            (r"/(?:.+/)?fits", _ListHandler, found),
-            (r"/(?:.+/)?fits/([0-9a-f]{32})", _FitHandler, found),
+            (r"/(?:.+/)?fits(?:/([0-9a-f]{32}))?", _FitsHandler, {"fits": self.fits}),
             (r"/(?:.+/)?fits\.js", _ScriptHandler),
         ]
         add_pages(scheduler, pages)
@@ -422,7 +420,7 @@ class FitsPage(SchedulerPlugin):
             self.fits.add(time.time(), msg)
 
 
-class _Handler(RequestHandler):
+class _FitsHandler(RequestHandler):
     def initialize(self, fits: FitHistories) -> None:
         self.fits = fits
 
@@ -430,25 +428,17 @@ class _Handler(RequestHandler):
         for name, value in _HEADERS.items():
             self.set_header(name, value)
 
-    def answer(self, title: str, part: str, *, root: str) -> None:
-        is_part = self.get_query_argument("part", "") == "1"
-        self.finish(part if is_part else whole_page(title, part, root=root))
-
-
-class _ListHandler(_Handler):
-    def get(self) -> None:
-        part = list_of_fits(self.fits.newest_first(), time.time())
-        self.answer("Fits", part, root="")
-
-
-class _FitHandler(_Handler):
-    def get(self, key: str) -> None:
-        fit = self.fits.find(key)
-        if fit is None:
+    def get(self, key: str | None) -> None:
+        now, fit = time.time(), None if key is None else self.fits.find(key)
+        if key is not None and fit is None:
             self.send_error(404)
             return
-        title = fit.title
-        self.answer(title, page_of_fit(fit, time.time()), root="../")
+        title, root = ("Fits", "") if fit is None else (fit.title, "../")
+        shown = (
+            list_of_fits(self.fits.newest_first(), now) if fit is None else page_of_fit(fit, now)
+        )
+        is_part = self.get_query_argument("part", "") == "1"
+        self.finish(shown if is_part else whole_page(title, shown, root=root))
 
 
 class _ScriptHandler(RequestHandler):

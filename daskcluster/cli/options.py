@@ -592,6 +592,7 @@ def _flag(name: str, variants: Variants, catalogue: Catalogue, *, required: bool
         *(["-k"] if name == "n_clusters" else []),
         name,
         required=required,
+        type=TextType("value", str),
         metavar=" | ".join(filter(None, metavars)),
         **settings,
     )

@@ -90,9 +90,8 @@ def draw_coreset(
 def _whole(rows: ScaledPlacement, moments: Moments) -> Coreset:
     dataset = rows.placement.dataset
     chunk = dataset.load((0, dataset.n_rows)).owned()
-    weights = np.ones(chunk.n_rows) if chunk.weights is None else chunk.weights
-    kept = np.flatnonzero(weights > 0.0)
-    return Coreset(chunk.rows[kept], weights[kept], kept, moments)
+    kept = np.flatnonzero(chunk.masses > 0.0)
+    return Coreset(chunk.rows[kept], chunk.masses[kept], kept, moments)
 
 
 def united(parts: Sequence[tuple[Rows, np.ndarray]]) -> tuple[Rows, np.ndarray]:

@@ -99,13 +99,15 @@ class CoresetDraw(Fit):
                 old = self.state.segment
                 segment = None if old is None else old.segment(rows.origin.size)
                 rows.segments = Segments(self._segment_ended, segment)
-            found = draw_coreset(
-                rows,
-                self.estimator.size,
-                self.seed,
-                moments=self.state.moments,
-                measured=self._measured,
-            )
+
+            def measured(moments: Moments) -> None:
+                """Commit the state between the passes; another call starts with the second pass."""
+                if self.checkpoints.commits is not None:
+                    rows.segments = Segments(self._segment_ended)
+                self._keep(CoresetState(moments))
+
+            size, known = self.estimator.size, self.state.moments
+            found = draw_coreset(rows, size, self.seed, moments=known, measured=measured)
             self._add(self.took())
         self.rows = None
         whole = self.estimator.size >= self.dataset.n_rows  # the rows themselves are the coreset
@@ -114,13 +116,6 @@ class CoresetDraw(Fit):
             drawn_rows = CoresetCheckpoint(kept, found.weights, found.indices)
             self._keep(CoresetState(found.moments, drawn=drawn_rows))
         return found
-
-    def _measured(self, moments: Moments) -> None:
-        """Commit the state between the passes; another call starts with the second pass."""
-        assert self.rows is not None
-        if self.checkpoints.commits is not None:
-            self.rows.segments = Segments(self._segment_ended)
-        self._keep(CoresetState(moments))
 
     def _segment_ended(self, segment: Segment) -> None:
         state = self.state
@@ -133,9 +128,12 @@ class CoresetDraw(Fit):
 
 def coreset_footprint(dataset: Dataset, size: int) -> Footprint:
     """Return the memory of drawing a coreset: tasks hold the rows that they draw, which are joined once."""
-    row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
-    drawn = 2 * min(size, dataset.n_rows) * (row_bytes + 48)
+    drawn = 2 * min(size, dataset.n_rows) * (_row_bytes(dataset) + 48)
     return Footprint(thread_bytes=drawn, keeps_rows=False)
+
+
+def _row_bytes(dataset: Dataset) -> int:
+    return dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
 
 
 CORESET_PASSES = 2
@@ -165,17 +163,23 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
 
 def coreset_travel(dataset: Dataset, size: int) -> PassTraffic:
     """Return the bytes that the passes of a coreset send: a point, sums of features, the drawn rows."""
-    row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
-    d = dataset.n_features
-    return PassTraffic(sent=8 * d, returned=16 * d, drawn=size * (row_bytes + 48))
+    d, drawn = dataset.n_features, size * (_row_bytes(dataset) + 48)
+    return PassTraffic(sent=8 * d, returned=16 * d, drawn=drawn)
 
 
 def coreset_bytes(dataset: Dataset, size: int) -> int:
     """Return the bytes of a commit of a coreset: its rows as they are stored, weights and indices."""
     if size >= dataset.n_rows:
         return 0  # the rows themselves
-    row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
-    return size * (row_bytes + 16)
+    return size * (_row_bytes(dataset) + 16)
+
+
+def _save(
+    coreset: Dataset, url: str, provenance: Mapping[str, Any], *indices: np.ndarray, **options: Any
+) -> None:
+    refuse_replacing(coreset, url=locate(url, options["storage_options"]))
+    rows, weights = rows_and_weights(coreset)
+    write_weighted(url, rows, weights, *indices, facts={"coreset": provenance}, **options)
 
 
 class MergedCoreset(ArrayDataset):
@@ -208,14 +212,8 @@ class MergedCoreset(ArrayDataset):
         OutputExistsError
             There is something at `url` and `overwrite` is False.
         """
-        refuse_replacing(self, url=locate(url, storage_options))
-        write_weighted(
-            url,
-            *rows_and_weights(self),
-            facts={"coreset": self.provenance()},
-            overwrite=overwrite,
-            storage_options=storage_options,
-        )
+        options = {"overwrite": overwrite, "storage_options": storage_options}
+        _save(self, url, self.provenance(), **options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "parts": self.parts, "seed": self.seed}
@@ -235,7 +233,7 @@ def part_provenance(dataset: Dataset) -> dict[str, Any]:
 def rows_and_weights(dataset: Any) -> tuple[Rows, np.ndarray]:
     """Return all rows of a dataset, dense or CSR, and their weights (1 if it has none)."""
     chunk = dataset.load((0, dataset.n_rows))
-    return chunk.rows, np.ones(chunk.n_rows) if chunk.weights is None else chunk.weights
+    return chunk.rows, chunk.masses
 
 
 def source_of(dataset: Any) -> str:
@@ -393,17 +391,8 @@ class LightweightCoreset(EngineMixin):
             There is something at `url` and `overwrite` is False.
         """
         check_is_fitted(self)
-        refuse_replacing(self.coreset_, url=locate(url, storage_options))
-        rows, weights = rows_and_weights(self.coreset_)
-        write_weighted(
-            url,
-            rows,
-            weights,
-            self.indices_,
-            facts={"coreset": self.provenance()},
-            overwrite=overwrite,
-            storage_options=storage_options,
-        )
+        options = {"overwrite": overwrite, "storage_options": storage_options}
+        _save(self.coreset_, url, self.provenance(), self.indices_, **options)
 
     def provenance(self) -> dict[str, Any]:
         """Return what the coreset was drawn from and how, as plain JSON values."""

@@ -417,8 +417,8 @@ class DuplicatesReport(Pages):
     def _groups(self) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
         """Groups of two rows or more, those with the nearest pairs first.
 
-        Of those that are listed, the rows that are not kept, the nearest to the kept row first, and the
-        kept row; of all, how many rows each has.
+        Listed groups have their rows that are not kept, the nearest to the kept row first, and their kept
+        row. The last array has the number of rows of every group.
         """
         removed = np.flatnonzero(~self.kept)
         sign = -1.0 if self.measure == "similarity" else 1.0

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import math
 import mmap
-import shutil
 import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -806,12 +805,10 @@ class DuplicateSearch:
                 yield
                 checkpoint.clear()
                 return
-            below = tempfile.mkdtemp(prefix="daskcluster-duplicates-", dir=folder)
-            try:
+            name: dict[str, Any] = {"prefix": "daskcluster-duplicates-", "dir": folder}
+            with tempfile.TemporaryDirectory(**name, ignore_cleanup_errors=True) as below:
                 self._begin(Scratch(locate(below)), folder)
                 yield
-            finally:
-                shutil.rmtree(below, ignore_errors=True)
 
     def _resume(self, checkpoint: CheckpointFolder, folder: str) -> None:
         state = self.work.state()

@@ -79,9 +79,11 @@ class DistinctRows:
     most: np.ndarray
     cells: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
     hashes: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
-    _limits: np.ndarray | None = None
     _pending: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     _n_pending: int = 0
+
+    def __post_init__(self) -> None:
+        self._limits = np.where(self.most > 0, _ALL, np.uint64(0))
 
     @property
     def counts(self) -> np.ndarray:
@@ -91,10 +93,7 @@ class DistinctRows:
 
     def add(self, cells: np.ndarray, hashes: np.ndarray) -> None:
         """Add rows by cell and hash."""
-        limits = (
-            np.where(self.most > 0, _ALL, np.uint64(0)) if self._limits is None else self._limits
-        )
-        kept = hashes < limits[cells]
+        kept = hashes < self._limits[cells]
         self._pending.append((cells[kept], hashes[kept]))
         self._n_pending += int(kept.sum())
         if self._n_pending > max(_PENDING, len(self.cells)):
@@ -123,7 +122,6 @@ class DistinctRows:
         kept = rank < self.most[cells]
         self.cells, self.hashes = cells[kept], hashes[kept]
         full = np.flatnonzero((counts >= self.most) & (self.most > 0))
-        self._limits = np.where(self.most > 0, _ALL, np.uint64(0))
         self._limits[full] = hashes[firsts[full] + self.most[full] - 1]
 
 

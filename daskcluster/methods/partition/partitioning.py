@@ -720,23 +720,30 @@ class _Partitioning:
         """Replace the centre of each large partition by those of parts of it."""
         order = np.argsort(labels, kind="stable")
         starts = np.searchsorted(labels[order], large)
-        centres, penalties, means = (
-            [each]
-            for each in (self.trained.centres.copy(), self.trained.penalties, self.means.copy())
-        )
+        kept = self.trained = Trained(self.trained.centres.copy(), self.trained.penalties.copy())
+        self.means = self.means.copy()
+        centres, penalties, means = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
         for cell, start in zip(large.tolist(), starts.tolist(), strict=True):
             parts = max(2, round(int(sizes[cell]) / self.target_size))
             which = order[start : start + sizes[cell]]
             which = which[:: max(1, len(which) // (_SPLIT_ROWS * parts))]
             key = Key(self.work.seed, f"split {cell}", self.round)
             fitted, own = self._fit(which, parts, key)
-            new = fitted.penalties - fitted.penalties.min() + self.trained.penalties[cell]
-            centres[0][cell], penalties[0][cell], means[0][cell] = fitted.centres[0], new[0], own[0]
+            new = fitted.penalties - fitted.penalties.min() + kept.penalties[cell]
+            kept.centres[cell], kept.penalties[cell] = fitted.centres[0], new[0]
+            self.means[cell] = own[0]
             centres.append(fitted.centres[1:])
             penalties.append(new[1:])
             means.append(own[1:])
-        self.trained = Trained(np.concatenate(centres), np.concatenate(penalties))
-        self.means = np.concatenate(means)
+        self._extend(*map(np.concatenate, (centres, penalties, means)))
+
+    def _extend(self, centres: np.ndarray, penalties: np.ndarray, means: np.ndarray) -> None:
+        """Add partitions after the others."""
+        kept = self.trained
+        self.trained = Trained(
+            np.concatenate([kept.centres, centres]), np.concatenate([kept.penalties, penalties])
+        )
+        self.means = np.concatenate([self.means, means])
 
     def _cut(self, found: np.ndarray, large: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Divide partitions by row numbers; their parts have the same centre."""
@@ -750,9 +757,5 @@ class _Partitioning:
             first += parts
         copied = np.repeat(large, more)
         kept = self.trained
-        self.trained = Trained(
-            np.concatenate([kept.centres, kept.centres[copied]]),
-            np.concatenate([kept.penalties, kept.penalties[copied]]),
-        )
-        self.means = np.concatenate([self.means, self.means[copied]])
+        self._extend(kept.centres[copied], kept.penalties[copied], self.means[copied])
         return found

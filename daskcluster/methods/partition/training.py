@@ -291,9 +291,13 @@ class BalancedKMeans:
 
     # -- updates ----------------------------------------------------------------------------------
 
-    def _move_centres(self) -> None:
+    def _by_cell(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows cell by cell, and where each cell begins among them."""
         order = np.argsort(self.labels, kind="stable")
-        starts = np.searchsorted(self.labels[order], np.arange(self.n_cells + 1))
+        return order, np.searchsorted(self.labels[order], np.arange(self.n_cells + 1))
+
+    def _move_centres(self) -> None:
+        order, starts = self._by_cell()
 
         def means(cells: np.ndarray) -> np.ndarray:
             found = self.trained.centres[cells]
@@ -337,8 +341,7 @@ class BalancedKMeans:
         if not n_moved:
             return
         small, large = by_size[:n_moved], by_size[::-1][:n_moved]
-        order = np.argsort(self.labels, kind="stable")
-        starts = np.searchsorted(self.labels[order], np.arange(self.n_cells + 1))
+        order, starts = self._by_cell()
         left = np.flatnonzero(np.isin(self.labels, small))
         centres = self.trained.centres.copy()
 

@@ -41,7 +41,6 @@ from daskcluster.data.recipes import for_metric
 from daskcluster.data.writer import ZarrSink, write_rows_at
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
-from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import (
     CheckpointError,
@@ -67,10 +66,9 @@ from daskcluster.methods.streaming.sources import (
     sort_out,
 )
 from daskcluster.methods.streaming.streams import Learner
-from daskcluster.methods.streaming.tree import UNREADABLE, Bad, Part, sum_up
+from daskcluster.methods.streaming.tree import UNREADABLE, Bad, Part, in_dtype, sum_up
 from daskcluster.models.fitted import Model, load_document, save_model
 from daskcluster.randomness import as_seed
-from daskcluster.sparse_rows import SparseRows
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import (
     Document,
@@ -222,28 +220,25 @@ class StateStore:
 
     Parameters
     ----------
-    url : str or path
-    facts : mapping
-        Settings that identify the stream, as plain values.
-    storage_options : mapping, optional
-    missing : {"error", "drop"}
-        What becomes of rows that lack a value; models keep it.
+    place : Location
+    source : Source
+    learner : Learner
+        The state is that of this source and algorithm, with these parameters.
     """
 
-    def __init__(
-        self,
-        url: Any,
-        facts: Mapping[str, Any],
-        storage_options: Mapping[str, Any] | None = None,
-        missing: str = "error",
-    ) -> None:
-        self.place = locate(url, storage_options)
-        self._facts, self._missing = dict(facts), missing
-        self._ledger = self.place.child("ledger")
+    def __init__(self, place: Location, source: Source, learner: Learner) -> None:
+        self.place, self._learner = place, learner
+        self._missing = source.spec.missing or "error"
+        self._facts = {
+            "source": source.facts(),
+            "algorithm": learner.algorithm,
+            "parameters": learner.facts(),
+        }
+        self._ledger = place.child("ledger")
         self._named: set[str] = set()
 
-    def load(self, learner: Learner, seed: int) -> StreamState:
-        """Return the state of the last commit, or an empty one with `seed`.
+    def load(self) -> StreamState:
+        """Return the state of the last commit, or an empty one.
 
         Raises
         ------
@@ -254,7 +249,8 @@ class StateStore:
         found = self._commits.latest()
         self._number = self._commits.newest()
         if found is None:
-            return StreamState(Ledger(), None, seed)
+            given = self._learner.parameters["random_state"]
+            return StreamState(Ledger(), None, as_seed(0 if given is None else given))
         body = found.body
         ledger = Ledger.read(self._ledger, read_records(body, "ledger"))
         self._named = {str(segment["name"]) for segment in ledger.segments}
@@ -263,7 +259,7 @@ class StateStore:
         if "fold" in body:
             document = Document(found.kind, read_mapping(body, "fold"), found.arrays)
             try:
-                fold = learner.restored(document, read_text(body, "dtype"), seed)
+                fold = self._learner.restored(document, read_text(body, "dtype"), seed)
             except (KeyError, ModelFormatError) as error:
                 raise CheckpointError(
                     f"The state at {self.place.url!r} cannot be resumed ({error}); it may be from "
@@ -283,7 +279,7 @@ class StateStore:
         self.point(state)  # in case a run was stopped between its commit and this
         return state
 
-    def commit(self, state: StreamState, learner: Learner) -> None:
+    def commit(self, state: StreamState) -> None:
         """Commit a state with its ledger and its model.
 
         Raises
@@ -300,7 +296,7 @@ class StateStore:
                 f"The state at {self.place.url!r} was committed by another loop in the meantime; run only "
                 "one loop per state."
             )
-        state.version = self._save_model(state, learner)
+        state.version = self._save_model(state)
         segments, known = state.ledger.write(self._ledger), state.known or FeatureSpec(0)
         body: dict[str, Any] = {
             "ledger": segments,
@@ -327,7 +323,7 @@ class StateStore:
                 if name not in self._named and name not in before:
                     remove_file(self._ledger, name)
 
-    def _save_model(self, state: StreamState, learner: Learner) -> int | None:
+    def _save_model(self, state: StreamState) -> int | None:
         """Save the model of a state, unless it exists already; return its version."""
         known = state.known
         if state.fold is None or known is None or state.fold.current() is None:
@@ -337,7 +333,7 @@ class StateStore:
         try:
             load_document(place.url, place.storage_options())
         except ModelFormatError:
-            found: Any = learner.model_of(state.fold, known.n_features, known.names)
+            found: Any = self._learner.model_of(state.fold, known.n_features, known.names)
             model: Model = replace(found, decoded=known.decoded, missing=self._missing)
             options = place.storage_options() or None
             save_model(model, place.url, overwrite=True, storage_options=options)
@@ -357,10 +353,6 @@ class StateStore:
         content = json.dumps(facts).encode()
         if read_file(self.place, LATEST) != content:
             write_file(self.place, LATEST, content)
-
-    def show(self, status: Mapping[str, Any]) -> None:
-        """Write the status file of the stream."""
-        write_file(self.place, STATUS, json.dumps(status).encode())
 
 
 WAVE_BYTES = 256 << 20
@@ -440,11 +432,7 @@ def label_by_arrival(chunk: Chunk, known: Centres) -> np.ndarray:
             continue
         place = slice(first - chunk.start, last - chunk.start)
         part = chunk.slice(place.start, place.stop)
-        rows = part.rows
-        if rows.dtype != centres.centres.dtype:
-            rows = rows.astype(centres.centres.dtype)
-        if not isinstance(rows, SparseRows):
-            rows = np.ascontiguousarray(rows)
+        rows = in_dtype(part.rows, centres.centres.dtype)
         labels, distances = centres.nearest(replace(part, rows=rows))
         found["label"][place] = labels
         found["distance"][place] = np.sqrt(distances)
@@ -630,21 +618,12 @@ class StreamLoop:
                 "half_life or window is a time, but rows of this source have no timestamps (only objects "
                 "below a prefix do); pass a number of rows instead."
             )
-        facts = {
-            "source": self.source.facts(),
-            "algorithm": self.learner.algorithm,
-            "parameters": self.learner.facts(),
-        }
-        missing = self.source.spec.missing or "error"
-        self.store = StateStore(self.state_url, facts, self.storage_options, missing)
-        self.state = self._loaded()
+        place = locate(self.state_url, self.storage_options)
+        self.store = StateStore(place, self.source, self.learner)
+        self.state = self.store.load()
         self._settling = Settling(self.settle)
         self._watchers = (*self.callbacks, self._hear)
         self._reported: set[Finding] = set()
-
-    def _loaded(self) -> StreamState:
-        given = self.learner.parameters["random_state"]
-        return self.store.load(self.learner, as_seed(0 if given is None else given))
 
     @property
     def is_drawn(self) -> bool:
@@ -666,7 +645,7 @@ class StreamLoop:
         try:
             findings = self._fold_new()
         except BaseException:
-            self.state = self._loaded()  # discards what was not committed
+            self.state = self.store.load()  # discards what was not committed
             raise
         for finding in findings:
             if finding not in self._reported:  # of which the previous cycle did not tell
@@ -690,7 +669,8 @@ class StreamLoop:
             self.learner.algorithm,
             time.perf_counter() - began,
         )
-        self.store.show(status_of(cycle, self.state.ledger))
+        status = status_of(cycle, self.state.ledger)
+        write_file(self.store.place, STATUS, json.dumps(status).encode())
         counters = cycle.rows_seen, cycle.new_rows, cycle.new_objects, cycle.model_version
         publish(self.callbacks, CycleEnded(*counters, cycle.seconds))
         return cycle
@@ -709,7 +689,7 @@ class StreamLoop:
                     name = each.new.arrival.name
                     text = f"{name!r} has no labels: there are fewer rows than clusters"
                     publish(self.callbacks, Notice(text))
-            self.store.commit(self.state, self.learner)
+            self.store.commit(self.state)
             if wanted[0].arrival.grows and not folded:
                 break  # later rows have to wait for those that cannot be read
         return findings
@@ -723,8 +703,6 @@ class StreamLoop:
         while left:
             assert self.state.fold is not None
             chosen = choose_engine(self.engine, left[0][1])
-            if not all(chosen.can_read(dataset) for _, dataset in left):
-                chosen = LocalEngine()
             # Before there are centres, labels of an object need the state at its end.
             is_alone = self.state.fold.fitted is None or left[0][0].arrival.grows
             together, later = (left[:1], left[1:]) if is_alone else (left, [])

@@ -578,21 +578,19 @@ class Prefix(Source):
             for file in files
             if file.name.rpartition("/")[2] in METADATA and "/" in file.name
         )
-        roots: set[str] = set()  # the outermost folders that are Zarr arrays or groups
+        roots = set[str]()  # the outermost folders that are Zarr arrays or groups
         for folder in folders:
-            if not any(each in roots for each in _folders_of(folder)):
+            if roots.isdisjoint(_folders_of(folder)):
                 roots.add(folder)
-        members: dict[str, list[StoredFile]] = {}
-        others = []
+        members, others = dict[str, list[StoredFile]](), list[str]()
         for file in files:
-            if "/" not in file.name and not file.name.lower().endswith(TABLES):
+            is_table = file.name.lower().endswith(TABLES)
+            top = file.name if is_table else file.name.partition("/")[0]
+            owner = next((each for each in _folders_of(file.name) if each in roots), top)
+            if owner == file.name and not is_table:
                 others.append(file.name)  # e.g. the metadata of an enclosing group
-                continue
-            owner = next((each for each in _folders_of(file.name) if each in roots), None)
-            if owner is None:
-                is_table = file.name.lower().endswith(TABLES)
-                owner = file.name if is_table else file.name.partition("/")[0]
-            members.setdefault(owner, []).append(file)
+            else:
+                members.setdefault(owner, []).append(file)
         rows = [name for name in others if name.lower().endswith(IN_PLACE)]
         if rows and not members:
             warnings.warn(

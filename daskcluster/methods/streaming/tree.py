@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import count
@@ -40,7 +41,7 @@ from daskcluster.events import Callback
 from daskcluster.methods.coreset.algorithm import draw_coreset, united
 from daskcluster.parameters.checks import seconds_of
 from daskcluster.randomness import Key
-from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+from daskcluster.sparse_rows import Rows, SparseRows
 from daskcluster.typing import Dataset, Range
 
 NODE_SHARE = 8
@@ -180,14 +181,7 @@ class StreamRows:
 
     def owned(self) -> StreamRows:
         """Return a copy of the rows."""
-        rows: Rows = self.rows
-        weights, ticks = (
-            None if each is None else each.copy() for each in (self.weights, self.ticks)
-        )
-        if isinstance(rows, SparseRows):
-            parts = rows.data.copy(), rows.indices.copy(), rows.indptr.copy()
-            return StreamRows(SparseRows(*parts, rows.n_features), weights, ticks)
-        return StreamRows(rows.copy(), weights, ticks)
+        return deepcopy(self)
 
     def weights_at(self, forgetting: Forgetting, now: float) -> np.ndarray | None:
         """Return the weights of the rows at `now`; None: one each."""
@@ -201,18 +195,21 @@ def joined_rows(parts: Sequence[StreamRows]) -> StreamRows:
     """Return the concatenation of parts of a stream."""
     if len(parts) == 1:
         return parts[0]
-    given = [part.rows for part in parts]
-    if any(isinstance(each, SparseRows) for each in given):
-        given = [each if isinstance(each, SparseRows) else SparseRows.of(each) for each in given]
-    rows = join_rows(given)
-    weights = ticks = None
-    if any(part.weights is not None for part in parts):
-        weights = np.concatenate(
-            [np.ones(len(part)) if part.weights is None else part.weights for part in parts]
-        )
+    weighted = any(part.weights is not None for part in parts)
+    own = [np.ones(len(part)) if part.weights is None else part.weights for part in parts]
+    rows, weights = united([(part.rows, own[at]) for at, part in enumerate(parts)])
+    ticks = None
     if all(part.ticks is not None for part in parts):
         ticks = np.concatenate([np.asarray(part.ticks) for part in parts])
-    return StreamRows(rows, weights, ticks)
+    return StreamRows(rows, weights if weighted else None, ticks)
+
+
+def in_dtype(rows: Rows, dtype: Any) -> Rows:
+    """Return rows in a dtype, in C order; values that are too large for it become infinite."""
+    with np.errstate(over="ignore"):
+        if isinstance(rows, SparseRows):
+            return rows.astype(dtype)
+        return np.ascontiguousarray(rows, dtype)
 
 
 def stream_rows(
@@ -243,12 +240,7 @@ def stream_rows(
     InvalidDataError
         A row holds NaN or infinity, or a value that is too large for the dtype of the stream.
     """
-    with np.errstate(over="ignore"):
-        rows = (
-            chunk.rows.astype(dtype)
-            if isinstance(chunk.rows, SparseRows)
-            else np.ascontiguousarray(chunk.rows, dtype)
-        )
+    rows = in_dtype(chunk.rows, dtype)
     ticks = None
     if forgetting.forgets and stamp is not None:
         ticks = np.full(chunk.n_rows, stamp)
@@ -482,6 +474,7 @@ _FORGOTTEN = 2.0**-10
 """Nodes with less than this fraction of the total weight are dropped."""
 
 
+@dataclass(eq=False)
 class CoresetTree:
     """The summary of a stream.
 
@@ -514,13 +507,12 @@ class CoresetTree:
     (230, 1730.0)
     """
 
-    def __init__(self, settings: LeafSettings) -> None:
-        self.settings = settings
-        self.nodes: list[Node] = []
-        self.tail: tuple[StreamRows, ...] = ()
-        self.n_leaves = 0
-        self.n_rows = 0
-        self.now = 0.0
+    settings: LeafSettings
+    nodes: list[Node] = field(default_factory=list)
+    tail: tuple[StreamRows, ...] = ()
+    n_leaves: int = 0
+    n_rows: int = 0
+    now: float = 0.0
 
     @property
     def tail_rows(self) -> int:
