@@ -101,7 +101,7 @@ class Labelling:
             )
         path = os.path.join(folder, "labels.npy")
         np.save(path, found)
-        return MappedNumbers(path)
+        return HeldNumbers(path)
 
 
 def open_labelling(labels: Any, n_rows: int, kept: np.ndarray | None = None) -> Labelling:
@@ -176,26 +176,14 @@ def numbered(values: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class HeldNumbers:
-    """Numbers of clusters in memory."""
+    """Numbers of clusters in memory, or in a .npy file that all tasks can read."""
 
-    array: np.ndarray
-
-    def ready(self) -> Numbers:
-        """Return the function that slices them."""
-        # Arrays sent with a task are read-only, which is another type for compiled code.
-        array = self.array if self.array.flags.writeable else self.array.copy()
-        return lambda chunk: array[chunk.start : chunk.stop]
-
-
-@dataclass(frozen=True)
-class MappedNumbers:
-    """Numbers of clusters in a .npy file that all tasks can read."""
-
-    path: str
+    array: np.ndarray | str
 
     def ready(self) -> Numbers:
-        """Return the function that copies them from the mapped file."""
-        array = np.load(self.path, mmap_mode="r")
+        """Return the function that copies them, since compiled code takes no read-only arrays."""
+        held = self.array
+        array = np.load(held, mmap_mode="r") if isinstance(held, str) else held
         return lambda chunk: np.array(array[chunk.start : chunk.stop])
 
 

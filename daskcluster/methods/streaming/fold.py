@@ -628,7 +628,9 @@ class StreamFold:
 
     def twin(self) -> Self:
         """Return an independent copy, which shares arrays; these are never changed in place."""
-        return replace(self, tree=replace(self.tree, nodes=list(self.tree.nodes)))
+        tree = CoresetTree(self.tree.settings)
+        tree.__dict__.update(self.tree.__dict__, nodes=list(self.tree.nodes))
+        return replace(self, tree=tree)
 
     def summary(self) -> Dataset:
         """Return weighted rows that represent all remembered rows."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import count
@@ -181,7 +180,14 @@ class StreamRows:
 
     def owned(self) -> StreamRows:
         """Return a copy of the rows."""
-        return deepcopy(self)
+        rows: Rows = self.rows
+        weights, ticks = (
+            None if each is None else each.copy() for each in (self.weights, self.ticks)
+        )
+        if isinstance(rows, SparseRows):
+            parts = rows.data.copy(), rows.indices.copy(), rows.indptr.copy()
+            return StreamRows(SparseRows(*parts, rows.n_features), weights, ticks)
+        return StreamRows(rows.copy(), weights, ticks)
 
     def weights_at(self, forgetting: Forgetting, now: float) -> np.ndarray | None:
         """Return the weights of the rows at `now`; None: one each."""
@@ -803,7 +809,7 @@ def cut_pieces(parts: Sequence[Part], position: Position, settings: LeafSettings
         if isinstance(dataset, RowDataset):
             dataset = dataset.sharing([span for span, _ in cuts])
         for span, is_last in cuts:
-            current.append(replace(part, dataset=dataset, span=span))
+            current.append(Part(dataset, span, part.stamp, part.number))
             if is_last:
                 tasks.append(SumUp(tuple(current), position, settings))
                 position, current = position.after(tasks[-1].n_rows, settings.leaf_rows), []
