@@ -90,6 +90,11 @@ class Chunk:
         return int(self.rows.shape[0])
 
     @property
+    def masses(self) -> np.ndarray:
+        """The weights of the rows, float64 (n,): one each where they have none."""
+        return np.ones(self.n_rows) if self.weights is None else self.weights
+
+    @property
     def stop(self) -> int:
         return self.start + self.n_rows
 

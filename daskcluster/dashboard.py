@@ -55,17 +55,16 @@ class IterationPoint:
         The objective; None if it is not finite.
     elapsed, seconds : float
         Seconds of all iterations until here, and of this one.
-    rows_per_second : float or None
-    skipped : float or None
-        Share of the rows that bounds skipped.
+    speed, skipped : str
+        Rows a second, and the share of the rows that bounds skipped; empty if unknown.
     """
 
     number: int
     value: float | None
     elapsed: float
     seconds: float
-    rows_per_second: float | None
-    skipped: float | None
+    speed: str
+    skipped: str
 
 
 class FitHistory:
@@ -96,9 +95,9 @@ class FitHistory:
         for number, value, seconds, rows, looked_at in message["iterations"]:
             self._elapsed += seconds
             self._remaining(IterationEnded(number, inertia=0.0, shift=0.0, seconds=seconds))
-            rate = rows / seconds if rows and seconds > 0 else None
-            skipped = None if looked_at is None else 1.0 - looked_at
-            self.steps.append(IterationPoint(number, value, self._elapsed, seconds, rate, skipped))
+            speed = format_rate(rows / seconds) if rows and seconds > 0 else ""
+            skipped = "" if looked_at is None else f"{1.0 - looked_at:.1%}"
+            self.steps.append(IterationPoint(number, value, self._elapsed, seconds, speed, skipped))
         if len(self.steps) > MOST_ITERATIONS:
             del self.steps[1:-1:2]
         self.facts |= {key: message[key] for key in _KINDS if key in message}
@@ -235,8 +234,8 @@ def page_of_fit(fit: FitHistory, now: float) -> str:
                 str(step.number),
                 _number(step.value),
                 format_seconds(step.seconds),
-                _speed(step),
-                _skipped(step),
+                step.speed,
+                step.skipped,
             )
             for step in reversed(fit.steps[-_MOST_LISTED:])
         ],
@@ -304,6 +303,7 @@ def _line(fit: FitHistory, now: float) -> dict[str, Any]:
     facts = fit.facts
     last = fit.steps[-1] if fit.steps else None
     state, _, phase = _state(fit, now).partition(": ")
+    kind = "silent" if fit.is_running else "ended"
     return {
         "key": facts.get("fit", ""),
         "title": fit.title,
@@ -311,30 +311,18 @@ def _line(fit: FitHistory, now: float) -> dict[str, Any]:
         "began": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(fit.began)),
         "shape": f"{facts['n_rows']:,} x {facts['n_features']:,}",
         "n_clusters": f"{facts['n_clusters']:,}",
-        "kind": state
-        if state in ("running", "failed")
-        else "silent"
-        if fit.is_running
-        else "ended",
+        "kind": state if state in ("running", "failed") else kind,
         "state": state,
         "phase": phase,
         "done": 0 if last is None else last.number,
         "most": facts["max_iter"],
         "objective": _number(facts.get("inertia") if last is None else last.value),
         "curve": small_curve(fit.steps),
-        "speed": "" if last is None else _speed(last),
-        "skipped": "" if last is None else _skipped(last),
+        "speed": "" if last is None else last.speed,
+        "skipped": "" if last is None else last.skipped,
         "seconds": format_seconds(_seconds(fit, now)),
         "left": _left(fit),
     }
-
-
-def _speed(step: IterationPoint) -> str:
-    return "" if step.rows_per_second is None else format_rate(step.rows_per_second)
-
-
-def _skipped(step: IterationPoint) -> str:
-    return "" if step.skipped is None else f"{step.skipped:.1%}"
 
 
 def _state(fit: FitHistory, now: float) -> str:
@@ -421,10 +409,8 @@ class FitsPage(SchedulerPlugin):
     async def start(self, scheduler: Scheduler) -> None:
         for stamp, message in scheduler.get_events(TOPIC) or ():
             self.fits.add(stamp, message)
-        found = {"fits": self.fits}
         pages = [
-            (r"/(?:.+/)?fits", _ListHandler, found),
-            (r"/(?:.+/)?fits/([0-9a-f]{32})", _FitHandler, found),
+            (r"/(?:.+/)?fits(?:/([0-9a-f]{32}))?", _FitsHandler, {"fits": self.fits}),
             (r"/(?:.+/)?fits\.js", _ScriptHandler),
         ]
         add_pages(scheduler, pages)
@@ -434,7 +420,7 @@ class FitsPage(SchedulerPlugin):
             self.fits.add(time.time(), msg)
 
 
-class _Handler(RequestHandler):
+class _FitsHandler(RequestHandler):
     def initialize(self, fits: FitHistories) -> None:
         self.fits = fits
 
@@ -442,25 +428,17 @@ class _Handler(RequestHandler):
         for name, value in _HEADERS.items():
             self.set_header(name, value)
 
-    def answer(self, title: str, part: str, *, root: str) -> None:
-        is_part = self.get_query_argument("part", "") == "1"
-        self.finish(part if is_part else whole_page(title, part, root=root))
-
-
-class _ListHandler(_Handler):
-    def get(self) -> None:
-        part = list_of_fits(self.fits.newest_first(), time.time())
-        self.answer("Fits", part, root="")
-
-
-class _FitHandler(_Handler):
-    def get(self, key: str) -> None:
-        fit = self.fits.find(key)
-        if fit is None:
+    def get(self, key: str | None) -> None:
+        now, fit = time.time(), None if key is None else self.fits.find(key)
+        if key is not None and fit is None:
             self.send_error(404)
             return
-        title = fit.title
-        self.answer(title, page_of_fit(fit, time.time()), root="../")
+        title, root = ("Fits", "") if fit is None else (fit.title, "../")
+        shown = (
+            list_of_fits(self.fits.newest_first(), now) if fit is None else page_of_fit(fit, now)
+        )
+        is_part = self.get_query_argument("part", "") == "1"
+        self.finish(shown if is_part else whole_page(title, shown, root=root))
 
 
 class _ScriptHandler(RequestHandler):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.cli.main import Console, EngineOptions, Failure
+from daskcluster.cli.console import Console, EngineOptions, Failure
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.engine.local import LocalEngine, default_threads

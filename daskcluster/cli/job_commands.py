@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.main import Console, EngineOptions, after_a_commit, tell
+from daskcluster.cli.console import Console, EngineOptions, after_a_commit, tell
 from daskcluster.cli.options import (
+    DURATION,
     INPUT,
     OUTPUT,
     WHERE,
     AlgorithmCommand,
-    Duration,
     SectionedCommand,
     complete_path,
     declared_option,
@@ -207,7 +207,7 @@ class Task:
 
     def _submit(self, given: Mapping[str, Any]) -> None:
         from daskcluster import jobs
-        from daskcluster.jobs.run import absolute
+        from daskcluster.jobs.identity import absolute
 
         spec = self.spec
         given = absolute(given)  # workers have other working directories
@@ -315,7 +315,7 @@ def _teller(
 @click.argument("state")
 @storage_option
 @option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@option("--watch", type=Duration(), help="Refresh at this interval until interrupted.")
+@option("--watch", type=DURATION, help="Refresh at this interval until interrupted.")
 def stream_status(
     state: str, storage_options: dict[str, Any] | None, as_json: bool, watch: float | None
 ) -> None:
@@ -398,7 +398,7 @@ def list_command(engine_options: EngineOptions, console: Console) -> None:
 def status_command(name: str, engine_options: EngineOptions, console: Console, wait: bool) -> None:
     """Show the status of the job NAME."""
     from daskcluster import jobs
-    from daskcluster.jobs.spec import spec_of
+    from daskcluster.jobs.catalogue import spec_of
 
     with engine_options.connect() as client:
         found = jobs.wait(client, name) if wait else jobs.status(client, name)

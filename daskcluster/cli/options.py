@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from daskcluster.cli.main import DEBUG, QUIET, Console, EngineOptions
+from daskcluster.cli.console import DEBUG, QUIET, Console, EngineOptions
 from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.parameters.algorithm import Catalogue
@@ -26,82 +26,98 @@ else:  # not generic in older releases of click
 
 
 class TextType(ParamType):
-    """A type whose values are read from text; other values are as they should be."""
+    """A type whose values are read from text; other values are as they should be.
+
+    Parameters
+    ----------
+    name : str
+        What help calls such a value.
+    read : callable (str) -> object
+        Returns the value; a ValueError is shown to the user.
+    """
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name, self._read = name, read
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if not isinstance(value, str):
             return value
         try:
-            return self.read(value)
+            return self._read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
-    def read(self, text: str) -> Any:
-        """Return the value; a ValueError is shown to the user."""
-        raise NotImplementedError
+
+def _size(text: str) -> int:
+    from dask.utils import parse_bytes
+
+    try:
+        size = parse_bytes(text) if re.match(r"\s*\.?[0-9]", text) else 0
+    except (ValueError, OverflowError):
+        size = 0
+    if size < 1:
+        raise ValueError(f"{text!r} is not a size such as 800MB, 1.5GiB or 2e9.")
+    return size
 
 
-class Size(TextType):
-    """A number of bytes such as 800MB, 1.5GiB or 2e9."""
-
-    name = "size"
-
-    def read(self, text: str) -> int:
-        from dask.utils import parse_bytes
-
-        try:
-            size = parse_bytes(text) if re.match(r"\s*\.?[0-9]", text) else 0
-        except (ValueError, OverflowError):
-            size = 0
-        if size < 1:
-            raise ValueError(f"{text!r} is not a size such as 800MB, 1.5GiB or 2e9.")
-        return size
+def _image_shape(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"[1-9][0-9]*(x[1-9][0-9]*){1,2}", text):
+        raise ValueError(f"{text!r} is not a shape such as 28x28 or 32x32x3.")
+    return tuple(int(size) for size in text.split("x"))
 
 
-class ImageShape(TextType):
-    """Height, width and optionally channels of an image, such as 28x28 or 32x32x3."""
+def _duration(text: str) -> float:
+    from daskcluster.parameters.checks import seconds_of
 
-    name = "HxW[xC]"
-
-    def read(self, text: str) -> tuple[int, ...]:
-        if not re.fullmatch(r"[1-9][0-9]*(x[1-9][0-9]*){1,2}", text):
-            raise ValueError(f"{text!r} is not a shape such as 28x28 or 32x32x3.")
-        return tuple(int(size) for size in text.split("x"))
-
-
-class Duration(TextType):
-    """A time such as 30s, 5m, 2h or 7d, in seconds; a bare number is seconds."""
-
-    name = "time"
-
-    def read(self, text: str) -> float:
-        from daskcluster.parameters.checks import seconds_of
-
-        seconds = seconds_of(text.strip())
-        if seconds is None and re.fullmatch(r"[0-9]*\.?[0-9]+", text.strip()):
-            seconds = float(text)
-        if seconds is None:
-            raise ValueError(f"{text!r} is not a time such as 30s, 5m, 2h or 7d.")
-        return seconds
+    seconds = seconds_of(text.strip())
+    if seconds is None and re.fullmatch(r"[0-9]*\.?[0-9]+", text.strip()):
+        seconds = float(text)
+    if seconds is None:
+        raise ValueError(f"{text!r} is not a time such as 30s, 5m, 2h or 7d.")
+    return seconds
 
 
-class NumbersOfClusters(TextType):
-    """FIRST:LAST, FIRST:LAST:STEP, or comma-separated numbers; arguments of `daskcluster.select_k`."""
+def _numbers_of_clusters(text: str) -> dict[str, Any]:
+    given = text.replace(" ", "")
+    if re.fullmatch(r"\d+(,\d+)*", given):
+        return {"ks": [int(part) for part in given.split(",")]}
+    parts = given.split(":") if re.fullmatch(r"\d+:\d+(:\d+)?", given) else ["0", "0"]
+    first, last, *step = map(int, parts)
+    if not 1 <= first <= last or step == [0]:
+        expected = "should be a range such as 2:64 or 10:100:10, or 4,8,16."
+        raise ValueError(f"{text!r} {expected}")
+    if step:
+        return {"ks": list(range(first, last + 1, step[0]))}
+    return {"k_min": first, "k_max": last}
 
-    name = "first:last"
 
-    def read(self, text: str) -> dict[str, Any]:
-        given = text.replace(" ", "")
-        if re.fullmatch(r"\d+(,\d+)*", given):
-            return {"ks": [int(part) for part in given.split(",")]}
-        parts = given.split(":") if re.fullmatch(r"\d+:\d+(:\d+)?", given) else ["0", "0"]
-        first, last, *step = map(int, parts)
-        if not 1 <= first <= last or step == [0]:
-            expected = "should be a range such as 2:64 or 10:100:10, or 4,8,16."
-            raise ValueError(f"{text!r} {expected}")
-        if step:
-            return {"ks": list(range(first, last + 1, step[0]))}
-        return {"k_min": first, "k_max": last}
+def _storage_option(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        # Do not repeat the text: it may be a secret.
+        raise ValueError("should be KEY=VALUE, for example endpoint_url=http://host:9000.")
+    plain: Any = {"true": True, "false": False}.get(value.lower(), value)
+    from daskcluster.storage.location import looks_secret
+
+    if any(looks_secret(part, plain) for part in key.split(".")):
+        raise ValueError(
+            f"{key} looks like a secret, and command lines are visible to others; leave it out and "
+            "give credentials through the environment (such as AWS_ACCESS_KEY_ID) or the "
+            "cloud's own files."
+        )
+    return key, plain
+
+
+SIZE = TextType("size", _size)
+"""A number of bytes such as 800MB, 1.5GiB or 2e9."""
+IMAGE_SHAPE = TextType("HxW[xC]", _image_shape)
+"""Height, width and optionally channels of an image, such as 28x28 or 32x32x3."""
+DURATION = TextType("time", _duration)
+"""A time such as 30s, 5m, 2h or 7d, in seconds; a bare number is seconds."""
+NUMBERS_OF_CLUSTERS = TextType("first:last", _numbers_of_clusters)
+"""FIRST:LAST, FIRST:LAST:STEP, or comma-separated numbers; arguments of `daskcluster.select_k`."""
+STORAGE_OPTION = TextType("key=value", _storage_option)
+"""KEY=VALUE for a file system; a dotted key reaches into a nested option."""
 
 
 class ValueOrWord(ParamType):
@@ -117,63 +133,34 @@ class ValueOrWord(ParamType):
         return self._meaning if value == self._word else self._other.convert(value, param, ctx)
 
 
-class NameOrUrl(TextType):
-    """One of some names, or a URL; any other word is refused at once."""
+def name_or_url(names: Sequence[str], other: str) -> TextType:
+    """Return the type of one of some names, or a URL; any other word is refused at once."""
 
-    def __init__(self, names: Sequence[str], other: str) -> None:
-        self.name = "name|url"
-        self._names = tuple(names)
-        self._other = other
-
-    def read(self, text: str) -> str:
-        if text not in self._names and not re.search(r"[/.\\]", text):
-            names = ", ".join(self._names)
-            raise ValueError(f"{text!r} should be one of {names}, or {self._other}.")
+    def read(text: str) -> str:
+        if text not in names and not re.search(r"[/.\\]", text):
+            raise ValueError(f"{text!r} should be one of {', '.join(names)}, or {other}.")
         return text
 
+    return TextType("name|url", read)
 
-class Names(TextType):
-    """Comma-separated names, or one word for all of them."""
 
-    name = "names"
+def names_of(known: Sequence[str], word: str) -> TextType:
+    """Return the type of comma-separated names, or one word for all of them."""
 
-    def __init__(self, known: Sequence[str], word: str) -> None:
-        self._known, self._word = tuple(known), word
-
-    def read(self, text: str) -> tuple[str, ...]:
+    def read(text: str) -> tuple[str, ...]:
         given = tuple(name.strip() for name in text.split(",") if name.strip())
-        if given == (self._word,):
-            return self._known
+        if given == (word,):
+            return tuple(known)
         for name in given:
-            if name not in self._known:
-                raise ValueError(f"{name!r} should be one of {', '.join(self._known)}.")
+            if name not in known:
+                raise ValueError(f"{name!r} should be one of {', '.join(known)}.")
         return given
 
-
-class StorageOption(TextType):
-    """KEY=VALUE for a file system; a dotted key reaches into a nested option."""
-
-    name = "key=value"
-
-    def read(self, text: str) -> tuple[str, Any]:
-        key, equals, value = text.partition("=")
-        if not (key and equals):
-            # Do not repeat the text: it may be a secret.
-            raise ValueError("should be KEY=VALUE, for example endpoint_url=http://host:9000.")
-        plain: Any = {"true": True, "false": False}.get(value.lower(), value)
-        from daskcluster.storage.location import looks_secret
-
-        if any(looks_secret(part, plain) for part in key.split(".")):
-            raise ValueError(
-                f"{key} looks like a secret, and command lines are visible to others; leave it out and "
-                "give credentials through the environment (such as AWS_ACCESS_KEY_ID) or the "
-                "cloud's own files."
-            )
-        return key, plain
+    return TextType("names", read)
 
 
 def gather_options(ctx: Any, param: Any, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
-    """Return the pairs of `StorageOption` as one mapping; dotted keys become nested mappings."""
+    """Return the pairs of `STORAGE_OPTION` as one mapping; dotted keys become nested mappings."""
     options: dict[str, Any] = {}
     for key, value in pairs:
         *outer, last = key.split(".")
@@ -189,12 +176,12 @@ def click_type(parameter: Parameter) -> ParamType:
     found: ParamType = click.STRING
     choices = tuple(parameter.choices)
     if getattr(parameter, "type", ""):
-        own: ParamType = resolve_name(parameter.type)()  # type: ignore[attr-defined]
+        own: ParamType = resolve_name(parameter.type)  # type: ignore[attr-defined]
         return own
     if parameter.kind is tuple:
-        return Names(choices, parameter.word)
+        return names_of(choices, parameter.word)
     if choices:
-        found = NameOrUrl(choices, parameter.other) if parameter.other else click.Choice(choices)
+        found = name_or_url(choices, parameter.other) if parameter.other else click.Choice(choices)
     elif parameter.kind is bool:
         found = click.BOOL
     elif parameter.kind in (int, float):
@@ -302,7 +289,7 @@ _input, _where, _shown = (partial(option, section=each) for each in (INPUT, WHER
 storage_option = _input(
     "--storage-option",
     "storage_options",
-    type=StorageOption(),
+    type=STORAGE_OPTION,
     multiple=True,
     callback=gather_options,
     help="Option of the file system, e.g. endpoint_url=http://host:9000, anon=true or "
@@ -450,7 +437,7 @@ engine_options = _decorate(
     ),
     _where(
         "--memory-limit",
-        type=Size(),
+        type=SIZE,
         help="Memory of all workers together, e.g. 4GB. Default: all of the machine.",
     ),
     _where(
@@ -586,15 +573,15 @@ def _flag(name: str, variants: Variants, catalogue: Catalogue, *, required: bool
     settings: dict[str, Any] = {"section": _section(variants, catalogue), "help": first.help}
     if facts:
         settings["help"] += f"  [{'; '.join(facts)}]"
+
+    def read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value is None:
+            return None
+        return click_type(_chosen(ctx, name, catalogue)).convert(value, param, ctx)
+
+    settings["callback"] = read  # once the algorithm is known
     if first.kind is bool:
-
-        def check(ctx: click.Context, param: click.Parameter, value: bool | None) -> bool | None:
-            if value is not None:
-                _chosen(ctx, name, catalogue)
-            return value
-
-        switch = f"{first.flag}/--no-{first.flag[2:]}"
-        return option(switch, name, default=None, callback=check, **settings)
+        return option(f"{first.flag}/--no-{first.flag[2:]}", name, default=None, **settings)
     metavars: dict[str, None] = {}
     for parameter in variants.values():
         kind = {int: "INTEGER", float: "FLOAT"}.get(parameter.kind, "TEXT")
@@ -605,23 +592,10 @@ def _flag(name: str, variants: Variants, catalogue: Catalogue, *, required: bool
         *(["-k"] if name == "n_clusters" else []),
         name,
         required=required,
-        type=AlgorithmValue(name, catalogue),
+        type=TextType("value", str),
         metavar=" | ".join(filter(None, metavars)),
         **settings,
     )
-
-
-class AlgorithmValue(ParamType):
-    """A value of a parameter of the chosen algorithm; a usage error if the algorithm lacks it."""
-
-    name = "value"
-
-    def __init__(self, parameter: str, catalogue: Catalogue = ALGORITHMS) -> None:
-        self._parameter, self._catalogue = parameter, catalogue
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        chosen = _chosen(ctx, self._parameter, self._catalogue)
-        return click_type(chosen).convert(value, param, ctx)
 
 
 def _chosen(ctx: click.Context, name: str, catalogue: Catalogue) -> Parameter:

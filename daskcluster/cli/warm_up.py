@@ -17,7 +17,7 @@ import click
 import numpy as np
 from llvmlite import binding
 
-from daskcluster.cli.main import Console
+from daskcluster.cli.console import Console
 from daskcluster.cli.options import SectionedCommand, takes_console
 from daskcluster.host import host_capabilities
 from daskcluster.kernels.jit import sources_digest

@@ -82,9 +82,8 @@ def __getattr__(name: str) -> Any:
     elif name.endswith("Record"):
         module = "daskcluster.models.record"
     else:
-        from daskcluster.jobs.spec import spec_of
-
-        spec = spec_of(name)
+        # While that is imported, it has no `spec_of` yet, and an AttributeError is right.
+        spec = import_module("daskcluster.jobs.catalogue").spec_of(name)
         if spec is None:
             raise AttributeError(f"module 'daskcluster.jobs' has no attribute {name!r}")
         module = spec.function.partition(":")[0]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from daskcluster.jobs.spec import JOBS, Flag, JobSpec, Output
 from daskcluster.methods import catalogue
 from daskcluster.methods.coreset import parameters as coreset
@@ -29,7 +32,7 @@ _SAME_TABLE = "Seed; the same seed gives the same table. Default: a fresh one."
 _SEEDS = "Fits per number; the best one counts."
 _SIZE_OF_SWEEP = "Rows of the coreset that is fitted. Default: 100 per cluster, at least 10,000."
 _CHECKED = "How many of the results to measure on all rows, in one pass."
-_DURATION = "daskcluster.cli.options:Duration"
+_DURATION = "daskcluster.cli.options:DURATION"
 _ORDER = "Order of objects that are present at the same time."
 _SETTLE = (
     "Read an object once it has not changed for this time.  [default: 0 with --once, else 10s]"
@@ -269,7 +272,7 @@ for _spec in (
                 "Numbers of clusters: FIRST:LAST, FIRST:LAST:STEP, or 4,8,16. A range of more than 32 is "
                 "refined.",
                 flags=("-k", "--k"),
-                type="daskcluster.cli.options:NumbersOfClusters",
+                type="daskcluster.cli.options:NUMBERS_OF_CLUSTERS",
                 is_local=True,
             ),
             Parameter(
@@ -344,3 +347,25 @@ for _spec in (
     ),
 ):
     JOBS.setdefault(_spec.name, _spec)  # a preloaded module may have declared another one
+
+
+def declared_jobs() -> Mapping[str, JobSpec]:
+    """Return all jobs, those of this package and of preloaded ones, by the names of their commands."""
+    return JOBS
+
+
+def spec_of(function_name: str) -> JobSpec | None:
+    """Return the declaration of the job that a function is."""
+    found = (spec for spec in declared_jobs().values() if spec.function_name == function_name)
+    return next(found, None)
+
+
+def output_name(job: str) -> str:
+    """Return the name of the argument that is the main output of a job."""
+    spec = spec_of(job)
+    return spec.outputs[0].name if spec is not None and spec.outputs else "output"
+
+
+def output_of(job: str, arguments: Mapping[str, Any]) -> str:
+    """Return the URL of the main output of a job; empty if there is none."""
+    return str(arguments.get(output_name(job)) or "")

@@ -191,22 +191,9 @@ def fit(
             known.write(labels, **options)
         else:
             estimator.map_rows(dataset, estimator.label_function, output=labels, **options)
-        objectives = fitted.facts()
-        return run.done(
-            FitRecord(
-                model=str(model),
-                labels=labels,
-                algorithm=algorithm,
-                estimator=fitted.estimator,
-                n_clusters=fitted.n_clusters,
-                n_iter=fitted.n_iter,
-                stop_reason=fitted.stop_reason,
-                seeding=fitted.seeding,
-                inertia=objectives.get("inertia"),
-                lower_bound=objectives.get("lower_bound"),
-                **run.counters.common(dataset),
-            )
-        )
+        facts = fitted.facts()
+        objectives = {name: facts.get(name) for name in ("inertia", "lower_bound")}
+        return run.done(run.record(FitRecord, dataset, fitted, **objectives))
 
 
 def _check_labels(dataset: Dataset, given: Mapping[str, Any]) -> None:
@@ -327,20 +314,12 @@ def build_coreset(
         run.counters.at_least(drawn.passes_, drawn.bytes_read_)
         run.begin_output()
         drawn.save(output, **run.writing)
-        report = None
+        few, report = drawn.coreset_, None
         if quality is not None:
             report = coreset_quality(drawn, dataset, n_clusters=quality, **hearing).as_dict()
-        return run.done(
-            CoresetRecord(
-                output=str(output),
-                size=drawn.coreset_.n_rows,
-                seed=drawn.seed_,
-                total_weight=drawn.total_weight_,
-                coreset_weight=float(drawn.coreset_.weights.sum()),
-                quality=report,
-                **run.counters.common(dataset),
-            )
-        )
+        weights = {"total_weight": drawn.total_weight_, "coreset_weight": float(few.weights.sum())}
+        own = {"size": few.n_rows, "seed": drawn.seed_, "quality": report}
+        return run.done(run.record(CoresetRecord, dataset, **weights, **own))
 
 
 def plan_coreset(dataset: Dataset, given: Mapping[str, Any]) -> Plan | None:
@@ -459,25 +438,13 @@ def dedup(
         # The state goes when the output is there and the job is done.
         with searching(dataset, run.resumable(chosen, keep=keep)) as found:
             # Sweeps over the blocks on scratch are no passes.
-            common = run.counters.common(dataset)
-            common |= {"passes": opened + found.passes, "bytes_read": n_bytes + found.bytes_read}
+            spent = {"passes": opened + found.passes, "bytes_read": n_bytes + found.bytes_read}
             run.begin_output()
             found.save(output, **run.writing)
             if report is not None:
                 title = f"Near-duplicates in {source if isinstance(source, str) else 'rows'}"
                 found.report(title).save(report, overwrite=run.overwrite)
-            return run.done(
-                DuplicatesRecord(
-                    output=str(output),
-                    n_kept=found.n_kept,
-                    n_groups=found.n_groups,
-                    n_copies=found.n_copies,
-                    n_pairs=found.n_pairs,
-                    threshold=threshold,
-                    metric=metric,
-                    **common,
-                )
-            )
+            return run.done(run.record(DuplicatesRecord, dataset, found, **spent))
 
 
 def _is_column(keep: Any, dataset: Dataset) -> bool:
@@ -582,24 +549,12 @@ def partition(
 
         # The state goes when the outputs are there and the job is done.
         with partitioning(dataset, run.resumable(chosen)) as found:
-            common = run.counters.common(dataset)
             run.begin_output()
             found.save(output, **run.writing)
             if centroids is not None:
                 found.save_centres(centroids, **run.writing)
-            return run.done(
-                PartitionRecord(
-                    output=str(output),
-                    centroids=centroids,
-                    n_partitions=found.balance.n_clusters,
-                    n_copies=found.n_copies,
-                    metric=metric,
-                    variation=found.balance.variation,
-                    largest=found.balance.largest,
-                    largest_over_mean=found.largest_over_mean,
-                    **common,
-                )
-            )
+            sizes = {"variation": found.balance.variation, "largest": found.balance.largest}
+            return run.done(run.record(PartitionRecord, dataset, found, **sizes))
 
 
 def lines_of_partitions(record: Mapping[str, Any]) -> Rows:

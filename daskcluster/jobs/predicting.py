@@ -205,14 +205,7 @@ def predict(
             estimator.predict_level(dataset, parents, **nearest, **options_of_labels)
         else:
             estimator.map_rows(dataset, estimator.label_function, **options_of_labels)
-        return run.done(
-            PredictRecord(
-                model=str(model),
-                output=output,
-                posteriors=posteriors,
-                **run.counters.common(dataset),
-            )
-        )
+        return run.done(run.record(PredictRecord, dataset))
 
 
 def score(
@@ -284,10 +277,8 @@ def score(
                 engine=chosen,
                 callbacks=run.callbacks,
             )
-        common = run.counters.common(dataset)
-        return run.done(
-            ScoreRecord(model=str(model), inertia=inertia, score=value, metrics=found, **common)
-        )
+        values = {"inertia": inertia, "score": value, "metrics": found}
+        return run.done(run.record(ScoreRecord, dataset, **values))
 
 
 def lines_of_score(record: Mapping[str, Any]) -> Lines:
@@ -805,20 +796,15 @@ def sample(
         write_sample(found, output, rows=rows, weighted=weighted, **run.writing)
         levels = range(1, len(found.sizes) + 1)
         of_all, of_sample = zip(*(found.balance(level) for level in levels), strict=True)
-        return run.done(
-            SampleRecord(
-                model=str(model),
-                output=output,
-                rows=rows,
-                size=len(found),
-                how=how if isinstance(how, str) else "scores",
-                seed=seed,
-                levels=[len(sizes) for sizes in found.sizes],
-                before=[balance.as_dict() for balance in of_all],
-                after=[balance.as_dict() for balance in of_sample],
-                **run.counters.common(dataset),
-            )
-        )
+        own: dict[str, Any] = {
+            "size": len(found),
+            "how": how if isinstance(how, str) else "scores",
+            "seed": seed,
+            "levels": [len(sizes) for sizes in found.sizes],
+            "before": [balance.as_dict() for balance in of_all],
+            "after": [balance.as_dict() for balance in of_sample],
+        }
+        return run.done(run.record(SampleRecord, dataset, **own))
 
 
 def plan_sample(dataset: Dataset, given: Mapping[str, Any]) -> Plan:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from daskcluster.engine.compat import lock, running_workers
-from daskcluster.engine.connect import check_versions
+from daskcluster.engine.connect import check_versions, client_here, worker_of_task
 from daskcluster.engine.registry import NO_LIMITS, WorkerLimit, limits_of_caller
 from daskcluster.errors import (
     DaskClusterError,
@@ -30,7 +30,16 @@ from daskcluster.errors import (
     SchedulerUnreachableError,
     WrongTypeError,
 )
-from daskcluster.jobs.spec import PACE, output_of
+from daskcluster.jobs import catalogue  # which imports jobs of others, and they may import this
+from daskcluster.jobs.identity import (
+    check_name,
+    given_to,
+    lease_of,
+    located,
+    new_name,
+    plain_arguments,
+)
+from daskcluster.jobs.spec import PACE
 from daskcluster.storage.lease import what_differs
 from daskcluster.storage.location import split_options
 
@@ -301,15 +310,12 @@ def call(
     """Call a job by name, under annotations; runs on a worker."""
     found = getattr(import_module("daskcluster.jobs"), job, None)
     if found is None:
-        from daskcluster.jobs.run import registry_of, worker_here
-
         error = InvalidParameterError(
-            f"the worker {worker_here()} knows no job {job!r}; import the module that registers it on "
+            f"the worker {worker_of_task()} knows no job {job!r}; import the module that registers it on "
             "workers, e.g. by DASKCLUSTER_PRELOAD=module in their environment."
         )
-        registry = registry_of(None)
-        if registry is not None:
-            registry.announce(options["name"], kind=job, state="failed", error=str(error))
+        registry = JobRegistry(client_here())
+        registry.announce(options["name"], kind=job, state="failed", error=str(error))
         raise error
     # A worker in a process keeps the annotations that held where it was started.
     with dask.annotate(**{**NO_LIMITS, **annotations}):
@@ -377,8 +383,6 @@ def submit(
     """
     from distributed import fire_and_forget
 
-    from daskcluster.jobs.run import check_name, given_to, located, new_name, plain_arguments
-
     kind = getattr(job, "__name__", "")
     known_job = getattr(import_module("daskcluster.jobs"), kind, None)
     if known_job is not job or "name" not in inspect.signature(job).parameters:
@@ -411,7 +415,7 @@ def submit(
             admitted = list(limit.admitted(there))
             if there and not admitted:
                 raise EngineError(limit.unmatched(there))
-            if admitted and output_of(kind, asked):
+            if admitted and catalogue.output_of(kind, asked):
                 looked = kind, name, asked, options.get("storage_options")
                 to = {"workers": admitted[:1], "on_error": "return"}
                 for refusal in client.run(refusal_of_store, *looked, **to).values():
@@ -422,7 +426,7 @@ def submit(
             # Dask would return its result.
             is_free = before is None and registry.state_of(name) in ("forgotten", "unknown")
             key = name if is_free else new_name(name)
-            facts = {"kind": kind, "key": key, "output": output_of(kind, known)}
+            facts = {"kind": kind, "key": key, "output": catalogue.output_of(kind, known)}
             registry.announce(name, state="submitted", arguments=known, **facts)
         given = {**options, "name": name}
         future = client.submit(call, kind, arguments, given, limits, key=key, pure=False)
@@ -435,10 +439,11 @@ async def refusal_of_store(
     job: str, name: str, asked: Mapping[str, Any], storage_options: Mapping[str, Any] | None
 ) -> DaskClusterError | None:
     """Return the error with which the state in the store refuses a job; runs on a worker."""
-    from daskcluster.jobs.run import lease_of, located
 
     def look() -> None:
-        lease_of(job, name, output_of(job, asked), located(asked), storage_options).earlier()
+        lease_of(
+            job, name, catalogue.output_of(job, asked), located(asked), storage_options
+        ).earlier()
 
     try:
         await asyncio.wait_for(asyncio.to_thread(look), _STORE_SECONDS)

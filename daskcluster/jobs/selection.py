@@ -27,7 +27,7 @@ from daskcluster.jobs.run import JobCounters, Run
 from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.models.record import SweepRecord
 from daskcluster.randomness import Key, as_seed
-from daskcluster.reports.pages import Rows, blank, can_draw, rows_of_work
+from daskcluster.reports.pages import Rows, blank, can_draw, right_aligned, rows_of_work
 from daskcluster.storage.files import write_file
 from daskcluster.typing import Dataset
 
@@ -169,12 +169,8 @@ class KSelection:
     def __str__(self) -> str:
         head, rows = self.texts()
         lines = [["", *head], *(["*" if row[0] == str(self.best_k) else "", *row] for row in rows)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-        texts = [
-            " ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        ]
-        return "\n".join([*texts, f"best k={self.best_k} by {self.criterion}", *self.notes])
+        best = f"best k={self.best_k} by {self.criterion}"
+        return "\n".join([*right_aligned(lines, " "), best, *self.notes])
 
     def plot(self, axes: Any = None) -> Any:
         """Draw the curves: inertia with its knee and silhouette, or BIC. Needs matplotlib.
@@ -236,16 +232,15 @@ def range_notes(ks: Sequence[int], best: int, criterion: str, *, clear: bool = T
         ]
     # A knee needs a point on each side.
     first, last = (ks[1], ks[-2]) if criterion == "knee" and len(ks) > 2 else (ks[0], ks[-1])
-    if best >= last:
-        what = "the largest that was tried" if best == ks[-1] else "next to the largest tried"
-        return [
-            f"{criterion} is best at k={best}, {what}; the range may be too small: raise k_max."
-        ]
-    if best <= first and ks[0] > 1:
-        what = "the smallest that was tried" if best == ks[0] else "next to the smallest tried"
-        return [
-            f"{criterion} is best at k={best}, {what}; the range may be too small: lower k_min."
-        ]
+    ends = (
+        (best >= last, ks[-1], "largest", "raise k_max"),
+        (best <= first and ks[0] > 1, ks[0], "smallest", "lower k_min"),
+    )
+    for is_there, end, name, remedy in ends:
+        if is_there:
+            what = f"the {name} that was tried" if best == end else f"next to the {name} tried"
+            text = f"{criterion} is best at k={best}, {what}; the range may be too small: {remedy}."
+            return [text]
     return []
 
 
@@ -487,15 +482,11 @@ def _decide(candidates: Sequence[KCandidate], criterion: str) -> tuple[int, list
     if criterion == "knee":
         knee = find_knee(np.array(ks), np.array([each.inertia for each in candidates]))
         best, clear = ks[knee.index], knee.is_clear
-    elif criterion == "bic":
-        # No value counts as the worst.
-        values = {each.k: np.inf if each.bic is None else each.bic for each in candidates}
-        best = min(ks, key=lambda k: (values[k], k))
     else:
-        values = {
-            each.k: -1.0 if each.silhouette is None else each.silhouette for each in candidates
-        }
-        best = max(ks, key=lambda k: (values[k], -k))
+        # The least BIC, or the largest silhouette; no value counts as the worst.
+        sign = 1.0 if criterion == "bic" else -1.0
+        values = {each.k: getattr(each, criterion) for each in candidates}
+        best = min(ks, key=lambda k: (np.inf if values[k] is None else sign * values[k], k))
     return best, range_notes(ks, best, criterion, clear=clear)
 
 
@@ -844,11 +835,7 @@ def lines_of_sweep(record: Mapping[str, Any]) -> Rows:
     """Return the table of a sweep, the best number and its caveats as lines of text."""
     found = KSelection.of(record)
     head, rows = found.texts()
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in (head, *rows)
-    ]
+    lines = right_aligned([head, *rows])
     passes, seconds = (text for _, text in rows_of_work(record))
     lines.append(f"best      k={found.best_k} by {found.criterion}")
     lines += [f"note      {note}" for note in found.notes]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pkgutil import resolve_name
 from typing import Any
 
@@ -25,7 +24,7 @@ class Flag(Parameter):
     flags : tuple of str
         Names of the flag, if it is not that of the parameter.
     type : str
-        ``"module:Class"`` of the type of its values for click, if it is not that of the parameter.
+        ``"module:NAME"`` of the type of its values for click, if it is not that of the parameter.
     is_local : bool
         The command alone has it, not the function.
     """
@@ -166,31 +165,8 @@ JOBS: dict[str, JobSpec] = {}
 """All jobs that are declared, by the names of their commands."""
 
 
-def declared_jobs() -> Mapping[str, JobSpec]:
-    """Return all jobs, those of this package and of preloaded ones, by the names of their commands."""
-    import_module("daskcluster.jobs.catalogue")
-    return JOBS
-
-
-def spec_of(function_name: str) -> JobSpec | None:
-    """Return the declaration of the job that a function is."""
-    found = (spec for spec in declared_jobs().values() if spec.function_name == function_name)
-    return next(found, None)
-
-
 PACE = frozenset({"every", "settle"})
 """Arguments that say how often a stream looks for rows: they may change from run to run."""
-
-
-def output_name(job: str) -> str:
-    """Return the name of the argument that is the main output of a job."""
-    spec = spec_of(job)
-    return spec.outputs[0].name if spec is not None and spec.outputs else "output"
-
-
-def output_of(job: str, arguments: Mapping[str, Any]) -> str:
-    """Return the URL of the main output of a job; empty if there is none."""
-    return str(arguments.get(output_name(job)) or "")
 
 
 __getattr__ = moved(__name__, register_job="daskcluster.extending:register_job")

@@ -163,12 +163,9 @@ def adjusted_rand_index(labels_true: Any, labels_pred: Any = None) -> float:
     0.5714285714285714
     """
     table = table_of(labels_true, labels_pred)
-    n = table.n_rows
-    both = _sum_of_squares(table.counts)
-    same_class, same_cluster = map(_sum_of_squares, (table.class_sizes, table.cluster_sizes))
-    together = both - n
-    only_class, only_cluster = same_class - both, same_cluster - both
-    apart = n * n - together - only_class - only_cluster - n
+    together, same_class, same_cluster = _same(table)
+    only_class, only_cluster = same_class - together, same_cluster - together
+    apart = table.n_rows * (table.n_rows - 1) - together - only_class - only_cluster
     if only_class == only_cluster == 0:
         return 1.0
     chance = (together + only_class) * (only_class + apart)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -101,7 +101,7 @@ class Labelling:
             )
         path = os.path.join(folder, "labels.npy")
         np.save(path, found)
-        return MappedNumbers(path)
+        return HeldNumbers(path)
 
 
 def open_labelling(labels: Any, n_rows: int, kept: np.ndarray | None = None) -> Labelling:
@@ -176,26 +176,14 @@ def numbered(values: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class HeldNumbers:
-    """Numbers of clusters in memory."""
+    """Numbers of clusters in memory, or in a .npy file that all tasks can read."""
 
-    array: np.ndarray
-
-    def ready(self) -> Numbers:
-        """Return the function that slices them."""
-        # Arrays sent with a task are read-only, which is another type for compiled code.
-        array = self.array if self.array.flags.writeable else self.array.copy()
-        return lambda chunk: array[chunk.start : chunk.stop]
-
-
-@dataclass(frozen=True)
-class MappedNumbers:
-    """Numbers of clusters in a .npy file that all tasks can read."""
-
-    path: str
+    array: np.ndarray | str
 
     def ready(self) -> Numbers:
-        """Return the function that copies them from the mapped file."""
-        array = np.load(self.path, mmap_mode="r")
+        """Return the function that copies them, since compiled code takes no read-only arrays."""
+        held = self.array
+        array = np.load(held, mmap_mode="r") if isinstance(held, str) else held
         return lambda chunk: np.array(array[chunk.start : chunk.stop])
 
 
@@ -210,30 +198,23 @@ class StoredNumbers:
     def ready(self) -> Numbers:
         """Return the function that reads them; adjacent rows read a storage chunk once."""
         array = open_once((self.location, self.digest), lambda: open_array(self.location))
-        return _StoredReader(array, self.classes)
+        step, kept = int(array.chunks[0]), threading.local()
 
+        def read(chunk: Chunk) -> np.ndarray:
+            # Whole storage chunks, of which each thread keeps the last one.
+            found, start = np.empty(chunk.n_rows, np.int32), chunk.start
+            while start < chunk.stop:
+                first = start // step * step
+                stop = min(chunk.stop, first + step)
+                if getattr(kept, "first", None) != first:
+                    values = np.asarray(array[first : first + step])
+                    kept.numbers, kept.first = numbered(values, self.classes), first
+                part = kept.numbers[start - first : stop - first]
+                found[start - chunk.start : stop - chunk.start] = part
+                start = stop
+            return found
 
-class _StoredReader:
-    """Reads whole storage chunks of labels; caches the last one of each thread."""
-
-    def __init__(self, array: Any, classes: np.ndarray) -> None:
-        self._array, self._classes = array, classes
-        self._step = int(array.chunks[0])
-        self._kept = threading.local()
-
-    def __call__(self, chunk: Chunk) -> np.ndarray:
-        found = np.empty(chunk.n_rows, np.int32)
-        start = chunk.start
-        while start < chunk.stop:
-            first = start // self._step * self._step
-            stop = min(chunk.stop, first + self._step)
-            if getattr(self._kept, "first", None) != first:
-                values = np.asarray(self._array[first : first + self._step])
-                self._kept.numbers, self._kept.first = numbered(values, self._classes), first
-            part = self._kept.numbers[start - first : stop - first]
-            found[start - chunk.start : stop - chunk.start] = part
-            start = stop
-        return found
+        return read
 
 
 DISTANCES = ("euclidean", "cosine")
@@ -691,13 +672,13 @@ def _totals(
     """Yield the numbers of some rows, and the sums of their distances to every cluster."""
     # Sort by cluster, so that the distances of a row to one cluster are contiguous.
     order = np.argsort(numbers, kind="stable")
-    measure = _Distances(rows[order], metric)
+    distances = _distances(rows[order], metric)
     counts = np.bincount(numbers)
     starts = np.cumsum(counts) - counts
     step = max(1, _CELLS // len(numbers))
     for first in range(0, len(numbers), step):
         last = min(first + step, len(numbers))
-        yield order[first:last], np.add.reduceat(measure(first, last), starts, axis=1)
+        yield order[first:last], np.add.reduceat(distances(first, last), starts, axis=1)
 
 
 def silhouettes_of_totals(totals: np.ndarray, own: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -712,40 +693,39 @@ def silhouettes_of_totals(totals: np.ndarray, own: np.ndarray, counts: np.ndarra
     return np.where(counts[own] == 1, 0.0, values)
 
 
-class _Distances:
-    """Distances from a block of rows to all rows, float64."""
+def _distances(rows: Rows, metric: str) -> Callable[[int, int], np.ndarray]:
+    """Return what computes the distances from a block of rows to all rows, float64."""
+    joined: Any = Chunk(rows, normalize=metric == "cosine").computed()
+    parts: list[Any] = []
+    if isinstance(joined, SparseRows):
+        values = joined.data.astype(np.float64), joined.indices, joined.offsets
+        whole = sparse.csr_array(values, shape=joined.shape)
+        norms = np.asarray((whole * whole).sum(axis=1))
+        no_angle, parts = norms == 0.0, _short_parts(whole, joined.dtype)
+    else:
+        joined = joined.astype(np.float64)
+        no_angle = ~joined.any(axis=1)
 
-    def __init__(self, rows: Rows, metric: str) -> None:
-        self._cosine = metric == "cosine"
-        joined = Chunk(rows, normalize=self._cosine).computed()
-        if isinstance(joined, SparseRows):
-            parts = joined.data.astype(np.float64), joined.indices, joined.offsets
-            whole = sparse.csr_array(parts, shape=joined.shape)
-            self._norms = np.asarray((whole * whole).sum(axis=1))
-            self._no_angle = self._norms == 0.0
-            self._parts: list[Any] = _short_parts(whole, joined.dtype)
-        else:
-            self._parts, self._rows = [], joined.astype(np.float64)
-            self._no_angle = ~self._rows.any(axis=1)
-
-    def __call__(self, first: int, last: int) -> np.ndarray:
+    def block(first: int, last: int) -> np.ndarray:
         own = np.arange(last - first), np.arange(first, last)
-        squares = np.zeros((last - first, len(self._no_angle)))
-        if self._parts:
-            for part in self._parts:
-                for other in self._parts:
+        squares = np.zeros((last - first, len(no_angle)))
+        if parts:
+            for part in parts:
+                for other in parts:
                     squares += (part[first:last] @ other.T).toarray()
-            squares = self._norms[first:last, None] + self._norms - 2.0 * squares
+            squares = norms[first:last, None] + norms - 2.0 * squares
             squares[own] = 0.0
             squares = np.maximum(squares, 0.0)
         else:
-            sqdist_all(self._rows[first:last], self._rows, squares)
-        if not self._cosine:
+            sqdist_all(joined[first:last], joined, squares)
+        if metric != "cosine":
             return np.asarray(np.sqrt(squares))
-        squares[self._no_angle[first:last]] = 2.0
-        squares[:, self._no_angle] = 2.0
+        squares[no_angle[first:last]] = 2.0
+        squares[:, no_angle] = 2.0
         squares[own] = 0.0
         return 0.5 * squares
+
+    return block
 
 
 def _short_parts(matrix: Any, dtype: Any) -> list[Any]:

@@ -386,18 +386,14 @@ def in_words(row: np.ndarray, names: tuple[str, ...]) -> str:
     return ", ".join(shown) or "like the average row"
 
 
-def telling(found: np.ndarray, weights: np.ndarray, most: int = MOST_FEATURES) -> np.ndarray:
-    """Return the features that differ most between clusters, in their own order."""
-    reach = np.abs(found[np.asarray(weights) > 0]).max(axis=0, initial=0.0)
-    return np.sort(np.argsort(-reach, kind="stable")[:most])
-
-
 def profiles(found: np.ndarray, weights: np.ndarray, names: tuple[str, ...]) -> Chart | None:
     """Return a heat map of the `differences` of the largest clusters; None for a single one."""
     shown = sorted(largest(weights, MOST_PROFILES))
     if len(shown) < 2:
         return None
-    features = telling(found, weights)
+    # Those that differ most between clusters, in their own order.
+    reach = np.abs(found[np.asarray(weights) > 0]).max(axis=0, initial=0.0)
+    features = np.sort(np.argsort(-reach, kind="stable")[:MOST_FEATURES])
     part = found[shown][:, features]
 
     def draw(figure: Any) -> None:

@@ -133,6 +133,21 @@ def short_rate(rows_per_second: float) -> str:
     return f"{rate:.3g} rows/s"
 
 
+def right_aligned(lines: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
+    """Return the lines of a table of texts, of which all cells are aligned at their right.
+
+    Examples
+    --------
+    >>> right_aligned([("k", "cost"), ("10", "1.5")])
+    [' k  cost', '10   1.5']
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        gap.join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
 def rows_of_record(record: Mapping[str, Any]) -> Rows:
     """Return the lines that describe a job's record."""
     return [

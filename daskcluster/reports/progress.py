@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -35,6 +35,7 @@ from daskcluster.events import (
     Notice,
     PassEnded,
     PassProgress,
+    PassShare,
     PassStarted,
     SeedingEnded,
     StartEnded,
@@ -96,58 +97,55 @@ class ProgressLines:
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
-        self._remaining = Remaining()
+        self._remaining, self._pass = Remaining(), PassShare()
         self._max_iter = self._n_rows = 0
-        self._pass = PassStarted("", 0)
-        self._rows = 0
         self._began = self._spoke = time.monotonic()
 
     def __call__(self, event: Event) -> None:
         self._remaining(event)
+        self._pass(event)
         text = self._text(event)
         if text:
             self._spoke = time.monotonic()
             self._write(text)
 
     def _text(self, event: Event) -> str:
+        now = time.monotonic()
+        is_silent = now - self._spoke >= _EVERY_SECONDS
         if isinstance(event, FitStarted):
             self._max_iter, self._n_rows = event.max_iter, event.n_rows
             return (
                 f"{event.algorithm}: {event.n_rows:,} rows of {event.n_features} features into "
                 f"{event.n_clusters} clusters, engine {event.engine}"
             )
-        if isinstance(event, SeedingEnded):
-            return describe_seeding(event)
         if isinstance(event, IterationEnded):
             left = self._remaining.at_most
             return describe_iteration(event, self._max_iter, left, self._n_rows)
         if isinstance(event, FitEnded):
             return f"ended ({event.stop_reason}): inertia {event.inertia:.8g}"
-        if isinstance(event, StartEnded):
-            return describe_start(event)
         if isinstance(event, FitsMade):
-            return describe_fits(event) if self._is_silent() else ""
+            return describe(event) if is_silent else ""
         if isinstance(event, CycleEnded | DriftFound):
             return describe_stream(event)
-        if isinstance(event, Notice):
-            return event.text
-        return self._pass_text(event)
-
-    def _pass_text(self, event: Event) -> str:
         if isinstance(event, PassStarted):
-            self._pass, self._rows, self._began = event, 0, time.monotonic()
-        elif isinstance(event, PassProgress):
-            self._rows += event.rows
-            if self._is_silent() and 0 < self._rows <= self._pass.n_rows:
-                share = self._rows / self._pass.n_rows
-                left = (time.monotonic() - self._began) * (1 - share) / share
-                return f"{self._pass.name}: {share:.0%} of the rows, {format_seconds(left)} left"
+            self._began = now
+        elif isinstance(event, PassProgress) and is_silent and (share := self._pass.done):
+            left = (now - self._began) * (1 - share) / share
+            return f"{self._pass.name}: {share:.0%} of the rows, {format_seconds(left)} left"
         elif isinstance(event, PassEnded) and event.seconds >= _EVERY_SECONDS:
             return f"{event.name}: done in {format_seconds(event.seconds)}"
-        return ""
+        return describe(event)
 
-    def _is_silent(self) -> bool:
-        return time.monotonic() - self._spoke >= _EVERY_SECONDS
+
+def describe(event: Event) -> str:
+    """Return one line about a stage that every display tells of; empty for other events."""
+    if isinstance(event, SeedingEnded):
+        return f"seeding by {event.method}: {event.passes} passes, {format_seconds(event.seconds)}"
+    if isinstance(event, StartEnded):
+        return f"start {event.number + 1} of {event.n_init}: inertia {event.inertia:.8g}"
+    if isinstance(event, FitsMade):
+        return f"{event.done} of {event.total} fits"
+    return event.text if isinstance(event, Notice) else ""
 
 
 def describe_stream(event: CycleEnded | DriftFound) -> str:
@@ -169,21 +167,6 @@ def describe_stream(event: CycleEnded | DriftFound) -> str:
     objects = f"{event.new_objects:,} object{'s' * (event.new_objects > 1)}"
     new = f"{event.new_rows:,} new rows of {objects}"
     return f"{new} in {format_seconds(event.seconds)}; {event.n_rows:,} rows so far, {version}"
-
-
-def describe_seeding(event: SeedingEnded) -> str:
-    """Return one line about the search for initial centres."""
-    return f"seeding by {event.method}: {event.passes} passes, {format_seconds(event.seconds)}"
-
-
-def describe_start(event: StartEnded) -> str:
-    """Return one line about a start."""
-    return f"start {event.number + 1} of {event.n_init}: inertia {event.inertia:.8g}"
-
-
-def describe_fits(event: FitsMade) -> str:
-    """Return one line about fits that compare numbers of clusters."""
-    return f"{event.done} of {event.total} fits"
 
 
 def describe_speed(event: IterationEnded, n_rows: int) -> str:
@@ -272,7 +255,8 @@ class ProgressDisplay:
 
     def __call__(self, event: Event) -> None:
         self._remaining(event)
-        self._progress.update(self._waiting, visible=False)
+        update, shown = self._progress.update, dict[str, Any]()
+        update(self._waiting, visible=False)
         if isinstance(event, PassStarted):
             # Use a new task each time: one of known length cannot become one of unknown length.
             self._progress.remove_task(self._pass)
@@ -280,48 +264,27 @@ class ProgressDisplay:
         elif isinstance(event, PassProgress):
             self._progress.advance(self._pass, event.rows)
         elif isinstance(event, PassEnded):
-            self._progress.update(self._pass, visible=False)
-        else:
-            self._on_fit(event)
-
-    def _on_fit(self, event: Event) -> None:
-        if isinstance(event, FitStarted):
-            self._n_rows = event.n_rows
-            self._progress.reset(
-                self._fit,
-                total=max(1, event.max_iter),
-                description="seeding",
-                visible=True,
-                at_most=None,
-            )
-        elif isinstance(event, SeedingEnded):
-            self._say(describe_seeding(event))
-            self._progress.update(self._fit, completed=0, description="iterations")
+            update(self._pass, visible=False)
+        elif isinstance(event, FitStarted):
+            self._n_rows, total = event.n_rows, max(1, event.max_iter)
+            shown = {"description": "seeding", "visible": True, "at_most": None}
+            self._progress.reset(self._fit, total=total, **shown)
         elif isinstance(event, IterationEnded):
-            self._progress.update(
-                self._fit,
-                completed=event.iteration,
-                description=self._iteration(event),
-                at_most=self._remaining.at_most,
-            )
+            shown = {"description": self._iteration(event), "at_most": self._remaining.at_most}
+            update(self._fit, completed=event.iteration, **shown)
         elif isinstance(event, FitEnded):
-            self._progress.update(self._fit, visible=False)
+            update(self._fit, visible=False)
             self._say(f"{event.n_iter} iterations, {event.stop_reason}")
-        elif isinstance(event, StartEnded):
-            self._say(describe_start(event))
         elif isinstance(event, FitsMade):
-            self._progress.update(
-                self._fit,
-                total=event.total,
-                completed=event.done,
-                description=describe_fits(event),
-                visible=event.done < event.total,
-                at_most=None,
-            )
+            done, total = event.done, event.total
+            shown = {"description": describe(event), "visible": done < total, "at_most": None}
+            update(self._fit, completed=done, total=total, **shown)
         elif isinstance(event, WorkersPrepare):
             self._wait("workers load their kernels, or compile them in a first run")
-        elif isinstance(event, Notice):
-            self._say(event.text)
+        elif text := describe(event):
+            self._say(text)
+            if isinstance(event, SeedingEnded):
+                update(self._fit, completed=0, description="iterations")
 
     def _iteration(self, event: IterationEnded) -> str:
         text = f"iteration {event.iteration}, inertia "

@@ -69,14 +69,15 @@ def exact_pairs(X: np.ndarray) -> set[tuple[int, int]]:
 
 def listed_pairs(X: np.ndarray, engine: dc.LocalEngine) -> set[tuple[int, int]]:
     """Return all pairs that the search finds."""
+    from daskcluster.estimators.work import Work
     from daskcluster.methods.duplicates.chunkwise import Rule
     from daskcluster.methods.duplicates.search import DuplicateSearch
 
     dataset = dc.open_dataset(X)
     plan = DuplicatesPlan.of(dataset)
-    rule = Rule(True, THRESHOLD)
-    search = DuplicateSearch(dataset.normalized(), rule, plan, engine, (), 0, False)
-    with search.on_scratch(None, "/tmp", resume=False):
+    work = Work(dataset, dataset.normalized(), plan, engine, (), 0)
+    search = DuplicateSearch(work, Rule(True, THRESHOLD), False)
+    with search.on_scratch("/tmp"):
         return {(min(a, b), max(a, b)) for a, b in search.pairs().tolist()}
 
 

@@ -18,8 +18,8 @@ from click.testing import CliRunner, Result
 
 from daskcluster.cli.main import COMMANDS, main
 from daskcluster.cli.options import (
+    SIZE,
     AlgorithmCommand,
-    Size,
     click_type,
     given_parameters,
     parameter_options,
@@ -163,10 +163,10 @@ def test_every_command_and_option_explains_itself(run: Callable[..., Result]) ->
 def test_sizes_are_numbers_of_bytes_with_a_unit() -> None:
     sizes = {"800MB": 8e8, "1.5GiB": 1.5 * 2**30, "2e9": 2e9, "64 kib": 65536, "7": 7}
     for text, size in sizes.items():
-        assert Size().convert(text, None, None) == size
+        assert SIZE.convert(text, None, None) == size
     for text in ("", "much", "-1GB", "1XB", "0", "1.2.3MB", "GB"):
         with pytest.raises(click.BadParameter, match="is not a size such as"):
-            Size().convert(text, None, None)
+            SIZE.convert(text, None, None)
 
 
 BAD_USAGE: list[tuple[tuple[str, ...], str]] = [

@@ -11,7 +11,7 @@ import pytest
 COMES_IN_A_CONSTRUCTOR = """
 import signal
 from daskcluster.cli.main import main
-from daskcluster.cli.datasets import info
+from daskcluster.cli.commands import info
 
 class Half:
     def __init__(self):
@@ -28,7 +28,7 @@ main(["info", "x"])
 COMES_IN_A_FINALIZER = """
 import signal, time
 from daskcluster.cli.main import main
-from daskcluster.cli.datasets import info
+from daskcluster.cli.commands import info
 
 class Last:
     def __del__(self):

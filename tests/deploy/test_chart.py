@@ -11,7 +11,7 @@ import yaml
 
 import daskcluster
 from daskcluster.cli.job_commands import job_command
-from daskcluster.jobs.spec import declared_jobs
+from daskcluster.jobs.catalogue import declared_jobs
 from tests.deploy.chart import (
     CHART,
     FIT,

@@ -15,7 +15,7 @@ import pytest
 
 from daskcluster import KMeans, jobs
 from daskcluster.errors import InvalidParameterError
-from daskcluster.jobs.run import given_to, located, plain_arguments
+from daskcluster.jobs.identity import given_to, located, plain_arguments
 
 
 def plain(job: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def test_values_in_memory_are_compared_by_their_content() -> None:
     assert of_fit(files) == of_fit(tuple(files)) != of_fit(files[1:])
     assert len(json.dumps(of_fit(files))) < 300
     assert of_fit(rows, random_state=2**80)["random_state"] == str(2**80)
-    assert of_fit(rows, init=given_to)["init"] == "<daskcluster.jobs.run.given_to>"
+    assert of_fit(rows, init=given_to)["init"] == "<daskcluster.jobs.identity.given_to>"
 
 
 def test_names_are_no_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import inspect
 from pkgutil import resolve_name
 
 from daskcluster.cli.options import ROWS
-from daskcluster.jobs.spec import declared_jobs
+from daskcluster.jobs.catalogue import declared_jobs
 
 RUN = {"name", "engine", "callbacks"}
 

@@ -19,7 +19,8 @@ from daskcluster.errors import (
     SchedulerUnreachableError,
 )
 from daskcluster.events import Event, IterationEnded, PassStarted
-from daskcluster.jobs.run import Run, check_name
+from daskcluster.jobs.identity import check_name
+from daskcluster.jobs.run import Run
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.models.fitted import load_document
 from daskcluster.storage.lease import Lease, folder_of

@@ -15,8 +15,8 @@ import pytest
 from distributed import Client
 
 from daskcluster import open_dataset
+from daskcluster.cli.console import EngineOptions
 from daskcluster.cli.dry_run import project_plan
-from daskcluster.cli.main import EngineOptions
 from daskcluster.data.generate import generate
 from daskcluster.engine.connect import local_cluster
 from daskcluster.engine.dask import DaskEngine

@@ -15,7 +15,8 @@ import zarr
 
 import daskcluster as dc
 from daskcluster import jobs
-from daskcluster.cli.main import Failure, main
+from daskcluster.cli.console import Failure
+from daskcluster.cli.main import main
 from daskcluster.errors import InvalidDataError
 from daskcluster.models.fitted import load_document
 

@@ -90,9 +90,8 @@ def draw_coreset(
 def _whole(rows: ScaledPlacement, moments: Moments) -> Coreset:
     dataset = rows.placement.dataset
     chunk = dataset.load((0, dataset.n_rows)).owned()
-    weights = np.ones(chunk.n_rows) if chunk.weights is None else chunk.weights
-    kept = np.flatnonzero(weights > 0.0)
-    return Coreset(chunk.rows[kept], weights[kept], kept, moments)
+    kept = np.flatnonzero(chunk.masses > 0.0)
+    return Coreset(chunk.rows[kept], chunk.masses[kept], kept, moments)
 
 
 def united(parts: Sequence[tuple[Rows, np.ndarray]]) -> tuple[Rows, np.ndarray]:
@@ -270,15 +269,12 @@ class SavedSegment:
 
     def segment(self, d: int) -> Segment:
         """Return the segment, of rows with d features."""
-        total: Any = (
-            self.data_statistics if self.sums is None else (self.data_statistics, self.sums)
-        )
-        if self.data_statistics is None and self.sums is not None:
-            total = self.sums
+        parts: list[Any] = [each for each in (self.data_statistics, self.sums) if each is not None]
         if self.candidates is not None:
-            total = self.candidates.candidates(d)
-        if total is None or not 0 < self.done < self.n_segments <= self.n_work_items:
+            parts = [self.candidates.candidates(d)]
+        if not parts or not 0 < self.done < self.n_segments <= self.n_work_items:
             raise ModelFormatError("its pass is at no possible segment.")
+        total = parts[0] if len(parts) == 1 else tuple(parts)
         return Segment(self.number, self.n_segments, self.n_work_items, self.done, total)
 
 

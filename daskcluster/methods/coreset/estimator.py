@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
@@ -47,7 +47,7 @@ from daskcluster.models.fitted import created_with
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.sampling import Moments
 from daskcluster.sparse_rows import Rows
-from daskcluster.storage.location import Location, locate
+from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 _STATE = "state_"
@@ -99,13 +99,15 @@ class CoresetDraw(Fit):
                 old = self.state.segment
                 segment = None if old is None else old.segment(rows.origin.size)
                 rows.segments = Segments(self._segment_ended, segment)
-            found = draw_coreset(
-                rows,
-                self.estimator.size,
-                self.seed,
-                moments=self.state.moments,
-                measured=self._measured,
-            )
+
+            def measured(moments: Moments) -> None:
+                """Commit the state between the passes; another call starts with the second pass."""
+                if self.checkpoints.commits is not None:
+                    rows.segments = Segments(self._segment_ended)
+                self._keep(CoresetState(moments))
+
+            size, known = self.estimator.size, self.state.moments
+            found = draw_coreset(rows, size, self.seed, moments=known, measured=measured)
             self._add(self.took())
         self.rows = None
         whole = self.estimator.size >= self.dataset.n_rows  # the rows themselves are the coreset
@@ -114,13 +116,6 @@ class CoresetDraw(Fit):
             drawn_rows = CoresetCheckpoint(kept, found.weights, found.indices)
             self._keep(CoresetState(found.moments, drawn=drawn_rows))
         return found
-
-    def _measured(self, moments: Moments) -> None:
-        """Commit the state between the passes; another call starts with the second pass."""
-        assert self.rows is not None
-        if self.checkpoints.commits is not None:
-            self.rows.segments = Segments(self._segment_ended)
-        self._keep(CoresetState(moments))
 
     def _segment_ended(self, segment: Segment) -> None:
         state = self.state
@@ -133,9 +128,12 @@ class CoresetDraw(Fit):
 
 def coreset_footprint(dataset: Dataset, size: int) -> Footprint:
     """Return the memory of drawing a coreset: tasks hold the rows that they draw, which are joined once."""
-    row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
-    drawn = 2 * min(size, dataset.n_rows) * (row_bytes + 48)
+    drawn = 2 * min(size, dataset.n_rows) * (_row_bytes(dataset) + 48)
     return Footprint(thread_bytes=drawn, keeps_rows=False)
+
+
+def _row_bytes(dataset: Dataset) -> int:
+    return dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
 
 
 CORESET_PASSES = 2
@@ -165,17 +163,23 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
 
 def coreset_travel(dataset: Dataset, size: int) -> PassTraffic:
     """Return the bytes that the passes of a coreset send: a point, sums of features, the drawn rows."""
-    row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
-    d = dataset.n_features
-    return PassTraffic(sent=8 * d, returned=16 * d, drawn=size * (row_bytes + 48))
+    d, drawn = dataset.n_features, size * (_row_bytes(dataset) + 48)
+    return PassTraffic(sent=8 * d, returned=16 * d, drawn=drawn)
 
 
 def coreset_bytes(dataset: Dataset, size: int) -> int:
     """Return the bytes of a commit of a coreset: its rows as they are stored, weights and indices."""
     if size >= dataset.n_rows:
         return 0  # the rows themselves
-    row_bytes = dataset.bytes_of((0, dataset.n_rows)) // max(1, dataset.n_rows)
-    return size * (row_bytes + 16)
+    return size * (_row_bytes(dataset) + 16)
+
+
+def _save(
+    coreset: Dataset, url: str, provenance: Mapping[str, Any], *indices: np.ndarray, **options: Any
+) -> None:
+    refuse_replacing(coreset, url=locate(url, options["storage_options"]))
+    rows, weights = rows_and_weights(coreset)
+    write_weighted(url, rows, weights, *indices, facts={"coreset": provenance}, **options)
 
 
 class MergedCoreset(ArrayDataset):
@@ -208,45 +212,11 @@ class MergedCoreset(ArrayDataset):
         OutputExistsError
             There is something at `url` and `overwrite` is False.
         """
-        refuse_replacing(self, url=locate(url, storage_options))
-        write_weighted(
-            url,
-            *rows_and_weights(self),
-            facts={"coreset": self.provenance()},
-            overwrite=overwrite,
-            storage_options=storage_options,
-        )
+        options = {"overwrite": overwrite, "storage_options": storage_options}
+        _save(self, url, self.provenance(), **options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "parts": self.parts, "seed": self.seed}
-
-
-def merged(
-    rows: Rows,
-    weights: np.ndarray,
-    parts: Sequence[Mapping[str, Any]],
-    seed: int | None,
-    read_from: tuple[Location, ...] = (),
-) -> MergedCoreset:
-    """Return the rows of a merged coreset, with the provenance of its parts.
-
-    Parameters
-    ----------
-    rows : Rows, shape (m, d)
-    weights : ndarray of shape (m,)
-    parts : sequence of mapping
-        See `part_provenance`.
-    seed : int or None
-        Seed of the draws from the union; None if nothing was drawn.
-    read_from : tuple of Location
-        What the parts were read from.
-    """
-    return MergedCoreset(rows).with_facts(
-        own_weights=array_weights(weights, len(rows)),
-        parts=tuple(parts),
-        seed=seed,
-        read_from=read_from,
-    )
 
 
 def part_provenance(dataset: Dataset) -> dict[str, Any]:
@@ -263,7 +233,7 @@ def part_provenance(dataset: Dataset) -> dict[str, Any]:
 def rows_and_weights(dataset: Any) -> tuple[Rows, np.ndarray]:
     """Return all rows of a dataset, dense or CSR, and their weights (1 if it has none)."""
     chunk = dataset.load((0, dataset.n_rows))
-    return chunk.rows, np.ones(chunk.n_rows) if chunk.weights is None else chunk.weights
+    return chunk.rows, chunk.masses
 
 
 def source_of(dataset: Any) -> str:
@@ -404,16 +374,11 @@ class LightweightCoreset(EngineMixin):
         self.n_rows_ = dataset.n_rows
         self.passes_, self.bytes_read_ = draw.passes, draw.bytes_read
         self._source = source_of(dataset)
-        publish(self.callbacks, self._drawn(time.perf_counter() - began))
+        seconds, n_drawn = time.perf_counter() - began, self.coreset_.n_rows
+        text = f"coreset of {n_drawn:,} rows for {self.n_rows_:,}: {self.passes_} passes, {seconds:.3g} s"
+        facts = {"size": n_drawn, "passes": self.passes_, "seconds": seconds}
+        publish(self.callbacks, Notice(text, facts))
         return self
-
-    def _drawn(self, seconds: float) -> Notice:
-        facts = {"size": self.coreset_.n_rows, "passes": self.passes_, "seconds": seconds}
-        return Notice(
-            f"coreset of {self.coreset_.n_rows:,} rows for {self.n_rows_:,}: {self.passes_} passes, "
-            f"{seconds:.3g} s",
-            facts,
-        )
 
     def save(
         self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
@@ -429,17 +394,8 @@ class LightweightCoreset(EngineMixin):
             There is something at `url` and `overwrite` is False.
         """
         check_is_fitted(self)
-        refuse_replacing(self.coreset_, url=locate(url, storage_options))
-        rows, weights = rows_and_weights(self.coreset_)
-        write_weighted(
-            url,
-            rows,
-            weights,
-            self.indices_,
-            facts={"coreset": self.provenance()},
-            overwrite=overwrite,
-            storage_options=storage_options,
-        )
+        options = {"overwrite": overwrite, "storage_options": storage_options}
+        _save(self.coreset_, url, self.provenance(), self.indices_, **options)
 
     def provenance(self) -> dict[str, Any]:
         """Return what the coreset was drawn from and how, as plain JSON values."""
@@ -536,7 +492,11 @@ def merge_coresets(
     if not coresets:
         raise InvalidParameterError("no coreset was given; give at least one to merge.")
     parts = [dataset_of(coreset) for coreset in coresets]
-    _refuse_scales(parts)
+    if any(getattr(part, "scaling", None) is not None for part in parts):
+        raise InvalidParameterError(
+            "a coreset of scaled rows cannot be merged: others may be on other scales; merge coresets of "
+            "rows as they are, and fit on the result of dc.open_dataset(merged, scale=...)."
+        )
     names = getattr(parts[0], "feature_names", None)
     parts = [
         FeatureSpec(part.n_features, names, owner="the first coreset").align(part) for part in parts
@@ -547,19 +507,13 @@ def merge_coresets(
     ]
     read_from = tuple(place for part in parts for place in stored_at(part))
     rows, weights = united([rows_and_weights(part) for part in parts])
-    if size is None or size >= len(rows):
-        return merged(rows, weights, accounts, None, read_from)
-    union = open_source(rows, weights=weights)
-    drawn = LightweightCoreset(size, random_state=random_state, engine=engine).draw(union)
-    return merged(*rows_and_weights(drawn.coreset_), accounts, drawn.seed_, read_from)
-
-
-def _refuse_scales(parts: Sequence[Dataset]) -> None:
-    if any(getattr(part, "scaling", None) is not None for part in parts):
-        raise InvalidParameterError(
-            "a coreset of scaled rows cannot be merged: others may be on other scales; merge coresets of "
-            "rows as they are, and fit on the result of dc.open_dataset(merged, scale=...)."
-        )
+    seed = None
+    if size is not None and size < len(rows):
+        union = open_source(rows, weights=weights)
+        drawn = LightweightCoreset(size, random_state=random_state, engine=engine).draw(union)
+        (rows, weights), seed = rows_and_weights(drawn.coreset_), drawn.seed_
+    weighted = {"own_weights": array_weights(weights, len(rows)), "read_from": read_from}
+    return MergedCoreset(rows).with_facts(parts=tuple(accounts), seed=seed, **weighted)
 
 
 def dataset_of(coreset: Any) -> Dataset:

@@ -98,29 +98,17 @@ class CoresetQuality:
         }
 
     def __str__(self) -> str:
-        head = ("centres", "k", "estimated", "+-", "true", "off by")
-        lines = [head, *(_cells(cost) for cost in self.costs)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-        return "\n".join(
-            "  ".join(
-                cell.ljust(width) if i == 0 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        )
+        from daskcluster.reports.pages import right_aligned
 
-
-def _cells(cost: EstimatedCost) -> tuple[str, ...]:
-    share = cost.standard_error / cost.estimated if cost.estimated else 0.0
-    error = cost.relative_error
-    return (
-        cost.name,
-        str(cost.n_clusters),
-        f"{cost.estimated:.5g}",
-        f"{share:.2%}",
-        "" if cost.true is None else f"{cost.true:.5g}",
-        "" if error is None else f"{error:+.2%}",
-    )
+        width = max(len(name) for name in ("centres", *(cost.name for cost in self.costs)))
+        lines = [("centres".ljust(width), "k", "estimated", "+-", "true", "off by")]
+        for cost in self.costs:
+            share = cost.standard_error / cost.estimated if cost.estimated else 0.0
+            true = "" if cost.true is None else f"{cost.true:.5g}"
+            error = "" if cost.relative_error is None else f"{cost.relative_error:+.2%}"
+            figures = str(cost.n_clusters), f"{cost.estimated:.5g}", f"{share:.2%}", true, error
+            lines.append((cost.name.ljust(width), *figures))
+        return "\n".join(right_aligned(lines))
 
 
 def estimated_cost(name: str, coreset: Chunk, centres: np.ndarray) -> EstimatedCost:
@@ -145,6 +133,18 @@ def estimated_cost(name: str, coreset: Chunk, centres: np.ndarray) -> EstimatedC
     found = np.concatenate(terms)
     error = float(found.std(ddof=1)) * math.sqrt(len(found)) if len(found) > 1 else math.inf
     return EstimatedCost(name, len(centres), math.fsum(found), error)
+
+
+def _costs(
+    dataset: Dataset,
+    sets: Sequence[np.ndarray],
+    engine: Any,
+    callbacks: Sequence[Callback] = (),
+) -> list[float]:
+    """Return the cost of every set of centres on the rows of a dataset, in one pass."""
+    options: dict[str, Any] = {"callbacks": callbacks, "footprint": ONE_PASS}
+    with choose_engine(engine, dataset).place(dataset, **options) as placement:
+        return true_costs(ScaledPlacement(placement), sets)
 
 
 def true_costs(rows: ScaledPlacement, sets: Sequence[np.ndarray]) -> list[float]:
@@ -226,10 +226,7 @@ def coreset_quality(
     known = FeatureSpec(few.n_features, names, scaling, owner="the coreset")
     dataset = for_metric(known.align(dataset), metric)
     dtype = compute_dtype(dataset.dtype)
-    with choose_engine(engine, dataset).place(
-        dataset, callbacks=callbacks, footprint=ONE_PASS
-    ) as placement:
-        found = true_costs(ScaledPlacement(placement), [c.astype(dtype) for c in sets.values()])
+    found = _costs(dataset, [c.astype(dtype) for c in sets.values()], engine, callbacks)
     known_costs = [replace(cost, true=value) for cost, value in zip(costs, found, strict=True)]
     return CoresetQuality(few.n_rows, tuple(known_costs))
 
@@ -262,15 +259,10 @@ def _named(centres: Any, few: Dataset, scaling: FeatureScaling | None) -> dict[s
     if centres is None:
         return {}
     given = centres if isinstance(centres, Mapping) else {"given": centres}
-    sets = {}
-    for name, values in given.items():
-        array = np.ascontiguousarray(values, dtype=compute_dtype(few.dtype))
-        if array.ndim != 2 or array.shape[1] != few.n_features:
-            raise InvalidDataError(
-                f"centres {name!r} of shape {array.shape} should be of shape (k, {few.n_features})."
-            )
-        sets[str(name)] = array if scaling is None else np.asarray(scaling.apply(array))
-    return sets
+    sets = {str(name): _checked(of, few, f"centres {name!r}") for name, of in given.items()}
+    if scaling is None:
+        return sets
+    return {name: np.asarray(scaling.apply(array)) for name, array in sets.items()}
 
 
 def quantization_error(
@@ -354,8 +346,7 @@ def relative_error(
     known = isinstance(reference, (int, float, np.number)) and not isinstance(reference, bool)
     if not known:
         sets.append(_checked(reference, dataset, "reference centres"))
-    with choose_engine(engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
-        found = true_costs(ScaledPlacement(placement), sets)
+    found = _costs(dataset, sets, engine)
     error, other = found[0], float(reference) if known else found[1]
     if not other > 0.0:
         raise InvalidParameterError(

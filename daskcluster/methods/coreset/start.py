@@ -107,14 +107,15 @@ def sampled_start(
 def _clustered(chunk: Chunk, n_clusters: int, seed: int) -> tuple[np.ndarray, ScoreStatistics]:
     """Return centres of weighted rows, and the weights and costs of their clusters."""
     with placed(chunk) as sample:
+
+        def refined(centres: np.ndarray) -> np.ndarray:
+            return lloyd(sample, CentresState(centres), Limits(_REFINEMENTS), tol=0.0).centres
+
         centres, _ = kmeans_plusplus(sample, n_clusters, seed)
         if chunk.n_rows >= _ROWS_A_CENTRE * n_clusters:
-            centres = lloyd(sample, CentresState(centres), Limits(_REFINEMENTS), tol=0.0).centres
+            centres = refined(centres)
             if 1 < n_clusters <= MOST_SWAPPED:
-                centres = swap_centres(chunk, centres, seed, trial=False)
-                centres = lloyd(
-                    sample, CentresState(centres), Limits(_REFINEMENTS), tol=0.0
-                ).centres
+                centres = refined(swap_centres(chunk, centres, seed, trial=False))
         return centres, score_rows(sample, centres)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,32 +14,24 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from daskcluster.data.csr import csr_of
-from daskcluster.data.features import refuse_partial
-from daskcluster.data.label_files import LabelArray, open_labels, write_columns
+from daskcluster.data.label_files import LabelArray, open_labels
 from daskcluster.data.shuffle_passes import check_scratch
-from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.estimators.checkpoints import data_identity
 from daskcluster.estimators.examples import ids_of_rows
-from daskcluster.estimators.opening import open_dataset
+from daskcluster.estimators.work import RowResults, Work, check_work
 from daskcluster.events import Callback
 from daskcluster.host import format_bytes
 from daskcluster.methods.duplicates.chunkwise import Rule
 from daskcluster.methods.duplicates.kernels import assign_keepers
 from daskcluster.methods.duplicates.parameters import NEAR_DUPLICATES, RULES
 from daskcluster.methods.duplicates.search import DuplicateSearch, DuplicatesPlan
-from daskcluster.parameters.checks import check_value
-from daskcluster.randomness import as_seed
 from daskcluster.reports.charts import BLUE, Chart, plot
 from daskcluster.reports.pages import Pages, Rows, Section, Table, format_seconds
-from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
-from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 
 @dataclass(frozen=True)
-class NearDuplicates:
+class NearDuplicates(RowResults):
     """Groups of near-duplicates; rows without any are groups of their own.
 
     Attributes
@@ -71,7 +62,7 @@ class NearDuplicates:
     passes: int
     bytes_read: int
     seconds: float
-    _dataset: Any
+    dataset: Dataset = field(repr=False)
 
     @property
     def n_kept(self) -> int:
@@ -104,34 +95,12 @@ class NearDuplicates:
         ]
         return DuplicatesReport(
             title, self.group, self.kept, self.similarity, self.measure,
-            partial(ids_of_rows, self._dataset), facts,
+            partial(ids_of_rows, self.dataset), facts,
         )  # fmt: skip
 
-    def save(
-        self,
-        url: Any,
-        *,
-        overwrite: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Write group, kept and similarity (or distance) of every row; the output appears whole.
-
-        Parameters
-        ----------
-        url : str
-            A ``.parquet`` or ``.csv`` file with the ids of the rows, else a Zarr group of arrays.
-        overwrite : bool
-            Replace an output that exists.
-        storage_options : dict, optional
-
-        Raises
-        ------
-        OutputExistsError, InvalidParameterError, MissingExtraError
-        """
-        columns = {"group": self.group, "kept": self.kept, self.measure: self.similarity}
-        write_columns(
-            self._dataset, columns, url, overwrite=overwrite, storage_options=storage_options
-        )
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return group, kept and similarity (or distance) of every row."""
+        return {"group": self.group, "kept": self.kept, self.measure: self.similarity}
 
 
 def near_duplicates(
@@ -240,20 +209,14 @@ def plan_search(dataset: Dataset, given: Mapping[str, Any]) -> DuplicatesPlan:
     DaskClusterError
         What the search would raise before its first pass, but for its scores and the memory of its engine.
     """
-    for parameter in NEAR_DUPLICATES[:-1]:  # all but the seed
-        check_value("near_duplicates", parameter, given[parameter.name])
+    what = "Near-duplicates are found among"
+    check_work("near_duplicates", NEAR_DUPLICATES, given, dataset, what)
     threshold = given["threshold"]
     if given["metric"] == "cosine" and not 0.0 < threshold <= 1.0:
         raise InvalidParameterError(
             f"threshold={threshold} should be a cosine similarity in (0, 1]; for a distance, give "
             "metric='euclidean'."
         )
-    if csr_of(dataset) is not None:
-        raise InvalidDataError(
-            "Near-duplicates are found among dense rows, but these are sparse; reduce them to a few "
-            "hundred dimensions first, e.g. with scikit-learn's TruncatedSVD."
-        )
-    refuse_partial(dataset, "near_duplicates")
     plan = DuplicatesPlan.of(dataset)
     on_the_way = 0 if dataset.in_memory else plan.bytes_sorted
     stays = plan.bytes_scratch if given["checkpoint"] is None else 0
@@ -267,46 +230,38 @@ def searching(source: Any, given: Mapping[str, Any]) -> Iterator[NearDuplicates]
 
     The state at its ``checkpoint`` stays if the block raises or dies.
     """
-    started = time.monotonic()
-    storage_options, keep, metric = given["storage_options"], given["keep"], given["metric"]
-    dataset: Dataset = source
-    if not isinstance(source, Dataset):
-        dataset = open_dataset(source, storage_options=storage_options)
-    plan, chosen = plan_search(dataset, given), choose_engine(given["engine"], dataset)
-    plan.check_memory(chosen)
-    scores = None
-    if not (isinstance(keep, str) and keep in RULES):
-        scores = open_scores(keep, dataset.n_rows, storage_options).read(0, dataset.n_rows)
-        if scores.dtype.kind not in "biuf":
-            raise InvalidDataError(f"keep has scores of dtype {scores.dtype}; give numbers.")
-        scores = np.asarray(scores, np.float64)
-    rule = Rule(metric == "cosine", float(given["threshold"]))
-    rows: Dataset = dataset.normalized() if rule.cosine else dataset
-    seed, forest = as_seed(given["random_state"]), given["groups"] == "components"
-    search = DuplicateSearch(rows, rule, plan, chosen, given["callbacks"], seed, forest)
-    at = None if given["checkpoint"] is None else locate(given["checkpoint"], storage_options)
-    facts = {"data": data_identity(rows), "threshold": rule.threshold, "metric": metric}
-    facts |= {"groups": given["groups"], "random_state": seed}
-    stored = None if at is None else CheckpointFolder(at, facts)
-    with (
-        # A job says itself where its state is.
-        noting_stored_state(None if at is given["checkpoint"] else at, "the search"),
-        search.on_scratch(stored, _local_folder(given["scratch"]), resume=given["resume"]),
-    ):
-        pairs = search.pairs()
-        if isinstance(keep, str) and keep in ("nearest", "farthest"):
-            scores = search.sorted.distances * (1.0 if keep == "farthest" else -1.0)
-        group_rows = connected_groups if forest else covered_groups
-        found = group_rows(pairs, search.sorted.leaders, scores)
-        numbers = np.arange(dataset.n_rows)
-        similarity = np.full(dataset.n_rows, 1.0 if rule.cosine else 0.0)
-        others = np.flatnonzero(found.keeper != numbers)
-        similarity[others] = search.measured(others, found.keeper[others])
-        yield NearDuplicates(
-            found.group, found.keeper == numbers, similarity, metric, len(pairs),
-            int((search.sorted.leaders != numbers).sum()), search.passes, search.bytes_read,
-            time.monotonic() - started, dataset,
-        )  # fmt: skip
+    keep, metric = given["keep"], given["metric"]
+
+    def facts() -> dict[str, Any]:
+        return {"threshold": float(given["threshold"]), "groups": given["groups"]}
+
+    with Work.begin(source, given, plan_search, "the search", facts) as work:
+        rule, forest = (
+            Rule(metric == "cosine", facts()["threshold"]),
+            given["groups"] == "components",
+        )
+        scores, n = None, work.dataset.n_rows
+        if not (isinstance(keep, str) and keep in RULES):
+            scores = open_scores(keep, n, given["storage_options"]).read(0, n)
+            if scores.dtype.kind not in "biuf":
+                raise InvalidDataError(f"keep has scores of dtype {scores.dtype}; give numbers.")
+            scores = np.asarray(scores, np.float64)
+        search = DuplicateSearch(work, rule, forest)
+        with search.on_scratch(_local_folder(given["scratch"])):
+            pairs = search.pairs()
+            if isinstance(keep, str) and keep in ("nearest", "farthest"):
+                scores = search.sorted.distances * (1.0 if keep == "farthest" else -1.0)
+            group_rows = connected_groups if forest else covered_groups
+            group, keeper = group_rows(pairs, search.sorted.leaders, scores)
+            numbers = np.arange(n)
+            similarity = np.full(n, 1.0 if rule.cosine else 0.0)
+            others = np.flatnonzero(keeper != numbers)
+            similarity[others] = search.measured(others, keeper[others])
+            n_copies = int((search.sorted.leaders != numbers).sum())
+            yield NearDuplicates(
+                group, keeper == numbers, similarity, metric, len(pairs), n_copies,
+                dataset=work.dataset, **work.spent(),
+            )  # fmt: skip
 
 
 def open_scores(keep: Any, n_rows: int, storage_options: Mapping[str, Any] | None) -> LabelArray:
@@ -332,20 +287,9 @@ def _local_folder(scratch: Any) -> str:
 # -- groups from pairs --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Groups:
-    """Group and kept row of every row.
-
-    Attributes
-    ----------
-    group : ndarray of shape (n,), int64
-        The first row of the group; the row itself if it has no near-duplicate.
-    keeper : ndarray of shape (n,), int64
-        The row of the group that is kept.
-    """
-
-    group: np.ndarray
-    keeper: np.ndarray
+Groups = tuple[np.ndarray, np.ndarray]
+"""For every row, the first row of its group (itself if it has no near-duplicate), and the row of the group
+that is kept; both int64 (n,)."""
 
 
 def connected_groups(pairs: np.ndarray, leaders: np.ndarray, scores: np.ndarray | None) -> Groups:
@@ -361,8 +305,8 @@ def connected_groups(pairs: np.ndarray, leaders: np.ndarray, scores: np.ndarray 
 
     Examples
     --------
-    >>> found = connected_groups(np.array([[0, 3], [3, 1]]), np.arange(5), np.arange(5.0))
-    >>> found.group.tolist(), found.keeper.tolist()
+    >>> group, keeper = connected_groups(np.array([[0, 3], [3, 1]]), np.arange(5), np.arange(5.0))
+    >>> group.tolist(), keeper.tolist()
     ([0, 0, 2, 0, 4], [3, 3, 2, 3, 4])
     """
     n = len(leaders)
@@ -374,12 +318,12 @@ def connected_groups(pairs: np.ndarray, leaders: np.ndarray, scores: np.ndarray 
     _, first, sizes = np.unique(labels, return_index=True, return_counts=True)
     group = first[labels].astype(np.int64)
     if scores is None:
-        return Groups(group, group)
+        return group, group
     keeper = np.arange(n)
     several = np.flatnonzero(sizes[labels] > 1)
     best = _best(several, group[several], scores)
     keeper[several] = best[np.searchsorted(group[best], group[several])]
-    return Groups(group, keeper)
+    return group, keeper
 
 
 def _best(rows: np.ndarray, group: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -404,8 +348,8 @@ def covered_groups(pairs: np.ndarray, leaders: np.ndarray, scores: np.ndarray | 
 
     Examples
     --------
-    >>> found = covered_groups(np.array([[0, 1], [1, 2]]), np.arange(3), None)
-    >>> found.keeper.tolist()
+    >>> group, keeper = covered_groups(np.array([[0, 1], [1, 2]]), np.arange(3), None)
+    >>> keeper.tolist()
     [0, 0, 2]
     """
     n = len(leaders)
@@ -422,7 +366,7 @@ def covered_groups(pairs: np.ndarray, leaders: np.ndarray, scores: np.ndarray | 
     keeper = best[kept[leaders]]
     group = np.full(n, n)
     np.minimum.at(group, keeper, np.arange(n))
-    return Groups(group[keeper], keeper)
+    return group[keeper], keeper
 
 
 MOST_GROUPS = 200
@@ -430,30 +374,6 @@ MOST_GROUPS = 200
 MOST_ROWS = 6
 """Near-duplicates that are listed of each."""
 _BINS = 40
-
-
-@dataclass(frozen=True)
-class _Groups:
-    """Groups of two rows or more, those with the nearest pairs first.
-
-    Attributes
-    ----------
-    removed : ndarray of shape (m,), int64
-        Their rows that are not kept, group by group, the nearest to the kept row first.
-    starts : ndarray of shape (g + 1,), int64
-        Where each group begins in `removed`.
-    keepers : ndarray of shape (g,), int64
-        The kept row of each.
-    """
-
-    removed: np.ndarray
-    starts: np.ndarray
-    keepers: np.ndarray
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Rows of each group, int64 (g,)."""
-        return np.diff(self.starts) + 1
 
 
 @dataclass(frozen=True)
@@ -494,27 +414,30 @@ class DuplicatesReport(Pages):
     facts: Rows = field(default_factory=list)
 
     @cached_property
-    def _groups(self) -> _Groups:
+    def _groups(self) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+        """Groups of two rows or more, those with the nearest pairs first.
+
+        Listed groups have their rows that are not kept, the nearest to the kept row first, and their kept
+        row. The last array has the number of rows of every group.
+        """
         removed = np.flatnonzero(~self.kept)
         sign = -1.0 if self.measure == "similarity" else 1.0
         far, groups = sign * self.measured[removed], self.group[removed]
         order = np.lexsort((removed, far, groups))
         removed, far, groups = removed[order], far[order], groups[order]
         edges = np.flatnonzero(np.diff(groups, prepend=-1, append=-1))
-        # Groups with the nearest pairs first.
         turns = np.argsort(far[edges[:-1]], kind="stable")
-        sizes = np.diff(edges)[turns]
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        at = np.repeat(edges[:-1][turns] - starts[:-1], sizes) + np.arange(len(removed))
+        listed = turns[:MOST_GROUPS]
+        members = [removed[edges[i] : edges[i + 1]] for i in listed]
         keeper = np.zeros(len(self.group), np.int64)
         which = np.flatnonzero(self.kept)
         keeper[self.group[which]] = which
-        return _Groups(removed[at], starts, keeper[groups[edges[:-1][turns]]])
+        return members, keeper[groups[edges[:-1][listed]]], np.diff(edges)[turns] + 1
 
     def sections(self) -> list[Section]:
         """Return all sections that are not empty."""
         sizes: list[Table | Chart] = []
-        if len(self._groups.keepers):
+        if self._groups[0]:
             sizes = [self._chart(), self._sizes()]
         found = [
             Section("Before and after", [Table(self._summary())]),
@@ -525,7 +448,7 @@ class DuplicatesReport(Pages):
 
     def _summary(self) -> Rows:
         n, n_kept = len(self.kept), int(self.kept.sum())
-        sizes = self._groups.sizes
+        sizes = self._groups[2]
         largest = [("largest group", f"{sizes.max():,} rows")] if len(sizes) else []
         return [
             ("rows before", f"{n:,}"),
@@ -539,12 +462,11 @@ class DuplicatesReport(Pages):
     @cached_property
     def _records(self) -> list[dict[str, Any]]:
         """The groups that are listed, as plain values."""
-        found, records = self._groups, []
-        shown = range(min(MOST_GROUPS, len(found.keepers)))
-        members = [found.removed[found.starts[i] : found.starts[i + 1]] for i in shown]
-        listed = [found.keepers[: len(shown)], *(part[:MOST_ROWS] for part in members)]
+        members, keepers, _ = self._groups
+        listed = [keepers, *(part[:MOST_ROWS] for part in members)]
         ids = self.ids(np.unique(np.concatenate(listed))) if members else {}
-        for keeper, part in zip(found.keepers.tolist(), members, strict=False):
+        records = []
+        for keeper, part in zip(keepers.tolist(), members, strict=True):
             each = part[:MOST_ROWS].tolist()
             records.append(
                 {
@@ -567,7 +489,7 @@ class DuplicatesReport(Pages):
                 removed += f" and {more:,} more"
             away = f"{one['nearest']:.6g}", f"{one['farthest']:.6g}"
             rows.append((one["kept"], f"{one['rows']:,}", *away, removed))
-        rest = len(self._groups.keepers) - len(rows)
+        rest = len(self._groups[2]) - len(rows)
         note = f"Nearest and farthest: {self.measure} of a removed row to the kept one."
         note += f" {rest:,} more groups are not listed." if rest else ""
         header = ("kept row", "rows", "nearest", "farthest", "removed rows, nearest first")
@@ -575,7 +497,7 @@ class DuplicatesReport(Pages):
 
     def _bins(self) -> list[tuple[str, int, int]]:
         """Return range of sizes, groups and rows; sizes from 5 on by powers of two."""
-        sizes = self._groups.sizes
+        sizes = self._groups[2]
         bins = np.where(sizes <= 4, sizes, np.frexp(sizes - 1)[1] + 2)
         found = []
         for one in np.unique(bins).tolist():
@@ -590,14 +512,14 @@ class DuplicatesReport(Pages):
             (name, f"{many:,}", f"{total:,}", f"{many:,}", f"{total - many:,}")
             for name, many, total in self._bins()
         ]
-        alone = len(self.kept) - int(self._groups.sizes.sum())
+        alone = len(self.kept) - int(self._groups[2].sum())
         rows.insert(0, ("1", f"{alone:,}", f"{alone:,}", f"{alone:,}", "0"))
         return Table(
             rows, ("rows of a group", "groups", "rows before", "rows after", "removed rows")
         )
 
     def _chart(self) -> Chart:
-        values = self.measured[self._groups.removed]
+        values = self.measured[~self.kept]
 
         def paint(axes: Any) -> None:
             axes.hist(values, bins=_BINS, color=BLUE)
@@ -612,7 +534,7 @@ class DuplicatesReport(Pages):
             "title": self.title,
             "n_rows": len(self.kept),
             "n_kept": int(self.kept.sum()),
-            "n_groups": len(self._groups.keepers),
+            "n_groups": len(self._groups[2]),
             "summary": dict(self._summary()),
             "sizes": [
                 {"size": name, "groups": many, "rows": total} for name, many, total in self._bins()

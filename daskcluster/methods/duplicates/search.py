@@ -16,12 +16,11 @@ from __future__ import annotations
 import json
 import math
 import mmap
-import shutil
 import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -39,11 +38,11 @@ from daskcluster.data.shuffle_passes import (
     reading_bytes,
 )
 from daskcluster.data.writer import ArraySink
-from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
-from daskcluster.engine.memory import BASELINE_BYTES, ONE_PASS
+from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.errors import CheckpointError, DataNotReachableError
 from daskcluster.estimators.plan import WorkPlan
+from daskcluster.estimators.work import Work
 from daskcluster.events import Callback
 from daskcluster.host import format_bytes
 from daskcluster.methods.duplicates.chunkwise import (
@@ -258,23 +257,16 @@ class SortedRows:
     distances: np.ndarray
 
 
-@dataclass
 class _Writer:
     """Receives rows in sorted order, and writes blocks of those that equal no earlier one."""
 
-    described: np.ndarray
-    scratch: Scratch
-    block_rows: int
-    leaders: np.ndarray = field(init=False)
-    places: np.ndarray = field(init=False)
-    table: list[tuple[int, int]] = field(default_factory=list)
-    _pending: Piece | None = None
-    _last: Piece | None = None
-
-    def __post_init__(self) -> None:
-        n = len(self.described)
-        self.leaders, self.places = np.arange(n), np.full(n, -1)
-        counts = np.bincount(self.described["cell"])
+    def __init__(self, described: np.ndarray, scratch: Scratch, block_rows: int) -> None:
+        self.described, self.scratch, self.block_rows = described, scratch, block_rows
+        self.leaders, self.places = np.arange(len(described)), np.full(len(described), -1)
+        self.table: list[tuple[int, int]] = []
+        self._pending: Piece | None = None
+        self._last: Piece | None = None
+        counts = np.bincount(described["cell"])
         # Blocks of a cell have about the same number of rows.
         blocks = np.maximum(1, -(-counts // self.block_rows))
         self._most = np.maximum(1, -(-counts // blocks))
@@ -785,73 +777,47 @@ _CELLS = "cells"
 """Kind of files on scratch: what is known of rows before they are sorted."""
 
 
-@dataclass
 class DuplicateSearch:
     """A search for all pairs of near-duplicates.
 
     Parameters
     ----------
-    dataset : Dataset
-        Normalized for cosine.
+    work : Work
     rule : Rule
-    plan : DuplicatesPlan
-    engine : Engine
-    callbacks : sequence of callables
-    seed : int
     forest : bool
         Pairs need only connect the same rows as all pairs do.
-
-    Attributes
-    ----------
-    bytes_read, passes : int
-        Decoded bytes of the source that were read, and passes over it.
     """
 
-    dataset: Dataset
-    rule: Rule
-    plan: DuplicatesPlan
-    engine: Engine
-    callbacks: Sequence[Callback]
-    seed: int
-    forest: bool
-    bytes_read: int = 0
-    passes: int = 0
-    search: PairSearch = field(init=False)
-    sorted: SortedRows = field(init=False)
+    def __init__(self, work: Work, rule: Rule, forest: bool) -> None:
+        self.work, self.rule, self.forest = work, rule, forest
 
     @contextmanager
-    def on_scratch(
-        self, checkpoint: CheckpointFolder | None, folder: str, *, resume: bool
-    ) -> Iterator[None]:
+    def on_scratch(self, folder: str) -> Iterator[None]:
         """Sort rows into blocks, in the folder of a checkpoint or a temporary one below `folder`.
 
         An earlier run that has a checkpoint is resumed. The folder is removed at the end of the block; that
         of a checkpoint stays if the block raises.
         """
+        checkpoint = self.work.stored
         with threadpool_limits(1, user_api="blas"):
             if checkpoint is not None:
-                self._resume(checkpoint, folder, resume=resume)
+                self._resume(checkpoint, folder)
                 yield
                 checkpoint.clear()
                 return
-            below = tempfile.mkdtemp(prefix="daskcluster-duplicates-", dir=folder)
-            try:
+            name: dict[str, Any] = {"prefix": "daskcluster-duplicates-", "dir": folder}
+            with tempfile.TemporaryDirectory(**name, ignore_cleanup_errors=True) as below:
                 self._begin(Scratch(locate(below)), folder)
                 yield
-            finally:
-                shutil.rmtree(below, ignore_errors=True)
 
-    def _resume(self, checkpoint: CheckpointFolder, folder: str, *, resume: bool) -> None:
-        state = checkpoint.latest() if resume else None
+    def _resume(self, checkpoint: CheckpointFolder, folder: str) -> None:
+        state = self.work.state()
         if state is None:
-            checkpoint.clear()
-            name = checkpoint.new_attachment("blocks")
-            body: dict[str, Any] = {"attached": {"blocks": name}}
+            body: dict[str, Any] = {"attached": {"blocks": checkpoint.new_attachment("blocks")}}
             # Its files show how far the search has come.
-            checkpoint.commit(Document(KIND, body, {}))
-        else:
-            name = state.body["attached"]["blocks"]
-        scratch = Scratch(checkpoint.attachment(name), durable=True)
+            state = Document(KIND, body, {})
+            checkpoint.commit(state)
+        scratch = Scratch(checkpoint.attachment(state.body["attached"]["blocks"]), durable=True)
         if scratch.finished(INDEX):
             self._use(scratch)
             self.sorted = SortedRows(*scratch.read(INDEX, 0))
@@ -859,7 +825,7 @@ class DuplicateSearch:
             self._begin(scratch, folder)
 
     def _use(self, scratch: Scratch) -> None:
-        if not self.engine.can_read(scratch):
+        if not self.work.engine.can_read(scratch):
             raise DataNotReachableError(
                 f"The workers cannot reach the scratch folder {scratch.place.url!r}; give checkpoint= a "
                 "URL that all of them can read and write, such as s3://bucket/scratch."
@@ -872,43 +838,34 @@ class DuplicateSearch:
             scratch.write(CENTRES, 0, *self._centres())
         described = self._described(scratch)
         self.sorted, n_bytes = sort_rows(
-            self.dataset, described, scratch,
-            block_rows=self.plan.block_rows, folder=folder, callbacks=self.callbacks,
+            self.work.rows, described, scratch,
+            block_rows=self.work.plan.block_rows, folder=folder, callbacks=self.work.callbacks,
         )  # fmt: skip
-        self.passes += 1
-        self.bytes_read += n_bytes
+        self.work.passes += 1
+        self.work.bytes_read += n_bytes
         scratch.write(INDEX, 0, *vars(self.sorted).values())
 
     def _described(self, scratch: Scratch) -> np.ndarray:
         """Return what rows are sorted by, (n,); one pass over those that no earlier run has described."""
-        described, n = np.empty(self.dataset.n_rows, DESCRIBED), self.dataset.n_rows
+        n = self.work.rows.n_rows
+        described = np.empty(n, DESCRIBED)
         files = RowFiles.found(scratch, _CELLS) if scratch.durable else None
         if files is None or not files.has((0, n)):
-            centres = scratch.read(CENTRES, 0)[0]
-            with self.engine.place(
-                self.dataset, footprint=ONE_PASS, callbacks=self.callbacks
-            ) as placement:
-                sink = files or ArraySink(described)
-                placement.map_rows(
-                    describe_rows, sink, centres, prepare=PreparedCentres, name="cells"
-                )
-                self.bytes_read += placement.traffic.bytes_read
-            self.passes += 1
+            centres, sink = scratch.read(CENTRES, 0)[0], files or ArraySink(described)
+            self.work.map_rows(describe_rows, sink, centres, PreparedCentres, "cells")
         if files is not None:
             files.read(described)
         return described
 
     def _centres(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the centres of the cells, k-means of a sample of rows, and axes."""
-        key = Key(self.seed, "near-duplicates")
-        drawn = np.sort(draw_rows(self.dataset, self.plan.sample_rows, key, fewer=True))
-        rows = Chunk(self.dataset.take(drawn), normalize=self.dataset.normalize)
-        self.passes += 1
-        none = np.empty(0, np.int64)
-        no_rows = np.empty((0, self.plan.n_features))
-        parameters = CellParameters(no_rows, none, none, "random", 1, _ITERATIONS, 0.0, self.seed)
-        k = min(self.plan.n_cells, len(drawn))
-        centres = fit_centres(home_engine(self.engine), rows, k, key, parameters)
+        dataset, plan, key = self.work.rows, self.work.plan, Key(self.work.seed, "near-duplicates")
+        drawn = np.sort(draw_rows(dataset, plan.sample_rows, key, fewer=True))
+        rows = Chunk(dataset.take(drawn), normalize=dataset.normalize)
+        self.work.passes += 1
+        parameters = CellParameters("random", 1, _ITERATIONS, 0.0, self.work.seed)
+        k, engine = min(plan.n_cells, len(drawn)), home_engine(self.work.engine)
+        centres = fit_centres(engine, rows, k, key, parameters)
         return centres, choose_axes(np.asarray(rows.computed()), centres, self.rule)
 
     # -- pairs ------------------------------------------------------------------------------------
@@ -955,7 +912,7 @@ class DuplicateSearch:
     def measured(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return the similarity or distance of pairs of rows, float64 (m,)."""
         at = self.sorted.leaders[rows], self.sorted.leaders[others]
-        places = [np.divmod(self.sorted.places[each], self.plan.block_rows) for each in at]
+        places = [np.divmod(self.sorted.places[each], self.work.plan.block_rows) for each in at]
         found = np.full(len(rows), 1.0 if self.rule.cosine else 0.0)
         differ = np.flatnonzero(at[0] != at[1])
         order = differ[np.argsort(places[0][0][differ], kind="stable")]
@@ -981,14 +938,14 @@ class DuplicateSearch:
         finished: frozenset[int] = frozenset(),
     ) -> list[Any]:
         """Run tasks but those that are finished; progress counts rows, by their cost."""
-        n, found = self.dataset.n_rows, []
+        n, found = self.work.rows.n_rows, []
         shares = np.cumsum(np.asarray(costs, np.float64)) if len(costs) else np.ones(1)
         rows = np.diff(np.floor(shares / max(1.0, shares[-1]) * n), prepend=0.0).astype(np.int64)
         left = [number for number in range(len(tasks)) if number not in finished]
-        with one_pass(name, n, self.callbacks) as running:
+        with one_pass(name, n, self.work.callbacks) as running:
             running.advance(n - int(rows[left].sum()) if len(tasks) else n)
             for number, value in zip(
-                left, self.engine.run_ahead([tasks[number] for number in left]), strict=True
+                left, self.work.engine.run_ahead([tasks[number] for number in left]), strict=True
             ):
                 found.append(value)
                 running.advance(int(rows[number]))

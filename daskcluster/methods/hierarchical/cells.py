@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -34,11 +34,13 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError, ModelFormatError, WrongTypeError
 from daskcluster.estimators.loop import Limits
+from daskcluster.events import StopReason
 from daskcluster.methods.kmeans.algorithm import CentresState, lloyd
 from daskcluster.methods.kmeans.initial import initial_centres, method_for
 from daskcluster.models.fitted import KMeansModel
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+from daskcluster.storage.document import Shapes, check_numbers
 from daskcluster.typing import Dataset, Range
 
 _PENDING = 1 << 16
@@ -77,9 +79,11 @@ class DistinctRows:
     most: np.ndarray
     cells: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
     hashes: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
-    _limits: np.ndarray | None = None
     _pending: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     _n_pending: int = 0
+
+    def __post_init__(self) -> None:
+        self._limits = np.where(self.most > 0, _ALL, np.uint64(0))
 
     @property
     def counts(self) -> np.ndarray:
@@ -89,10 +93,7 @@ class DistinctRows:
 
     def add(self, cells: np.ndarray, hashes: np.ndarray) -> None:
         """Add rows by cell and hash."""
-        limits = (
-            np.where(self.most > 0, _ALL, np.uint64(0)) if self._limits is None else self._limits
-        )
-        kept = hashes < limits[cells]
+        kept = hashes < self._limits[cells]
         self._pending.append((cells[kept], hashes[kept]))
         self._n_pending += int(kept.sum())
         if self._n_pending > max(_PENDING, len(self.cells)):
@@ -121,7 +122,6 @@ class DistinctRows:
         kept = rank < self.most[cells]
         self.cells, self.hashes = cells[kept], hashes[kept]
         full = np.flatnonzero((counts >= self.most) & (self.most > 0))
-        self._limits = np.where(self.most > 0, _ALL, np.uint64(0))
         self._limits[full] = hashes[firsts[full] + self.most[full] - 1]
 
 
@@ -224,72 +224,43 @@ def gather_cells(
     if they are sparse.
     """
     first, last = span
-    counts = sizes[first:last].astype(np.int64)
-    gathered = _Gathered(dataset, counts)
+    edges = np.concatenate([[0], np.cumsum(sizes[first:last], dtype=np.int64)])
+    filled, n = edges[:-1].copy(), int(edges[-1])
+    weights = None if dataset.weights is None else np.empty(n)
+    dense: np.ndarray | None = None
+    parts, places = list[SparseRows](), list[np.ndarray]()
     dtype = compute_dtype(dataset.dtype)
     prepared = prepare_rows(RowParams(np.ascontiguousarray(centres, dtype)))
     for chunk in dataset.chunks(dataset.partitions, on_read=on_read):
-        if labels is None:
-            found = label_rows(chunk, prepared)
-        else:
-            found = labels[chunk.start : chunk.stop]
+        found = label_rows(chunk, prepared) if labels is None else labels[chunk.start : chunk.stop]
         which = np.flatnonzero((found >= first) & (found < last))
-        if len(which):
-            gathered.add(chunk, which, found[which] - first)
-        del chunk
-    return gathered.cells()
-
-
-class _Gathered:
-    """Room for the rows of some cells, filled as chunks come."""
-
-    def __init__(self, dataset: Dataset, counts: np.ndarray) -> None:
-        self._counts = counts
-        self._edges = np.concatenate([[0], np.cumsum(counts)])
-        self._filled = self._edges[:-1].copy()
-        self._shape = int(self._edges[-1]), dataset.n_features
-        self._dtype, self._normalize = dataset.dtype, dataset.normalize
-        self._rows: np.ndarray | None = None
-        self._parts: list[SparseRows] = []
-        self._places: list[np.ndarray] = []
-        self._weights = None if dataset.weights is None else np.empty(self._shape[0])
-
-    def add(self, chunk: Chunk, which: np.ndarray, cells: np.ndarray) -> None:
-        """Append the rows `which` of a chunk to their cells."""
-        order = np.argsort(cells, kind="stable")
-        counts = np.bincount(cells, minlength=len(self._counts))
-        starts = self._filled - (np.cumsum(counts) - counts)
-        places = np.arange(len(which)) + np.repeat(starts, counts)
-        self._filled += counts
-        which = which[order]
-        if self._weights is not None and chunk.weights is not None:
-            self._weights[places] = chunk.weights[which]
+        # Where the rows go: to what is filled of their cell, in the order of the chunk.
+        which = which[np.argsort(found[which], kind="stable")]
+        counts = np.bincount(found[which] - first, minlength=last - first)
+        starts = filled - (np.cumsum(counts) - counts)
+        at = np.arange(len(which)) + np.repeat(starts, counts)
+        filled += counts
+        if weights is not None and chunk.weights is not None:
+            weights[at] = chunk.weights[which]
         if isinstance(chunk.rows, SparseRows):
-            self._parts.append(chunk.rows[which])
-            self._places.append(places)
-            return
-        if self._rows is None:
-            self._rows = np.empty(self._shape, self._dtype)
-        self._rows[places] = chunk.rows[which]
-
-    def cells(self) -> list[Chunk]:
-        """Return the rows of every cell."""
-        rows: Rows = np.empty(self._shape, self._dtype) if self._rows is None else self._rows
-        order: np.ndarray | None = None
-        if self._parts:
-            # The inverse of the destinations gives the next row of each cell.
-            order = np.empty(self._shape[0], np.int64)
-            order[np.concatenate(self._places)] = np.arange(self._shape[0])
-            rows = join_rows(self._parts)
-        return [
-            Chunk(
-                rows[first:last] if order is None else rows[order[first:last]],
-                0,
-                None if self._weights is None else self._weights[first:last],
-                self._normalize,
-            )
-            for first, last in pairwise(self._edges.tolist())
-        ]
+            parts.append(chunk.rows[which])
+            places.append(at)
+        else:
+            dense = np.empty((n, dataset.n_features), dataset.dtype) if dense is None else dense
+            dense[at] = chunk.rows[which]
+        del chunk
+    rows: Rows = np.empty((n, dataset.n_features), dataset.dtype) if dense is None else dense
+    order = np.empty(n if parts else 0, np.int64)
+    if parts:
+        # The inverse of the destinations gives the next row of each cell.
+        order[np.concatenate(places)] = np.arange(n)
+        rows = join_rows(parts)
+    cells = []
+    for start, stop in pairwise(edges.tolist()):
+        own = rows[order[start:stop]] if parts else rows[start:stop]
+        of_cell = None if weights is None else weights[start:stop]
+        cells.append(Chunk(own, 0, of_cell, dataset.normalize))
+    return cells
 
 
 def n_groups(n_bytes: int) -> int:
@@ -411,23 +382,16 @@ _SLACK = 4
 
 @dataclass(frozen=True)
 class CellParameters:
-    """Everything the fits in cells depend on other than the rows: plain values sent to a worker.
+    """Parameters of the fits in cells: plain values sent to a worker.
 
     Attributes
     ----------
-    coarse : ndarray of shape (c, d)
-        Centres of the cells.
-    sizes, quotas : ndarray of shape (c,), int64
-        Rows of each cell, and its number of clusters.
     init, chain_length, max_iter, tol
-        Parameters of the fits.
+        Parameters of each fit.
     seed : int
         Seed from which that of each cell is derived.
     """
 
-    coarse: np.ndarray
-    sizes: np.ndarray
-    quotas: np.ndarray
     init: str
     chain_length: int
     max_iter: int
@@ -436,39 +400,95 @@ class CellParameters:
 
 
 @dataclass(frozen=True)
-class CellCentres:
-    """Centres of some consecutive cells, (m, d), one cell after the other; bytes read for them."""
+class HierarchicalState:
+    """State of a fit between groups of cells, or between iterations of all centres.
 
-    centres: np.ndarray
-    bytes_read: int
+    Attributes
+    ----------
+    coarse : ndarray of shape (c, d)
+        Centres of the cells.
+    sizes, quotas : ndarray of shape (c,), int64
+        Rows of each cell, and its number of clusters.
+    n_cells : int
+        Number of cells, from the first one on, whose centres are found.
+    centres : ndarray of shape (m, d), or None
+        Their centres, one cell after the other; all k once all cells are done. None before the first.
+    history, reason
+        History of the iterations of all centres together, see `daskcluster.estimators.loop.LoopState`.
+    rounds : int
+        Rounds of resampling that followed.
+    """
+
+    coarse: np.ndarray
+    sizes: np.ndarray
+    quotas: np.ndarray
+    n_cells: int = 0
+    centres: np.ndarray | None = None
+    history: Sequence[dict[str, Any]] = ()
+    reason: StopReason | None = None
+    rounds: int = 0
+
+    def joined(self, n_cells: int, centres: np.ndarray) -> Self:
+        """Return the state with the centres (m, d) of the next cells, those before `n_cells`."""
+        both = centres if self.centres is None else np.concatenate([self.centres, centres])
+        return replace(self, n_cells=n_cells, centres=both if len(both) else None)
+
+    def filled(self, k: int) -> Self:
+        """Return the state with k centres: if fewer rows differ, the first centre is repeated."""
+        assert self.centres is not None
+        missing = k - len(self.centres)
+        again = np.repeat(self.centres[:1], missing, axis=0)
+        return replace(self, centres=np.concatenate([self.centres, again]))
+
+    @staticmethod
+    def shapes(n_features: int) -> Shapes:
+        """Return the shapes of the arrays."""
+        rows: Shapes = dict.fromkeys(("coarse", "centres"), (None, n_features))
+        return {**rows, **dict.fromkeys(("sizes", "quotas"), (None,))}
+
+    def check(self, n_rows: int, k: int) -> None:
+        """Refuse cells that do not belong to that many rows and clusters.
+
+        Raises
+        ------
+        ModelFormatError
+        """
+        check_numbers("sizes", self.sizes, n_rows + 1)
+        check_numbers("quotas", self.quotas, k + 1)
+        c = len(self.coarse)
+        whole = int(self.sizes.sum()) == n_rows and int(self.quotas.sum()) <= k
+        if not (whole and len(self.sizes) == len(self.quotas) == c and 0 <= self.n_cells <= c):
+            raise ModelFormatError("its cells are not those of these rows.")
+        n_centres = 0 if self.centres is None else len(self.centres)
+        if n_centres > k or (self.n_cells == c and n_centres < k):
+            raise ModelFormatError(f"its {n_centres} centres are not those of {k} clusters.")
 
 
 def fit_cells(
-    dataset: Dataset, parameters: CellParameters, span: Range, labels: np.ndarray | None = None
-) -> CellCentres:
-    """Gather the rows of cells, and cluster each: on one thread, in the cells' order."""
+    dataset: Dataset,
+    cells: HierarchicalState,
+    parameters: CellParameters,
+    span: Range,
+    labels: np.ndarray | None = None,
+) -> tuple[np.ndarray, int]:
+    """Gather the rows of cells, and cluster each: on one thread, in the cells' order.
+
+    Returns
+    -------
+    centres : ndarray of shape (m, d)
+        Those of one cell after the other.
+    bytes_read : int
+    """
     read: list[int] = []
-    cells = gather_cells(
-        dataset,
-        parameters.coarse,
-        parameters.sizes,
-        span,
-        labels=labels,
-        on_read=read.append,
+    gathered = gather_cells(
+        dataset, cells.coarse, cells.sizes, span, labels=labels, on_read=read.append
     )
-    empty = np.empty((0, dataset.n_features), compute_dtype(dataset.dtype))
-    found = [
-        fit_centres(
-            LocalEngine(n_threads=1),
-            cell,
-            int(parameters.quotas[number]),
-            Key(parameters.seed, "cell", number),
-            parameters,
-        )
-        for number, cell in zip(range(*span), cells, strict=True)
-        if parameters.quotas[number] > 0
-    ]
-    return CellCentres(np.concatenate([empty, *found]), sum(read))
+    found = [np.empty((0, dataset.n_features), compute_dtype(dataset.dtype))]
+    for number, rows in zip(range(*span), gathered, strict=True):
+        if (quota := int(cells.quotas[number])) > 0:
+            engine, key = LocalEngine(n_threads=1), Key(parameters.seed, "cell", number)
+            found.append(fit_centres(engine, rows, quota, key, parameters))
+    return np.concatenate(found), sum(read)
 
 
 def fit_centres(

@@ -21,7 +21,7 @@ from daskcluster.engine.engine import Engine, next_segment_count
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
-from daskcluster.errors import InvalidParameterError, ModelFormatError
+from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import in_declared_order
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
@@ -33,7 +33,6 @@ from daskcluster.events import (
     PassProgress,
     PassStarted,
     SeedingEnded,
-    StopReason,
     publish,
 )
 from daskcluster.methods.coreset.algorithm import draw_coreset
@@ -45,6 +44,7 @@ from daskcluster.methods.hierarchical.cells import (
     DistinctParams,
     DistinctRows,
     HierarchicalModel,
+    HierarchicalState,
     cell_groups,
     cell_method,
     find_quotas,
@@ -73,74 +73,7 @@ from daskcluster.models.balance import Balance, ancestors, check_labels_alone
 from daskcluster.models.fitted import FitResult, KMeansModel
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import Key
-from daskcluster.storage.document import Shapes, check_numbers
 from daskcluster.typing import Dataset, Range
-
-
-@dataclass(frozen=True)
-class HierarchicalState:
-    """State of a fit between groups of cells, or between iterations of all centres.
-
-    Attributes
-    ----------
-    coarse : ndarray of shape (c, d)
-        Centres of the cells.
-    sizes, quotas : ndarray of shape (c,), int64
-        Rows of each cell, and its number of clusters.
-    n_cells : int
-        Number of cells, from the first one on, whose centres are found.
-    centres : ndarray of shape (m, d), or None
-        Their centres, one cell after the other; all k once all cells are done. None before the first.
-    history, reason
-        History of the iterations of all centres together, see `daskcluster.estimators.loop.LoopState`.
-    rounds : int
-        Rounds of resampling that followed.
-    """
-
-    coarse: np.ndarray
-    sizes: np.ndarray
-    quotas: np.ndarray
-    n_cells: int = 0
-    centres: np.ndarray | None = None
-    history: Sequence[dict[str, Any]] = ()
-    reason: StopReason | None = None
-    rounds: int = 0
-
-    def joined(self, n_cells: int, centres: np.ndarray) -> Self:
-        """Return the state with the centres (m, d) of the next cells, those before `n_cells`."""
-        both = centres if self.centres is None else np.concatenate([self.centres, centres])
-        return replace(self, n_cells=n_cells, centres=both if len(both) else None)
-
-    def filled(self, k: int) -> Self:
-        """Return the state with k centres: if fewer rows differ, the first centre is repeated."""
-        assert self.centres is not None
-        missing = k - len(self.centres)
-        again = np.repeat(self.centres[:1], missing, axis=0)
-        return replace(self, centres=np.concatenate([self.centres, again]))
-
-    @staticmethod
-    def shapes(n_features: int) -> Shapes:
-        """Return the shapes of the arrays."""
-        rows: Shapes = dict.fromkeys(("coarse", "centres"), (None, n_features))
-        return {**rows, **dict.fromkeys(("sizes", "quotas"), (None,))}
-
-    def check(self, n_rows: int, k: int) -> None:
-        """Refuse cells that do not belong to that many rows and clusters.
-
-        Raises
-        ------
-        ModelFormatError
-        """
-        check_numbers("sizes", self.sizes, n_rows + 1)
-        check_numbers("quotas", self.quotas, k + 1)
-        c = len(self.coarse)
-        whole = int(self.sizes.sum()) == n_rows and int(self.quotas.sum()) <= k
-        if not (whole and len(self.sizes) == len(self.quotas) == c and 0 <= self.n_cells <= c):
-            raise ModelFormatError("its cells are not those of these rows.")
-        n_centres = 0 if self.centres is None else len(self.centres)
-        if n_centres > k or (self.n_cells == c and n_centres < k):
-            raise ModelFormatError(f"its {n_centres} centres are not those of {k} clusters.")
-
 
 _SHARES = 4
 """Groups of cells for each thread, where making more of them costs no pass."""
@@ -204,7 +137,6 @@ class HierarchicalFit(Fit):
     def _divide(self, rows: ScaledPlacement, labels: np.ndarray | None) -> HierarchicalState:
         """Return cells and their quotas; `labels` become the cells of all rows."""
         n_coarse, seed = self._n_coarse, self.seed
-        parameters = self._parameters(rows.dtype)
         size = coarse_sample(self.dataset.n_rows, n_coarse)
         few = draw_coreset(rows, size, Key(seed, "coarse coreset").derived_seed())
         coarse = fit_centres(
@@ -212,7 +144,7 @@ class HierarchicalFit(Fit):
             rows.chunk(few.rows, few.weights),
             n_coarse,
             Key(seed, "coarse"),
-            parameters,
+            self._parameters(),
         )
         found = score_rows(rows, coarse, labels)
         weights = found.cluster_weights(weighted=self.dataset.weights is not None)
@@ -233,19 +165,10 @@ class HierarchicalFit(Fit):
     def _n_coarse(self) -> int:
         return coarse_cells(self.estimator.n_coarse, self.n_clusters, self.dataset)
 
-    def _parameters(self, dtype: Any) -> CellParameters:
-        """Return the parameters of the fits, without cells."""
-        estimator, none = self.estimator, np.empty(0, np.int64)
-        return CellParameters(
-            np.empty((0, self.dataset.n_features), dtype),
-            none,
-            none,
-            self.init,
-            int(estimator.chain_length),
-            int(estimator.max_iter),
-            float(estimator.tol),
-            self.seed,
-        )
+    def _parameters(self) -> CellParameters:
+        given = self.estimator
+        limits = int(given.chain_length), int(given.max_iter), float(given.tol)
+        return CellParameters(self.init, *limits, self.seed)
 
     def _fit_cells(
         self, rows: ScaledPlacement, state: HierarchicalState, labels: np.ndarray | None
@@ -281,23 +204,23 @@ class HierarchicalFit(Fit):
         known: np.ndarray | None,
     ) -> np.ndarray:
         """Return the centres (m, d) of the cells of some groups."""
-        parameters, n = self._parameters(state.coarse.dtype), self.dataset.n_rows
-        cells = replace(parameters, coarse=state.coarse, sizes=state.sizes, quotas=state.quotas)
-        tasks = [partial(fit_cells, self.dataset, cells, span, known) for span in spans]
+        cells, n = replace(state, centres=None, history=()), self.dataset.n_rows
+        sent = self.dataset, cells, self._parameters()
+        tasks = [partial(fit_cells, *sent, span, known) for span in spans]
         began = time.perf_counter()
         publish(self.callbacks, PassStarted("cells", n))
-        found = engine.run(tasks)
+        centres, sizes = zip(*engine.run(tasks), strict=True)
         seconds = time.perf_counter() - began
         visits = 1 if known is not None else len(spans)
         for visit in range(visits):
             if visit > 0:
                 publish(self.callbacks, PassStarted("cells", n))
-            read = sum(part.bytes_read for part in found[visit::visits])
+            read = sum(sizes[visit::visits])
             publish(self.callbacks, PassProgress(n))
             publish(self.callbacks, PassEnded("cells", seconds / visits, read))
         self.passes += visits
-        self.bytes_read += sum(part.bytes_read for part in found)
-        return np.concatenate([part.centres for part in found])
+        self.bytes_read += sum(sizes)
+        return np.concatenate(centres)
 
     def _groups(self, engine: Engine, state: HierarchicalState, labelled: bool) -> list[Range]:
         """Return groups of the remaining cells; if rows are labelled, more groups cost nothing."""
@@ -389,8 +312,7 @@ class HierarchicalFit(Fit):
         """Fit points in memory, as one level without checkpoints."""
         given = self.estimator.get_params(deep=False)
         given |= {"n_levels": 1, "level_sizes": None, "checkpoint": None, "max_time": None}
-        given |= {"validation": None}
-        given |= {"n_coarse": "auto", "resample_rounds": rounds}
+        given |= {"validation": None, "n_coarse": "auto", "resample_rounds": rounds}
         given |= {"n_clusters": n_clusters, "random_state": key.derived_seed()}
         twin = type(self.estimator)(**given)
         return HierarchicalFit(twin, None, open_chunk(points), home_engine(self.engine), ()).run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,24 +15,21 @@ from daskcluster.chunkwise.assign import RowFunction
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import refuse_replacing
-from daskcluster.data.features import FeatureSpec, refuse_partial
-from daskcluster.data.label_files import write_columns
+from daskcluster.data.features import FeatureSpec
 from daskcluster.data.shuffle_passes import reading_bytes
 from daskcluster.data.tables import import_pyarrow
 from daskcluster.data.writer import ArraySink
-from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
-from daskcluster.engine.memory import BASELINE_BYTES, ONE_PASS
+from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.errors import (
     InvalidDataError,
     InvalidParameterError,
     MissingExtraError,
     ModelFormatError,
 )
-from daskcluster.estimators.checkpoints import data_identity
 from daskcluster.estimators.opening import open_dataset
 from daskcluster.estimators.plan import WorkPlan
+from daskcluster.estimators.work import RowResults, Work, check_work
 from daskcluster.events import Callback
 from daskcluster.extras import install_command
 from daskcluster.methods.kmeans.estimator import KMeans
@@ -52,10 +48,8 @@ from daskcluster.methods.partition.training import (
 )
 from daskcluster.models.balance import Balance
 from daskcluster.models.fitted import KMeansModel, check_per_cluster, created_with, save_model
-from daskcluster.parameters.checks import check_value
-from daskcluster.randomness import Key, as_seed
+from daskcluster.randomness import Key
 from daskcluster.seeding.methods import draw_rows
-from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
 from daskcluster.storage.document import Document, read_text
 from daskcluster.storage.files import new_file
 from daskcluster.storage.location import locate
@@ -174,8 +168,6 @@ class PartitionModel(KMeansModel):
         Cost: one pass. Equal rows that had to be divided by their numbers go to the first of their
         partitions, and sizes are not bounded: partition all rows again where new rows make them uneven.
         """
-        from daskcluster.estimators.opening import open_dataset
-
         dataset: Any = X if isinstance(X, Dataset) else open_dataset(X)
         found = PartitionRows.from_model(self).set_params(engine=engine)
         labels: np.ndarray = found.map_rows(dataset, found.label_function, callbacks=callbacks)
@@ -272,7 +264,7 @@ def _add(faiss: Any, index: Any, found: Partitions, block: Chunk) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Partitions:
+class Partitions(RowResults):
     """Partitions of an index.
 
     Attributes
@@ -355,33 +347,10 @@ class Partitions:
             source = open_dataset(source, storage_options=storage_options)
         return self.to_model().predict(source, engine=engine)
 
-    def save(
-        self,
-        url: Any,
-        *,
-        overwrite: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Write the partition of every row, and those of its copies; the output appears whole.
-
-        Parameters
-        ----------
-        url : str
-            A ``.parquet`` or ``.csv`` file with the ids of the rows, else a Zarr group of arrays:
-            ``partition``, ``copy_1`` and so on.
-        overwrite : bool
-            Replace an output that exists.
-        storage_options : dict, optional
-
-        Raises
-        ------
-        OutputExistsError, InvalidParameterError, MissingExtraError
-        """
-        columns = {"partition": self.partition}
-        columns |= {f"copy_{at + 1}": self.copies[:, at] for at in range(self.copies.shape[1])}
-        write_columns(
-            self.dataset, columns, url, overwrite=overwrite, storage_options=storage_options
-        )
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return the partition of every row, and those of its copies: ``copy_1`` and so on."""
+        copies = {f"copy_{at + 1}": self.copies[:, at] for at in range(self.copies.shape[1])}
+        return {"partition": self.partition, **copies}
 
     def to_model(self) -> PartitionModel:
         """Return the partitions without rows.
@@ -653,19 +622,12 @@ def plan_partitions(dataset: Dataset, given: Mapping[str, Any]) -> PartitionPlan
     DaskClusterError
         What `partition` would raise before its first pass, but for the memory of its engine.
     """
-    for parameter in PARTITION[:-1]:  # all but the seed
-        check_value("partition", parameter, given[parameter.name])
+    check_work("partition", PARTITION, given, dataset, "Partitions are of")
     target_size, max_size = given["target_size"], given["max_size"]
     if max_size is not None and max_size < target_size:
         raise InvalidParameterError(
             f"max_size={max_size} should be >= target_size={target_size}, the mean size; raise it."
         )
-    if csr_of(dataset) is not None:
-        raise InvalidDataError(
-            "Partitions are of dense rows, but these are sparse; reduce them to a few hundred dimensions "
-            "first, e.g. with scikit-learn's TruncatedSVD."
-        )
-    refuse_partial(dataset, "partition")
     if given.get("centroids") is not None:  # a job writes them
         centres_writer(given["centroids"])
     return PartitionPlan.of(dataset, target_size, given["spill"])
@@ -677,84 +639,60 @@ def partitioning(source: Any, given: Mapping[str, Any]) -> Iterator[Partitions]:
 
     The state at its ``checkpoint`` stays if the block raises or dies.
     """
-    started = time.monotonic()
-    checkpoint, metric, spill = given["checkpoint"], given["metric"], given["spill"]
-    target_size, options = given["target_size"], given["storage_options"]
-    dataset: Dataset = source
-    if not isinstance(source, Dataset):
-        dataset = open_dataset(source, storage_options=options)
-    plan, chosen = plan_partitions(dataset, given), choose_engine(given["engine"], dataset)
-    plan.check_memory(chosen)
-    limit = 2 * int(target_size) if given["max_size"] is None else int(given["max_size"])
-    rows: Dataset = dataset.normalized() if metric == "cosine" else dataset
-    seed = as_seed(given["random_state"])
-    job = _Partitioning(rows, plan, chosen, given["callbacks"], seed, target_size, limit, spill)
-    place = None if checkpoint is None else locate(checkpoint, options)
-    facts = {"data": data_identity(rows), "metric": metric, "target_size": target_size}
-    facts |= {"max_size": limit, "spill": spill, "random_state": seed}
-    stored = None if place is None else CheckpointFolder(place, facts)
-    # A job says itself where its state is.
-    with noting_stored_state(None if place is checkpoint else place, "the partitions"):
-        job.train(stored, resume=given["resume"])
-        found = job.assign(stored)
+    spill, target_size, max_size = given["spill"], given["target_size"], given["max_size"]
+
+    def facts() -> dict[str, Any]:
+        limit = 2 * int(target_size) if max_size is None else int(max_size)
+        return {"target_size": target_size, "max_size": limit, "spill": spill}
+
+    with Work.begin(source, given, plan_partitions, "the partitions", facts) as work:
+        job = _Partitioning(work, **facts())
+        job.train()
+        found = job.assign()
         sizes = np.bincount(found[:, 0], minlength=len(job.means))
         yield Partitions(
-            job.means, found[:, 0].copy(), found[:, 1:], sizes, job.trained, metric, seed, job.passes,
-            job.bytes_read, time.monotonic() - started, dataset,
+            job.means, found[:, 0].copy(), found[:, 1:], sizes, job.trained, given["metric"], work.seed,
+            dataset=work.dataset, **work.spent(),
         )  # fmt: skip
-        if stored is not None:
-            stored.clear()
+        if work.stored is not None:
+            work.stored.clear()
 
 
-@dataclass
 class _Partitioning:
-    dataset: Dataset
-    plan: PartitionPlan
-    engine: Engine
-    callbacks: Sequence[Callback]
-    seed: int
-    target_size: int
-    max_size: int
-    spill: int
-    passes: int = 0
-    bytes_read: int = 0
-    round: int = 0
-    trained: Trained = field(init=False)
-    means: np.ndarray = field(init=False)
+    def __init__(self, work: Work, target_size: int, max_size: int, spill: int) -> None:
+        self.work, self.target_size, self.max_size = work, target_size, max_size
+        self.spill, self.round = spill, 0
 
-    def train(self, stored: CheckpointFolder | None, *, resume: bool) -> None:
+    def train(self) -> None:
         """Train cells on a sample, unless an earlier run has."""
-        state = stored.latest() if stored is not None and resume else None
+        state = self.work.state()
         if state is not None:
             arrays = state.arrays
             self.trained = Trained(arrays["centres"], arrays["penalties"])
             self.means, self.round = arrays["means"], int(state.body["round"])
             return
-        if stored is not None:
-            stored.clear()
-        key = Key(self.seed, "partitions")
-        drawn = np.sort(draw_rows(self.dataset, self.plan.sample_rows, key, fewer=True))
-        self.trained, self.means = self._fit(drawn, self.plan.n_partitions, key)
-        self._commit(stored)
+        plan, key = self.work.plan, Key(self.work.seed, "partitions")
+        drawn = np.sort(draw_rows(self.work.rows, plan.sample_rows, key, fewer=True))
+        self.trained, self.means = self._fit(drawn, plan.n_partitions, key)
+        self._commit()
 
     def _fit(self, which: np.ndarray, cells: int, key: Key) -> tuple[Trained, np.ndarray]:
-        rows = Chunk(self.dataset.take(which), normalize=self.dataset.normalize)
+        dataset = self.work.rows
+        rows = Chunk(dataset.take(which), normalize=dataset.normalize)
         for block in rows.cache_blocks():
             refuse_bad(block)
-        fit = BalancedKMeans(rows, min(cells, len(which)), home_engine(self.engine), key)
-        fit.fit()
-        return fit.trained, fit.means
+        engine = home_engine(self.work.engine)
+        return BalancedKMeans(rows, min(cells, len(which)), engine, key).fit()
 
-    def _commit(self, stored: CheckpointFolder | None) -> None:
-        self.passes += 1
-        if not self.dataset.in_memory:
-            self.bytes_read += self.plan.bytes_read // 2
-        if stored is not None:
-            arrays = {"centres": self.trained.centres, "penalties": self.trained.penalties}
-            arrays["means"] = self.means
-            stored.commit(Document(KIND, {"round": self.round}, arrays))
+    def _commit(self) -> None:
+        self.work.passes += 1
+        if not self.work.rows.in_memory:
+            self.work.bytes_read += self.work.plan.bytes_read // 2
+        if self.work.stored is not None:
+            arrays = {**vars(self.trained), "means": self.means}
+            self.work.stored.commit(Document(KIND, {"round": self.round}, arrays))
 
-    def assign(self, stored: CheckpointFolder | None) -> np.ndarray:
+    def assign(self) -> np.ndarray:
         """Return the partition of every row, and those of its copies, int32 (n, 1 + spill)."""
         while True:
             found = self._pass()
@@ -766,46 +704,46 @@ class _Partitioning:
                 return self._cut(found, large, sizes)
             self.round += 1
             self._split(found[:, 0], large, sizes)
-            self._commit(stored)
+            self._commit()
 
     def _pass(self) -> np.ndarray:
         neighbours = None
         if self.spill:
-            neighbours = neighbours_of(self.trained, home_engine(self.engine))
+            neighbours = neighbours_of(self.trained, home_engine(self.work.engine))
         params = PartitionParams(self.trained.lifted(), self.spill, neighbours)
-        shape = (self.dataset.n_rows, 1 + self.spill) if self.spill else (self.dataset.n_rows,)
-        sink = ArraySink(np.empty(shape, np.int32))
-        with self.engine.place(
-            self.dataset, footprint=ONE_PASS, callbacks=self.callbacks
-        ) as placement:
-            placement.map_rows(
-                partition_rows, sink, params, prepare=prepare_cells, name="partitions"
-            )
-            self.passes += 1
-            self.bytes_read += placement.traffic.bytes_read
-        return sink.array if self.spill else sink.array[:, None]
+        n = self.work.rows.n_rows
+        sink = ArraySink(np.empty((n, 1 + self.spill) if self.spill else n, np.int32))
+        self.work.map_rows(partition_rows, sink, params, prepare_cells, "partitions")
+        return sink.array.reshape(n, -1)
 
     def _split(self, labels: np.ndarray, large: np.ndarray, sizes: np.ndarray) -> None:
         """Replace the centre of each large partition by those of parts of it."""
         order = np.argsort(labels, kind="stable")
         starts = np.searchsorted(labels[order], large)
-        centres, penalties, means = (
-            [each]
-            for each in (self.trained.centres.copy(), self.trained.penalties, self.means.copy())
-        )
+        kept = self.trained = Trained(self.trained.centres.copy(), self.trained.penalties.copy())
+        self.means = self.means.copy()
+        centres, penalties, means = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
         for cell, start in zip(large.tolist(), starts.tolist(), strict=True):
             parts = max(2, round(int(sizes[cell]) / self.target_size))
             which = order[start : start + sizes[cell]]
             which = which[:: max(1, len(which) // (_SPLIT_ROWS * parts))]
-            key = Key(self.seed, f"split {cell}", self.round)
+            key = Key(self.work.seed, f"split {cell}", self.round)
             fitted, own = self._fit(which, parts, key)
-            new = fitted.penalties - fitted.penalties.min() + self.trained.penalties[cell]
-            centres[0][cell], penalties[0][cell], means[0][cell] = fitted.centres[0], new[0], own[0]
+            new = fitted.penalties - fitted.penalties.min() + kept.penalties[cell]
+            kept.centres[cell], kept.penalties[cell] = fitted.centres[0], new[0]
+            self.means[cell] = own[0]
             centres.append(fitted.centres[1:])
             penalties.append(new[1:])
             means.append(own[1:])
-        self.trained = Trained(np.concatenate(centres), np.concatenate(penalties))
-        self.means = np.concatenate(means)
+        self._extend(*map(np.concatenate, (centres, penalties, means)))
+
+    def _extend(self, centres: np.ndarray, penalties: np.ndarray, means: np.ndarray) -> None:
+        """Add partitions after the others."""
+        kept = self.trained
+        self.trained = Trained(
+            np.concatenate([kept.centres, centres]), np.concatenate([kept.penalties, penalties])
+        )
+        self.means = np.concatenate([self.means, means])
 
     def _cut(self, found: np.ndarray, large: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Divide partitions by row numbers; their parts have the same centre."""
@@ -819,9 +757,5 @@ class _Partitioning:
             first += parts
         copied = np.repeat(large, more)
         kept = self.trained
-        self.trained = Trained(
-            np.concatenate([kept.centres, kept.centres[copied]]),
-            np.concatenate([kept.penalties, kept.penalties[copied]]),
-        )
-        self.means = np.concatenate([self.means, self.means[copied]])
+        self._extend(kept.centres[copied], kept.penalties[copied], self.means[copied])
         return found

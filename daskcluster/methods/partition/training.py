@@ -7,7 +7,7 @@ penalties balance what is left.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -147,7 +147,6 @@ def _least(values: np.ndarray, most: int) -> np.ndarray:
     return found
 
 
-@dataclass
 class BalancedKMeans:
     """Balanced k-means of rows in memory.
 
@@ -168,23 +167,15 @@ class BalancedKMeans:
     row of the same group; groups are 16,384 rows that the first division keeps together.
     """
 
-    rows: Chunk
-    n_cells: int
-    engine: Engine
-    key: Key
-    trained: Trained = field(init=False)
-    labels: np.ndarray = field(init=False)
-    means: np.ndarray = field(init=False)
-    second: np.ndarray = field(init=False)
-    margins: np.ndarray = field(init=False)
-    groups: list[np.ndarray] = field(init=False)
-    lists: list[np.ndarray] = field(init=False)
-
-    def fit(self) -> Trained:
-        """Return the centres and penalties of cells of nearly equal sizes."""
-        n = self.rows.n_rows
-        self.labels, self.margins = np.zeros(n, np.int32), np.zeros(n)
+    def __init__(self, rows: Chunk, n_cells: int, engine: Engine, key: Key) -> None:
+        self.rows, self.n_cells, self.engine, self.key = rows, n_cells, engine, key
+        self.labels, self.margins = np.zeros(rows.n_rows, np.int32), np.zeros(rows.n_rows)
         self.second = self.labels.copy()
+        self.lists: list[np.ndarray] = []
+
+    def fit(self) -> tuple[Trained, np.ndarray]:
+        """Return the centres and penalties of cells of nearly equal sizes, and their means."""
+        n = self.rows.n_rows
         self._divide()
         order = np.argsort(self.labels, kind="stable")
         self.groups = [order[start : start + GROUP_ROWS] for start in range(0, n, GROUP_ROWS)]
@@ -192,9 +183,8 @@ class BalancedKMeans:
         zeros = np.zeros((self.n_cells, self.rows.rows.shape[1]), dtype)
         self.trained = Trained(zeros, np.zeros(self.n_cells))
         self._move_centres()
-        self.means = self.trained.centres
         if self.n_cells == 1:
-            return self.trained
+            return self.trained, self.trained.centres
         for iteration in range(_ITERATIONS + _SETTLING):
             if iteration in _WHOLE or self.n_cells <= FEW_CELLS:
                 self._search()
@@ -212,8 +202,7 @@ class BalancedKMeans:
         # Searches compare queries with means; rows are assigned by the centres that balance them.
         assigning = self.trained
         self._move_centres()
-        self.means, self.trained = self.trained.centres, assigning
-        return self.trained
+        return assigning, self.trained.centres
 
     def _computed(self, which: Any) -> np.ndarray:
         part = Chunk(self.rows.rows[which], normalize=self.rows.normalize)
@@ -302,9 +291,13 @@ class BalancedKMeans:
 
     # -- updates ----------------------------------------------------------------------------------
 
-    def _move_centres(self) -> None:
+    def _by_cell(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows cell by cell, and where each cell begins among them."""
         order = np.argsort(self.labels, kind="stable")
-        starts = np.searchsorted(self.labels[order], np.arange(self.n_cells + 1))
+        return order, np.searchsorted(self.labels[order], np.arange(self.n_cells + 1))
+
+    def _move_centres(self) -> None:
+        order, starts = self._by_cell()
 
         def means(cells: np.ndarray) -> np.ndarray:
             found = self.trained.centres[cells]
@@ -348,8 +341,7 @@ class BalancedKMeans:
         if not n_moved:
             return
         small, large = by_size[:n_moved], by_size[::-1][:n_moved]
-        order = np.argsort(self.labels, kind="stable")
-        starts = np.searchsorted(self.labels[order], np.arange(self.n_cells + 1))
+        order, starts = self._by_cell()
         left = np.flatnonzero(np.isin(self.labels, small))
         centres = self.trained.centres.copy()
 

@@ -208,7 +208,6 @@ class StreamingKMeans(KMeansEstimator):
         check_enough_rows(dataset, self.n_clusters)
         self._begin(dataset)
         self.passes_ = 1
-        self._rows = dataset, getattr(dataset, "grid", None)
         self._fold_in(dataset, None)
         check_kept_rows(self._fold.n_kept, dataset.n_rows, self.n_clusters)
         return self
@@ -236,7 +235,6 @@ class StreamingKMeans(KMeansEstimator):
         dataset = fit_dataset(self, X, sample_weight, reset=fresh)
         if fresh:
             self._begin(dataset)
-        self._rows = dataset, getattr(dataset, "grid", None)
         return self._fold_in(dataset, timestamp)
 
     def merge(self, other: StreamingKMeans) -> Self:
@@ -301,6 +299,7 @@ class StreamingKMeans(KMeansEstimator):
         )
 
     def _fold_in(self, dataset: Dataset, timestamp: float | None) -> Self:
+        self._rows = dataset, getattr(dataset, "grid", None)
         engine, callbacks = choose_engine(self.engine, dataset), all_callbacks(self)
         check_timestamp(self._fold.settings.leaf.forgetting, timestamp)
         self._fold = fold_dataset(self._fold, dataset, engine, callbacks, timestamp)

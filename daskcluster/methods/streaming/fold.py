@@ -8,7 +8,7 @@ change it. Clusters keep their numbers.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
@@ -28,6 +28,7 @@ from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.kmeans.initial import is_method, method_for
 from daskcluster.methods.streaming.tree import (
     PIECE_BYTES,
+    Carried,
     CoresetTree,
     LeafSettings,
     Node,
@@ -45,7 +46,8 @@ from daskcluster.storage.document import (
     read_mapping,
     read_number,
     read_records,
-    read_text,
+    state_of,
+    stored_kind,
 )
 from daskcluster.typing import Dataset
 
@@ -307,8 +309,7 @@ class _Refit:
     def _far_row(self, start: np.ndarray) -> np.ndarray | None:
         """Return the best of several rows drawn by their costs: the one that lowers the cost most."""
         _, distances = nearest_with_distances(self.rows, start)
-        weights = self.rows.weights
-        assert weights is not None
+        weights = self.rows.masses
         masses = np.cumsum(distances * weights)
         if not masses[-1] > 0.0:
             return None
@@ -337,9 +338,9 @@ class _Refit:
             engine=InlineEngine() if is_short else LocalEngine(),
         )
         fit_summary(kmeans, self.rows)
-        found = StreamCentres(
+        return StreamCentres(
             kmeans.cluster_centers_,
-            np.full(n_clusters, self.n_rows, np.int64),
+            births_after(before, kmeans.cluster_centers_, self.n_rows),
             kmeans.cluster_weights_,
             kmeans.cluster_costs_,
             kmeans.cluster_sizes_,
@@ -348,9 +349,6 @@ class _Refit:
             kmeans.stop_reason_,
             method_for(settings.init, in_memory=True) if before is None else before.seeding,
         )
-        if before is None:
-            return found
-        return replace(found, births=births_after(before, found.centres, self.n_rows))
 
 
 MEMORY = 8
@@ -375,8 +373,7 @@ def measure_fit(rows: Chunk, centres: np.ndarray) -> tuple[float, np.ndarray]:
     (0.25, array([2., 2.]))
     """
     labels, distances = nearest_with_distances(rows, centres)
-    weights = rows.weights
-    assert weights is not None
+    weights = rows.masses
     total = float(weights.sum())
     counts = np.bincount(labels, weights, minlength=len(centres))
     return float((distances * weights).sum()) / total if total > 0.0 else 0.0, counts
@@ -520,16 +517,20 @@ class StreamFold:
         """Fold in a piece that a worker has summarised."""
         for node, carried in piece.leaves_into(self.tree):
             became_high = self._measure(node)
-            opening = self._opening()
-            self.tree.push(node, carried)
-            self.since += node.weight
-            self.since_fresh += node.weight
             if became_high:
                 publish(callbacks, self._event())
-            is_due = self.since * REFIT_SHARE >= self.tree.weight
-            if self.fitted is None or became_high or is_due:
-                self._seek(opening)
+            self._close_leaf(node, carried, self._opening(), became_high=became_high)
         self._current = None
+
+    def _close_leaf(
+        self, node: Node, carried: Carried, opening: Rows | None, *, became_high: bool
+    ) -> None:
+        self.tree.push(node, carried)
+        self.since += node.weight
+        self.since_fresh += node.weight
+        is_due = self.since * REFIT_SHARE >= self.tree.weight
+        if self.fitted is None or became_high or is_due:
+            self._seek(opening)
 
     def _measure(self, node: Node) -> bool:
         """Measure the error of a leaf under the current centres; return whether it has just become high."""
@@ -567,15 +568,19 @@ class StreamFold:
         np.minimum.at(first, labels, np.arange(len(labels)))
         return found.reordered(np.argsort(first, kind="stable"))
 
+    def _sought(self, opening: Rows | None, **wider: bool) -> StreamCentres | None:
+        """Return the centres of the summary; see `CentreSearch.seek`."""
+        rows, weights = self.tree.summary()
+        chunk = self.settings.leaf.chunk(rows, weights)
+        found = self.settings.refit.seek(chunk, self.fitted, self.n_rows, **wider)
+        return self._numbered(found, opening, rows)
+
     def _seek(self, opening: Rows | None = None) -> None:
         if not self.tree.kept_rows:
             return
-        rows, weights = self.tree.summary()
         high = self.drift.is_high
         fresh = high or self.since_fresh * FRESH_SHARE >= self.tree.weight
-        chunk = self.settings.leaf.chunk(rows, weights)
-        found = self.settings.refit.seek(chunk, self.fitted, self.n_rows, fresh=fresh, grow=high)
-        found = self._numbered(found, opening, rows)
+        found = self._sought(opening, fresh=fresh, grow=high)
         if found is None:
             return
         self.since = 0.0
@@ -603,10 +608,7 @@ class StreamFold:
             if self.fitted is not None and self.fitted.n_rows == self.n_rows:
                 self._current = self.fitted
             else:
-                rows, weights = self.tree.summary()
-                chunk = self.settings.leaf.chunk(rows, weights)
-                found = self.settings.refit.seek(chunk, self.fitted, self.n_rows)
-                self._current = self._numbered(found, self._opening(), rows)
+                self._current = self._sought(self._opening())
         return self._current
 
     def take_found(self) -> list[StreamCentres]:
@@ -663,15 +665,6 @@ KIND = "stream"
 
 _OF_A_NODE = ("level", "first", "stop", "oldest", "newest")
 
-_READERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
-    "int": read_count,
-    "float": read_number,
-    "float | None": lambda body, name: None if body.get(name) is None else read_number(body, name),
-    "bool": lambda body, name: bool(body[name]),
-    "str": read_text,
-}
-"""Readers of plain fields of dataclasses, by type; other fields are arrays."""
-
 Arrays = dict[str, np.ndarray]
 
 
@@ -691,11 +684,10 @@ def document_of(fold: StreamFold) -> Document:
     ]
     body["nodes_rows"] = _pack("nodes", [node.rows for node in tree.nodes], arrays)
     _put(arrays, "nodes_weights", [node.weights for node in tree.nodes])
-    tail = joined_rows(tree.tail) if tree.tail else None
-    body["tail_rows"] = _pack("tail", [] if tail is None else [tail.rows], arrays)
-    for name in ("weights", "ticks"):
-        values = None if tail is None else getattr(tail, name)
-        _put(arrays, f"tail_{name}", [] if values is None else [values])
+    tails = [joined_rows(tree.tail)] if tree.tail else []
+    body["tail_rows"] = _pack("tail", [each.rows for each in tails], arrays)
+    _put(arrays, "tail_weights", [each.weights for each in tails if each.weights is not None])
+    _put(arrays, "tail_ticks", [each.ticks for each in tails if each.ticks is not None])
     body["drift"] = fold.drift.body()
     _put(arrays, "drift_counts", [fold.drift.counts])
     body["history"] = fold.history
@@ -739,11 +731,9 @@ def fold_of(
 
 def _restored(kind: type[T], body: Mapping[str, Any], arrays: Mapping[str, Any]) -> T:
     """Return a dataclass from its plain fields and its arrays."""
-    given = dict[str, Any]()
-    for each in fields(kind):  # type: ignore[arg-type]
-        reader = _READERS.get(str(each.type))
-        given[each.name] = arrays[each.name] if reader is None else reader(body, each.name)
-    return kind(**given)
+    whole = {**body, **dict.fromkeys(arrays, "array")}
+    shapes = {name: values.shape for name, values in arrays.items()}
+    return state_of(kind, Document(stored_kind(kind), whole, dict(arrays)), shapes)
 
 
 def _nodes(records: Sequence[Mapping[str, Any]], rows: Rows, arrays: Arrays) -> list[Node]:
@@ -751,7 +741,9 @@ def _nodes(records: Sequence[Mapping[str, Any]], rows: Rows, arrays: Arrays) -> 
     for record in records:
         stop = at + read_count(record, "n_rows")
         weights = arrays["nodes_weights"][at:stop] if stop > at else np.empty(0)
-        nodes.append(_restored(Node, record, {"rows": rows[at:stop], "weights": weights}))
+        level, first, last = (read_count(record, name) for name in ("level", "first", "stop"))
+        oldest, newest = (read_number(record, name) for name in ("oldest", "newest"))
+        nodes.append(Node(level, first, last, rows[at:stop], weights, oldest, newest))
         at = stop
     return nodes
 
@@ -796,15 +788,7 @@ def fold_of_model(model: KMeansModel, settings: FoldSettings) -> StreamFold:
     fold.tree.nodes = [Node(0, 0, 1, model.centres[kept], model.weights[kept], 0.0, 0.0)]
     fold.tree.n_leaves, fold.tree.n_rows = 1, model.n_rows
     fold.history = list(model.history)
-    fold.fitted = StreamCentres(
-        model.centres,
-        np.zeros(model.n_clusters, np.int64),
-        model.weights,
-        model.costs,
-        model.sizes,
-        model.n_rows,
-        model.n_iter,
-        model.stop_reason,
-        model.seeding,
-    )
+    own = {each.name for each in fields(StreamCentres)} - {"births"}
+    births = np.zeros(model.n_clusters, np.int64)
+    fold.fitted = StreamCentres(births=births, **{name: getattr(model, name) for name in own})
     return fold

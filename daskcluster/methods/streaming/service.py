@@ -41,7 +41,6 @@ from daskcluster.data.recipes import for_metric
 from daskcluster.data.writer import ZarrSink, write_rows_at
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
-from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import (
     CheckpointError,
@@ -67,10 +66,9 @@ from daskcluster.methods.streaming.sources import (
     sort_out,
 )
 from daskcluster.methods.streaming.streams import Learner
-from daskcluster.methods.streaming.tree import UNREADABLE, Bad, OpenPart, sum_up
+from daskcluster.methods.streaming.tree import UNREADABLE, Bad, Part, in_dtype, sum_up
 from daskcluster.models.fitted import Model, load_document, save_model
 from daskcluster.randomness import as_seed
-from daskcluster.sparse_rows import SparseRows
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import (
     Document,
@@ -222,28 +220,25 @@ class StateStore:
 
     Parameters
     ----------
-    url : str or path
-    facts : mapping
-        Settings that identify the stream, as plain values.
-    storage_options : mapping, optional
-    missing : {"error", "drop"}
-        What becomes of rows that lack a value; models keep it.
+    place : Location
+    source : Source
+    learner : Learner
+        The state is that of this source and algorithm, with these parameters.
     """
 
-    def __init__(
-        self,
-        url: Any,
-        facts: Mapping[str, Any],
-        storage_options: Mapping[str, Any] | None = None,
-        missing: str = "error",
-    ) -> None:
-        self.place = locate(url, storage_options)
-        self._facts, self._missing = dict(facts), missing
-        self._ledger = self.place.child("ledger")
+    def __init__(self, place: Location, source: Source, learner: Learner) -> None:
+        self.place, self._learner = place, learner
+        self._missing = source.spec.missing or "error"
+        self._facts = {
+            "source": source.facts(),
+            "algorithm": learner.algorithm,
+            "parameters": learner.facts(),
+        }
+        self._ledger = place.child("ledger")
         self._named: set[str] = set()
 
-    def load(self, learner: Learner, seed: int) -> StreamState:
-        """Return the state of the last commit, or an empty one with `seed`.
+    def load(self) -> StreamState:
+        """Return the state of the last commit, or an empty one.
 
         Raises
         ------
@@ -254,7 +249,8 @@ class StateStore:
         found = self._commits.latest()
         self._number = self._commits.newest()
         if found is None:
-            return StreamState(Ledger(), None, seed)
+            given = self._learner.parameters["random_state"]
+            return StreamState(Ledger(), None, as_seed(0 if given is None else given))
         body = found.body
         ledger = Ledger.read(self._ledger, read_records(body, "ledger"))
         self._named = {str(segment["name"]) for segment in ledger.segments}
@@ -263,7 +259,7 @@ class StateStore:
         if "fold" in body:
             document = Document(found.kind, read_mapping(body, "fold"), found.arrays)
             try:
-                fold = learner.restored(document, read_text(body, "dtype"), seed)
+                fold = self._learner.restored(document, read_text(body, "dtype"), seed)
             except (KeyError, ModelFormatError) as error:
                 raise CheckpointError(
                     f"The state at {self.place.url!r} cannot be resumed ({error}); it may be from "
@@ -283,7 +279,7 @@ class StateStore:
         self.point(state)  # in case a run was stopped between its commit and this
         return state
 
-    def commit(self, state: StreamState, learner: Learner) -> None:
+    def commit(self, state: StreamState) -> None:
         """Commit a state with its ledger and its model.
 
         Raises
@@ -300,7 +296,7 @@ class StateStore:
                 f"The state at {self.place.url!r} was committed by another loop in the meantime; run only "
                 "one loop per state."
             )
-        state.version = self._save_model(state, learner)
+        state.version = self._save_model(state)
         segments, known = state.ledger.write(self._ledger), state.known or FeatureSpec(0)
         body: dict[str, Any] = {
             "ledger": segments,
@@ -327,7 +323,7 @@ class StateStore:
                 if name not in self._named and name not in before:
                     remove_file(self._ledger, name)
 
-    def _save_model(self, state: StreamState, learner: Learner) -> int | None:
+    def _save_model(self, state: StreamState) -> int | None:
         """Save the model of a state, unless it exists already; return its version."""
         known = state.known
         if state.fold is None or known is None or state.fold.current() is None:
@@ -337,7 +333,7 @@ class StateStore:
         try:
             load_document(place.url, place.storage_options())
         except ModelFormatError:
-            found: Any = learner.model_of(state.fold, known.n_features, known.names)
+            found: Any = self._learner.model_of(state.fold, known.n_features, known.names)
             model: Model = replace(found, decoded=known.decoded, missing=self._missing)
             options = place.storage_options() or None
             save_model(model, place.url, overwrite=True, storage_options=options)
@@ -357,10 +353,6 @@ class StateStore:
         content = json.dumps(facts).encode()
         if read_file(self.place, LATEST) != content:
             write_file(self.place, LATEST, content)
-
-    def show(self, status: Mapping[str, Any]) -> None:
-        """Write the status file of the stream."""
-        write_file(self.place, STATUS, json.dumps(status).encode())
 
 
 WAVE_BYTES = 256 << 20
@@ -423,159 +415,6 @@ def waves(new: Sequence[New], row_bytes: int) -> list[list[New]]:
     return found
 
 
-@dataclass
-class Wave:
-    """Objects that are folded and committed together.
-
-    Unreadable ones are recorded in the ledger as rejected.
-
-    Attributes
-    ----------
-    state : StreamState
-        IN/OUT.
-    source : Source
-    learner : Learner
-    callbacks : sequence of callables
-    folded : list of Folded
-    findings : list of Finding
-        Objects that turned out to be unreadable.
-    is_stopped : bool
-        Part of a growing object could not be read, and later rows must wait for it.
-    """
-
-    state: StreamState
-    source: Source
-    learner: Learner
-    callbacks: Sequence[Callback] = ()
-    folded: list[Folded] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    is_stopped: bool = False
-
-    def fold(self, wanted: Sequence[New], engine: Any) -> None:
-        """Fold objects into the state, in order.
-
-        Parameters
-        ----------
-        wanted : sequence of New
-        engine : object
-            As in `daskcluster.engine.choose.choose_engine`.
-
-        Notes
-        -----
-        Cost: rows are read once; the rows of a wave once more for each unreadable object in it.
-        """
-        left = self._opened(wanted)
-        while left and not self.is_stopped:
-            assert self.state.fold is not None
-            chosen = choose_engine(engine, left[0][1])
-            if not all(chosen.can_read(dataset) for _, dataset in left):
-                chosen = LocalEngine()
-            # Before there are centres, labels of an object need the state at its end.
-            is_alone = self.state.fold.fitted is None or left[0][0].arrival.grows
-            together, later = (left[:1], left[1:]) if is_alone else (left, [])
-            left = self._fold(together, chosen) + later
-
-    def _opened(self, wanted: Sequence[New]) -> list[_Ready]:
-        state, ready = self.state, list[_Ready]()
-        for new in wanted:
-            try:
-                dataset = self._checked(self.source.open(new.arrival, new.span), new)
-                dataset = for_metric(dataset, self.learner.metric)
-            except UNREADABLE as error:
-                self._reject(new, str(error))
-                continue
-            self.learner.check_rows(dataset)
-            if state.fold is None:
-                dtype = compute_dtype(dataset.dtype).name
-                state.fold = self.learner.empty(dtype, state.seed)
-                own = FeatureSpec.of(dataset)
-                state.known = replace(own, scaling=None, missing="error", owner="the stream")
-            ready.append((new, dataset))
-        return ready
-
-    def _checked(self, dataset: Dataset, new: New) -> Dataset:
-        """Return the rows of an object with the features of the stream, in its order."""
-        known = self.state.known
-        if dataset.n_rows < new.span[1]:
-            raise InvalidDataError(
-                f"{new.arrival.name!r} has {dataset.n_rows} rows, expected {new.span[1]}; write it again."
-            )
-        if known is None:
-            return dataset
-        has_names = known.names is not None and getattr(dataset, "feature_names", None)
-        if not has_names and dataset.n_features != known.n_features:
-            raise InvalidDataError(
-                f"{new.arrival.name!r} has {dataset.n_features} features, the stream has "
-                f"{known.n_features}; remove it from the source, or start another stream."
-            )
-        found: Dataset = known.align(dataset)
-        return found
-
-    def _reject(self, new: New, why: str) -> None:
-        name, version, stamp = new.arrival.name, new.arrival.version, new.arrival.timestamp
-        self.findings.append(Finding(Oddity.CORRUPT, name, f"is not folded: {why}"))
-        if new.arrival.grows:
-            self.is_stopped = True  # its folded rows stay folded; the next cycle retries
-            return
-        note = f"rejected: {why}"[:500]
-        self.state.ledger.append(Entry(name, version, 0, 0, self.state.rows_seen, stamp, note))
-
-    def _fold(self, ready: list[_Ready], engine: Engine) -> list[_Ready]:
-        """Fold objects; if some cannot be read, reject these and return the others, not folded."""
-        before, bad = self.state.fold, dict[int, str]()
-        assert before is not None
-        by_time = before.settings.leaf.forgetting.by_time
-        parts = [
-            OpenPart(dataset, new.span, new.arrival.timestamp if by_time else None)
-            for new, dataset in ready
-        ]
-        after, changes = before.twin(), list[tuple[int, StreamCentres]]()
-        # Drift is reported only if the rows are folded.
-        drifts = list[Event]()
-        with closing(sum_up(parts, before, engine, self.callbacks, rejects=True)) as found:
-            for each in found:
-                if isinstance(each, Bad):
-                    bad[each.number] = each.why
-                    if len(ready) == 1:
-                        break
-                elif not bad:
-                    after.add_piece(each, [drifts.append])
-                    changes += [(centres.n_rows, centres) for centres in after.take_found()]
-        if bad:
-            for number, why in bad.items():
-                self._reject(ready[number][0], why)
-            return [each for number, each in enumerate(ready) if number not in bad]
-        for event in drifts:
-            publish(self.callbacks, event)
-        self.state.fold = after
-        self._enter(ready, before, changes)
-        return []
-
-    def _enter(
-        self,
-        ready: Sequence[_Ready],
-        before: StreamFold,
-        changes: Sequence[tuple[int, StreamCentres]],
-    ) -> None:
-        """Add folded objects to the ledger and the wave, with the centres for the labels of their rows."""
-        fold, first, known = self.state.fold, before.n_rows, before.fitted
-        assert fold is not None
-        for new, dataset in ready:
-            arrival, (start, stop) = new.arrival, new.span
-            last = first + stop - start
-            inside = [(row, found) for row, found in changes if first < row < last]
-            note = "late" if new.is_late else ""
-            entry = Entry(
-                arrival.name, arrival.version, start, stop, first, arrival.timestamp, note
-            )
-            self.state.ledger.append(entry)
-            after = fold.twin().current if known is None else fold.current
-            centres = ((first, known), *inside)
-            self.folded.append(Folded(new, dataset, entry, centres, after))
-            known = next((found for row, found in reversed(changes) if row <= last), known)
-            first = last
-
-
 NEAREST = np.dtype([("label", np.int32), ("distance", np.float64)])
 
 
@@ -593,11 +432,7 @@ def label_by_arrival(chunk: Chunk, known: Centres) -> np.ndarray:
             continue
         place = slice(first - chunk.start, last - chunk.start)
         part = chunk.slice(place.start, place.stop)
-        rows = part.rows
-        if rows.dtype != centres.centres.dtype:
-            rows = rows.astype(centres.centres.dtype)
-        if not isinstance(rows, SparseRows):
-            rows = np.ascontiguousarray(rows)
+        rows = in_dtype(part.rows, centres.centres.dtype)
         labels, distances = centres.nearest(replace(part, rows=rows))
         found["label"][place] = labels
         found["distance"][place] = np.sqrt(distances)
@@ -783,21 +618,12 @@ class StreamLoop:
                 "half_life or window is a time, but rows of this source have no timestamps (only objects "
                 "below a prefix do); pass a number of rows instead."
             )
-        facts = {
-            "source": self.source.facts(),
-            "algorithm": self.learner.algorithm,
-            "parameters": self.learner.facts(),
-        }
-        missing = self.source.spec.missing or "error"
-        self.store = StateStore(self.state_url, facts, self.storage_options, missing)
-        self.state = self._loaded()
+        place = locate(self.state_url, self.storage_options)
+        self.store = StateStore(place, self.source, self.learner)
+        self.state = self.store.load()
         self._settling = Settling(self.settle)
         self._watchers = (*self.callbacks, self._hear)
         self._reported: set[Finding] = set()
-
-    def _loaded(self) -> StreamState:
-        given = self.learner.parameters["random_state"]
-        return self.store.load(self.learner, as_seed(0 if given is None else given))
 
     @property
     def is_drawn(self) -> bool:
@@ -819,7 +645,7 @@ class StreamLoop:
         try:
             findings = self._fold_new()
         except BaseException:
-            self.state = self._loaded()  # discards what was not committed
+            self.state = self.store.load()  # discards what was not committed
             raise
         for finding in findings:
             if finding not in self._reported:  # of which the previous cycle did not tell
@@ -843,7 +669,8 @@ class StreamLoop:
             self.learner.algorithm,
             time.perf_counter() - began,
         )
-        self.store.show(status_of(cycle, self.state.ledger))
+        status = status_of(cycle, self.state.ledger)
+        write_file(self.store.place, STATUS, json.dumps(status).encode())
         counters = cycle.rows_seen, cycle.new_rows, cycle.new_objects, cycle.model_version
         publish(self.callbacks, CycleEnded(*counters, cycle.seconds))
         return cycle
@@ -856,18 +683,133 @@ class StreamLoop:
             name: locate(url, self.storage_options) for name, url in urls.items() if url is not None
         }
         for wanted in waves(new, 0 if known is None else 8 * known.n_features):
-            wave = Wave(self.state, self.source, self.learner, self._watchers)
-            wave.fold(wanted, self.engine)
-            findings += wave.findings
-            for each in wave.folded if places else ():
+            folded = self._fold_wave(wanted, findings)
+            for each in folded if places else ():
                 if not write_labels(each, places, choose_engine(self.engine, each.dataset)):
                     name = each.new.arrival.name
                     text = f"{name!r} has no labels: there are fewer rows than clusters"
                     publish(self.callbacks, Notice(text))
-            self.store.commit(self.state, self.learner)
-            if wave.is_stopped:
-                break
+            self.store.commit(self.state)
+            if wanted[0].arrival.grows and not folded:
+                break  # later rows have to wait for those that cannot be read
         return findings
+
+    def _fold_wave(self, wanted: Sequence[New], findings: list[Finding]) -> list[Folded]:
+        """Fold objects into the state, in order; OUT: findings: those that turned out to be unreadable.
+
+        Rows are read once; the rows of a wave once more for each unreadable object in it.
+        """
+        left, folded = self._opened(wanted, findings), list[Folded]()
+        while left:
+            assert self.state.fold is not None
+            chosen = choose_engine(self.engine, left[0][1])
+            # Before there are centres, labels of an object need the state at its end.
+            is_alone = self.state.fold.fitted is None or left[0][0].arrival.grows
+            together, later = (left[:1], left[1:]) if is_alone else (left, [])
+            bad = self._fold(together, chosen, folded)
+            for number, why in bad.items():
+                findings.append(self._rejected(together[number][0], why))
+            # With those that are bad, none was folded.
+            left = [each for n, each in enumerate(together) if bad and n not in bad] + later
+        return folded
+
+    def _opened(self, wanted: Sequence[New], findings: list[Finding]) -> list[_Ready]:
+        state, ready = self.state, list[_Ready]()
+        for new in wanted:
+            try:
+                dataset = self._checked(self.source.open(new.arrival, new.span), new)
+                dataset = for_metric(dataset, self.learner.metric)
+            except UNREADABLE as error:
+                findings.append(self._rejected(new, str(error)))
+                continue
+            self.learner.check_rows(dataset)
+            if state.fold is None:
+                dtype = compute_dtype(dataset.dtype).name
+                state.fold = self.learner.empty(dtype, state.seed)
+                own = FeatureSpec.of(dataset)
+                state.known = replace(own, scaling=None, missing="error", owner="the stream")
+            ready.append((new, dataset))
+        return ready
+
+    def _checked(self, dataset: Dataset, new: New) -> Dataset:
+        """Return the rows of an object with the features of the stream, in its order."""
+        known = self.state.known
+        if dataset.n_rows < new.span[1]:
+            raise InvalidDataError(
+                f"{new.arrival.name!r} has {dataset.n_rows} rows, expected {new.span[1]}; write it again."
+            )
+        if known is None:
+            return dataset
+        has_names = known.names is not None and getattr(dataset, "feature_names", None)
+        if not has_names and dataset.n_features != known.n_features:
+            raise InvalidDataError(
+                f"{new.arrival.name!r} has {dataset.n_features} features, the stream has "
+                f"{known.n_features}; remove it from the source, or start another stream."
+            )
+        found: Dataset = known.align(dataset)
+        return found
+
+    def _rejected(self, new: New, why: str) -> Finding:
+        """Record an unreadable object in the ledger; rows of one that grows are tried again instead."""
+        arrival = new.arrival
+        if not arrival.grows:
+            note = f"rejected: {why}"[:500]
+            place = 0, 0, self.state.rows_seen
+            entry = Entry(arrival.name, arrival.version, *place, arrival.timestamp, note)
+            self.state.ledger.append(entry)
+        return Finding(Oddity.CORRUPT, arrival.name, f"is not folded: {why}")
+
+    def _fold(self, ready: list[_Ready], engine: Engine, folded: list[Folded]) -> dict[int, str]:
+        """Fold objects; if some cannot be read, fold none and return the numbers of these, and why."""
+        before, bad = self.state.fold, dict[int, str]()
+        assert before is not None
+        by_time = before.settings.leaf.forgetting.by_time
+        parts = [
+            Part(dataset, new.span, new.arrival.timestamp if by_time else None, number)
+            for number, (new, dataset) in enumerate(ready)
+        ]
+        after, changes = before.twin(), list[tuple[int, StreamCentres]]()
+        # Drift is reported only if the rows are folded.
+        drifts = list[Event]()
+        with closing(sum_up(parts, before, engine, self._watchers, rejects=True)) as found:
+            for each in found:
+                if isinstance(each, Bad):
+                    bad[each.number] = each.why
+                    if len(ready) == 1:
+                        break
+                elif not bad:
+                    after.add_piece(each, [drifts.append])
+                    changes += [(centres.n_rows, centres) for centres in after.take_found()]
+        if not bad:
+            for event in drifts:
+                publish(self._watchers, event)
+            self.state.fold = after
+            self._enter(ready, before, changes, folded)
+        return bad
+
+    def _enter(
+        self,
+        ready: Sequence[_Ready],
+        before: StreamFold,
+        changes: Sequence[tuple[int, StreamCentres]],
+        folded: list[Folded],
+    ) -> None:
+        """Add objects to the ledger; OUT: folded: they, and the centres for the labels of their rows."""
+        fold, first, known = self.state.fold, before.n_rows, before.fitted
+        assert fold is not None
+        for new, dataset in ready:
+            arrival, (start, stop) = new.arrival, new.span
+            last = first + stop - start
+            inside = [(row, found) for row, found in changes if first < row < last]
+            note = "late" if new.is_late else ""
+            entry = Entry(
+                arrival.name, arrival.version, start, stop, first, arrival.timestamp, note
+            )
+            self.state.ledger.append(entry)
+            after = fold.twin().current if known is None else fold.current
+            folded.append(Folded(new, dataset, entry, ((first, known), *inside), after))
+            known = next((found for row, found in reversed(changes) if row <= last), known)
+            first = last
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, DriftFound):

@@ -17,12 +17,13 @@ import math
 import os
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
 from functools import lru_cache
 from itertools import product
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from daskcluster.data.missing import presence, without_incomplete
 from daskcluster.data.nodes import open_array, open_node
@@ -122,17 +123,16 @@ class Entry:
         return self.note.startswith("rejected")
 
 
-class Source(Protocol):
+class Source(ABC):
     """A source of objects with rows, in an order."""
 
-    has_times: ClassVar[bool]
+    has_times: ClassVar[bool] = False
     """Whether objects have timestamps."""
+    order = "name"
+    spec = AS_THEY_ARE
+    """How objects are read."""
 
-    @property
-    def spec(self) -> RowsSpec:
-        """How objects are read."""
-        ...
-
+    @abstractmethod
     def look(self, taken: Mapping[str, Entry]) -> list[Arrival]:
         """List the objects, in the order of the stream.
 
@@ -141,8 +141,8 @@ class Source(Protocol):
         taken : mapping of str to Entry
             The last entry of each object in the ledger. They need not be opened unless they have changed.
         """
-        ...
 
+    @abstractmethod
     def open(self, arrival: Arrival, span: Range) -> Dataset:
         """Open rows of an object, to be read once.
 
@@ -151,11 +151,18 @@ class Source(Protocol):
         DaskClusterError
             The rows cannot be read.
         """
-        ...
 
+    @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Return the settings that identify the source, as plain values without credentials."""
-        ...
+
+    def settled_rows(self, arrival: Arrival) -> int:
+        """Return the number of rows of an object that writers no longer change while it is written."""
+        return 0
+
+    def is_copy(self, name: str, twin: str, version: str) -> bool:
+        """Return whether two objects of one version are the same."""
+        return True
 
 
 class Ledger:
@@ -313,7 +320,6 @@ class Settling:
 def sort_out(source: Source, ledger: Ledger, settling: Settling) -> tuple[list[New], list[Finding]]:
     """Return the rows of a source to fold, in order, and the oddities of objects."""
     new, found, fresh = list[New](), list[Finding](), dict[str, list[str]]()
-    by_time = getattr(source, "order", "name") == "time"
     for arrival in source.look(ledger.taken):
         name, before = arrival.name, ledger.taken.get(arrival.name)
         first = 0 if before is None or before.is_rejected else before.stop
@@ -325,7 +331,7 @@ def sort_out(source: Source, ledger: Ledger, settling: Settling) -> tuple[list[N
         last = arrival.n_rows
         if not settling.is_settled(arrival):
             # Of a growing object, rows before its end can be read.
-            last = source.settled_rows(arrival) if isinstance(source, GrowingArray) else 0
+            last = source.settled_rows(arrival)
             if last <= first and arrival.n_rows > first:
                 found.append(Finding(Oddity.UNSETTLED, name, "waits: it has just changed"))
         elif arrival.problem:
@@ -333,15 +339,15 @@ def sort_out(source: Source, ledger: Ledger, settling: Settling) -> tuple[list[N
         if last <= first:
             continue
         twins = [*fresh.get(arrival.version, ()), *ledger.versions.get(arrival.version, ())]
-        is_copy = getattr(source, "is_copy", lambda *names: True)
-        others = (each for each in twins if each != name and is_copy(name, each, arrival.version))
+        version = arrival.version
+        others = (each for each in twins if each != name and source.is_copy(name, each, version))
         twin = next(others, None)
         if not arrival.grows and twin is not None:
             what = f"has the same files as {twin!r}; it is not folded"
             found.append(Finding(Oddity.DUPLICATE, name, what))
             continue
         last_name = ledger.last_name if name < ledger.last_name else ""
-        if by_time:
+        if source.order == "time":
             is_late = (arrival.timestamp, name) < ledger.last_time
             last_name = ledger.last_time[1] if is_late else ""
         is_late = bool(last_name) and not arrival.grows
@@ -417,7 +423,7 @@ def missing_chunks(node: Any, names: Collection[str]) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class GrowingArray:
+class GrowingArray(Source):
     """Rows that are appended to a Zarr array.
 
     Attributes
@@ -429,8 +435,6 @@ class GrowingArray:
     allow_missing : bool
         Read missing chunks as the fill value.
     """
-
-    has_times: ClassVar[bool] = False
 
     location: Location
     spec: RowsSpec = AS_THEY_ARE
@@ -488,7 +492,7 @@ _OF_GROUPS = ("X", "data")
 
 
 @dataclass(frozen=True)
-class Prefix:
+class Prefix(Source):
     """Objects below a folder or prefix.
 
     Attributes
@@ -574,21 +578,19 @@ class Prefix:
             for file in files
             if file.name.rpartition("/")[2] in METADATA and "/" in file.name
         )
-        roots: set[str] = set()  # the outermost folders that are Zarr arrays or groups
+        roots = set[str]()  # the outermost folders that are Zarr arrays or groups
         for folder in folders:
-            if not any(each in roots for each in _folders_of(folder)):
+            if roots.isdisjoint(_folders_of(folder)):
                 roots.add(folder)
-        members: dict[str, list[StoredFile]] = {}
-        others = []
+        members, others = dict[str, list[StoredFile]](), list[str]()
         for file in files:
-            if "/" not in file.name and not file.name.lower().endswith(TABLES):
+            is_table = file.name.lower().endswith(TABLES)
+            top = file.name if is_table else file.name.partition("/")[0]
+            owner = next((each for each in _folders_of(file.name) if each in roots), top)
+            if owner == file.name and not is_table:
                 others.append(file.name)  # e.g. the metadata of an enclosing group
-                continue
-            owner = next((each for each in _folders_of(file.name) if each in roots), None)
-            if owner is None:
-                is_table = file.name.lower().endswith(TABLES)
-                owner = file.name if is_table else file.name.partition("/")[0]
-            members.setdefault(owner, []).append(file)
+            else:
+                members.setdefault(owner, []).append(file)
         rows = [name for name in others if name.lower().endswith(IN_PLACE)]
         if rows and not members:
             warnings.warn(
@@ -690,7 +692,7 @@ def _same_bytes(one: Location, other: Location, name: str) -> bool:
 _BLOCK_BYTES = 1 << 20
 
 
-class Portions:
+class Portions(Source):
     """A source of chunks of rows from an iterator.
 
     Parameters
@@ -711,9 +713,6 @@ class Portions:
     >>> source.look({})
     []
     """
-
-    has_times: ClassVar[bool] = False
-    spec = AS_THEY_ARE
 
     def __init__(self, chunks: Iterable[Any], most: int = 64) -> None:
         self._chunks: Iterator[Any] = iter(chunks)

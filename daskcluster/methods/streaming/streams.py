@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from daskcluster.chunkwise.centres import PreparedCentres, nearest_with_distance
 from daskcluster.data.csr import csr_of
 from daskcluster.engine.local import default_threads
 from daskcluster.errors import WrongTypeError
-from daskcluster.events import Callback, StopReason, publish
+from daskcluster.events import StopReason
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.methods.minibatch.algorithm import LabelledLeaf, swap_remembered
 from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
@@ -58,7 +59,7 @@ from daskcluster.methods.streaming.parameters import (
     leaf_rows_of,
     summary_size,
 )
-from daskcluster.methods.streaming.tree import Forgetting, LeafSettings, Piece
+from daskcluster.methods.streaming.tree import Carried, Forgetting, LeafSettings, Node
 from daskcluster.models.fitted import KMeansModel, Model
 from daskcluster.parameters.algorithm import Algorithm, Catalogue
 from daskcluster.parameters.checks import check_value
@@ -108,141 +109,30 @@ class MovedCentres(StreamCentres):
     tick: float
 
 
-@dataclass(frozen=True)
-class MiniBatchSteps:
-    """Moves centres by the batches of some rows; depends only on the previous centres and the rows.
-
-    Attributes
-    ----------
-    n_clusters : int
-    init : object
-    n_init : int or "auto"
-    batch_size : int
-    learning_rate : str
-    reassignment_ratio : float or "auto"
-    chain_length : int
-    seed : int
-    """
-
-    finds: ClassVar[type[StreamCentres]] = MovedCentres
-
-    n_clusters: int
-    init: Any
-    n_init: Any
-    batch_size: int
-    learning_rate: str
-    reassignment_ratio: float | str
-    chain_length: int
-    seed: int
-
-    def seek(
-        self,
-        rows: Chunk,
-        before: StreamCentres | None,
-        n_rows: int,
-        *,
-        fresh: bool = False,
-        grow: bool = False,
-    ) -> MovedCentres | None:
-        """Return the centres after all batches of the rows; None if there are too few rows to seed from.
-
-        `fresh` and `grow` have no effect: `swap_remembered` decides by itself whether to move centres.
-
-        Notes
-        -----
-        Cost: b k distances per batch, one more visit of the rows with the final centres, and
-        `swap_remembered`.
-        """
-        assert before is None or isinstance(before, MovedCentres)
-        if before is None:
-            if rows.n_rows < self.n_clusters:
-                return None
-            restarts = self.n_init
-            if restarts == "auto":
-                restarts = _RANDOM_INITS if self.method == "random" else 1
-            sample = Batch(rows.rows, np.arange(rows.n_rows), rows.weights, rows.normalize)
-            seed = Key(self.seed, "centres of a stream", n_rows).derived_seed()
-            centres = centres_of_sample(sample, self, seed, int(restarts))
-            state, n_steps = MovingCentres.start(centres), 0
-        else:
-            exact, dtype = before.exact.copy(), before.centres.dtype
-            state = MovingCentres(
-                exact, exact.astype(dtype), before.weights.copy(), before.costs.copy()
-            )
-            n_steps = before.n_iter
-        stepper = MiniBatchStepper(state, self.learning_rate, default_threads())
-        with stepper.threads():
-            key = Key(self.seed, "batches of a leaf", n_rows)
-            order = key.generator().permutation(rows.n_rows)
-            for first in range(0, len(order), self.batch_size):
-                listed = order[first : first + self.batch_size]
-                n_steps += 1
-                stepper.step(Batch(rows.rows, listed, rows.weights, rows.normalize))
-        leaf, k = LabelledLeaf.of(rows, state.centres), self.n_clusters
-        costs, weight = leaf.costs(k), float(leaf.weights.sum())
-        if before is not None:
-            costs += before.costs
-            weight += before.weight
-        given = self.reassignment_ratio
-        if given != 0.0:
-            seed = Key(self.seed, "swaps of a leaf", n_rows).derived_seed()
-            low = 0.0 if given == "auto" else float(given)
-            after = swap_remembered(state, leaf, costs, seed, low=low)
-            if after is not None:
-                costs = after
-                leaf = LabelledLeaf.of(rows, state.centres)
-        return MovedCentres(
-            state.centres,
-            births_after(before, state.centres, n_rows),
-            state.seen,
-            costs,
-            leaf.sizes(k),
-            n_rows,
-            n_steps,
-            str(StopReason.MAX_ITER),
-            self.method,
-            state.exact,
-            weight,
-            0.0,
-        )
-
-    @property
-    def method(self) -> str:
-        return method_for(self.init, in_memory=True)
-
-
 @dataclass
 class MiniBatchFold(StreamFold):
-    """The state of a stream whose centres are moved by batches; its search is a `MiniBatchSteps`.
+    """The state of a stream whose centres are moved by batches; its search is a `MiniBatchLearner`.
 
     Centres are updated at every full leaf, whose rows are then dropped.
     """
 
     most_found: ClassVar[int] = sys.maxsize
 
-    def add_piece(self, piece: Piece, callbacks: Sequence[Callback] = ()) -> None:
-        """Fold in a piece that a worker has summarised."""
-        for node, _ in piece.leaves_into(self.tree):
-            became_high = self._measure(node)
-            opening = self._opening()
-            self.tree.closed()  # drops the rows; no node is added
-            if became_high:
-                publish(callbacks, self._event())
-            forgetting, now = self.settings.leaf.forgetting, self.tree.now
-            found = self._after(node.rows, node.weights_at(forgetting, now), opening)
-            if found is not None:
-                self._take_over(found)
-        self._current = None
+    def _close_leaf(
+        self, node: Node, carried: Carried, opening: Rows | None, *, became_high: bool
+    ) -> None:
+        self.tree.closed()  # drops the rows; no node is added
+        weights = node.weights_at(self.settings.leaf.forgetting, self.tree.now)
+        found = self._after(node.rows, weights, opening)
+        if found is not None:
+            self._take_over(found)
 
     def current(self) -> StreamCentres | None:
         """Return the centres after all rows, including the open leaf; None if there are too few rows."""
-        if self._current is None:
-            no_more = self.fitted is not None and self.fitted.n_rows == self.n_rows
-            if no_more or not self.tree.kept_rows:
-                self._current = self.fitted
-            else:
-                self._current = self._after(*self.tree.summary(), self._opening())
-        return self._current
+        return super().current() or self.fitted
+
+    def _sought(self, opening: Rows | None, **wider: bool) -> StreamCentres | None:
+        return self._after(*self.tree.summary(), opening)
 
     @property
     def remembered(self) -> float:
@@ -310,93 +200,6 @@ class StreamMixture(StreamCentres):
         return labels, distances
 
 
-@dataclass(frozen=True)
-class MixtureSearch:
-    """Fits a mixture to a summary.
-
-    Attributes
-    ----------
-    parameters : mapping
-        Those of `VariationalGaussianMixture`, except ``coreset_size`` and ``random_state``.
-    seed : int
-    """
-
-    finds: ClassVar[type[StreamCentres]] = StreamMixture
-
-    parameters: Mapping[str, Any]
-    seed: int
-
-    @property
-    def init(self) -> Any:
-        return self.parameters["init"]
-
-    def seek(
-        self,
-        rows: Chunk,
-        before: StreamCentres | None,
-        n_rows: int,
-        *,
-        fresh: bool = False,
-        grow: bool = False,
-    ) -> StreamMixture | None:
-        """Return the mixture of weighted rows; None if there are fewer rows than components.
-
-        `grow` has no effect: a mixture keeps its number of components.
-
-        Notes
-        -----
-        Cost: EM on m rows in memory, from the previous means; with `fresh`, also from scratch.
-        """
-        if rows.n_rows < int(self.parameters["n_components"]):
-            return None
-        if before is None:
-            return self._found(rows, None, n_rows, self.init)
-        best = self._found(rows, before, n_rows, before.centres)
-        if not fresh:
-            return best
-        other = self._found(rows, None, n_rows, "k-means++")
-        if other.lower_bound <= best.lower_bound + FRESH_GAIN * rows.rows.shape[1]:
-            return best
-        other = other.reordered(matched(before.centres, other.centres))
-        return replace(other, births=births_after(before, other.centres, n_rows))
-
-    def _found(
-        self,
-        rows: Chunk,
-        before: StreamCentres | None,
-        n_rows: int,
-        init: Any,
-    ) -> StreamMixture:
-        seed = int(Key(self.seed, "mixture refit", n_rows).generator().integers(2**31))
-        n_init = self.parameters.get("n_init", 1) if isinstance(init, str) else 1
-        mixture = VariationalGaussianMixture(
-            **{**self.parameters, "init": init, "n_init": n_init},
-            random_state=seed,
-            coreset_size=None,
-        )
-        fit_summary(mixture, rows)
-        means = mixture.means_
-        labels, distances = nearest_with_distances(rows, means)
-        weights = rows.weights
-        assert weights is not None
-        k = len(means)
-        return StreamMixture(
-            means,
-            births_after(before, means, n_rows),
-            mixture.component_weights_,
-            np.bincount(labels, weights * distances, minlength=k),
-            np.bincount(labels, minlength=k),
-            n_rows,
-            mixture.n_iter_,
-            mixture.stop_reason_,
-            mixture.seeding_ if before is None else before.seeding,
-            stored_variances(mixture.covariances_, mixture.covariance_type),
-            mixture.weights_,
-            float(mixture.lower_bound_),
-            mixture.covariance_type,
-        )
-
-
 def _without(table: tuple[Parameter, ...], *names: str) -> tuple[Parameter, ...]:
     return tuple(parameter for parameter in table if parameter.name not in names)
 
@@ -456,11 +259,23 @@ class Learner(ABC):
     algorithm: ClassVar[str]
     takes_sparse: ClassVar[bool] = True
     fold_class: ClassVar[type[StreamFold]] = StreamFold
+    seed = 0
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = dict(parameters)
         self.forgetting = Forgetting.of(parameters["half_life"], parameters.get("window"))
         check_value(self.algorithm, DRIFT_THRESHOLD, parameters["drift_threshold"])
+
+    @property
+    def init(self) -> Any:
+        """The initialization of the first centres."""
+        return self.parameters["init"]
+
+    def seeded(self, seed: int) -> Self:
+        """Return a copy that searches for centres with a seed."""
+        twin = copy(self)
+        twin.seed = seed
+        return twin
 
     @property
     def metric(self) -> str:
@@ -560,15 +375,6 @@ class KMeansLearner(Learner):
 
 
 _OF_THE_STREAM = ("half_life", "drift_threshold")
-_STEPS = (
-    "n_clusters",
-    "init",
-    "n_init",
-    "batch_size",
-    "learning_rate",
-    "reassignment_ratio",
-    "chain_length",
-)
 
 
 class MiniBatchLearner(Learner):
@@ -581,6 +387,7 @@ class MiniBatchLearner(Learner):
     """
 
     algorithm: ClassVar[str] = "mini-batch"
+    finds: ClassVar[type[StreamCentres]] = MovedCentres
     fold_class: ClassVar[type[StreamFold]] = MiniBatchFold
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
@@ -592,11 +399,83 @@ class MiniBatchLearner(Learner):
         self._estimator.check_parameters()
 
     def settings(self, dtype: str, seed: int) -> FoldSettings:
-        steps = MiniBatchSteps(**{name: self.parameters[name] for name in _STEPS}, seed=seed)
-        rows = leaf_rows_for(steps.batch_size, steps.n_clusters)
+        rows = leaf_rows_for(self._estimator.batch_size, self._estimator.n_clusters)
         # A coreset as large as its leaf consists of all rows.
         leaf = LeafSettings(rows, rows, seed, dtype, self.metric == "cosine", self.forgetting)
-        return FoldSettings(leaf, steps, self.parameters["drift_threshold"])
+        return FoldSettings(leaf, self.seeded(seed), self.parameters["drift_threshold"])
+
+    def seek(
+        self,
+        rows: Chunk,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> MovedCentres | None:
+        """Return the centres after all batches of the rows; None if there are too few rows to seed from.
+
+        `fresh` and `grow` have no effect: `swap_remembered` decides by itself whether to move centres.
+
+        Notes
+        -----
+        Cost: b k distances per batch, one more visit of the rows with the final centres, and
+        `swap_remembered`.
+        """
+        assert before is None or isinstance(before, MovedCentres)
+        given, k = self._estimator, self._estimator.n_clusters
+        method = method_for(given.init, in_memory=True)
+        if before is None:
+            if rows.n_rows < k:
+                return None
+            restarts = given.n_init
+            if restarts == "auto":
+                restarts = _RANDOM_INITS if method == "random" else 1
+            sample = Batch(rows.rows, np.arange(rows.n_rows), rows.weights, rows.normalize)
+            seed = Key(self.seed, "centres of a stream", n_rows).derived_seed()
+            centres = centres_of_sample(sample, given, seed, int(restarts))
+            state, n_steps = MovingCentres.start(centres), 0
+        else:
+            exact, dtype = before.exact.copy(), before.centres.dtype
+            state = MovingCentres(
+                exact, exact.astype(dtype), before.weights.copy(), before.costs.copy()
+            )
+            n_steps = before.n_iter
+        stepper = MiniBatchStepper(state, given.learning_rate, default_threads())
+        with stepper.threads():
+            key = Key(self.seed, "batches of a leaf", n_rows)
+            order = key.generator().permutation(rows.n_rows)
+            for first in range(0, len(order), given.batch_size):
+                listed = order[first : first + given.batch_size]
+                n_steps += 1
+                stepper.step(Batch(rows.rows, listed, rows.weights, rows.normalize))
+        leaf = LabelledLeaf.of(rows, state.centres)
+        costs, weight = leaf.costs(k), float(leaf.weights.sum())
+        if before is not None:
+            costs += before.costs
+            weight += before.weight
+        ratio = given.reassignment_ratio
+        if ratio != 0.0:
+            seed = Key(self.seed, "swaps of a leaf", n_rows).derived_seed()
+            low = 0.0 if ratio == "auto" else float(ratio)
+            after = swap_remembered(state, leaf, costs, seed, low=low)
+            if after is not None:
+                costs = after
+                leaf = LabelledLeaf.of(rows, state.centres)
+        return MovedCentres(
+            state.centres,
+            births_after(before, state.centres, n_rows),
+            state.seen,
+            costs,
+            leaf.sizes(k),
+            n_rows,
+            n_steps,
+            str(StopReason.MAX_ITER),
+            method,
+            state.exact,
+            weight,
+            0.0,
+        )
 
     def model_of(self, fold: StreamFold, n_features: int, names: Names = None) -> KMeansModel:
         found, fitted = fold.current(), self._estimator.__sklearn_clone__()
@@ -622,6 +501,7 @@ class MixtureLearner(Learner):
     """
 
     algorithm: ClassVar[str] = "vc-gmm"
+    finds: ClassVar[type[StreamCentres]] = StreamMixture
     takes_sparse: ClassVar[bool] = False
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
@@ -639,8 +519,72 @@ class MixtureLearner(Learner):
         leaf = LeafSettings(
             self._size, leaf_rows_of(self._size), seed, dtype, False, self.forgetting
         )
-        search = MixtureSearch(self._search, seed)
-        return FoldSettings(leaf, search, self.parameters["drift_threshold"])
+        return FoldSettings(leaf, self.seeded(seed), self.parameters["drift_threshold"])
+
+    def seek(
+        self,
+        rows: Chunk,
+        before: StreamCentres | None,
+        n_rows: int,
+        *,
+        fresh: bool = False,
+        grow: bool = False,
+    ) -> StreamMixture | None:
+        """Return the mixture of weighted rows; None if there are fewer rows than components.
+
+        `grow` has no effect: a mixture keeps its number of components.
+
+        Notes
+        -----
+        Cost: EM on m rows in memory, from the previous means; with `fresh`, also from scratch.
+        """
+        if rows.n_rows < int(self._search["n_components"]):
+            return None
+        if before is None:
+            return self._found(rows, None, n_rows, self.init)
+        best = self._found(rows, before, n_rows, before.centres)
+        if not fresh:
+            return best
+        other = self._found(rows, None, n_rows, "k-means++")
+        if other.lower_bound <= best.lower_bound + FRESH_GAIN * rows.rows.shape[1]:
+            return best
+        other = other.reordered(matched(before.centres, other.centres))
+        return replace(other, births=births_after(before, other.centres, n_rows))
+
+    def _found(
+        self,
+        rows: Chunk,
+        before: StreamCentres | None,
+        n_rows: int,
+        init: Any,
+    ) -> StreamMixture:
+        seed = int(Key(self.seed, "mixture refit", n_rows).generator().integers(2**31))
+        n_init = self._search.get("n_init", 1) if isinstance(init, str) else 1
+        mixture = VariationalGaussianMixture(
+            **{**self._search, "init": init, "n_init": n_init},
+            random_state=seed,
+            coreset_size=None,
+        )
+        fit_summary(mixture, rows)
+        means = mixture.means_
+        labels, distances = nearest_with_distances(rows, means)
+        weights = rows.masses
+        k = len(means)
+        return StreamMixture(
+            means,
+            births_after(before, means, n_rows),
+            mixture.component_weights_,
+            np.bincount(labels, weights * distances, minlength=k),
+            np.bincount(labels, minlength=k),
+            n_rows,
+            mixture.n_iter_,
+            mixture.stop_reason_,
+            mixture.seeding_ if before is None else before.seeding,
+            stored_variances(mixture.covariances_, mixture.covariance_type),
+            mixture.weights_,
+            float(mixture.lower_bound_),
+            mixture.covariance_type,
+        )
 
     def model_of(self, fold: StreamFold, n_features: int, names: Names = None) -> MixtureModel:
         found = fold.current()

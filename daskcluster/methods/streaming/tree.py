@@ -11,7 +11,7 @@ The tree depends only on the rows and their order, not on the batches in which t
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -40,9 +40,8 @@ from daskcluster.events import Callback
 from daskcluster.methods.coreset.algorithm import draw_coreset, united
 from daskcluster.parameters.checks import seconds_of
 from daskcluster.randomness import Key
-from daskcluster.sparse_rows import Rows, SparseRows, join_rows
-from daskcluster.storage.process_local import ProcessLocal
-from daskcluster.typing import Dataset, Range, Recipe
+from daskcluster.sparse_rows import Rows, SparseRows
+from daskcluster.typing import Dataset, Range
 
 NODE_SHARE = 8
 """No node spans more than the window divided by this, so that rows leave the window in steps of that size.
@@ -202,18 +201,21 @@ def joined_rows(parts: Sequence[StreamRows]) -> StreamRows:
     """Return the concatenation of parts of a stream."""
     if len(parts) == 1:
         return parts[0]
-    given = [part.rows for part in parts]
-    if any(isinstance(each, SparseRows) for each in given):
-        given = [each if isinstance(each, SparseRows) else SparseRows.of(each) for each in given]
-    rows = join_rows(given)
-    weights = ticks = None
-    if any(part.weights is not None for part in parts):
-        weights = np.concatenate(
-            [np.ones(len(part)) if part.weights is None else part.weights for part in parts]
-        )
+    weighted = any(part.weights is not None for part in parts)
+    own = [np.ones(len(part)) if part.weights is None else part.weights for part in parts]
+    rows, weights = united([(part.rows, own[at]) for at, part in enumerate(parts)])
+    ticks = None
     if all(part.ticks is not None for part in parts):
         ticks = np.concatenate([np.asarray(part.ticks) for part in parts])
-    return StreamRows(rows, weights, ticks)
+    return StreamRows(rows, weights if weighted else None, ticks)
+
+
+def in_dtype(rows: Rows, dtype: Any) -> Rows:
+    """Return rows in a dtype, in C order; values that are too large for it become infinite."""
+    with np.errstate(over="ignore"):
+        if isinstance(rows, SparseRows):
+            return rows.astype(dtype)
+        return np.ascontiguousarray(rows, dtype)
 
 
 def stream_rows(
@@ -244,12 +246,7 @@ def stream_rows(
     InvalidDataError
         A row holds NaN or infinity, or a value that is too large for the dtype of the stream.
     """
-    with np.errstate(over="ignore"):
-        rows = (
-            chunk.rows.astype(dtype)
-            if isinstance(chunk.rows, SparseRows)
-            else np.ascontiguousarray(chunk.rows, dtype)
-        )
+    rows = in_dtype(chunk.rows, dtype)
     ticks = None
     if forgetting.forgets and stamp is not None:
         ticks = np.full(chunk.n_rows, stamp)
@@ -390,8 +387,13 @@ Carried = Sequence[Node]
 """The merges that a leaf completes: one node per level."""
 
 
-def carry(nodes: list[Node], settings: LeafSettings, ready: Carried = ()) -> None:
-    """Merge the last nodes as long as `FAN_IN` of them have the same level.
+def carry(
+    nodes: list[Node],
+    settings: LeafSettings,
+    ready: Carried = (),
+    is_due: Callable[[Sequence[Node]], bool] = lambda nodes: True,
+) -> list[Node]:
+    """Merge the last nodes as long as `FAN_IN` of them have the same level; return the merges.
 
     Parameters
     ----------
@@ -400,14 +402,19 @@ def carry(nodes: list[Node], settings: LeafSettings, ready: Carried = ()) -> Non
     settings : LeafSettings
     ready : sequence of Node
         Merges that a worker has made; those that are not among them are made here.
+    is_due : callable (nodes) -> bool
+        Whether to merge nodes that may be merged.
 
     Notes
     -----
     Cost: two visits of the rows of `FAN_IN` nodes for each merge that is not in `ready`.
     """
-    while (last := _together(nodes, settings)) is not None:
+    made = list[Node]()
+    while (last := _together(nodes, settings)) is not None and is_due(last):
         node = next((one for one in ready if _is_of(one, last)), None) or merged(last, settings)
         nodes[-FAN_IN:] = [node]
+        made.append(node)
+    return made
 
 
 def carried_ahead(leaves: Sequence[Node], settings: LeafSettings) -> list[Carried]:
@@ -437,11 +444,7 @@ def carried_ahead(leaves: Sequence[Node], settings: LeafSettings) -> list[Carrie
     found, nodes = list[Carried](), list[Node]()
     for each in leaves:
         nodes.append(each)
-        own = list[Node]()
-        while (last := _together(nodes, settings)) is not None and _is_aligned(last):
-            own.append(merged(last, settings))
-            nodes[-FAN_IN:] = own[-1:]
-        found.append(own)
+        found.append(carry(nodes, settings, is_due=_is_aligned))
     return found
 
 
@@ -477,6 +480,7 @@ _FORGOTTEN = 2.0**-10
 """Nodes with less than this fraction of the total weight are dropped."""
 
 
+@dataclass(eq=False)
 class CoresetTree:
     """The summary of a stream.
 
@@ -509,13 +513,12 @@ class CoresetTree:
     (230, 1730.0)
     """
 
-    def __init__(self, settings: LeafSettings) -> None:
-        self.settings = settings
-        self.nodes: list[Node] = []
-        self.tail: tuple[StreamRows, ...] = ()
-        self.n_leaves = 0
-        self.n_rows = 0
-        self.now = 0.0
+    settings: LeafSettings
+    nodes: list[Node] = field(default_factory=list)
+    tail: tuple[StreamRows, ...] = ()
+    n_leaves: int = 0
+    n_rows: int = 0
+    now: float = 0.0
 
     @property
     def tail_rows(self) -> int:
@@ -694,13 +697,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one dataset within a piece.
+    """Rows of one open dataset. It is picklable: other processes open the dataset again.
 
     Attributes
     ----------
-    recipe : Recipe
-    opened : ProcessLocal of Dataset
-        The open dataset, in the process that has opened it.
+    dataset : Dataset
     span : (start, stop)
     stamp : float or None
         Timestamp of all rows.
@@ -708,16 +709,10 @@ class Part:
         Position of the dataset among those that are summarised together.
     """
 
-    recipe: Recipe
-    opened: ProcessLocal[Dataset]
+    dataset: Dataset
     span: Range
-    stamp: float | None
-    number: int
-
-    def dataset(self) -> Dataset:
-        """Return the dataset; other processes open it by its recipe."""
-        found = self.opened.value
-        return self.recipe.open() if found is None else found
+    stamp: float | None = None
+    number: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -780,7 +775,7 @@ class SumUp:
     def _rows(self) -> Iterator[StreamRows]:
         settings, first = self.settings, self.position.clock
         for part in self.parts:
-            for chunk in part.dataset().chunks([part.span]):
+            for chunk in part.dataset.chunks([part.span]):
                 at = first, part.stamp, part.span[0]
                 yield stream_rows(chunk, np.dtype(settings.dtype), settings.forgetting, *at)
             first += part.n_rows
@@ -797,37 +792,24 @@ _FINE_PIECES = 2
 """This many last pieces are cut into four each, so that threads finish at about the same time."""
 
 
-@dataclass(frozen=True)
-class OpenPart:
-    """An open dataset, and the range of its rows that comes next."""
-
-    dataset: Dataset
-    span: Range
-    stamp: float | None = None
-
-
-def cut_pieces(
-    parts: Sequence[OpenPart], position: Position, settings: LeafSettings
-) -> list[SumUp]:
+def cut_pieces(parts: Sequence[Part], position: Position, settings: LeafSettings) -> list[SumUp]:
     """Return the tasks that summarise rows, in order. Where possible, they end at the ends of leaves.
 
     Parameters
     ----------
-    parts : sequence of OpenPart
+    parts : sequence of Part
         In the order of the stream.
     position : Position
         Position of the first row.
     settings : LeafSettings
     """
     tasks, current = list[SumUp](), list[Part]()
-    cuts_of = _cuts(parts, position, settings)
-    for number, (part, cuts) in enumerate(zip(parts, cuts_of, strict=True)):
-        recipe, dataset = part.dataset.recipe(), part.dataset
+    for part, cuts in zip(parts, _cuts(parts, position, settings), strict=True):
+        dataset = part.dataset
         if isinstance(dataset, RowDataset):
             dataset = dataset.sharing([span for span, _ in cuts])
-        opened = ProcessLocal(dataset, "dataset")
         for span, is_last in cuts:
-            current.append(Part(recipe, opened, span, part.stamp, number))
+            current.append(Part(dataset, span, part.stamp, part.number))
             if is_last:
                 tasks.append(SumUp(tuple(current), position, settings))
                 position, current = position.after(tasks[-1].n_rows, settings.leaf_rows), []
@@ -835,11 +817,11 @@ def cut_pieces(
 
 
 def _cuts(
-    parts: Sequence[OpenPart], position: Position, settings: LeafSettings
+    parts: Sequence[Part], position: Position, settings: LeafSettings
 ) -> list[list[tuple[Range, bool]]]:
     """Return, for each part, its ranges of rows by piece, and whether each range ends its piece."""
     most, found = _most_leaves(parts, settings), list[list[tuple[Range, bool]]]()
-    n_rows = sum(part.span[1] - part.span[0] for part in parts)
+    n_rows = sum(part.n_rows for part in parts)
     coarse = n_rows - _FINE_PIECES * most * settings.leaf_rows
     # These small pieces still end where merges do.
     fine = most // FAN_IN if coarse > 0 and most >= FAN_IN**2 else most
@@ -859,13 +841,13 @@ def _cuts(
     return found
 
 
-def _most_leaves(parts: Sequence[OpenPart], settings: LeafSettings) -> int:
+def _most_leaves(parts: Sequence[Part], settings: LeafSettings) -> int:
     """Return the number of leaves per piece, such that pieces end where merges do and can make them."""
-    present = [part for part in parts if part.span[1] > part.span[0]]
+    present = [part for part in parts if part.n_rows]
     if not present:
         return 1
     sizes = [part.dataset.bytes_of(part.span) for part in present]
-    row_bytes = max(1, sizes[0] // (present[0].span[1] - present[0].span[0]))
+    row_bytes = max(1, sizes[0] // present[0].n_rows)
     n_bytes = PIECE_BYTES
     if present[0].dataset.in_memory:
         n_bytes = min(PIECE_BYTES, max(_BYTES_IN_MEMORY, sum(sizes) // _PIECES_IN_MEMORY))
@@ -928,7 +910,7 @@ def fold_dataset(
     Cost: one pass. Memory: a few pieces, which are prefetched and summarised; a summary has an eighth of
     the rows of its piece.
     """
-    twin, part = fold.twin(), OpenPart(dataset, (0, dataset.n_rows), timestamp)
+    twin, part = fold.twin(), Part(dataset, (0, dataset.n_rows), timestamp)
     with closing(sum_up([part], fold, engine, callbacks)) as pieces:
         for piece in pieces:
             assert isinstance(piece, Piece)
@@ -965,7 +947,7 @@ def _attempted(task: SumUp) -> Piece | Bad:
 
 
 def sum_up(
-    parts: Sequence[OpenPart],
+    parts: Sequence[Part],
     fold: StreamFold,
     engine: Engine,
     callbacks: Sequence[Callback] = (),
@@ -976,7 +958,7 @@ def sum_up(
 
     Parameters
     ----------
-    parts : sequence of OpenPart
+    parts : sequence of Part
     fold : StreamFold
         The state that the parts follow. Not changed.
     engine : Engine

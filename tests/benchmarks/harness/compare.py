@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.main import Console
+from daskcluster.cli.console import Console
 from daskcluster.cli.options import OUTPUT, SHOWN, SectionedCommand, option, output_options
 from daskcluster.errors import InvalidParameterError
 

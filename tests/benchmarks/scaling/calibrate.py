@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from daskcluster.cli.main import Console
+from daskcluster.cli.console import Console
 from daskcluster.cli.options import (
     OUTPUT,
     SectionedCommand,

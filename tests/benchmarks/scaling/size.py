@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.main import Console
+from daskcluster.cli.console import Console
 from daskcluster.cli.options import (
     INPUT,
+    SIZE,
     WHERE,
     AlgorithmCommand,
-    Size,
     given_parameters,
     option,
     parameter_options,
@@ -90,7 +90,7 @@ class Counts(click.ParamType):
 @option(
     "--worker-memory",
     section=WHERE,
-    type=Size(),
+    type=SIZE,
     default="8GiB",
     show_default=True,
     help="Memory of each worker.",
@@ -98,7 +98,7 @@ class Counts(click.ParamType):
 @option(
     "--bandwidth",
     section=WHERE,
-    type=Size(),
+    type=SIZE,
     default="1.25GB",
     show_default=True,
     help="Bytes per second between machines, and from the store to each worker.",
@@ -106,7 +106,7 @@ class Counts(click.ParamType):
 @option(
     "--store-bandwidth",
     section=WHERE,
-    type=Size(),
+    type=SIZE,
     help="Bytes per second from the store to all workers together. Default: no limit.",
 )
 @option(

@@ -9,6 +9,7 @@ import numpy as np
 
 from daskcluster.engine.local import LocalEngine
 from daskcluster.estimators.opening import open_dataset
+from daskcluster.estimators.work import Work
 from daskcluster.methods.duplicates.chunkwise import Rule
 from daskcluster.methods.duplicates.search import DuplicateSearch, DuplicatesPlan
 
@@ -51,8 +52,8 @@ def found_pairs(
     rule = Rule(metric == "cosine", threshold)
     rows = dataset.normalized() if rule.cosine else dataset
     settings = replace(DuplicatesPlan.of(dataset), **plan)
-    search = DuplicateSearch(rows, rule, settings, LocalEngine(2), (), 0, False)
-    with search.on_scratch(None, str(tmp), resume=False):
+    search = DuplicateSearch(Work(dataset, rows, settings, LocalEngine(2), (), 0), rule, False)
+    with search.on_scratch(str(tmp)):
         pairs = search.pairs()
     leaders = search.sorted.leaders
     followers: dict[int, list[int]] = {}

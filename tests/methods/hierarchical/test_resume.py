@@ -62,9 +62,9 @@ def test_cells_that_are_done_are_not_done_again(
     kept, fitted = {"checkpoint": str(tmp_path / "kept"), "engine": dc.LocalEngine(1)}, []
     fit_cells = hierarchical_fit.fit_cells
 
-    def noted(dataset: Any, cells: Any, span: Any, labels: Any = None) -> Any:
+    def noted(dataset: Any, cells: Any, parameters: Any, span: Any, labels: Any = None) -> Any:
         fitted.extend(range(*span))
-        return fit_cells(dataset, cells, span, labels)
+        return fit_cells(dataset, cells, parameters, span, labels)
 
     monkeypatch.setattr(hierarchical_fit, "fit_cells", noted)
     n_commits = 2 if isinstance(source, np.ndarray) else 4

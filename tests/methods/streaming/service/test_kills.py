@@ -47,7 +47,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, die_at: int) -> list[int]:
         (checkpoint, "write_file"),
         (service, "write_file"),
         (service, "save_model"),
-        (service.Wave, "_enter"),
+        (service.StreamLoop, "_enter"),
         (service, "write_labels"),
     ]:
         monkeypatch.setattr(module, name, fatal(getattr(module, name)))

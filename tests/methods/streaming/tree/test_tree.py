@@ -16,7 +16,7 @@ from daskcluster.methods.streaming.tree import (
     CoresetTree,
     Forgetting,
     LeafSettings,
-    OpenPart,
+    Part,
     Position,
     StreamRows,
     cut_pieces,
@@ -56,7 +56,7 @@ def by_pieces(rows, cuts, **changes):
         position = Position(tree.n_leaves, tree.tail_rows, tree.now)
         middle = (last - first) // 2
         dataset = open_dataset(rows[first:last])
-        parts = [OpenPart(dataset, (0, middle)), OpenPart(dataset, (middle, last - first))]
+        parts = [Part(dataset, (0, middle)), Part(dataset, (middle, last - first))]
         for task in cut_pieces(parts, position, tree.settings):
             for node, carried in task().leaves_into(tree):
                 tree.push(node, carried)
@@ -102,7 +102,7 @@ def test_merges_come_with_the_leaves(first, monkeypatch):
     tree = grown(ROWS[:first])
     dataset = open_dataset(ROWS)
     position = Position(tree.n_leaves, tree.tail_rows, tree.now)
-    (task,) = cut_pieces([OpenPart(dataset, (first, len(ROWS)))], position, tree.settings)
+    (task,) = cut_pieces([Part(dataset, (first, len(ROWS)))], position, tree.settings)
     piece = task()
     monkeypatch.setattr(tree_module, "merged", counted)
     for node, carried in piece.leaves_into(tree):
@@ -130,7 +130,7 @@ def test_the_last_pieces_of_many_are_small(monkeypatch, n_pieces, ends):
     monkeypatch.setattr(tree_module, "PIECE_BYTES", 16 * 100 * ROWS[:1].nbytes)
     n_rows = 1600 * n_pieces
     dataset = open_dataset(np.zeros((n_rows, ROWS.shape[1]), ROWS.dtype))
-    tasks = cut_pieces([OpenPart(dataset, (0, n_rows))], Position(0, 0, 0.0), settings())
+    tasks = cut_pieces([Part(dataset, (0, n_rows))], Position(0, 0, 0.0), settings())
     assert [task.position.n_leaves for task in tasks[1:]] + [n_rows // 100] == ends
 
 
@@ -209,7 +209,7 @@ def test_bad_rows_are_reported():
     rows = ROWS.copy()
     rows[1234, 1] = np.nan
     tree = CoresetTree(settings())
-    parts = [OpenPart(open_dataset(rows), (0, len(rows)))]
+    parts = [Part(open_dataset(rows), (0, len(rows)))]
     (task,) = cut_pieces(parts, Position(0, 0, 0.0), tree.settings)
     with pytest.raises(InvalidDataError, match="NaN: first in row 1234"):
         task()
