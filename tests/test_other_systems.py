@@ -61,7 +61,7 @@ def of_one_system(tree: ast.AST) -> Iterator[str]:
         ("import os\nos.getloadavg()", []),
     ],
 )
-def test_what_is_of_one_system_is_seen(text: str, found: list[str]) -> None:
+def test_functions_of_one_operating_system_are_found(text: str, found: list[str]) -> None:
     assert list(of_one_system(ast.parse(text))) == found
 
 

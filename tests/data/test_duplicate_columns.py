@@ -66,7 +66,7 @@ SOURCES: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("kind", SOURCES)
-def test_they_are_refused_unless_none_of_them_is_read(kind: str, tmp_path: Path) -> None:
+def test_columns_of_one_name_are_refused_if_one_is_read(kind: str, tmp_path: Path) -> None:
     make, what = SOURCES[kind]
     source = make(tmp_path)
     text = rf"{what}'? has 2 columns named 'x' \(numbers 0 and 2, from 0\).* rename them"

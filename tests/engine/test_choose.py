@@ -45,7 +45,9 @@ def test_other_values_are_refused(dataset: Any) -> None:
         choose_engine(42, dataset)
 
 
-def test_none_is_the_current_client_where_it_can_read(current: Client, dataset: Any) -> None:
+def test_engine_none_is_the_current_client_if_it_can_read_the_rows(
+    current: Client, dataset: Any
+) -> None:
     engine = choose_engine(None, dataset)
     assert isinstance(engine, DaskEngine)
     assert engine.client is current
@@ -73,7 +75,7 @@ def chosen(url: str, engine: Any, *, leave: bool) -> str:
     return repr(choose_engine(engine, open_dataset(url)))
 
 
-def test_inside_a_task_none_is_one_local_thread(client: Client, stored: Path) -> None:
+def test_engine_none_is_one_local_thread_inside_a_task(client: Client, stored: Path) -> None:
     for leave in (False, True):
         name = client.submit(chosen, str(stored), None, leave=leave, pure=False).result()
         assert name == "LocalEngine(n_threads=1)"

@@ -180,9 +180,7 @@ def place(request: Any) -> Iterator[Any]:
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("spawned")
 @pytest.mark.parametrize("algorithm", ["lloyd", "hamerly"])
-def test_three_hundred_iterations_take_what_thirty_take(
-    tmp_path: Path, place: Any, algorithm: str
-) -> None:
+def test_memory_does_not_grow_with_iterations(tmp_path: Path, place: Any, algorithm: str) -> None:
     import daskcluster as dc
 
     engine, measure = place

@@ -117,7 +117,7 @@ def test_criteria_choose_the_number_of_components(drawn, kind):
 
 
 @kinds
-def test_an_end_before_convergence_warns_and_says_so(drawn, kind):
+def test_an_end_before_convergence_warns(drawn, kind):
     with pytest.warns(ConvergenceWarning, match="did not converge"):
         short = mixture(kind, init="random", max_iter=1).fit(drawn[0])
     assert (short.converged_, short.n_iter_) == (False, 1)

@@ -136,7 +136,7 @@ def test_records_that_make_no_table_stay_a_list(odd: dict[str, Any]) -> None:
         (3, "'history'"),
     ],
 )
-def test_tables_that_are_none_are_refused(columns: Any, message: str) -> None:
+def test_objects_that_are_no_tables_are_refused(columns: Any, message: str) -> None:
     history = [{"a": i, "b": i + 0.5, "c": 0.0} for i in range(300)]
     document = document_of(replace(state, history=history))
     body = {**document.body, "history": columns}

@@ -199,7 +199,7 @@ def test_rows_that_are_drawn_have_the_covariances():
             np.testing.assert_allclose(near, truth, atol=0.06 * np.abs(truth).max())
 
 
-def test_models_with_matrices_that_are_none_are_refused():
+def test_models_with_invalid_matrices_are_refused():
     half = np.array([0.5, 0.5])
     bad = np.array([[1.0, 2.0], [2.0, 1.0]])
     for matrix in (bad, np.array([[1.0, 0.5], [0.0, 1.0]]), np.full((2, 2), np.nan)):

@@ -41,7 +41,7 @@ RECENT_BYTES = 8
 @pytest.mark.kernels
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_wanted_chunks_give_what_the_whole_unit_gives(kind: str, name: str) -> None:
+def test_wanted_chunks_give_the_same_as_the_whole_unit(kind: str, name: str) -> None:
     task, states, read = problem(name), [], []
     for reduction, params in wandering(task, kind, RECENT_BYTES):
         prepared = reduction.prepare(params)
@@ -66,7 +66,7 @@ def test_wanted_chunks_give_what_the_whole_unit_gives(kind: str, name: str) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_units_filtered_in_pieces_give_what_all_together_give(
+def test_units_filtered_in_pieces_give_the_same_as_all_together(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = problem("weighted float32")
