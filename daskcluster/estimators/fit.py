@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import numpy as np
 
+from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.pruned import FixedSearch
+from daskcluster.data.csr import csr_of
 from daskcluster.engine.engine import Engine, Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
@@ -40,6 +42,7 @@ from daskcluster.events import (
     StopReason,
     publish,
 )
+from daskcluster.kernels.warm_up import compiled_by_two
 from daskcluster.randomness import as_seed
 from daskcluster.storage.document import Document, Shapes
 from daskcluster.storage.location import Location
@@ -196,6 +199,8 @@ class Fit:
         """Place the rows, learn, and publish both ends."""
         self.started(self.name, self.most)
         with ExitStack() as stack:
+            if self.engine.name == "local":
+                stack.enter_context(self._compiling())
             self.rows = ScaledPlacement(self.placed(stack))
             self.recall(self.rows)
             self.validate = self.validator(stack)
@@ -204,6 +209,14 @@ class Fit:
         self.rows = None
         self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)
         return run
+
+    def _compiling(self) -> AbstractContextManager[None]:
+        return compiled_by_two(
+            self.n_clusters,
+            compute_dtype(self.dataset.dtype),
+            is_sparse=csr_of(self.dataset) is not None,
+            tell=lambda text: publish(self.callbacks, Notice(text)),
+        )
 
     @property
     def most(self) -> int:

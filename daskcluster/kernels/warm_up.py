@@ -7,11 +7,15 @@ few hundredths of a second.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from daskcluster.host import usable_cores
 from daskcluster.kernels import (
     accumulate,
     data_statistics,
@@ -21,16 +25,24 @@ from daskcluster.kernels import (
     sparse,
     tile,
 )
+from daskcluster.kernels.compiling import watched
 from daskcluster.kernels.jit import read_only
 from daskcluster.kernels.sum_grid import SumGrid
 
 _GRID = SumGrid(0.0, 0.0)
 
+_told: list[bool] = []
+"""Not empty once this process has said that it compiles kernels."""
+
 Calls = list[Callable[[], Any]]
 
 
 def warm_up(
-    n_clusters: int | None = None, dtype: Any = np.float32, *, is_sparse: bool = False
+    n_clusters: int | None = None,
+    dtype: Any = np.float32,
+    *,
+    is_sparse: bool = False,
+    last_first: bool = False,
 ) -> None:
     """Run the kernels of Lloyd's algorithm and its seedings on a handful of rows.
 
@@ -42,6 +54,8 @@ def warm_up(
         Compute dtype of the rows: float32 or float64.
     is_sparse : bool
         Rows are CSR.
+    last_first : bool, default False
+        Begin with the kernels that a fit needs last, for it compiles the others meanwhile.
 
     Notes
     -----
@@ -50,21 +64,64 @@ def warm_up(
     too.
     """
     centres = np.zeros((n_clusters or 1, 2), dtype)
-    calls = _any_rows(centres) + (_sparse_rows if is_sparse else _dense_rows)(centres)
+    calls = (_sparse_rows if is_sparse else _dense_rows)(centres) + _any_rows(centres)
     if n_clusters and not is_sparse:
-        calls += _tiles(centres)
-    for number in np.random.default_rng(os.getpid()).permutation(len(calls)):
+        seldom, often = _tiles(centres)
+        calls = seldom + calls + often
+    order = np.random.default_rng(os.getpid()).permutation(len(calls))
+    for number in range(len(calls))[::-1] if last_first else order:
         calls[number]()
+
+
+@contextmanager
+def compiled_by_two(
+    n_clusters: int, dtype: Any, *, is_sparse: bool, tell: Callable[[str], None]
+) -> Iterator[None]:
+    """While this is open, the first kernel to be compiled starts a process that compiles others meanwhile.
+
+    Numba compiles under the interpreter's lock, so threads would not help. The process fills the cache,
+    from which this one loads what is there when it is needed. It ends with the context.
+
+    Parameters
+    ----------
+    n_clusters, dtype, is_sparse
+        As for `warm_up`.
+    tell : callable (text) -> None
+        Is told once that kernels are being compiled.
+    """
+    helpers: list[subprocess.Popen[bytes]] = []
+
+    def start(number: int) -> None:
+        if _told:
+            return
+        _told.append(True)
+        tell("Compiling kernels for this machine, which later fits reuse")
+        # Elsewhere the executable may be a program of its own.
+        if usable_cores() > 1 and os.path.basename(sys.executable).startswith("python"):
+            given = (
+                f"{n_clusters}, {np.dtype(dtype).name!r}, is_sparse={is_sparse}, last_first=True"
+            )
+            code = f"from daskcluster.kernels.warm_up import warm_up; warm_up({given})"
+            quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            helpers.append(subprocess.Popen([sys.executable, "-c", code], **quiet))
+
+    with watched(start):
+        try:
+            yield
+        finally:
+            for helper in helpers:
+                helper.terminate()
+                helper.wait()
 
 
 def _any_rows(centres: np.ndarray) -> Calls:
     k = len(centres)
     ones, labels, out = np.ones(4), np.zeros(4, np.int32), (np.zeros(k), np.zeros(k))
     return [
-        lambda: distance.inertia_terms(np.zeros((k, 2)), None, out[0], centres, np.zeros(2)),
+        lambda: sampling.cumulative_pick(ones, None, 0.0, 0.0),
         lambda: accumulate.sum_on_grid(ones, _GRID),
         lambda: accumulate.accumulate_values(ones, labels, _GRID, *out),
-        lambda: sampling.cumulative_pick(ones, None, 0.0, 0.0),
+        lambda: distance.inertia_terms(np.zeros((k, 2)), None, out[0], centres, np.zeros(2)),
     ]
 
 
@@ -80,17 +137,18 @@ def _dense_rows(centres: np.ndarray) -> Calls:
     grids = SumGrid(shift, shift), sums, sums.copy(), _GRID
     masses = (_GRID,) * 3, np.zeros(2), np.zeros(2)
     return [
-        lambda: panels.common_offset(centres),
-        lambda: sampling.potentials(rows, centres, out, None, _GRID, *totals),
-        lambda: sampling.lower(rows, centres[0], out),
+        lambda: accumulate.accumulate_weighted(rows, labels, np.ones(4), *grids, *totals),
         lambda: data_statistics.data_statistics(rows, np.zeros(2)),
         lambda: data_statistics.look(rows, centres[0], None, shift, *masses),
+        lambda: panels.common_offset(centres),
+        lambda: sampling.lower(rows, centres[0], out),
+        lambda: sampling.potentials(rows, centres, out, None, _GRID, *totals),
         lambda: distance.sqdist_to_assigned(rows, centres, labels, out),
-        lambda: accumulate.accumulate_weighted(rows, labels, np.ones(4), *grids, *totals),
     ]
 
 
-def _tiles(centres: np.ndarray) -> Calls:
+def _tiles(centres: np.ndarray) -> tuple[Calls, Calls]:
+    """Return the kernels with tiles that few fits call, and those that all call."""
     k, which = len(centres), np.arange(4)
     rows, labels, shift = np.zeros((4, 2), centres.dtype), np.zeros(4, np.int32), np.zeros(2)
     sums, counts = np.zeros((k, 2)), np.zeros(k, np.int64)
@@ -99,11 +157,13 @@ def _tiles(centres: np.ndarray) -> Calls:
         lambda: accumulate.accumulate_weighted(rows, labels, None, *grids),
         lambda: accumulate.move_weighted(rows, which, labels, labels, None, *grids),
     ]
-    return (of_doubles if centres.dtype == np.float64 else []) + [
-        lambda: tile.nearest(rows, tile.pack(centres), labels),
-        lambda: tile.nearest_and_sum(rows, tile.pack(centres), labels, shift, sums, counts),
+    seldom = (of_doubles if centres.dtype == np.float64 else []) + [
         lambda: accumulate.move(rows, which, labels, labels, shift, sums, counts),
         lambda: distance.sqdist_to_one(rows, centres[0], np.zeros(4)),
+    ]
+    return seldom, [
+        lambda: tile.nearest(rows, tile.pack(centres), labels),
+        lambda: tile.nearest_and_sum(rows, tile.pack(centres), labels, shift, sums, counts),
     ]
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+
+from daskcluster.kernels import warm_up
+from daskcluster.kernels.compiling import announce
 
 SCRIPT = """
 import sys
@@ -37,3 +41,27 @@ def test_a_fit_after_the_warm_up_loads_no_kernel(dtype: str, kind: str) -> None:
     before, after = map(int, done.stdout.split())
     assert before > 0
     assert after == before
+
+
+def test_the_first_kernel_to_be_compiled_starts_one_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(warm_up, "_told", [])
+    monkeypatch.setattr(warm_up, "usable_cores", lambda: 2)
+    monkeypatch.setattr(warm_up.subprocess, "Popen", start)
+    for _ in range(2):
+        with warm_up.compiled_by_two(8, "float32", is_sparse=False, tell=said.append):
+            announce(1)
+            announce(2)
+            assert len(started) == 1
+    assert said == ["Compiling kernels for this machine, which later fits reuse"]
+    assert started[0].wait() != 0  # it was ended with the fit
+    assert subprocess.run(started[0].args, check=False).returncode == 0
