@@ -19,7 +19,6 @@ from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.features import FeatureSpec, refuse_partial
 from daskcluster.data.label_files import write_columns
 from daskcluster.data.shuffle_passes import reading_bytes
-from daskcluster.data.tables import import_pyarrow
 from daskcluster.data.writer import ArraySink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
@@ -35,7 +34,7 @@ from daskcluster.estimators.checkpoints import data_identity
 from daskcluster.estimators.opening import open_dataset
 from daskcluster.estimators.plan import WorkPlan
 from daskcluster.events import Callback
-from daskcluster.extras import install_command
+from daskcluster.extras import import_pyarrow, install_command
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.partition.parameters import PARTITION
 from daskcluster.methods.partition.training import (
