@@ -19,7 +19,6 @@ from daskcluster.kernels import (
     panels,
     sampling,
     sparse,
-    tile,
 )
 from daskcluster.kernels.jit import read_only
 from daskcluster.kernels.sum_grid import SumGrid
@@ -29,15 +28,13 @@ _GRID = SumGrid(0.0, 0.0)
 Calls = list[Callable[[], Any]]
 
 
-def warm_up(
-    n_clusters: int | None = None, dtype: Any = np.float32, *, is_sparse: bool = False
-) -> None:
+def warm_up(dtype: Any = np.float32, *, is_sparse: bool = False) -> None:
     """Run the kernels of Lloyd's algorithm and its seedings on a handful of rows.
+
+    Kernels with a register tile are left out: its shape depends on the number of clusters.
 
     Parameters
     ----------
-    n_clusters : int, optional
-        Determines the shape of the register tile. Without it, kernels with a tile are left out.
     dtype : dtype
         Compute dtype of the rows: float32 or float64.
     is_sparse : bool
@@ -49,10 +46,8 @@ def warm_up(
     second. Processes that share a cache visit the kernels in different orders, so that they share the work,
     too.
     """
-    centres = np.zeros((n_clusters or 1, 2), dtype)
+    centres = np.zeros((1, 2), dtype)
     calls = _any_rows(centres) + (_sparse_rows if is_sparse else _dense_rows)(centres)
-    if n_clusters and not is_sparse:
-        calls += _tiles(centres)
     for number in np.random.default_rng(os.getpid()).permutation(len(calls)):
         calls[number]()
 
@@ -77,33 +72,22 @@ def _dense_rows(centres: np.ndarray) -> Calls:
         np.zeros(4),
     )
     sums, totals = np.zeros((k, 2)), (np.zeros(k), np.zeros(k))
-    grids = SumGrid(shift, shift), sums, sums.copy(), _GRID
-    masses = (_GRID,) * 3, np.zeros(2), np.zeros(2)
-    return [
+    grids, counts = (SumGrid(shift, shift), sums, sums.copy(), _GRID), np.zeros(k, np.int64)
+    masses, which = ((_GRID,) * 3, np.zeros(2), np.zeros(2)), np.arange(4)
+    of_doubles: Calls = [  # float64 rows are summed on two grids, with weights or without
+        lambda: accumulate.accumulate_weighted(rows, labels, None, *grids, counts),
+        lambda: accumulate.move_weighted(rows, which, labels, labels, None, *grids, counts),
+    ]
+    return (of_doubles if dtype == np.float64 else []) + [
         lambda: panels.common_offset(centres),
         lambda: sampling.potentials(rows, centres, out, None, _GRID, *totals),
         lambda: sampling.lower(rows, centres[0], out),
         lambda: data_statistics.data_statistics(rows, np.zeros(2)),
         lambda: data_statistics.look(rows, centres[0], None, shift, *masses),
         lambda: distance.sqdist_to_assigned(rows, centres, labels, out),
+        lambda: distance.sqdist_to_one(rows, centres[0], out),
         lambda: accumulate.accumulate_weighted(rows, labels, np.ones(4), *grids, *totals),
-    ]
-
-
-def _tiles(centres: np.ndarray) -> Calls:
-    k, which = len(centres), np.arange(4)
-    rows, labels, shift = np.zeros((4, 2), centres.dtype), np.zeros(4, np.int32), np.zeros(2)
-    sums, counts = np.zeros((k, 2)), np.zeros(k, np.int64)
-    grids = SumGrid(shift, shift), sums, sums.copy(), _GRID, counts, None
-    of_doubles: Calls = [  # float64 rows are summed on two grids, with weights or without
-        lambda: accumulate.accumulate_weighted(rows, labels, None, *grids),
-        lambda: accumulate.move_weighted(rows, which, labels, labels, None, *grids),
-    ]
-    return (of_doubles if centres.dtype == np.float64 else []) + [
-        lambda: tile.nearest(rows, tile.pack(centres), labels),
-        lambda: tile.nearest_and_sum(rows, tile.pack(centres), labels, shift, sums, counts),
         lambda: accumulate.move(rows, which, labels, labels, shift, sums, counts),
-        lambda: distance.sqdist_to_one(rows, centres[0], np.zeros(4)),
     ]
 
 
@@ -126,6 +110,6 @@ def _sparse_rows(centres: np.ndarray) -> Calls:
         lambda: sparse.sqdist_to_assigned_sparse(*rows, read_only(centres), norms, labels, out),
         lambda: sparse.measure_sparse(*rows, *about, read_only(shift), np.zeros(2), out),
         lambda: sparse.lower_sparse(*rows, *about, out),
-        lambda: sparse.potentials_sparse(rows, packed, out, None, _GRID, *totals),
+        lambda: sparse.sqdist_all_sparse(rows, packed, np.zeros((4, k))),
         lambda: distance.sqdist_to_assigned(centres, centres, np.zeros(k, np.int32), totals[0]),
     ]
