@@ -35,6 +35,18 @@ def import_extra(module: str, extra: str, need: str) -> Any:
         raise MissingExtraError(f"{need}. Remedy: {install_command(extra)}.") from error
 
 
+def import_pyarrow() -> Any:
+    """Return pyarrow.
+
+    Raises
+    ------
+    MissingExtraError
+        It is not installed.
+    """
+    need = "Parquet, Arrow, csv and JSON files and Arrow tables need pyarrow"
+    return import_extra("pyarrow", "parquet", need)
+
+
 def install_command(extra: str) -> str:
     """Return the command that installs an extra.
 

@@ -13,7 +13,7 @@ from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.chunkwise.exact_sum import Grids, Scale
 from daskcluster.chunkwise.pruned import FixedSearch
-from daskcluster.chunkwise.statistics import Additive, FarthestRows, KMeansStatistics, Reduction
+from daskcluster.chunkwise.statistics import Additive, KMeansStatistics, LeastRows, Reduction
 from daskcluster.kernels.accumulate import accumulate_values
 
 
@@ -168,25 +168,25 @@ SCORE = Reduction("score", prepare=Score)
 
 
 class _Farthest(Assignment):
-    def zero(self) -> FarthestRows:
-        centres = self.params.centres
-        return FarthestRows.zero(self.params.most, centres.shape[1], centres.dtype)
+    def zero(self) -> LeastRows:
+        labels, weights = np.empty(0, np.int32), np.empty(0)
+        return LeastRows.zero(self.params.most, self.params.centres, labels, weights)
 
-    def add(self, chunk: Chunk, into: FarthestRows) -> None:
-        most = self.params.most
+    def add(self, chunk: Chunk, into: LeastRows) -> None:
         self.centres.expect(chunk.n_rows)
         for block in chunk.cache_blocks():
             labels, distances = self.measure(block)
             weights = np.ones(block.n_rows) if block.weights is None else block.weights
             # A row without weight never becomes a centre.
-            kept = np.flatnonzero((weights > 0.0) & (distances >= into.least))
-            kept = kept[np.argsort(-distances[kept], kind="stable")[:most]]
-            found = distances[kept], block.start + kept, labels[kept], weights[kept]
-            into.combine(FarthestRows(most, *found, block.rows[kept]))
+            kept = np.flatnonzero((weights > 0.0) & (-distances <= into.limit))
+            into.add(-distances, kept, block.start, block.rows, labels, weights)
 
 
 FARTHEST = Reduction("farthest rows", prepare=_Farthest)
-"""`AssignParams` -> the `most` `FarthestRows` from their nearest centres."""
+"""`AssignParams` -> `LeastRows`: the `most` rows farthest from their nearest centres.
+
+Keys are negative squared distances; facts are labels and weights.
+"""
 
 
 # -- per-row results ----------------------------------------------------------------------------------
@@ -349,24 +349,3 @@ def _all_distances(block: Chunk, centres: PreparedCentres) -> np.ndarray:
     distances = np.empty((block.n_rows, len(centres)))
     centres.sqdist_all(block.rows, distances)
     return distances
-
-
-class _Costs:
-    def __init__(self, sets: tuple[AssignParams, ...]) -> None:
-        self.sets = [Score(params) for params in sets]
-
-    def zero(self) -> list[ScoreStatistics]:
-        return [each.zero() for each in self.sets]
-
-    def add(self, chunk: Chunk, into: list[ScoreStatistics]) -> None:
-        for piece in chunk.pieces():  # so that the rows stay in the CPU cache for all sets
-            for each, statistics in zip(self.sets, into, strict=True):
-                each.add(piece, statistics)
-
-
-def _combine(first: list[ScoreStatistics], second: list[ScoreStatistics]) -> list[ScoreStatistics]:
-    return [one.combine(other) for one, other in zip(first, second, strict=True)]
-
-
-COSTS = Reduction("costs", prepare=_Costs, combine=_combine)
-"""A tuple of `AssignParams` -> a list of `ScoreStatistics`."""

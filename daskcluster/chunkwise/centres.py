@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,6 @@ class PreparedCentres:
         self._lock = threading.Lock()
         self._panels: Panels | None = None
         self._sparse_panels: SparsePanels | None = None
-        self._norms: np.ndarray | None = None
         self._search: PrunedSearch | None = None
         # Whether a sample of rows has still to show that the search by bounds pays.
         self._is_open, self._n_seen = may_pay(self.array) and (search is None or search.pays), 0
@@ -119,13 +118,10 @@ class PreparedCentres:
                 self._sparse_panels = sparse.pack_sparse(self.array)
             return self._sparse_panels
 
-    @property
+    @cached_property
     def norms(self) -> np.ndarray:
         """|c|^2 of every centre, float64 (k,)."""
-        with self._lock:
-            if self._norms is None:
-                self._norms = squared_norms(self.array)
-            return self._norms
+        return squared_norms(self.array)
 
     def nearest(
         self,
@@ -248,8 +244,11 @@ class PreparedCentres:
             )
         sqdist = np.empty(rows.shape[0])
         self.sqdist_all(rows, sqdist.reshape(-1, 1))
-        found, high, low = sampling.filter_candidates(sqdist, weights, ranks, *limits, grid)
-        return found, sqdist[found], high, low
+        rates, masses = limits[0] + limits[1] * sqdist, sqdist
+        if weights is not None:
+            rates, masses = weights * rates, weights * sqdist
+        found = np.flatnonzero(ranks < rates)
+        return found, sqdist[found], *sum_on_grid(masses, grid)
 
     def lower(self, rows: Rows, number: int, mind2: np.ndarray) -> None:
         """Lower squared minimum distances, IN/OUT, by those to centre `number`."""
@@ -271,8 +270,12 @@ class PreparedCentres:
     ) -> None:
         """Add the potential after adding each centre as a candidate, see `sampling.potentials`."""
         if isinstance(rows, SparseRows):
-            panels = self.sparse_panels
-            sparse.potentials_sparse(csr(rows), panels, mind2, weights, grid, high, low)
+            distances = np.empty((len(mind2), len(self)))
+            self.sqdist_all(rows, distances)
+            for j, column in enumerate(distances.T):
+                masses = np.minimum(mind2, column)
+                part = sum_on_grid(masses if weights is None else weights * masses, grid)
+                high[j], low[j] = high[j] + part[0], low[j] + part[1]
         else:
             sampling.potentials(rows, self.array, mind2, weights, grid, high, low)
 

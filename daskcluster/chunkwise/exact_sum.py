@@ -23,21 +23,6 @@ _WIDER = 2.0**32
 _OVER = 1.01
 
 
-def _largest_finite(rows: Rows) -> np.ndarray:
-    """Return the largest finite |x| of each feature, float64 (d,)."""
-    known = np.zeros(rows.shape[1])
-    if raise_max_abs(rows, known)[0] < 0:
-        return known
-    values = rows.data if isinstance(rows, SparseRows) else rows
-    with np.errstate(invalid="ignore"):
-        finite = np.where(np.isfinite(values), np.abs(values.astype(np.float64)), 0.0)
-    if not isinstance(rows, SparseRows):
-        return np.asarray(finite.max(axis=0, initial=0.0))
-    most = np.zeros(rows.n_features)
-    np.maximum.at(most, rows.indices, finite)
-    return most
-
-
 def _radius(rows: Rows, origin: np.ndarray, most: np.ndarray) -> float:
     """Return a bound on the distance of the rows from `origin`; `most` is their largest |x|."""
     if isinstance(rows, SparseRows) or len(rows) == 0:
@@ -103,7 +88,9 @@ class Scale:
         cls, rows: Rows, n_rows: int, max_weight: float | None, origin: np.ndarray | None = None
     ) -> Scale:
         """Guess from the first rows, with headroom; the first pass confirms or refutes it."""
-        known = _largest_finite(rows)
+        known = np.zeros(rows.shape[1])
+        # This leaves it if a row is not finite: the first pass refuses that.
+        raise_max_abs(rows, known)
         # A feature that is zero so far gets the bound of the largest one.
         most = np.where(known > 0.0, known, known.max(initial=0.0)) * HEADROOM
         scale = cls(

@@ -129,12 +129,11 @@ class FeatureScaling:
             The values are not a scaling of d features.
         """
         kind, n_features = values.get("kind"), centres.shape[-1]
-        arrays = [_numbers(values.get(name), n_features) for name in ("shift", "width")]
-        shift, width = arrays
-        fill = _numbers(values["fill"], n_features) if "fill" in values else None
-        is_known = kind in (*SCALES, PARTIAL) or (kind == UNSCALED and fill is not None)
-        if "fill" in values and fill is None:
-            is_known = False
+        shift, width, fill = (
+            _numbers(values.get(name), n_features) for name in ("shift", "width", "fill")
+        )
+        kinds = (*SCALES, PARTIAL) if fill is None else (*SCALES, PARTIAL, UNSCALED)
+        is_known = kind in kinds and (fill is not None or "fill" not in values)
         if not is_known or shift is None or width is None or not (width > 0.0).all():
             raise InvalidParameterError(
                 f"a scaling should have a kind among {', '.join(SCALES)}, and finite shifts and positive "

@@ -686,25 +686,17 @@ def sampled_search(centres: np.ndarray, rows: np.ndarray) -> tuple[FixedSearch, 
 
 
 def _by_features(sample: Sample, height: int, dot: int) -> tuple[float, np.ndarray]:
-    """Return the cost per row with bounds of features, and which centres they leave, (m, k), bool."""
-    k, d = sample.centres.shape
-    left = _left_by_features(sample, dot)
-    n_left = left.sum(axis=1)
-    n_panels = np.logical_or.reduceat(left, np.arange(0, k, height), axis=1).sum(axis=1)
-    return search_cost(sample, Left(n_panels, 0 * n_left, n_left), d, dot), left
-
-
-def _left_by_features(sample: Sample, dot: int) -> np.ndarray:
-    """Return which centres the bounds of quantized features leave, (m, k), bool.
+    """Return the cost per row with bounds of features, and which centres they leave, (m, k), bool.
 
     Bounds are taken to be the scores; what quantizing may take from them lowers the limits.
     """
-    some = sample.shifted(_SHIFTED_CENTRES)
+    (k, d), some = sample.centres.shape, sample.shifted(_SHIFTED_CENTRES)
     mean = some.mean(axis=0)
     some -= mean
     longest = float(np.sqrt(np.square(some).sum(axis=1).max()))
     loss = expected_loss(sample.rows - mean, float(np.abs(some).max()), longest, dot)
-    limits = sample.limits(
-        errors_of(some.shape[1], mean.dtype, float(np.sqrt(sample.squares.max())))
-    )
-    return np.asarray(sample.scores >= (limits - loss)[:, None])
+    limits = sample.limits(errors_of(d, mean.dtype, float(np.sqrt(sample.squares.max()))))
+    left = sample.scores >= (limits - loss)[:, None]
+    n_left = left.sum(axis=1)
+    n_panels = np.logical_or.reduceat(left, np.arange(0, k, height), axis=1).sum(axis=1)
+    return search_cost(sample, Left(n_panels, 0 * n_left, n_left), d, dot), left

@@ -18,7 +18,13 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.statistics import Additive, ExactScalar, Reduction, StatefulReduction
+from daskcluster.chunkwise.statistics import (
+    Additive,
+    ExactScalar,
+    LeastRows,
+    Reduction,
+    StatefulReduction,
+)
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.sampling import cumulative_pick
 from daskcluster.kernels.sum_grid import SumGrid, round_to_grid
@@ -73,16 +79,12 @@ class Candidates(Additive):
 
     def joined(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Rows]:
         """Return indices (c,) ascending, ranks, sqdist, weights, and the rows (c, d) as stored."""
-        parts = sorted(self.parts, key=lambda part: int(part[0][0]))
         indices, ranks, sqdist, weights = (
-            np.concatenate([part[field] for part in parts]) for field in range(4)
+            np.concatenate([part[field] for part in self.parts]) for field in range(4)
         )
-        rows = join_rows([part[4] for part in parts])
-        if (np.diff(indices) > 0).all():
-            return indices, ranks, sqdist, weights, rows
-        # Merged parts may interleave, so sort single rows.
         order = np.argsort(indices, kind="stable")
-        return indices[order], ranks[order], sqdist[order], weights[order], rows[order]
+        rows = join_rows([part[4] for part in self.parts])[order]
+        return indices[order], ranks[order], sqdist[order], weights[order], rows
 
 
 class _PreparedDraws:
@@ -152,25 +154,22 @@ class PotentialParams:
 
 
 @dataclass
-class Potentials:
+class Potentials(Additive):
     """Potential of every candidate by block, from which prefix sums over rows follow.
 
     Attributes
     ----------
-    parts : dict
-        First row of a chunk -> first rows (c,) and masses (c, t) of its blocks, exact on one grid.
+    parts : list of (starts, masses)
+        First rows (c,) and masses (c, t) of the blocks of a chunk, exact on one grid.
     """
 
-    parts: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
-
-    def combine(self, other: Potentials) -> Potentials:
-        self.parts.update(other.parts)
-        return self
+    parts: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
 
     def ordered(self) -> tuple[np.ndarray, np.ndarray]:
         """Return first rows (c,) in order, and masses (c, t)."""
-        starts, masses = zip(*(self.parts[start] for start in sorted(self.parts)), strict=True)
-        return np.concatenate(starts), np.concatenate(masses)
+        starts, masses = map(np.concatenate, zip(*self.parts, strict=True))
+        order = np.argsort(starts, kind="stable")
+        return starts[order], masses[order]
 
 
 class _PreparedStep:
@@ -200,7 +199,7 @@ class _PreparedStep:
             self.candidates.potentials(block.rows, part, block.weights, grid, high, low)
             starts.append(block.start)
             masses.append(high)
-        into.parts[chunk.start] = np.array(starts, np.int64), np.array(masses)
+        into.parts.append((np.array(starts, np.int64), np.array(masses)))
 
 
 POTENTIALS = StatefulReduction("k-means++", 8, prepare=_PreparedStep)
@@ -273,7 +272,7 @@ class RoundParams:
 
 
 @dataclass
-class RoundStatistics:
+class RoundStatistics(Additive):
     """Statistics of a round of k-means||.
 
     Attributes
@@ -282,42 +281,14 @@ class RoundStatistics:
         phi, the weighted sum of squared distances to the nearest candidate.
     weights : ndarray of shape (m,)
         Weight of the rows nearest to each candidate, on one grid.
-    ratios : ndarray
-        u / (w d^2) of the kept rows, ascending. A row belongs to the sample of a round with oversampling l
-        if its ratio is below l / phi.
-    indices : ndarray
-        Indices of the kept rows.
-    rows : Rows
-        The kept rows; CSR rows stay CSR, since many are sent.
+    kept : LeastRows
+        Keys are u / (w d^2). A row belongs to the sample of a round with oversampling l if its key is below
+        l / phi. CSR rows stay CSR, since many are sent.
     """
 
-    most: int
     cost: ExactScalar
     weights: np.ndarray
-    ratios: np.ndarray
-    indices: np.ndarray
-    rows: Rows
-
-    def combine(self, other: RoundStatistics) -> RoundStatistics:
-        self.cost.combine(other.cost)
-        self.weights += other.weights
-        self.keep(other.ratios, other.indices, other.rows)
-        return self
-
-    def keep(self, ratios: np.ndarray, indices: np.ndarray, rows: Rows) -> None:
-        """Merge rows, keeping the `most` smallest ratios (ties by the lowest row)."""
-        if len(ratios) == 0:
-            return
-        ratios = np.concatenate([self.ratios, ratios])
-        indices = np.concatenate([self.indices, indices])
-        kept = np.lexsort((indices, ratios))[: self.most]
-        self.ratios, self.indices = ratios[kept], indices[kept]
-        self.rows = join_rows([self.rows, rows])[kept]
-
-    @property
-    def worst(self) -> float:
-        """Ratios from this value on need not be kept."""
-        return float(self.ratios[-1]) if len(self.ratios) >= self.most > 0 else np.inf
+    kept: LeastRows
 
 
 class _PreparedRound:
@@ -328,9 +299,9 @@ class _PreparedRound:
         self.earlier = [(a, PreparedCentres(candidates[a:b], k)) for a, b in params.rounds]
 
     def zero(self) -> RoundStatistics:
-        (m, d), dtype = self.params.candidates.shape, self.params.candidates.dtype
-        none = np.empty(0), np.empty(0, np.int64), np.empty((0, d), dtype)
-        return RoundStatistics(self.params.most, ExactScalar(), np.zeros(m), *none)
+        candidates = self.params.candidates
+        kept = LeastRows.zero(self.params.most, candidates)
+        return RoundStatistics(ExactScalar(), np.zeros(len(candidates)), kept)
 
     def fresh(self, n_rows: int) -> np.ndarray:
         return np.zeros(n_rows, np.int32)
@@ -356,7 +327,7 @@ class _PreparedRound:
             on_grid = None if weights is None else round_to_grid(weights, params.weight_shift)
             into.weights += np.bincount(part, weights=on_grid, minlength=len(params.candidates))
             if params.most:
-                _sample(block, masses, params, into)
+                _sample(block, masses, params.key, into.kept)
 
 
 def _join(
@@ -382,14 +353,11 @@ def _join(
     return np.where(nearer, distances, old)
 
 
-def _sample(block: Chunk, masses: np.ndarray, params: RoundParams, into: RoundStatistics) -> None:
-    uniforms = params.key.uniforms(block.start, block.stop)
+def _sample(block: Chunk, masses: np.ndarray, key: Key, into: LeastRows) -> None:
+    uniforms = key.uniforms(block.start, block.stop)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratios = np.where(masses > 0.0, uniforms / masses, np.inf)
-    kept = np.flatnonzero(ratios < into.worst)
-    if len(kept) > params.most:
-        kept = kept[np.argsort(ratios[kept], kind="stable")[: params.most]]
-    into.keep(ratios[kept], block.start + kept, block.rows[kept])
+    into.add(ratios, np.flatnonzero(ratios < into.limit), block.start, block.rows)
 
 
 ROUND = StatefulReduction("k-means||", 4, prepare=_PreparedRound)

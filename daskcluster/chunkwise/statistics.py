@@ -6,9 +6,10 @@ the rest are minima, maxima and counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 
@@ -102,50 +103,56 @@ class KMeansStatistics(Additive):
 
 
 @dataclass
-class FarthestRows:
-    """The rows with the largest squared distances, ties by the lowest index.
+class LeastRows:
+    """The rows with the smallest keys, ties by the lowest index.
 
     Attributes
     ----------
     most : int
         Number of rows to keep.
-    distances, indices, labels, weights : ndarray of shape (<= most,)
+    keys, indices : ndarray of shape (<= most,)
+        Ascending.
     rows : Rows, shape (<= most, d)
         Dense or CSR, as they were found.
+    facts : tuple of ndarray of shape (<= most,)
+        Other values of these rows.
     """
 
     most: int
-    distances: np.ndarray
+    keys: np.ndarray
     indices: np.ndarray
-    labels: np.ndarray
-    weights: np.ndarray
     rows: Rows
+    facts: tuple[np.ndarray, ...] = ()
 
     @classmethod
-    def zero(cls, most: int, d: int, dtype: np.dtype) -> FarthestRows:
-        return cls(
-            most,
-            np.empty(0),
-            np.empty(0, np.int64),
-            np.empty(0, np.int32),
-            np.empty(0),
-            np.empty((0, d), dtype),
-        )
+    def zero(cls, most: int, like: Rows, *facts: np.ndarray) -> LeastRows:
+        """Return no rows; rows to add are `like` these, and have such `facts`."""
+        none = np.empty((0, like.shape[1]), like.dtype)
+        return cls(most, np.empty(0), np.empty(0, np.int64), none, facts)
 
-    def combine(self, other: FarthestRows) -> FarthestRows:
-        distances = np.concatenate([self.distances, other.distances])
+    def add(
+        self, keys: np.ndarray, kept: np.ndarray, start: int, rows: Rows, *facts: np.ndarray
+    ) -> None:
+        """Add the rows `kept` of a block, of which `start` is the first's global index."""
+        kept = kept[np.argsort(keys[kept], kind="stable")[: self.most]]
+        if len(kept):
+            own = tuple(values[kept] for values in facts)
+            self.combine(LeastRows(self.most, keys[kept], start + kept, rows[kept], own))
+
+    def combine(self, other: LeastRows) -> LeastRows:
+        keys = np.concatenate([self.keys, other.keys])
         indices = np.concatenate([self.indices, other.indices])
-        kept = np.lexsort((indices, -distances))[: self.most]
-        self.distances, self.indices = distances[kept], indices[kept]
-        self.labels = np.concatenate([self.labels, other.labels])[kept]
-        self.weights = np.concatenate([self.weights, other.weights])[kept]
+        kept = np.lexsort((indices, keys))[: self.most]
+        self.keys, self.indices = keys[kept], indices[kept]
         self.rows = join_rows([self.rows, other.rows])[kept]
+        both = zip(self.facts, other.facts, strict=True)
+        self.facts = tuple(np.concatenate(values)[kept] for values in both)
         return self
 
     @property
-    def least(self) -> float:
-        """Rows with a smaller squared distance need not be kept."""
-        return float(self.distances[-1]) if len(self.distances) >= self.most > 0 else -np.inf
+    def limit(self) -> float:
+        """Rows with a larger key need not be added."""
+        return float(self.keys[-1]) if len(self.keys) >= self.most > 0 else np.inf
 
 
 @dataclass
@@ -247,17 +254,6 @@ def _all_rows(prepared: Any, statistics: Any, state: Any) -> None:
     return None
 
 
-class RowState(Protocol):
-    """Per-row state that consists of more than arrays."""
-
-    @property
-    def nbytes(self) -> int: ...
-
-    def rows(self, first: int, last: int) -> Self:
-        """Return a view of rows `first` to `last`; writes to it change this state."""
-        ...
-
-
 @dataclass(frozen=True)
 class Reduction:
     """A picklable description of a pass (every member is a module-level function).
@@ -286,11 +282,39 @@ class Reduction:
     prepare: Callable[[Any], Any] = _same
 
 
+class _Joined:
+    def __init__(self, reductions: tuple[Reduction, ...], params: Sequence[Any]) -> None:
+        self.parts = [
+            (each, each.prepare(own)) for each, own in zip(reductions, params, strict=True)
+        ]
+
+    def zero(self) -> tuple[Any, ...]:
+        return tuple(each.zero(prepared) for each, prepared in self.parts)
+
+    def add(self, chunk: Chunk, into: tuple[Any, ...]) -> None:
+        for piece in chunk.pieces():  # the next reduction finds the rows in the CPU cache
+            for (each, prepared), statistics in zip(self.parts, into, strict=True):
+                each.chunk(piece, prepared, statistics)
+
+
+def _combine_joined(
+    reductions: tuple[Reduction, ...], first: tuple[Any, ...], second: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    parts = zip(reductions, first, second, strict=True)
+    return tuple(each.combine(one, other) for each, one, other in parts)
+
+
+def joined(name: str, *reductions: Reduction) -> Reduction:
+    """Return several reductions as one, whose parameters and statistics are tuples of theirs."""
+    combine = partial(_combine_joined, reductions)
+    return Reduction(name, combine=combine, prepare=partial(_Joined, reductions))
+
+
 @dataclass(frozen=True)
 class StatefulReduction:
     """A reduction with per-row state, which may skip reading rows.
 
-    The state is *derived*: a function of rows and parameters. `fresh` allocates it (a `RowState` may grow
+    The state is *derived*: a function of rows and parameters. `fresh` allocates it (it may grow
     later, within `row_bytes`). `rebuild` restores lost state from rows and parameters only, so the
     parameters must contain everything needed. `filter_rows` makes accelerated passes cheap out of core:
     storage chunks without a selected row are neither read nor decoded.
@@ -303,7 +327,8 @@ class StatefulReduction:
     prepare, zero, combine : callable
         As in `Reduction`.
     fresh : callable (n_rows, prepared) -> state
-        A NumPy array or a tuple of arrays, whose first axis is the row, or a `RowState`.
+        A NumPy array or a tuple of arrays, whose first axis is the row, or an object with an attribute
+        ``nbytes`` and a method ``rows(first, last)``, which returns a view of these rows.
     rebuild : callable (chunk, prepared, state_slice) -> None
         Recomputes the state as it was before this pass.
     chunk : callable (chunk, prepared, statistics, state_slice) -> None

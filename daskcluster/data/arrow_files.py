@@ -6,10 +6,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
-
-import numpy as np
 
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.row_files import (
@@ -17,17 +14,12 @@ from daskcluster.data.row_files import (
     explained,
     map_files,
     places_of,
-    read_stream,
     replaced,
 )
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.tables import (
-    TableFormat,
-    TableValues,
-    import_pyarrow,
-    open_tables,
-)
+from daskcluster.data.tables import TableFormat, TableValues, open_tables
 from daskcluster.errors import InvalidDataError
+from daskcluster.extras import import_pyarrow
 from daskcluster.storage.files import StoredFile, open_file, read_range
 from daskcluster.storage.location import Location
 
@@ -36,7 +28,7 @@ from daskcluster.storage.location import Location
 class ArrowFile(RowFile):
     """An IPC file; a stream has no footer that says where its batches are, and is read from its start."""
 
-    is_stream: bool = False
+    in_order: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,25 +37,13 @@ class ArrowFormat(TableFormat):
 
     kind = "Arrow"
 
-    def cuts(self, file: RowFile) -> np.ndarray:
-        return np.unique(np.append(0, np.cumsum(file.blocks)))
-
-    def reads_in_order(self, file: Any) -> bool:
-        return bool(file.is_stream)
-
-    def read(self, place: Location, file: ArrowFile, first: int, last: int) -> np.ndarray:
-        """Return rows of a file, shape (last - first, d)."""
-        if file.is_stream:
-            return read_stream(self, place, file, first, last)
-        return super().read(place, file, first, last)
-
     def tables(
         self, place: Location, file: ArrowFile, first: int, last: int, names: Sequence[str]
     ) -> Iterator[tuple[int, Any]]:
-        starts = [*accumulate(file.blocks, initial=0)]
+        starts = file.edges.tolist()
         wanted = [i for i in range(len(file.blocks)) if first < starts[i + 1] and starts[i] < last]
         with _opened(place, names) as (reader, is_stream, _):
-            if is_stream != file.is_stream:
+            if is_stream != file.in_order:
                 raise replaced(place)
             batches = iter(reader) if is_stream else map(reader.get_batch, wanted)
             for i in range(wanted[-1] + 1) if is_stream else wanted:
@@ -158,7 +138,7 @@ def _head(place: Location, file: StoredFile) -> tuple[Any, ArrowFile]:
                 f"{place.url!r} has {unread} bytes that its footer does not know, as files one behind "
                 "the other have, of which one would be read; give each a file of its own."
             )
-    return schema, ArrowFile(file.name, file.size, file.version, blocks, is_stream=is_stream)
+    return schema, ArrowFile(file.name, file.size, file.version, blocks, in_order=is_stream)
 
 
 def open_arrow_files(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:

@@ -16,6 +16,7 @@ from daskcluster.data.spec import (
     warn_of_id_columns,
 )
 from daskcluster.errors import InvalidDataError
+from daskcluster.storage.location import Location
 
 _NUMBERS = (Real, Decimal, np.bool_)
 
@@ -114,6 +115,38 @@ def _remedy(dtype: np.dtype[Any]) -> str:
 def is_frame(source: Any) -> bool:
     """Return True for a pandas DataFrame, without importing pandas."""
     return type(source).__module__.startswith("pandas") and hasattr(source, "columns")
+
+
+def is_anndata(source: Any) -> bool:
+    """Return True for an AnnData object, without importing its library."""
+    return type(source).__module__.partition(".")[0] == "anndata" and hasattr(source, "obsm")
+
+
+def is_lance(given: Any) -> bool:
+    """Return True for a Lance dataset, or the location of one; nothing is imported."""
+    if isinstance(given, Location):
+        return given.url.lower().endswith(".lance")
+    return type(given).__module__.partition(".")[0] == "lance" and hasattr(given, "to_table")
+
+
+def is_sparse(source: Any) -> bool:
+    """Return True for a scipy sparse matrix or array, without importing scipy."""
+    return type(source).__module__.startswith("scipy.sparse") and hasattr(source, "tocsr")
+
+
+def is_arrow(given: Any) -> bool:
+    """Return True for an Arrow table, or what gives one: polars, DuckDB, pyarrow; pandas apart."""
+    module = type(given).__module__.partition(".")[0]
+    if module in ("pandas", "numpy", "dask"):
+        return False
+    return hasattr(given, "__arrow_c_stream__") or (
+        module == "polars" and hasattr(given, "collect")
+    )
+
+
+def is_huggingface(given: Any) -> bool:
+    """Return True for a dataset of the library ``datasets``."""
+    return type(given).__module__.partition(".")[0] == "datasets" and hasattr(given, "data")
 
 
 def has_list_column(frame: Any) -> bool:

@@ -21,12 +21,13 @@ from daskcluster.data.checks import (
     check_shape,
     frame_dtype,
     frame_rows,
+    is_sparse,
     without_mask,
     without_masks,
 )
 from daskcluster.data.csr import CsrLayout
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.memory import is_sparse, scipy_rows
+from daskcluster.data.memory import scipy_rows
 from daskcluster.data.missing import ALL, presence
 from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.spec import (
@@ -41,7 +42,6 @@ from daskcluster.data.spec import (
 from daskcluster.data.weighted import array_weights
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows
-from daskcluster.typing import Recipe, Visibility
 
 
 def scheduler_for(collection: Any) -> dict[str, Any]:
@@ -128,13 +128,6 @@ class DaskDataset(RowDataset):
     @property
     def source(self) -> str:
         return "dask array" if self.csr is None else "dask array of sparse blocks"
-
-    @property
-    def own_visibility(self) -> Visibility:
-        return Visibility.PROCESS
-
-    def own_recipe(self) -> Recipe:
-        return self._recipe
 
     @without_annotations
     def fetch(self, start: int, stop: int) -> Rows:

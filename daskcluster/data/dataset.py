@@ -24,15 +24,14 @@ from daskcluster.data.partitions import (
 from daskcluster.data.readahead import SharedReads, read_ahead
 from daskcluster.data.recipes import (
     DerivedRecipe,
-    HeldRecipe,
-    ScaledRecipe,
-    StoredRecipe,
     normalized,
     places_behind,
     reopen,
+    scaled,
     weighted,
 )
 from daskcluster.errors import InvalidParameterError
+from daskcluster.extras import import_pyarrow
 from daskcluster.sparse_rows import Rows, SparseRows, dense_rows, join_rows
 from daskcluster.storage.change_guard import ChangeGuard, guard_changes
 from daskcluster.storage.location import Location
@@ -98,7 +97,7 @@ class RowDataset(ABC):
     """Memory of the library that reads the rows, if it is not one that every process has."""
 
     divisible = True
-    """Partitions of rows in memory may be cut further, to share them among threads."""
+    """Partitions may be cut further, to be read, or to be shared among threads if they are in memory."""
 
     def __init__(
         self, n_features: int, dtype: Any, edges: np.ndarray, csr: CsrLayout | None = None
@@ -122,19 +121,24 @@ class RowDataset(ABC):
 
     # -- what a subclass provides ----------------------------------------------------------
 
+    _recipe: Any
+    """Recipe that knows source and visibility of the rows; or a subclass says what follows from it."""
+
     @property
-    @abstractmethod
     def source(self) -> str:
         """Source of the rows, for people; never a credential."""
+        return str(self._recipe.source)
 
     @property
-    @abstractmethod
     def own_visibility(self) -> Visibility:
         """The visibility of the rows without their weights."""
+        found: Visibility = self._recipe.visibility
+        return found
 
-    @abstractmethod
     def own_recipe(self) -> Recipe:
         """Return the recipe of the rows without their weights."""
+        found: Recipe = self._recipe
+        return found
 
     @abstractmethod
     def fetch(self, start: int, stop: int) -> Any:
@@ -149,7 +153,10 @@ class RowDataset(ABC):
         """Write what other processes cannot read to Zarr in `folder`, and return that dataset."""
         from daskcluster.data.zarr import write_scratch  # which builds on this class
 
-        return write_scratch(self, folder)
+        if self.divisible:
+            return write_scratch(self, folder)
+        found = write_scratch(self.with_facts(divisible=True), folder)
+        return in_partitions(found, self.partitions)
 
     # -- facts -----------------------------------------------------------------------------
 
@@ -215,7 +222,11 @@ class RowDataset(ABC):
         if self.own_weights is not None:
             recipe = DerivedRecipe(weighted, recipe, (self.own_weights.recipe(),), once=False)
         if self.scaling is not None and not self.in_memory:
-            recipe = ScaledRecipe.of(recipe, self.scaling)
+            each = self.scaling.shift, self.scaling.width, self.scaling.fill
+            arrays = (array.tobytes() for array in each if array is not None)
+            recipe = DerivedRecipe(scaled, recipe, (self.scaling.kind, *arrays), once=False)
+        if not self.divisible:
+            recipe = DerivedRecipe(in_partitions, recipe, (self.partitions,))
         return DerivedRecipe(normalized, recipe, once=False) if self.normalize else recipe
 
     def ids(self, start: int, stop: int) -> Any:
@@ -336,6 +347,9 @@ class RowDataset(ABC):
         on_read : callable (int) -> None, optional
             Hears the decoded bytes of every block fetched from the store.
         """
+        if not self.divisible:
+            yield from self._whole(ranges, on_read)
+            return
         spans = (part for span in ranges for part in self._reads(span))
         weight_bytes = 0 if self.own_weights is None else self.own_weights.stored_bytes
         for chunk in read_ahead(spans, self.read, self.bytes_of, n_threads=self.n_readers):
@@ -343,6 +357,10 @@ class RowDataset(ABC):
                 on_read(self.bytes_of((chunk.start, chunk.stop)) + chunk.n_rows * weight_bytes)
             yield from self._hand_over(chunk)
             del chunk  # not kept while the next one is awaited
+
+    def _whole(self, ranges: Iterable[Range], on_read: OnRead | None) -> Iterator[Chunk]:
+        """Yield one chunk for each range."""
+        return (self.load(span, on_read=on_read) for span in ranges if span[1] > span[0])
 
     def _reads(self, span: Range) -> list[Range]:
         """Cut a range into what is read at a time."""
@@ -382,12 +400,16 @@ class RowDataset(ABC):
         [0, 10]
         """
         start, stop = span
+        if not self.divisible:
+            return np.array(span, np.int64)
         first = int(np.searchsorted(self._edges, start, side="right"))
         last = int(np.searchsorted(self._edges, stop, side="left"))
         return np.concatenate([[start], self._edges[first:last], [stop]]).astype(np.int64)
 
     def load(self, span: Range, *, on_read: OnRead | None = None) -> Chunk:
         """Return the rows of one range as one chunk that owns its memory."""
+        if not self.divisible:
+            return self.with_facts(divisible=True).load(span, on_read=on_read)
         start, stop = span
         if self.csr is not None:
             chunks = list(self.chunks([span], on_read=on_read))
@@ -449,25 +471,6 @@ class RowDataset(ABC):
         return taken
 
 
-class StoredDataset(RowDataset):
-    """Base of datasets in a store; the recipe of one without a URL is found in this process alone."""
-
-    _recipe: StoredRecipe | HeldRecipe
-
-    @property
-    def source(self) -> str:
-        return self._recipe.source
-
-    @property
-    def own_visibility(self) -> Visibility:
-        return self._recipe.visibility
-
-    def own_recipe(self) -> Recipe:
-        return self._recipe
-
-    __reduce__ = RowDataset.by_recipe
-
-
 class DerivedDataset(RowDataset):
     """Base of rows that are read from those of another dataset, where that one is stored."""
 
@@ -492,6 +495,19 @@ class DerivedDataset(RowDataset):
 
     def change_guard(self) -> ChangeGuard | None:
         return self.base.change_guard()
+
+
+def in_partitions(dataset: RowDataset, partitions: Sequence[Range]) -> RowDataset:
+    """Return the same rows in partitions that are read as a whole and never cut.
+
+    Examples
+    --------
+    >>> from daskcluster.data.open import open_source
+    >>> rows = in_partitions(open_source(np.arange(8.0).reshape(4, 2)), [(0, 1), (1, 4)])
+    >>> [(chunk.start, chunk.n_rows) for chunk in rows.chunks(rows.partitions)]
+    [(0, 1), (1, 3)]
+    """
+    return dataset.with_facts(partitions=tuple(partitions), divisible=False)
 
 
 def partition_edges(dataset: RowDataset, n_partitions: int | None) -> np.ndarray:
@@ -523,90 +539,6 @@ def partition_edges(dataset: RowDataset, n_partitions: int | None) -> np.ndarray
     # To the nearer chunk edge; what two partitions would share goes to one of them.
     below, above = chunks[np.maximum(places - 1, 0)], chunks[places]
     return np.unique(np.where(edges - below < above - edges, below, above))
-
-
-class PartitionedDataset(DerivedDataset):
-    """The rows of a dataset, in partitions that are read as a whole and never cut.
-
-    Parameters
-    ----------
-    base : RowDataset
-    edges : ndarray of int64, shape (n_partitions + 1,)
-        Where partitions begin, and n; see `partition_edges`.
-
-    Examples
-    --------
-    >>> from daskcluster.data.open import open_source
-    >>> base = open_source(np.arange(8.0).reshape(4, 2))
-    >>> rows = PartitionedDataset(base, np.array([0, 1, 4]))
-    >>> [(chunk.start, chunk.n_rows) for chunk in rows.chunks(rows.partitions)]
-    [(0, 1), (1, 3)]
-    """
-
-    divisible = False
-
-    def __init__(self, base: RowDataset, edges: np.ndarray) -> None:
-        super().__init__(base.n_features, base.dtype, np.array(edges, np.int64))
-        self.base, self.normalize = base, base.normalize
-
-    def normalized(self) -> PartitionedDataset:
-        return PartitionedDataset(self.base.normalized(), self._edges)
-
-    @property
-    def chunk_sizes(self) -> tuple[int, ...]:
-        """Rows of every storage chunk of the base."""
-        return self.base.chunk_sizes
-
-    @property
-    def partitions(self) -> tuple[Range, ...]:
-        return tuple(pairwise(self._edges.tolist()))
-
-    @property
-    def row_bytes(self) -> int:
-        return self.base.row_bytes
-
-    def bytes_of(self, span: Range) -> int:
-        return self.base.bytes_of(span)
-
-    @property
-    def in_memory(self) -> bool:
-        return self.base.in_memory
-
-    @property
-    def weights(self) -> Any:
-        return self.base.weights
-
-    @property
-    def visibility(self) -> Visibility:
-        return self.base.visibility
-
-    def own_recipe(self) -> Recipe:
-        return DerivedRecipe(PartitionedDataset, self.base.recipe(), (tuple(self._edges.tolist()),))
-
-    def recipe(self) -> Recipe:
-        return self.own_recipe()
-
-    def to_scratch(self, folder: str) -> PartitionedDataset:
-        """Write the base to Zarr in `folder`, and return the same partitions of that."""
-        return PartitionedDataset(self.base.to_scratch(folder), self._edges)
-
-    def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
-        """Yield one chunk per range: views of rows in memory, anything else is read as a whole."""
-        if self.base.in_memory:
-            return self.base.chunks(ranges, on_read=on_read)
-        return (self.base.load(span, on_read=on_read) for span in ranges if span[1] > span[0])
-
-    def read_edges(self, span: Range) -> np.ndarray:
-        return np.array(span, np.int64)
-
-    def fetch(self, start: int, stop: int) -> Any:
-        return self.load((start, stop)).rows
-
-    def load(self, span: Range, *, on_read: OnRead | None = None) -> Chunk:
-        return self.base.load(span, on_read=on_read)
-
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        return self.base.take(rows)
 
 
 def refuse_replacing(dataset: Any, **outputs: Location | None) -> None:
@@ -697,8 +629,6 @@ def joined_ids(parts: Sequence[Any]) -> Any:
     """Return consecutive ids as one array: of Arrow if they are those of an id column."""
     if all(isinstance(part, np.ndarray) for part in parts):
         return np.concatenate(parts)
-    from daskcluster.data.tables import import_pyarrow  # which builds on this module
-
     pa = import_pyarrow()
     arrays = [piece for part in parts for piece in getattr(part, "chunks", [part])]
     return pa.chunked_array(arrays, type=parts[0].type)

@@ -29,13 +29,12 @@ from daskcluster.data.row_files import (
     with_array_weights,
 )
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.tables import import_pyarrow
 from daskcluster.data.zarr import row_edges
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,
 )
-from daskcluster.extras import import_extra
+from daskcluster.extras import import_extra, import_pyarrow
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
 from daskcluster.storage.files import StoredFile, open_file
 from daskcluster.storage.location import Location
@@ -212,22 +211,21 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
             node = content[name]
             if not hasattr(node, "shape"):
                 form, n_rows = _csr_format(content, name, place)
-                features.append(stored_names(content, name, form.n_features))
-                heads.append((form, RowFile(file.name, file.size, file.version, (n_rows,))))
-                continue
-            check_shape(node.shape, flatten=spec.flatten, what=f"array {name!r} in {place.url!r}")
-            check_dtype(node.dtype, what=f"array {name!r} in {place.url!r}")
-            decoding, decoded = Decoding.of(node, place.url, spec.decode)
-            *outer, width = node.shape
-            n_rows = math.prod(outer)
-            form = Hdf5Format(
-                name,
-                width,
-                node.dtype.str if decoding is None else decoding.dtype,
-                math.prod((node.chunks[0], *outer[1:])) if node.chunks else 0,
-                _names_of(content, n_rows),
-                decoding,
-            )
+            else:
+                what = f"array {name!r} in {place.url!r}"
+                check_shape(node.shape, flatten=spec.flatten, what=what)
+                check_dtype(node.dtype, what=what)
+                decoding, decoded = Decoding.of(node, place.url, spec.decode)
+                *outer, width = node.shape
+                n_rows = math.prod(outer)
+                form = Hdf5Format(
+                    name,
+                    width,
+                    node.dtype.str if decoding is None else decoding.dtype,
+                    math.prod((node.chunks[0], *outer[1:])) if node.chunks else 0,
+                    _names_of(content, n_rows),
+                    decoding,
+                )
             features.append(stored_names(content, name, form.n_features))
             heads.append((form, RowFile(file.name, file.size, file.version, (n_rows,))))
     first = heads[0][0]

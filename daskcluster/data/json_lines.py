@@ -12,7 +12,7 @@ from typing import Any
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.row_files import places_of
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.tables import RowColumns, TableValues, choose_columns, import_pyarrow, is_list
+from daskcluster.data.tables import RowColumns, TableValues, choose_columns, is_list
 from daskcluster.data.text_files import (
     TextFile,
     TextFormat,
@@ -21,6 +21,7 @@ from daskcluster.data.text_files import (
     no_number,
 )
 from daskcluster.errors import InvalidDataError
+from daskcluster.extras import import_pyarrow
 from daskcluster.storage.files import StoredFile
 from daskcluster.storage.location import Location
 

@@ -21,10 +21,9 @@ from daskcluster.data.nodes import open_array, read_chunk
 from daskcluster.data.numpy_files import read_npy
 from daskcluster.data.partitions import group_chunks
 from daskcluster.data.sources import IN_PLACE, is_zarr
-from daskcluster.data.tables import import_pyarrow
 from daskcluster.data.writer import CHUNK_BYTES, StagedArray
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.extras import import_extra
+from daskcluster.extras import import_extra, import_pyarrow
 from daskcluster.kernels.hashing import hash_strings
 from daskcluster.storage.files import new_file
 from daskcluster.storage.location import Location, locate
@@ -558,18 +557,16 @@ def open_labels(
         raise InvalidDataError(
             f"{what} of shape {shape} should be of shape (n,): give one label for every row."
         )
-    if isinstance(source, np.ndarray):
-        return LabelArray(shape[0], lambda start, stop: _complete(source[start:stop], what))
 
     def read(start: int, stop: int) -> np.ndarray:
-        if hasattr(source, "__dask_graph__"):
-            part = unannotated(_computed, source, start, stop)
-            return _complete(np.asanyarray(part), what)
-        return _complete(read_chunk(source, slice(start, stop), what, location), what)
+        if is_zarr(source):
+            return _complete(read_chunk(source, slice(start, stop), what, location), what)
+        is_lazy = hasattr(source, "__dask_graph__")
+        part = unannotated(_computed, source, start, stop) if is_lazy else source[start:stop]
+        return _complete(np.asanyarray(part), what)
 
-    if is_zarr(source) and location is None:
-        return LabelArray(shape[0], read, location_of(source))
-    return LabelArray(shape[0], read, location)
+    place = (location or location_of(source)) if is_zarr(source) else None
+    return LabelArray(shape[0], read, place)
 
 
 def _dask_array(labels: Any) -> Any:
@@ -586,9 +583,7 @@ def _computed(source: Any, start: int, stop: int) -> Any:
 
 def _complete(labels: np.ndarray, what: str) -> np.ndarray:
     """Refuse labels that are masked, or not a number, which are equal to no label."""
-    if np.ma.is_masked(labels):
-        raise InvalidDataError(_MISSING.format(what))
-    if labels.dtype.kind == "f" and np.isnan(labels).any():
+    if np.ma.is_masked(labels) or (labels.dtype.kind == "f" and np.isnan(labels).any()):
         raise InvalidDataError(_MISSING.format(what))
     if labels.dtype == object:
         _check_objects(labels, what)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -27,13 +26,6 @@ from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import open_once
 
 
-def is_lance(given: Any) -> bool:
-    """Return True for a Lance dataset, or the location of one; nothing is imported."""
-    if isinstance(given, Location):
-        return given.url.lower().endswith(".lance")
-    return type(given).__module__.partition(".")[0] == "lance" and hasattr(given, "to_table")
-
-
 @dataclass(frozen=True)
 class LanceFormat(TableFormat):
     """The columns of one version of a Lance dataset, which never changes; see `RowFormat`."""
@@ -46,14 +38,9 @@ class LanceFormat(TableFormat):
 
     def cuts(self, file: RowFile) -> np.ndarray:
         row_bytes = self.n_features * np.dtype(self.dtype).itemsize
-        starts = accumulate(file.blocks, initial=0)
-        edges = [
-            start + cut_rows(n, row_bytes) for start, n in zip(starts, file.blocks, strict=False)
-        ]
+        starts = zip(file.edges, file.blocks, strict=False)
+        edges = [start + cut_rows(n, row_bytes) for start, n in starts]
         return np.unique(np.concatenate(edges))
-
-    def reads_in_order(self, file: RowFile) -> bool:
-        return False
 
     def tables(
         self, place: Location, file: RowFile, first: int, last: int, names: Sequence[str]

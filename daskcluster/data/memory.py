@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -26,12 +26,12 @@ from daskcluster.data.dataset import OnRead, RowDataset, check_rows
 from daskcluster.data.partitions import cut_rows, group_by_bytes, read_spans
 from daskcluster.data.readahead import WINDOW_BYTES
 from daskcluster.data.recipes import HeldRecipe
-from daskcluster.data.spec import RowsSpec
+from daskcluster.data.spec import AS_THEY_ARE, RowsSpec
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, WrongTypeError
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, dense_rows
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import open_once
-from daskcluster.typing import Range, Recipe, Visibility
+from daskcluster.typing import Range, Visibility
 
 
 class ArrayDataset(RowDataset):
@@ -72,13 +72,6 @@ class ArrayDataset(RowDataset):
     @property
     def in_memory(self) -> bool:
         return True
-
-    @property
-    def own_visibility(self) -> Visibility:
-        return Visibility.PROCESS
-
-    def own_recipe(self) -> Recipe:
-        return self._recipe
 
     def with_rows(self, rows: Rows) -> Self:
         """Return a dataset of other rows (n, d) with the weights, ids and names of these."""
@@ -125,13 +118,8 @@ class ArrayDataset(RowDataset):
         return dense_rows(self.held[check_rows(rows, self.n_rows)])
 
 
-def is_sparse(source: Any) -> bool:
-    """Return True for a scipy sparse matrix or array, without importing scipy."""
-    return type(source).__module__.startswith("scipy.sparse") and hasattr(source, "tocsr")
-
-
-def open_sparse(matrix: Any) -> ArrayDataset:
-    """Open a scipy sparse matrix or array of any format; all but CSR are converted, once.
+def open_sparse(matrix: Any, spec: RowsSpec = AS_THEY_ARE) -> ArrayDataset:
+    """Open a scipy sparse matrix or array of any format, converted to CSR once; or `SparseRows`.
 
     Raises
     ------
@@ -148,6 +136,8 @@ def open_sparse(matrix: Any) -> ArrayDataset:
     >>> open_sparse(sparse.eye_array(4, format="coo"))
     ArrayDataset(sparse matrix in memory, 4 x 4 float64, 1 chunks, 4 stored values)
     """
+    if isinstance(matrix, SparseRows):
+        return ArrayDataset(matrix)
     check_shape(matrix.shape, flatten=False, what="sparse matrix")
     check_dtype(matrix.dtype, what="sparse matrix")
     return ArrayDataset(scipy_rows(matrix))
@@ -197,19 +187,8 @@ class MappedDataset(RowDataset):
     def __init__(self, file: MappedFile) -> None:
         row_bytes = file.shape[1] * np.dtype(file.dtype).itemsize
         super().__init__(file.shape[1], file.dtype, cut_rows(file.shape[0], row_bytes))
-        self.file = file
+        self.file = self._recipe = file
         self._map, self._array = file.map()
-
-    @property
-    def source(self) -> str:
-        return repr(self.file.path)
-
-    @property
-    def own_visibility(self) -> Visibility:
-        return Visibility.HOST
-
-    def own_recipe(self) -> Recipe:
-        return self.file
 
     __reduce__ = RowDataset.by_recipe
 
@@ -221,6 +200,9 @@ class MappedDataset(RowDataset):
 
     def chunks(self, ranges: Iterable[Range], *, on_read: OnRead | None = None) -> Iterator[Chunk]:
         """Yield views of about 8 MB; see `RowDataset.chunks`."""
+        if not self.divisible:
+            yield from self._whole(ranges, on_read)
+            return
         spans = (part for span in ranges for part in read_spans(span, self._edges, self.row_bytes))
         for span in self._asked_ahead(spans):
             if on_read is not None:
@@ -230,6 +212,8 @@ class MappedDataset(RowDataset):
 
     def read_edges(self, span: Range) -> np.ndarray:
         """Return cuts of `span` every 256 KB or so: pages may be asked for anywhere."""
+        if not self.divisible:
+            return super().read_edges(span)
         step = max(1, _LEAST_READ_BYTES // max(1, self.row_bytes))
         if self.file.order != "C":  # a page holds values of one column
             step = max(step, mmap.PAGESIZE // self.dtype.itemsize)
@@ -277,6 +261,11 @@ class MappedFile:
     order: str
     offset: int
     file_state: tuple[int, int, int]
+    visibility = Visibility.HOST
+
+    @property
+    def source(self) -> str:
+        return repr(self.path)
 
     def map(self) -> tuple[mmap.mmap, np.ndarray]:
         """Map the file (copy on write: the file cannot be changed through it)."""
@@ -307,15 +296,15 @@ class MappedFile:
         return open_once(self, lambda: MappedDataset(self))
 
 
-def mapped_npy(path: str, check: Callable[[np.ndarray], None]) -> MappedFile:
-    """Return the rows of a .npy file, after ``check(array)``.
+def mapped_npy(path: str, *, flatten: bool) -> MappedFile:
+    """Return the rows of a .npy file.
 
     Raises
     ------
     DatasetNotFoundError
         No such file, or no permission to read it.
     InvalidDataError
-        Damaged, cut short, pickled, or more than two axes in Fortran order.
+        Damaged, cut short, pickled, of another shape or dtype, or more than two axes in Fortran order.
     """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -331,7 +320,8 @@ def mapped_npy(path: str, check: Callable[[np.ndarray], None]) -> MappedFile:
         raise InvalidDataError(
             f"{path!r} is no readable .npy file ({error}); write it again with numpy.save, without objects."
         ) from error
-    check(array)
+    check_dtype(array.dtype, what=f"array in {path!r}")
+    check_shape(array.shape, flatten=flatten, what=f"array in {path!r}")
     return mapped_file(array, path)
 
 

@@ -8,17 +8,22 @@ import math
 import os
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
+import numpy as np
+import zarr
+from zarr.abc.buffer import BufferPrototype
+from zarr.abc.buffer import NDBuffer as AnyNDBuffer
+from zarr.buffer.cpu import Buffer, NDBuffer
+
+from daskcluster.data.sources import IN_PLACE
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
+from daskcluster.sparse_rows import owned_rows
 from daskcluster.storage.files import file_names, file_size, is_data
 from daskcluster.storage.location import Location, explain
 from daskcluster.storage.retry import is_passing, retry
 from daskcluster.storage.zarr_stores import HEAD, PARTIAL_MARK, open_store
 from daskcluster.typing import Visibility
-
-if TYPE_CHECKING:
-    import zarr
 
 _MOST_LISTED, _MOST_NAMED = 10_000, 20
 
@@ -40,8 +45,6 @@ def open_array(location: Location, name: str = "") -> zarr.Array[Any]:
     InvalidDataError
         A group where an array is needed, or damaged metadata.
     """
-    import zarr
-
     node = open_node(location, name)
     if not isinstance(node, zarr.Array):
         raise not_an_array(node, location, name)
@@ -56,8 +59,6 @@ def open_node(location: Location, name: str = "") -> zarr.Array[Any] | zarr.Grou
     DatasetNotFoundError, InvalidDataError
         As `open_array` does, but for a group.
     """
-    import zarr
-
     node = _open_root(location)
     if not name:
         return node
@@ -88,8 +89,6 @@ def not_an_array(group: zarr.Group, location: Location, name: str = "") -> Inval
 
 
 def _open_root(location: Location) -> Any:
-    import zarr
-
     if location.is_local and not os.path.exists(location.url):
         raise explain(FileNotFoundError(location.url), location)
     store = open_store(location)
@@ -113,8 +112,6 @@ def _no_metadata(location: Location) -> DatasetNotFoundError:
     folder, _, name = location.url.rpartition("/")
     is_file = location.is_local and not os.path.isdir(location.url)
     if is_file or file_size(replace(location, url=folder), name) > 0:
-        from daskcluster.data.sources import IN_PLACE
-
         return DatasetNotFoundError(
             f"{location.url!r} is a file that is not read in place, as Zarr folders and files that end in "
             f"{', '.join(IN_PLACE)} are. Unpack it, save its rows in one of these formats, or load it in "
@@ -198,8 +195,6 @@ def read_chunk(
         Location of the array, if it has one: where that is a remote store, a read that fails is made
         again.
     """
-    from daskcluster.data.zarr import read_zero_copy
-
     try:
         return retry(lambda: read_zero_copy(array, index), location, damaged=True)
     except (DaskClusterError, MemoryError, KeyboardInterrupt):
@@ -215,6 +210,54 @@ def read_chunk(
             f"Rows {index} of {where} cannot be read ({type(error).__name__}: {error}); unless the "
             "store failed, a chunk is damaged or half-written: write it again."
         ) from error
+
+
+class ZeroCopyBuffer(NDBuffer):
+    """Buffer of a selection: takes over a decoded chunk that is all of it.
+
+    Zarr copies each decoded chunk to its place, in the one thread of its event loop. Until then a chunk
+    takes its memory twice, and chunks that are decoded wait for each other.
+    """
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(value, AnyNDBuffer):
+            decoded = value.as_numpy_array()
+            if self._is_all(decoded):
+                super().__init__(cast("Any", decoded))
+                return
+        super().__setitem__(key, value)
+
+    def _is_all(self, decoded: np.ndarray) -> bool:
+        # The last chunk is stored whole: its rows alone are copied, for they are to keep no more alive.
+        return (
+            decoded.shape == self.shape
+            and decoded.dtype == self.dtype
+            and decoded.flags.c_contiguous
+            and owned_rows(decoded) is decoded
+        )
+
+
+_ZERO_COPY = BufferPrototype(buffer=Buffer, nd_buffer=ZeroCopyBuffer)
+
+
+def read_zero_copy(array: zarr.Array[Any], index: Any) -> np.ndarray:
+    """Return ``array[index]`` for slices and numbers; read-only where it is one chunk as decoded.
+
+    Parameters
+    ----------
+    array : zarr.Array
+    index : slice, or tuple of slices and int
+
+    Examples
+    --------
+    >>> import zarr
+    >>> rows = zarr.array(np.arange(6.0).reshape(3, 2), chunks=(2, 2))
+    >>> read_zero_copy(rows, slice(0, 2)).tolist(), read_zero_copy(rows, slice(1, 3)).tolist()
+    ([[0.0, 1.0], [2.0, 3.0]], [[2.0, 3.0], [4.0, 5.0]])
+    """
+    if array.shards is not None:  # Zarr knows no prototype within shards
+        return np.asarray(array[index])
+    return np.asarray(array.get_basic_selection(index, prototype=_ZERO_COPY))
 
 
 def warn_of_missing_chunks(array: zarr.Array[Any], location: Location) -> None:

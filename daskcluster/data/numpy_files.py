@@ -131,7 +131,7 @@ def open_numpy(location: Location, files: Sequence[StoredFile], spec: RowsSpec) 
     places = places_of(location, files)
     if not places[0].url.lower().endswith(".npz"):
         if len(files) == 1 and location.is_local:
-            return _mapped(places[0], flatten=spec.flatten)
+            return mapped_npy(places[0].url, flatten=spec.flatten).open()
     elif len(files) == 1 and {"data", "format", "shape"} <= set(_members(places[0])):
         return _open_scipy(places[0], spec)
     heads = map_files(lambda at: _head(places[at], files[at], spec), range(len(files)))
@@ -154,14 +154,6 @@ def _whole(place: Location, name: str) -> np.ndarray:
     with open_file(place) as stream, np.load(stream, allow_pickle=False) as archive:
         values: np.ndarray = archive[name]
         return values
-
-
-def _mapped(place: Location, *, flatten: bool) -> RowDataset:
-    def check(array: np.ndarray) -> None:
-        check_dtype(array.dtype, what=f"array in {place.url!r}")
-        check_shape(array.shape, flatten=flatten, what=f"array in {place.url!r}")
-
-    return mapped_npy(place.url, check).open()
 
 
 def _open_scipy(place: Location, spec: RowsSpec) -> RowDataset:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.data.anndata import stored_names
+from daskcluster.data.anndata import stored_names, usable_names
 from daskcluster.data.checks import (
     check_dtype,
     check_shape,
@@ -240,6 +240,55 @@ def open_frame(frame: Any, spec: RowsSpec) -> RowDataset:
     else:
         dataset = open_array_like(frame, spec)
     return dataset.with_facts(feature_names=names_of(frame.columns))
+
+
+def open_anndata(adata: Any, spec: RowsSpec) -> Any:
+    """Open ``adata.X``, or an array of its ``obsm`` or ``layers``; views too, and X of a backed one.
+
+    Raises
+    ------
+    DatasetNotFoundError
+        There is no such array.
+    InvalidDataError
+        A view of rows that stay in a file.
+    """
+    parts = {"obsm": adata.obsm, "layers": adata.layers}
+    group, _, key = (spec.array or "X").rpartition("/")
+    is_x = key == "X" and not group
+    if is_x and adata.isbacked:
+        if adata.is_view:
+            raise InvalidDataError(
+                "The AnnData is a view of a file; open the whole file, e.g. open_dataset('cells.h5ad'), "
+                "or load the view with .to_memory()."
+            )
+        return open_source(str(adata.filename), replace(spec, array="X"))
+    among = [parts[group]] if group in parts else parts.values() if not group else []
+    rows = adata.X if is_x else next((part[key] for part in among if key in part), None)
+    if rows is None and is_x:
+        raise DatasetNotFoundError("The AnnData has no X; name an array of its obsm with array=.")
+    if rows is None:
+        known = ", ".join([*adata.obsm, *adata.layers]) or "none"
+        raise DatasetNotFoundError(
+            f"array={spec.array!r} should be 'X' or an array of obsm or layers; there are: {known}."
+        )
+    dataset: Any = open_source(_without_view(rows), replace(spec, array=None))
+    if is_x or key not in adata.obsm:
+        names = usable_names(adata.var_names, dataset.n_features)
+        return dataset.with_facts(feature_names=names)
+    return dataset
+
+
+def _without_view(rows: Any) -> Any:
+    """Return what a view of AnnData is a view of: classes of its own are for changes through a view."""
+    if not type(rows).__module__.startswith("anndata"):
+        return rows
+    if hasattr(rows, "tocsr"):
+        return rows.tocsr(copy=False)[:]
+    if hasattr(rows, "columns"):
+        import pandas as pd
+
+        return pd.DataFrame(rows)
+    return rows if hasattr(rows, "__dask_graph__") else np.asarray(rows)
 
 
 def open_url(location: Location, spec: RowsSpec) -> RowDataset:

@@ -22,14 +22,9 @@ from daskcluster.data.row_files import (
     replaced,
 )
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.tables import (
-    RowColumns,
-    TableFormat,
-    TableValues,
-    import_pyarrow,
-    open_tables,
-)
+from daskcluster.data.tables import RowColumns, TableFormat, TableValues, open_tables
 from daskcluster.errors import InvalidDataError
+from daskcluster.extras import import_pyarrow
 from daskcluster.storage.files import StoredFile, open_file, read_range
 from daskcluster.storage.location import Location
 from daskcluster.storage.retry import retry
@@ -138,14 +133,9 @@ def with_path_columns(table: Any, file: RowFile, kinds: Sequence[tuple[str, str]
     return table
 
 
-def row_group_edges(file: RowFile) -> np.ndarray:
-    """Return the rows at which row groups of a file begin, and its number of rows; int64."""
-    return np.concatenate([[0], np.cumsum(file.blocks)]).astype(np.int64)
-
-
 def groups_of(file: RowFile, first: int, last: int) -> range:
     """Return the row groups that hold some rows."""
-    return range(*np.searchsorted(row_group_edges(file), (first + 1, last)) - (1, 0))
+    return range(*np.searchsorted(file.edges, (first + 1, last)) - (1, 0))
 
 
 def batches_of(
@@ -162,9 +152,19 @@ def batches_of(
     A list column decoded at once takes several times its memory, and more time. `streamed` fetches the
     bytes of a remote file as they are needed, otherwise all in one request.
     """
+    import pyarrow.parquet as pq
+
     groups = groups_of(file, first, last)
-    start = int(row_group_edges(file)[groups[0]])
-    with _opened(place, file, groups, names, streamed) as parquet:
+    start = int(file.edges[groups[0]])
+    footer = checked_footer(place, file)
+    source: Any = place.url
+    if not place.is_local and streamed:
+        source = open_file(place)
+    elif not place.is_local:
+        first_byte, stop = _byte_range(footer, groups, names)
+        source = _Window(read_range(place, first_byte, stop), first_byte, file.size)
+    buffered = (_STREAM_BYTES if streamed else _BUFFER_BYTES) * (place.is_local or streamed)
+    with pq.ParquetFile(source, metadata=footer, pre_buffer=False, buffer_size=buffered) as parquet:
         batches = parquet.iter_batches(
             step, row_groups=list(groups), columns=list(names), use_threads=False
         )
@@ -180,26 +180,6 @@ def checked_footer(place: Location, file: RowFile) -> Any:
     if rows != file.blocks:
         raise replaced(place)
     return footer
-
-
-def _opened(
-    place: Location,
-    file: RowFile,
-    groups: range,
-    names: Sequence[str],
-    streamed: bool,
-) -> Any:
-    import pyarrow.parquet as pq
-
-    footer = checked_footer(place, file)
-    source: Any = place.url
-    if not place.is_local and streamed:
-        source = open_file(place)
-    elif not place.is_local:
-        start, stop = _byte_range(footer, groups, names)
-        source = _Window(read_range(place, start, stop), start, file.size)
-    buffered = (_STREAM_BYTES if streamed else _BUFFER_BYTES) * (place.is_local or streamed)
-    return pq.ParquetFile(source, metadata=footer, pre_buffer=False, buffer_size=buffered)
 
 
 def _byte_range(footer: Any, groups: range, names: Sequence[str]) -> tuple[int, int]:
@@ -294,7 +274,7 @@ class ParquetFormat(TableFormat):
 
     def cuts(self, file: RowFile) -> np.ndarray:
         """Return the edges of row groups; one of more than 64 MB is cut, and its parts are streamed."""
-        edges = row_group_edges(file)
+        edges = file.edges
         found = [edges]
         for start, stop in pairwise(edges.tolist()):
             if self._is_large(stop - start):
@@ -303,7 +283,7 @@ class ParquetFormat(TableFormat):
 
     def read(self, place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
         """Return rows of a file, shape (last - first, d); small row groups are read together."""
-        edges, blocks, groups = row_group_edges(file), [], groups_of(file, first, last)
+        edges, blocks, groups = file.edges, [], groups_of(file, first, last)
         for is_large, some in groupby(groups, lambda group: self._is_large(file.blocks[group])):
             run = list(some)
             stop = min(last, int(edges[run[-1] + 1]))

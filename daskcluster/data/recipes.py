@@ -14,11 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.data.nodes import metadata_digest, open_array
 from daskcluster.errors import DataNotReachableError, InvalidDataError, InvalidParameterError
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import ProcessLocal, open_once
 from daskcluster.storage.zarr_stores import location_of
-from daskcluster.typing import Dataset, Recipe, Visibility
+from daskcluster.typing import Dataset, Visibility
 
 ELSEWHERE = "write it to Zarr on a disk or bucket that the workers see and open it by URL"
 
@@ -117,13 +118,13 @@ class StoredRecipe(ABC):
             )
         return self.dataset(node)
 
-    @abstractmethod
     def node(self) -> Any:
         """Open the array or group."""
+        return open_array(self.location, self.name)
 
-    @abstractmethod
     def digest_of(self, node: Any) -> str:
         """Return a digest of what decides how the rows are read."""
+        return metadata_digest(node)
 
     @abstractmethod
     def dataset(self, node: Any) -> Any:
@@ -133,11 +134,7 @@ class StoredRecipe(ABC):
 def reopen(recipe: Any, facts: Mapping[str, Any] | None = None) -> Any:
     """Return what `recipe` opens, with more attributes: what datasets and weights unpickle with."""
     found = recipe.open()
-    if not facts:
-        return found
-    twin = object.__new__(type(found))
-    vars(twin).update(vars(found), **facts)
-    return twin
+    return found.with_facts(**facts) if facts else found
 
 
 def places_behind(rows: Any) -> Iterator[Location]:
@@ -207,35 +204,6 @@ def for_metric(dataset: Dataset, metric: str) -> Dataset:
 
 
 @dataclass(frozen=True)
-class ScaledRecipe:
-    """The recipe of rows, and of the scaling that they are given.
-
-    The arrays travel as bytes: what is equal has equal recipes.
-    """
-
-    rows: Any
-    kind: str
-    shift: bytes
-    width: bytes
-    fill: bytes | None = None
-
-    @classmethod
-    def of(cls, rows: Recipe, scaling: FeatureScaling) -> ScaledRecipe:
-        """Return the recipe of `rows` under `scaling`."""
-        fill = None if scaling.fill is None else scaling.fill.tobytes()
-        return cls(rows, scaling.kind, scaling.shift.tobytes(), scaling.width.tobytes(), fill)
-
-    def open(self) -> Any:
-        """Open the rows in this process, scaled."""
-        dataset: Any = self.rows.open()
-        shift, width = np.frombuffer(self.shift), np.frombuffer(self.width)
-        fill = None if self.fill is None else np.frombuffer(self.fill)
-        if fill is not None and len(fill) > len(shift):
-            fill = fill.reshape(-1, len(shift))
-        return dataset.with_scaling(FeatureScaling(self.kind, shift, width, fill))
-
-
-@dataclass(frozen=True)
 class DerivedRecipe:
     """The recipe of what a function makes of what another recipe opens.
 
@@ -271,3 +239,12 @@ def weighted(rows: Any, weights: Any) -> Any:
 def normalized(rows: Any) -> Any:
     """Return rows for the cosine metric."""
     return rows.normalized()
+
+
+def scaled(rows: Any, kind: str, *arrays: bytes) -> Any:
+    """Return rows with a scaling whose arrays travel as bytes: what is equal has equal recipes."""
+    shift, width, *fills = map(np.frombuffer, arrays)
+    fill = fills[0].reshape(-1, len(shift)) if fills else None
+    if fill is not None and len(fill) == 1:
+        fill = fill[0]
+    return rows.with_scaling(FeatureScaling(kind, shift, width, fill))

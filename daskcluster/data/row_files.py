@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from daskcluster.data.csr import CsrLayout
-from daskcluster.data.dataset import RowDataset, StoredDataset
+from daskcluster.data.dataset import RowDataset
 from daskcluster.data.recipes import DerivedRecipe
 from daskcluster.data.spec import RowsSpec, looks_like_path
 from daskcluster.data.weighted import LazyWeights, array_weights, check_weights
@@ -28,6 +28,7 @@ from daskcluster.errors import (
     InvalidDataError,
     InvalidParameterError,
 )
+from daskcluster.extras import import_pyarrow
 from daskcluster.storage.change_guard import ChangeGuard, guard_changes
 from daskcluster.storage.files import StoredFile, match_files
 from daskcluster.storage.location import Location, explain
@@ -65,6 +66,16 @@ class RowFile:
     @cached_property
     def n_rows(self) -> int:
         return sum(self.blocks)
+
+    @property
+    def edges(self) -> np.ndarray:
+        """The rows at which blocks begin, and the number of rows; int64."""
+        return np.append(0, np.cumsum(self.blocks)).astype(np.int64)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether rows can only be read from the start on."""
+        return False
 
 
 class RowFormat(Protocol):
@@ -124,23 +135,21 @@ class FilesRecipe:
         count = len(self.files)
         return repr(self.location) + (f", {count} {self.form.kind} files" if count > 1 else "")
 
-    def place_of(self, file: RowFile) -> Location:
-        """Return where a file is."""
-        return self.location.child(file.name) if file.name else self.location
-
     def open(self) -> FilesDataset:
         """Open the dataset in this process (once); no file is read."""
         kind = getattr(self.form, "dataset", FilesDataset)
         return open_once(self, lambda: kind(self))
 
 
-class FilesDataset(StoredDataset):
+class FilesDataset(RowDataset):
     """Rows of files of one kind, one file after another.
 
     Parameters
     ----------
     recipe : FilesRecipe
     """
+
+    __reduce__ = RowDataset.by_recipe
 
     def __init__(self, recipe: FilesRecipe, csr: CsrLayout | None = None) -> None:
         self._recipe: Any = recipe
@@ -172,8 +181,6 @@ class FilesDataset(StoredDataset):
     def ids(self, start: int, stop: int) -> Any:
         if self.id_column is None:
             return super().ids(start, stop)
-        from daskcluster.data.tables import import_pyarrow
-
         pa = import_pyarrow()
         parts = self._of_files(start, stop, self.form.read_ids)
         arrays = [array for part in parts for array in part.chunks]
@@ -197,21 +204,20 @@ class FilesDataset(StoredDataset):
             file, origin = self.files[number], int(self._starts[number])
             last = min(stop, origin + file.n_rows)
             if start < last:
-                place = self._recipe.place_of(file)
-                found.append(read_part(read, place, file, start - origin, last - origin))
+                part = file, start - origin, last - origin
+                found.append(read_part(read, self.place_of(file), *part))
             start, number = max(start, last), number + 1
         return found
 
     def place_of(self, file: RowFile) -> Location:
         """Return where a file is."""
-        place: Location = self._recipe.place_of(file)
-        return place
+        return places_of(self._recipe.location, [file])[0]
 
     def places(self) -> tuple[Location, ...]:
         return (self._recipe.location,)
 
     def _objects(self) -> tuple[Location, ...]:
-        return tuple(self.place_of(file) for file in self.files)
+        return tuple(places_of(self._recipe.location, self.files))
 
     def change_guard(self) -> ChangeGuard | None:
         """Return what tells whether one of the files changed; other files may come and go."""

@@ -242,10 +242,15 @@ def prepare(
         weights=weights,
         storage_options=storage_options if urls else None,  # else they are the outputs' alone
     )
-    _check_outputs(
-        output, with_index, dataset, overwrite=overwrite, storage_options=storage_options
-    )
-    where = scratch_folder(scratch, locate(output, storage_options))
+    places = {"output": locate(output, storage_options)}
+    if with_index is not None:
+        places["with_index"] = locate(with_index, storage_options)
+    refuse_overlaps(places)
+    refuse_replacing(dataset, **places)
+    for name, place in places.items():
+        kinds = ROW_KINDS if name == "output" else ROW_KINDS[:1]
+        check_free(place, overwrite=overwrite, kinds=kinds)
+    where = scratch_folder(scratch, places["output"])
     return dataset, plan_shuffle(
         dataset,
         indexed=with_index is not None,
@@ -254,25 +259,6 @@ def prepare(
         memory_limit=memory_limit,
         scratch=where,
     )
-
-
-def _check_outputs(
-    output: Any,
-    index: Any,
-    dataset: Dataset,
-    *,
-    overwrite: bool,
-    storage_options: Mapping[str, Any] | None,
-) -> None:
-    """Refuse outputs that exist, that hold the source, or each other; nothing is touched."""
-    places = {"output": locate(output, storage_options)}
-    if index is not None:
-        places["with_index"] = locate(index, storage_options)
-    refuse_overlaps(places)
-    refuse_replacing(dataset, **places)
-    for name, place in places.items():
-        kinds = ROW_KINDS if name == "output" else ROW_KINDS[:1]
-        check_free(place.url, overwrite=overwrite, storage_options=storage_options, kinds=kinds)
 
 
 def write_shuffled(

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from daskcluster.data.anndata import is_anndata
-from daskcluster.data.checks import is_frame
-from daskcluster.data.lance import is_lance
-from daskcluster.data.memory import ArrayDataset, is_sparse, open_sparse
-from daskcluster.data.tables import is_arrow, is_huggingface
+from daskcluster.data.checks import (
+    is_anndata,
+    is_arrow,
+    is_frame,
+    is_huggingface,
+    is_lance,
+    is_sparse,
+)
 from daskcluster.deprecation import moved
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.storage.location import Location
@@ -147,9 +150,9 @@ SOURCES = [
     Source(
         "SparseRows",
         lambda given: isinstance(given, SparseRows),
-        lambda given, spec: ArrayDataset(given),
+        "daskcluster.data.memory:open_sparse",
     ),
-    Source("AnnData", is_anndata, "daskcluster.data.anndata:open_anndata", ("array",)),
+    Source("AnnData", is_anndata, "daskcluster.data.open:open_anndata", ("array",)),
     Source("Zarr object", is_zarr, "daskcluster.data.open:open_object", ("decode",)),
     Source(
         "Dask",
@@ -159,7 +162,7 @@ SOURCES = [
     ),
     Source("pandas", is_frame, "daskcluster.data.open:open_frame", ("columns",)),
     Source("Arrow", is_table, "daskcluster.data.tables:open_arrow", ("columns",)),
-    Source("scipy sparse", is_sparse, lambda given, spec: open_sparse(given)),
+    Source("scipy sparse", is_sparse, "daskcluster.data.memory:open_sparse"),
     Source("in memory", lambda given: True, "daskcluster.data.memory:open_array_like"),
 ]
 """Asked in this order: files by their endings, other URLs, then objects; the last one takes all."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.checks import check_dtype, check_shape, frame_dtype, is_frame
+from daskcluster.data.checks import check_dtype, check_shape, frame_dtype, is_frame, is_huggingface
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.row_files import (
@@ -20,6 +20,7 @@ from daskcluster.data.row_files import (
     dataset_of,
     first_with_rows,
     places_of,
+    read_stream,
     replaced,
     with_column_weights,
 )
@@ -32,20 +33,8 @@ from daskcluster.data.spec import (
 )
 from daskcluster.data.weighted import array_weights
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.extras import import_extra
+from daskcluster.extras import import_pyarrow
 from daskcluster.storage.location import Location, locate
-
-
-def import_pyarrow() -> Any:
-    """Return pyarrow.
-
-    Raises
-    ------
-    MissingExtraError
-        It is not installed.
-    """
-    need = "Parquet, Arrow, csv and JSON files and Arrow tables need pyarrow"
-    return import_extra("pyarrow", "parquet", need)
 
 
 @dataclass(frozen=True)
@@ -333,6 +322,13 @@ class TableFormat(ABC):
     def feature_names(self) -> tuple[str, ...] | None:
         return self.columns.feature_names
 
+    def cuts(self, file: RowFile) -> np.ndarray:
+        """Return the edges of the blocks of a file, without those that have no rows."""
+        return np.unique(file.edges)
+
+    def reads_in_order(self, file: RowFile) -> bool:
+        return file.in_order
+
     @abstractmethod
     def tables(
         self, place: Location, file: Any, first: int, last: int, names: Sequence[str]
@@ -356,6 +352,8 @@ class TableFormat(ABC):
 
     def read(self, place: Location, file: Any, first: int, last: int) -> np.ndarray:
         """Return rows of a file, shape (last - first, d)."""
+        if file.in_order:
+            return read_stream(self, place, file, first, last)
         rows, done = np.empty((last - first, self.n_features), self.dtype), 0
         for block in self.decoded(place, file, first, last):
             rows[done : done + len(block)] = block
@@ -379,31 +377,6 @@ class TableFormat(ABC):
         return np.concatenate(
             [weights_of_table(table, name, what, at)[span] for at, table, span in parts]
         )
-
-
-def _check_schemas(
-    chosen: RowColumns,
-    schema: Any,
-    schemas: Sequence[Any],
-    urls: Sequence[str],
-    first: int,
-    in_path: set[str],
-) -> None:
-    """Refuse files whose columns differ from those of the first one."""
-    names = dict.fromkeys((*chosen.read, *([chosen.id_column] if chosen.id_column else [])))
-    stored = names.keys() - in_path
-    expected = {name: storage_type(schema.field(name).type) for name in names if name in stored}
-    is_null = import_pyarrow().types.is_null
-    for found, url in zip(schemas, urls, strict=True):
-        refuse_duplicates(found.names, RowsSpec(features=tuple(expected)), repr(url))
-        for name, kind in expected.items():
-            here = found.field(name).type if name in found.names else None
-            if here is None or (storage_type(here) != kind and not is_null(here)):
-                has = "lacks column" if here is None else f"has {here} in column"
-                raise InvalidDataError(
-                    f"{url!r} {has} {name!r}, where {urls[first]!r} has {kind}; files of one dataset "
-                    "need the same columns: write it again, or leave it out."
-                )
 
 
 def open_tables(
@@ -443,7 +416,20 @@ def open_tables(
     for field in in_path:
         schema = schema.append(field)
     chosen = choose_columns(schema, spec, repr(urls[first]), values)
-    _check_schemas(chosen, schema, schemas, urls, first, {field.name for field in in_path})
+    names = {*chosen.read, chosen.id_column} - {None, *(field.name for field in in_path)}
+    expected = {
+        name: storage_type(schema.field(name).type) for name in schema.names if name in names
+    }
+    for found, url in zip(schemas, urls, strict=True):
+        refuse_duplicates(found.names, RowsSpec(features=tuple(expected)), repr(url))
+        for name, kind in expected.items():
+            here = found.field(name).type if name in found.names else None
+            if here is None or (storage_type(here) != kind and not is_null(here)):
+                has = "lacks column" if here is None else f"has {here} in column"
+                raise InvalidDataError(
+                    f"{url!r} {has} {name!r}, where {urls[first]!r} has {kind}; files of one dataset "
+                    "need the same columns: write it again, or leave it out."
+                )
     return dataset_of_tables(location, files, form(chosen))
 
 
@@ -486,21 +472,6 @@ def _of_lists(
         return numbers
     rows[present] = numbers
     return rows
-
-
-def is_arrow(given: Any) -> bool:
-    """Return True for an Arrow table, or what gives one: polars, DuckDB, pyarrow; pandas apart."""
-    module = type(given).__module__.partition(".")[0]
-    if module in ("pandas", "numpy", "dask"):
-        return False
-    return hasattr(given, "__arrow_c_stream__") or (
-        module == "polars" and hasattr(given, "collect")
-    )
-
-
-def is_huggingface(given: Any) -> bool:
-    """Return True for a dataset of the library ``datasets``."""
-    return type(given).__module__.partition(".")[0] == "datasets" and hasattr(given, "data")
 
 
 def arrow_table(given: Any) -> Any:

@@ -24,7 +24,6 @@ from daskcluster.data.row_files import (
     map_files,
     places_of,
     read_part,
-    read_stream,
     replaced,
 )
 from daskcluster.data.spec import RowsSpec
@@ -34,9 +33,9 @@ from daskcluster.data.tables import (
     TableValues,
     choose_columns,
     dataset_of_tables,
-    import_pyarrow,
 )
 from daskcluster.errors import InvalidDataError
+from daskcluster.extras import import_pyarrow
 from daskcluster.storage.files import StoredFile, open_compressed, read_range
 from daskcluster.storage.location import Location, explain
 
@@ -64,6 +63,10 @@ class TextFile(RowFile):
 
     offsets: tuple[int, ...] = ()
     skipped: int = 0
+
+    @property
+    def in_order(self) -> bool:
+        return not self.offsets
 
 
 @dataclass(frozen=True)
@@ -121,22 +124,10 @@ class TextFormat(TableFormat):
             if content:
                 yield content
 
-    def cuts(self, file: RowFile) -> np.ndarray:
-        return np.unique(np.append(0, np.cumsum(file.blocks)))
-
-    def reads_in_order(self, file: RowFile) -> bool:
-        return _is_compressed(file)
-
-    def read(self, place: Location, file: TextFile, first: int, last: int) -> np.ndarray:
-        """Return rows of a file, shape (last - first, d)."""
-        if _is_compressed(file):
-            return read_stream(self, place, file, first, last)
-        return super().read(place, file, first, last)
-
     def tables(
         self, place: Location, file: TextFile, first: int, last: int, names: Sequence[str]
     ) -> Iterator[tuple[int, Any]]:
-        start, contents = 0, None if file.offsets else self.blocks(place)
+        start, contents = 0, self.blocks(place) if file.in_order else None
         for block, n_rows in enumerate(file.blocks):
             content = None if contents is None else next(contents, b"")
             if start < last and first < start + n_rows:
@@ -185,10 +176,6 @@ class TextFormat(TableFormat):
         is_plain = place.url.lower().endswith(PLAIN)
         cut = tuple(offsets) if is_plain else ()
         return replace(file, blocks=tuple(rows), offsets=cut), integers, filled
-
-
-def _is_compressed(file: Any) -> bool:
-    return not file.offsets
 
 
 def first_lines(

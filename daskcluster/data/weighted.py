@@ -147,12 +147,6 @@ class ZarrWeights(StoredRecipe):
 
     what = "array of weights"
 
-    def node(self) -> Any:
-        return open_array(self.location, self.name)
-
-    def digest_of(self, node: Any) -> str:
-        return metadata_digest(node)
-
     def dataset(self, node: Any) -> LazyWeights:
         def read(start: int, stop: int) -> np.ndarray:
             values = read_chunk(

@@ -8,75 +8,24 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import zarr
-from zarr.abc.buffer import BufferPrototype
-from zarr.abc.buffer import NDBuffer as AnyNDBuffer
-from zarr.buffer.cpu import Buffer, NDBuffer
 
 from daskcluster.data.checks import check_dtype, check_shape, is_bfloat16
 from daskcluster.data.csr import CsrLayout, canonical, check_structure
-from daskcluster.data.dataset import RowDataset, StoredDataset
+from daskcluster.data.dataset import RowDataset
 from daskcluster.data.nodes import is_longer, metadata_digest, open_array, open_node, read_chunk
 from daskcluster.data.partitions import MOST_BYTES
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe
 from daskcluster.data.weighted import open_weights
 from daskcluster.data.writer import RowsShape, write_rows, write_values
 from daskcluster.errors import InvalidDataError
-from daskcluster.sparse_rows import SparseRows, owned_rows
+from daskcluster.sparse_rows import SparseRows
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.zarr_stores import METADATA, location_of
 from daskcluster.typing import Visibility
-
-
-class ZeroCopyBuffer(NDBuffer):
-    """Buffer of a selection: takes over a decoded chunk that is all of it.
-
-    Zarr copies each decoded chunk to its place, in the one thread of its event loop. Until then a chunk
-    takes its memory twice, and chunks that are decoded wait for each other.
-    """
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(value, AnyNDBuffer):
-            decoded = value.as_numpy_array()
-            if self._is_all(decoded):
-                super().__init__(cast("Any", decoded))
-                return
-        super().__setitem__(key, value)
-
-    def _is_all(self, decoded: np.ndarray) -> bool:
-        # The last chunk is stored whole: its rows alone are copied, for they are to keep no more alive.
-        return (
-            decoded.shape == self.shape
-            and decoded.dtype == self.dtype
-            and decoded.flags.c_contiguous
-            and owned_rows(decoded) is decoded
-        )
-
-
-_ZERO_COPY = BufferPrototype(buffer=Buffer, nd_buffer=ZeroCopyBuffer)
-
-
-def read_zero_copy(array: zarr.Array[Any], index: Any) -> np.ndarray:
-    """Return ``array[index]`` for slices and numbers; read-only where it is one chunk as decoded.
-
-    Parameters
-    ----------
-    array : zarr.Array
-    index : slice, or tuple of slices and int
-
-    Examples
-    --------
-    >>> import zarr
-    >>> rows = zarr.array(np.arange(6.0).reshape(3, 2), chunks=(2, 2))
-    >>> read_zero_copy(rows, slice(0, 2)).tolist(), read_zero_copy(rows, slice(1, 3)).tolist()
-    ([[0.0, 1.0], [2.0, 3.0]], [[2.0, 3.0], [4.0, 5.0]])
-    """
-    if array.shards is not None:  # Zarr knows no prototype within shards
-        return np.asarray(array[index])
-    return np.asarray(array.get_basic_selection(index, prototype=_ZERO_COPY))
 
 
 @dataclass(frozen=True)
@@ -170,7 +119,7 @@ def all_positions(shape: Sequence[int], features: Sequence[int]) -> list[tuple[i
     ]
 
 
-class ZarrDataset(StoredDataset):
+class ZarrDataset(RowDataset):
     """Rows of a Zarr array of any number of axes: its cells in C order, with features on any axes.
 
     Parameters
@@ -181,6 +130,7 @@ class ZarrDataset(StoredDataset):
     """
 
     n_readers = LOCAL_READERS
+    __reduce__ = RowDataset.by_recipe
 
     def __init__(self, array: zarr.Array[Any], recipe: ZarrRecipe | HeldRecipe) -> None:
         self.array: Any = array
@@ -282,16 +232,14 @@ def write_scratch(dataset: RowDataset, folder: str) -> RowDataset:
     -----
     Cost: one pass over what is written, in bounded memory.
     """
-    from daskcluster.data.open import open_source  # which builds on this module
-
     place = locate(folder)
     weights, rows = dataset.own_weights, dataset
     if dataset.own_visibility == Visibility.PROCESS:
-        url, shape = place.child("rows.zarr").url, RowsShape.of(dataset)
+        own, shape = place.child("rows.zarr"), RowsShape.of(dataset)
         if is_bfloat16(dataset.dtype):  # which Zarr does not have
             shape = replace(shape, dtype=np.dtype(np.float32))
-        write_rows(url, (chunk.rows for chunk in dataset.chunks(dataset.partitions)), shape)
-        rows = cast("RowDataset", open_source(url))
+        write_rows(own, (chunk.rows for chunk in dataset.chunks(dataset.partitions)), shape)
+        rows = open_zarr(own) if shape.n_entries is None else open_csr(open_node(own), own)
     if weights is None:
         return rows
     if weights.visibility == Visibility.PROCESS:
@@ -302,10 +250,10 @@ def write_scratch(dataset: RowDataset, folder: str) -> RowDataset:
     return rows.with_weights(weights)
 
 
-def open_zarr(location: Location, name: str = "") -> ZarrDataset:
+def open_zarr(location: Location) -> ZarrDataset:
     """Open rows in a Zarr array whose shape and dtype need no check."""
-    array = open_array(location, name)
-    return ZarrDataset(array, ZarrRecipe(location, name, metadata_digest(array)))
+    array = open_array(location)
+    return ZarrDataset(array, ZarrRecipe(location, "", metadata_digest(array)))
 
 
 @dataclass(frozen=True)
@@ -326,12 +274,6 @@ class ZarrRecipe(StoredRecipe):
     decoding: Any = None
 
     what = "array"
-
-    def node(self) -> Any:
-        return open_array(self.location, self.name)
-
-    def digest_of(self, node: Any) -> str:
-        return metadata_digest(node)
 
     def dataset(self, node: Any) -> ZarrDataset:
         return ZarrDataset(node, self)
@@ -366,7 +308,7 @@ def encoding_of(node: Any) -> str:
     return str(attributes.get("encoding-type", ""))
 
 
-class ZarrSparseDataset(StoredDataset):
+class ZarrSparseDataset(RowDataset):
     """CSR rows in a Zarr group.
 
     Parameters
@@ -383,6 +325,8 @@ class ZarrSparseDataset(StoredDataset):
     -----
     Cost: ``indptr`` is read when the dataset is opened, and kept.
     """
+
+    __reduce__ = RowDataset.by_recipe
 
     def __init__(self, group: zarr.Group, recipe: ZarrSparseRecipe | HeldRecipe) -> None:
         self.group = group

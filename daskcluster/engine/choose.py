@@ -97,9 +97,10 @@ def _at(address: str) -> DaskEngine:
 
 
 def _refuse_unseceded() -> None:
-    from daskcluster.engine.connect import in_task, seceded
+    from daskcluster.engine.compat import has_seceded
+    from daskcluster.engine.connect import in_task
 
-    if in_task() and not seceded():
+    if in_task() and not has_seceded():
         raise EngineError(
             "a task that occupies a thread of a Dask cluster cannot run work on that cluster: it could "
             "wait for itself. Leave engine=None (one thread of the worker), call distributed.secede() "

@@ -236,11 +236,6 @@ def in_task() -> bool:
     return True
 
 
-def seceded() -> bool:
-    """Return True if the task in this thread has seceded from the worker's thread pool."""
-    return has_seceded()
-
-
 def current_client() -> Client | None:
     """Return the client that `distributed` would use here, or None."""
     if in_task():
@@ -264,7 +259,7 @@ def client_of_task() -> Client:
 
     After that, the task may wait for other tasks of the same cluster.
     """
-    if not seceded():
+    if not has_seceded():
         secede()
     return client_here()
 

@@ -23,10 +23,10 @@ from daskcluster.annotations import unannotated
 from daskcluster.engine.assignment import MAX_REMAINING_TASKS, TaskQueue
 from daskcluster.engine.cache import ResidentCache, cached_bytes
 from daskcluster.engine.connect import TIMEOUT, Client, KilledWorker, check_versions, connect
-from daskcluster.engine.engine import AHEAD, Engine, Placement
+from daskcluster.engine.engine import AHEAD, Engine, Placement, Work
 from daskcluster.engine.fit_log import FitLog
 from daskcluster.engine.memory import BASELINE_BYTES, RESIDENT_SHARE, Footprint, MemoryPlan, project
-from daskcluster.engine.operations import FoldState, Operation, Payload
+from daskcluster.engine.operations import FoldState, Payload
 from daskcluster.engine.pass_run import (
     POLL_SECONDS,
     DistributedRows,
@@ -118,16 +118,8 @@ class DaskPlacement(Placement):
 
     # -- one pass ----------------------------------------------------------------------------------
 
-    def _run(
-        self,
-        operation: Operation,
-        params: Any,
-        *,
-        work_items: Sequence[int] | None = None,
-        spans: Sequence[Range] | None = None,
-        on_value: Callable[[Any], None] | None = None,
-        report: bool = True,
-    ) -> Any:
+    def _run(self, work: Work) -> Any:
+        operation, spans = work.operation, work.spans
         recipe = None if self._travels else self._source.recipe()
         with ExitStack() as cleanup:
             rows = self._rows
@@ -140,24 +132,24 @@ class DaskPlacement(Placement):
                 self._registry,
                 rows,
                 self._cache if rows is self._rows else None,
-                Payload(operation, params, recipe, process_token()),
+                Payload(operation, work.params, recipe, process_token()),
                 n_threads={address: worker.n_threads for address, worker in workers.items()},
-                on_rows=self._report_rows if report else lambda count: None,
-                on_value=on_value,
+                on_rows=self._report_rows if work.report else lambda count: None,
+                on_value=work.on_value,
                 demand=self._demand,
             )
             n_tasks = len(rows.assignment.lists) * (1 + MAX_REMAINING_TASKS)
             tasks = TaskQueue.cut(
                 rows.assignment,
                 stay=isinstance(operation, FoldState),
-                only=None if work_items is None else frozenset(work_items),
+                only=None if work.work_items is None else frozenset(work.work_items),
                 n_bytes=run.bytes_of_a_task(n_tasks),
             )
             try:
                 value = run.run(tasks)
             finally:
                 self.traffic.bytes_read += run.bytes_read
-        if report:  # the time of a single work item says nothing about speed
+        if work.report:  # the time of a single work item says nothing about speed
             rows.assignment.learn(run.speeds)
         return value
 

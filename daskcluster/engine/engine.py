@@ -138,6 +138,32 @@ AHEAD = 4
 up."""
 
 
+@dataclass(frozen=True)
+class Work:
+    """An operation on rows of a placement.
+
+    Attributes
+    ----------
+    operation : Operation
+    params : object
+    work_items : sequence of int, optional
+        Default: all.
+    spans : sequence of (start, stop), optional
+        Rows in place of work items.
+    on_value : callable (value) -> None, optional
+        Receives the value of every task, instead of combining them; only if tasks cannot write.
+    report : bool
+        Publish progress.
+    """
+
+    operation: Operation
+    params: Any
+    work_items: Sequence[int] | None = None
+    spans: Sequence[Range] | None = None
+    on_value: Callable[[Any], None] | None = None
+    report: bool = True
+
+
 @dataclass
 class Traffic:
     """Passes over the data and decoded bytes fetched from the store."""
@@ -192,11 +218,11 @@ class Placement(ABC):
     def reduce(self, reduction: Reduction, params: Any) -> Any:
         """Map `reduction` over all rows and return the combined statistics. One pass."""
         with self._counted(reduction.name):
-            return self._run(Fold(reduction), params)
+            return self._run(Work(Fold(reduction), params))
 
     def reduce_items(self, reduction: Reduction, params: Any, work_items: Sequence[int]) -> Any:
         """Reduce only these `work_items` (at least one), as part of a pass that the caller counts."""
-        return self._run(Fold(reduction), params, work_items=work_items)
+        return self._run(Work(Fold(reduction), params, work_items))
 
     def reduce_in_segments(self, reduction: Reduction, params: Any, segments: Segments) -> Any:
         """Like `reduce`, but report each finished segment to `segments`, which may resume a pass. One pass.
@@ -237,7 +263,7 @@ class Placement(ABC):
         self._state_versions[reduction.name] = version + 1
         self._reserve_state(reduction.row_bytes, is_new=not version)
         with self._counted(reduction.name):
-            return self._run(FoldState(reduction, version), params)
+            return self._run(Work(FoldState(reduction, version), params))
 
     def state_of(
         self,
@@ -251,7 +277,7 @@ class Placement(ABC):
         Pass the `params` that the next `map_state` call would get: missing state is rebuilt from them.
         """
         operation = Inspect(reduction, self._state_versions.get(reduction.name, 0), fn)
-        found: T = self._run(operation, params, work_items=[self.item_of(row)], report=False)[0]
+        found: T = self._run(Work(operation, params, [self.item_of(row)], report=False))[0]
         return found
 
     def drop_state(self, name: str) -> None:
@@ -280,10 +306,10 @@ class Placement(ABC):
             return
         with self._counted(name, self.dataset.n_rows - count_rows(left)):
             if self._tasks_can_write(sink):
-                self._run(WriteRows(fn, prepare, sink), params, spans=left)
+                self._run(Work(WriteRows(fn, prepare, sink), params, spans=left))
             else:
-                operation = WriteRows(fn, prepare, None)
-                self._run(operation, params, spans=left, on_value=partial(_write_all, sink))
+                write = partial(_write_all, sink)
+                self._run(Work(WriteRows(fn, prepare, None), params, spans=left, on_value=write))
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the given rows, source dtype, shape (len(rows), d)."""
@@ -316,21 +342,8 @@ class Placement(ABC):
         """Free resident partitions and state."""
 
     @abstractmethod
-    def _run(
-        self,
-        operation: Operation,
-        params: Any,
-        *,
-        work_items: Sequence[int] | None = None,
-        spans: Sequence[Range] | None = None,
-        on_value: Callable[[Any], None] | None = None,
-        report: bool = True,
-    ) -> Any:
-        """Run an operation on all or some `work_items`, or on `spans`; return the combined value.
-
-        Counts bytes, and publishes progress if `report`. `on_value` receives the value of every task
-        instead of combining them; it is passed only if `_tasks_can_write` returned False.
-        """
+    def _run(self, work: Work) -> Any:
+        """Run an operation on the rows, count the bytes read, and return the combined value."""
 
     @abstractmethod
     def _reserve_state(self, row_bytes: int, *, is_new: bool) -> None:

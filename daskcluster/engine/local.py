@@ -12,7 +12,7 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from daskcluster.chunkwise.statistics import Reduction
-from daskcluster.engine.engine import AHEAD, Engine, Placement
+from daskcluster.engine.engine import AHEAD, Engine, Placement, Work
 from daskcluster.engine.memory import (
     Footprint,
     MemoryPlan,
@@ -20,7 +20,7 @@ from daskcluster.engine.memory import (
     resident_partitions,
     with_state,
 )
-from daskcluster.engine.operations import CacheSlot, Operation, WorkItem, WorkItemReader, WorkQueue
+from daskcluster.engine.operations import CacheSlot, WorkItem, WorkItemReader, WorkQueue
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.host import (
@@ -254,30 +254,22 @@ class LocalPlacement(Placement):
                 if index not in self._resident:
                     slot.drop_rows()
 
-    def _run(
-        self,
-        operation: Operation,
-        params: Any,
-        *,
-        work_items: Sequence[int] | None = None,
-        spans: Sequence[Range] | None = None,
-        on_value: Callable[[Any], None] | None = None,
-        report: bool = True,
-    ) -> Any:
+    def _run(self, work: Work) -> Any:
         """Let all threads take work items from one queue until it is empty; combine their results."""
         own = [
             WorkItem(span, rows=slot if index in self._resident else None, state=slot)
             for index, (span, slot) in enumerate(zip(self._spans, self._slots, strict=True))
         ]
-        if work_items is not None:
-            own = [own[index] for index in work_items]
-        if spans is not None:
+        if work.work_items is not None:
+            own = [own[index] for index in work.work_items]
+        if work.spans is not None:
             kept = {item.span: item for item in own}
-            own = [kept.get(span) or WorkItem(span) for span in spans]
-        queue, prepared = WorkQueue(self.dataset, own), operation.prepare(params)
+            own = [kept.get(span) or WorkItem(span) for span in work.spans]
+        operation = work.operation
+        queue, prepared = WorkQueue(self.dataset, own), operation.prepare(work.params)
         try:
             values = self._run_threads(
-                queue, lambda: operation.run(WorkItemReader(queue), prepared), report=report
+                queue, lambda: operation.run(WorkItemReader(queue), prepared), report=work.report
             )
         finally:
             queue.stop()

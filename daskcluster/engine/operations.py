@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -44,8 +44,8 @@ class CacheSlot:
     keeps = True
     """False: values stored here are dropped."""
 
-    def __init__(self) -> None:
-        self._rows: list[Chunk] | None = None
+    def __init__(self, rows: list[Chunk] | None = None) -> None:
+        self._rows = rows
         self._state: tuple[str, int, Any] = ("", -1, None)
         self._lock = threading.Lock()
 
@@ -445,7 +445,7 @@ class _Collector:
 
 
 def state_slice(state: Any, first: int, last: int) -> Any:
-    """Return rows `first` to `last` of a state: an array, a tuple of arrays, or a `RowState`."""
+    """Return rows `first` to `last` of a state: an array, a tuple of arrays, or one with ``rows``."""
     if isinstance(state, tuple):
         return tuple(part[first:last] for part in state)
     return state[first:last] if isinstance(state, np.ndarray) else state.rows(first, last)
@@ -560,9 +560,6 @@ def joined(chunks: Sequence[Chunk]) -> Chunk:
     )
 
 
-if TYPE_CHECKING:
-    from daskcluster.engine.cache import CachedPartition
-
 Rows = tuple[np.ndarray, np.ndarray | None, bool]
 """Rows and weights of one partition sent to a worker, and whether to normalize the rows."""
 
@@ -630,8 +627,8 @@ def work(
     name: tuple[str, str],
     payload: bytes,
     spans: Sequence[Range],
-    resident: Sequence[CachedPartition | None],
-    states: Sequence[CachedPartition | None],
+    resident: Sequence[CacheSlot | None],
+    states: Sequence[CacheSlot | None],
     rows: Sequence[Rows] | None,
     n_threads: int = 1,
 ) -> TaskResult:
@@ -644,7 +641,7 @@ def work(
     payload : bytes
         A pickled `Payload`.
     spans : sequence of (start, stop)
-    resident, states : sequence of CachedPartition or None
+    resident, states : sequence of CacheSlot or None
         Handles of rows and of state on this worker, per span.
     rows : sequence of (rows, weights, normalize), or None
         Per span, if the rows are sent with the task.
@@ -654,14 +651,16 @@ def work(
     began = time.perf_counter()
     try:
         operation, prepared, dataset = _unpacked(name, payload, n_threads)
-        places: Sequence[CacheSlot | None] = resident
         if rows is not None:
-            places = [_slot_of(*part, span) for part, span in zip(rows, spans, strict=True)]
+            resident = [
+                CacheSlot([Chunk(array, span[0], weights, normalize)])
+                for (array, weights, normalize), span in zip(rows, spans, strict=True)
+            ]
         queue = WorkQueue(
             dataset,
             [
                 WorkItem(span, place if place is not None and place.keeps else None, state)
-                for span, place, state in zip(spans, places, states, strict=True)
+                for span, place, state in zip(spans, resident, states, strict=True)
             ],
         )
         reader = WorkItemReader(queue)
@@ -717,11 +716,3 @@ def make_ready(driver: int, n_threads: int) -> None:
     # A task computes on one thread; zarr's pool is per process and decodes for all tasks.
     threadpool_limits(1)
     zarr.config.set({"threading.max_workers": n_threads + 1})
-
-
-def _slot_of(
-    array: np.ndarray, weights: np.ndarray | None, normalize: bool, span: Range
-) -> CacheSlot:
-    slot = CacheSlot()
-    slot.keep_rows([Chunk(array, span[0], weights, normalize)])
-    return slot

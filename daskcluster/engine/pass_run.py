@@ -20,7 +20,7 @@ from concurrent.futures import Future as Fetched
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from distributed import KilledWorker
 
@@ -127,13 +127,6 @@ SEND_BYTES = 256 * 1024**2
 """Most bytes of rows of this process that are sent to workers on other hosts."""
 
 
-@runtime_checkable
-class Portable(Protocol):
-    """A dataset that can be written to a folder for other processes of this host."""
-
-    def to_scratch(self, folder: str) -> Dataset: ...
-
-
 def is_visible_to(dataset: Dataset, workers: Mapping[str, WorkerInfo]) -> bool:
     """Return True if workers on these hosts and in these processes may be able to read the dataset."""
     # The disk of a host may be shared: each worker finds out when it opens the dataset.
@@ -176,11 +169,11 @@ def bring_near(
     size = held_size(dataset, (0, dataset.n_rows))
     if dataset.in_memory and size <= SEND_BYTES:
         return dataset, True
-    here = on_this_host(workers.values())
-    if here and isinstance(dataset, Portable):
+    to_scratch = getattr(dataset, "to_scratch", None)
+    if to_scratch is not None and on_this_host(workers.values()):
         folder = tempfile.mkdtemp(prefix="daskcluster-")
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
-        written = dataset.to_scratch(folder)
+        written = to_scratch(folder)
         return (written.normalized() if dataset.normalize else written), False
     if size <= SEND_BYTES:
         return dataset, True
@@ -491,7 +484,7 @@ class PassRun:
             # Queue a second task behind the first one, so that no slot waits for a round trip.
             for slot in tasks.initial:
                 self._feed(slot)
-            while self._in_flight or self._send_rest() or self._send_quarantined():
+            while self._in_flight or self._send_left():
                 for future in self._next():
                     self._settle(future)
         except BaseException:
@@ -516,17 +509,14 @@ class PassRun:
         if indices:
             self._send(Task(slot, indices))
 
-    def _send_rest(self) -> bool:
-        rest = self._tasks.take_rest()
-        for slot, indices in rest.items():
-            self._send(Task(slot, indices))
-        return bool(rest)
-
-    def _send_quarantined(self) -> bool:
-        if not self._quarantined:
-            return False
-        self._send(self._quarantined.popleft())
-        return True
+    def _send_left(self) -> bool:
+        """Send what no slot will ask for, else the next quarantined partition; False without any."""
+        tasks = [Task(slot, indices) for slot, indices in self._tasks.take_rest().items()]
+        if not tasks and self._quarantined:
+            tasks = [self._quarantined.popleft()]
+        for task in tasks:
+            self._send(task)
+        return bool(tasks)
 
     def _next(self) -> Sequence[Future]:
         """Return the futures that have arrived, at least one; fetch the results of several in parallel."""

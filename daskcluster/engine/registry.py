@@ -279,26 +279,18 @@ class WorkerReport:
 
 
 @dataclass(frozen=True)
-class WorkerInfo:
-    """A usable worker.
+class WorkerInfo(WorkerReport):
+    """A usable worker; its resident memory is that when it was first queried.
 
     Attributes
     ----------
     n_threads : int
     limit : int
         Bytes it may use.
-    resident : int
-        Memory of its process when it was first queried, in bytes.
-    host : str
-    process : int
-        Its `process_token`.
     """
 
-    n_threads: int
-    limit: int
-    resident: int
-    host: str
-    process: int
+    n_threads: int = 1
+    limit: int = 0
 
 
 async def report_worker(
@@ -526,13 +518,8 @@ class WorkerRegistry:
             )
             if self._memory_limit is not None:
                 limit = min(limit, self._memory_limit // len(ready))
-            workers[address] = WorkerInfo(
-                n_threads=int(info["nthreads"]),
-                limit=limit,
-                resident=found.resident,
-                host=found.host,
-                process=found.process,
-            )
+            own: dict[str, Any] = {"n_threads": int(info["nthreads"]), "limit": limit}
+            workers[address] = WorkerInfo(**vars(found), **own)
         return workers
 
     def _refuse_trouble(self, workers: Iterable[str]) -> None:

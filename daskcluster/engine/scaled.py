@@ -9,7 +9,6 @@ results do not depend on how the rows are chunked.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from daskcluster.chunkwise.data_statistics import (
 )
 from daskcluster.chunkwise.exact_sum import PROBE_ROWS, Scale
 from daskcluster.chunkwise.pruned import FixedSearch
-from daskcluster.chunkwise.statistics import DataStatistics, Reduction
+from daskcluster.chunkwise.statistics import DataStatistics, Reduction, joined
 from daskcluster.engine.engine import Placement, Segments
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 
@@ -110,7 +109,7 @@ class ScaledPlacement:
             if reduction is None:
                 data_statistics, statistics = self.run(DATA_STATISTICS, wanted), None
             else:
-                both = _joined(DATA_STATISTICS, reduction)
+                both = joined(reduction.name, DATA_STATISTICS, reduction)
                 data_statistics, statistics = self.run(both, (wanted, params(self.scale)))
             self.used = self.scale
             self._refuse_bad(data_statistics)
@@ -151,33 +150,6 @@ def _origin(rows: Rows) -> np.ndarray:
         else:
             mean = rows.mean(axis=0, dtype=np.float64) if len(rows) else np.zeros(rows.shape[1])
     return np.where(np.isfinite(mean), mean, 0.0).astype(rows.dtype)
-
-
-# -- two reductions in one pass (module-level and frozen, hence picklable) -------------------------
-
-
-@dataclass(frozen=True)
-class _JoinedFunction:
-    member: str
-    first: Reduction
-    second: Reduction
-
-    def __call__(self, *arguments: Any) -> Any:
-        one, two = getattr(self.first, self.member), getattr(self.second, self.member)
-        if self.member == "chunk":
-            chunk, prepared, statistics = arguments
-            for piece in chunk.pieces():  # the second reduction finds the rows in the CPU cache
-                one(piece, prepared[0], statistics[0])
-                two(piece, prepared[1], statistics[1])
-            return None
-        pairs = list(zip(*arguments, strict=True))
-        return (one(*pairs[0]), two(*pairs[1]))
-
-
-def _joined(first: Reduction, second: Reduction) -> Reduction:
-    members = ("zero", "chunk", "combine", "prepare")
-    functions = {member: _JoinedFunction(member, first, second) for member in members}
-    return Reduction(name=second.name, **functions)
 
 
 def score_rows(

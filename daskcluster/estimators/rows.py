@@ -14,7 +14,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import RowFunction
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
-from daskcluster.data.checks import frame_rows, without_mask
+from daskcluster.data.checks import frame_rows, is_sparse, without_mask
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.grid import (
     feature_axes,
@@ -33,7 +33,7 @@ from daskcluster.data.label_files import (
     write_grid,
     write_label_file,
 )
-from daskcluster.data.memory import is_sparse, scipy_rows
+from daskcluster.data.memory import scipy_rows
 from daskcluster.data.missing import ALL, SOME, presence
 from daskcluster.data.writer import ArraySink, ZarrSink
 from daskcluster.engine.choose import choose_engine

@@ -43,15 +43,10 @@ def _extremes(patterns, mask, largest):  # type: ignore[no-untyped-def]
             largest[t] = max(largest[t], patterns[i, t] & mask)
 
 
-@kernel
-def _first_bad(patterns, mask, infinity):  # type: ignore[no-untyped-def]
-    for i in range(patterns.shape[0]):
-        worst = infinity - infinity
-        for t in range(patterns.shape[1]):
-            worst = max(worst, patterns[i, t] & mask)
-        if worst >= infinity:
-            return i, worst > infinity
-    return -1, False
+def _first_bad(X: np.ndarray) -> tuple[int, bool]:
+    """Return the first row that is not finite, if there is one, and whether it has a NaN."""
+    row = int(np.isfinite(X).all(axis=1).argmin())
+    return row, bool(np.isnan(X[row]).any())
 
 
 @kernel
@@ -125,13 +120,12 @@ def look(
     >>> sums, most
     (array([-2.]), array([3.]))
     """
-    pattern, mask, infinity = _BITS[X.dtype]
+    pattern, _, infinity = _BITS[X.dtype]
     largest, masses = np.zeros(X.shape[1], X.dtype), np.zeros((3, 2, _GROUP))
     inputs = (read_only(X), read_only(origin), weights_or_none(weights), read_only(shift))
     _look(*inputs, grids, sums, largest, masses)
     if len(X) and largest.view(pattern).max() >= infinity:
-        row, is_nan = _first_bad(read_only(X.view(pattern)), mask, infinity)
-        return int(row), bool(is_nan), masses.sum(axis=2)
+        return *_first_bad(X), masses.sum(axis=2)
     np.maximum(max_abs, largest, out=max_abs)
     return -1, False, masses.sum(axis=2)
 
@@ -171,8 +165,7 @@ def data_statistics(X: np.ndarray, max_abs: np.ndarray) -> tuple[int, bool]:
     most = np.ascontiguousarray(largest.reshape(stretch, d).max(axis=0))
     _extremes(patterns[whole:], mask, most)
     if n and most.max() >= infinity:
-        row, is_nan = _first_bad(patterns, mask, infinity)
-        return int(row), bool(is_nan)
+        return _first_bad(X)
     np.maximum(max_abs, most.view(X.dtype), out=max_abs)
     return -1, False
 

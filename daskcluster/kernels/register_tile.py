@@ -275,32 +275,45 @@ def _best_of_panel(builder: Any, column: list[tuple[Any, Any]], tile: TileShape)
     return most, column[0][1]
 
 
-def _update_winners(
-    builder: Any, places: list[tuple[Any, ...]], candidates: list[tuple[Any, ...]]
-) -> None:
+Winner = tuple[Any, Any]
+"""Scores and numbers of centres, as vectors or as scalars."""
+
+
+def insert_winner(builder: Any, kept: list[Winner], entry: Winner, *, in_order: bool) -> None:
+    """Insert an entry into `kept`, best first; among equal scores, the lowest number is better.
+
+    With `in_order`, the number is larger than all numbers in `kept`. NaN is never inserted.
+    """
+    wins = None
+    for rank, old in enumerate(kept):
+        better = builder.fcmp_ordered(">", entry[0], old[0])
+        if not in_order:
+            tie = builder.fcmp_ordered("==", entry[0], old[0])
+            lower = builder.icmp_signed("<", entry[1], old[1])
+            better = builder.or_(better, builder.and_(tie, lower))
+        # A displaced entry stays ahead of the next in rank.
+        wins = better if wins is None else builder.or_(wins, better)
+        pairs = list(zip(entry, old, strict=True))
+        score, number = (builder.select(wins, new, was) for new, was in pairs)
+        kept[rank] = (score, number)
+        score, number = (builder.select(wins, was, new) for new, was in pairs)
+        entry = (score, number)
+
+
+def _update_winners(builder: Any, places: list[tuple[Any, ...]], candidates: list[Winner]) -> None:
     """Insert (score, number) pairs into the sorted list of winners kept at `places`."""
-    lanes = candidates[0][0].type.count
-    kind = candidates[0][0].type.element
-    wide = lanes * emit.bits(kind) // 8
-    kept: list[tuple[Any, ...]] = [
-        (
-            emit.load(builder, v, kind, lanes, wide),
-            emit.load(builder, i, emit.I32, lanes, lanes * 4),
-        )
-        for v, i in places
-    ]
+    kinds = [part.type for part in candidates[0]]
+    sizes = [kind.count * emit.bits(kind.element) // 8 for kind in kinds]
+    kept: list[Winner] = []
+    for score, number in places:
+        both = zip((score, number), kinds, sizes, strict=True)
+        a, b = (emit.load(builder, p, kind.element, kind.count, size) for p, kind, size in both)
+        kept.append((a, b))
     for candidate in candidates:
-        rising, wins = candidate, ir.Constant(ir.VectorType(ir.IntType(1), lanes), [0] * lanes)
-        for rank, old in enumerate(kept):
-            # Only a larger score wins, so ties go to the lowest index, and NaN never wins. A displaced
-            # winner stays ahead of the next in rank, even if both have the same score.
-            wins = builder.or_(wins, builder.fcmp_ordered(">", rising[0], old[0]))
-            pairs = list(zip(rising, old, strict=True))
-            kept[rank] = tuple(builder.select(wins, new, was) for new, was in pairs)
-            rising = tuple(builder.select(wins, was, new) for new, was in pairs)
-    for (value, label), (value_place, label_place) in zip(kept, places, strict=True):
-        emit.store(builder, value, value_place, wide)
-        emit.store(builder, label, label_place, lanes * 4)
+        insert_winner(builder, kept, candidate, in_order=True)
+    for winner, place in zip(kept, places, strict=True):
+        for value, at, size in zip(winner, place, sizes, strict=True):
+            emit.store(builder, value, at, size)
 
 
 @emit.tile_intrinsic(literals="height vectors width")

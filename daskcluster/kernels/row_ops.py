@@ -12,7 +12,7 @@ is free, and the distance of each row has the order of `squared_distance`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 from llvmlite import ir
@@ -59,17 +59,76 @@ def _along_row(builder: Any, d: Any, body: Callable[[Any, int], None]) -> None:
         done = stop
 
 
+Parts = Callable[[Any, int], tuple[Any, ...]]
+"""Called with a feature and a number of lanes; returns what is added from there on, on each grid."""
+
+
+def _rounded(builder: Any, row: Any, shift: Any) -> Parts:
+    """Return the values of a row, rounded to one grid."""
+
+    def parts(t: Any, lanes: int) -> tuple[Any, ...]:
+        both = (_load_wide(builder, builder.gep(place, [t]), lanes) for place in (row, shift))
+        return (emit_rounded(builder, *both),)
+
+    return parts
+
+
+def _split(builder: Any, row: Any, weight: Any, shifts: tuple[Any, Any]) -> Parts:
+    """Return ``weight * row[t:]``, split on two grids."""
+
+    def parts(t: Any, lanes: int) -> tuple[Any, ...]:
+        value = _load_wide(builder, builder.gep(row, [t]), lanes)
+        value = builder.fmul(value, emit.splat(builder, weight, lanes))
+        grid = [_load_wide(builder, builder.gep(place, [t]), lanes) for place in shifts]
+        return emit_split(builder, value, *grid)
+
+    return parts
+
+
+def _sum_parts(
+    builder: Any, d: Any, parts: Parts, sums: tuple[Any, ...], target: Any, source: Any = None
+) -> None:
+    """Emit the addition of parts to ``sums[target:]``, and their subtraction from ``sums[source:]``."""
+    old = () if source is None else [builder.gep(each, [source]) for each in sums]
+    new = [builder.gep(each, [target]) for each in sums]
+
+    def body(t: Any, lanes: int) -> None:
+        found = parts(t, lanes)
+        for place, part in zip(old, found, strict=False):
+            less = builder.fsub(emit.zeros(emit.F64, lanes), part)
+            _add_to(builder, builder.gep(place, [t]), less)
+        for place, part in zip(new, found, strict=True):
+            _add_to(builder, builder.gep(place, [t]), part)
+
+    _along_row(builder, d, body)
+
+
 @emit.vector_intrinsic()
 def add_on_grid(builder, rows, at, shift, sums, sums_at, d):  # type: ignore[no-untyped-def]
     """``sums[sums_at + t] += (rows[at + t] + shift[t]) - shift[t]`` for t < d."""
-    source, total = builder.gep(rows, [at]), builder.gep(sums, [sums_at])
+    parts = _rounded(builder, builder.gep(rows, [at]), shift)
+    _sum_parts(builder, d, parts, (sums,), sums_at)
 
-    def body(t: Any, lanes: int) -> None:
-        value = _load_wide(builder, builder.gep(source, [t]), lanes)
-        first = _load_wide(builder, builder.gep(shift, [t]), lanes)
-        _add_to(builder, builder.gep(total, [t]), emit_rounded(builder, value, first))
 
-    _along_row(builder, d, body)
+@emit.vector_intrinsic()
+def move_on_grid(builder, rows, at, shift, sums, source, target, d):  # type: ignore[no-untyped-def]
+    """Subtract the terms of `add_on_grid` from ``sums[source:]`` and add them to ``sums[target:]``."""
+    parts = _rounded(builder, builder.gep(rows, [at]), shift)
+    _sum_parts(builder, d, parts, (sums,), target, source)
+
+
+@emit.vector_intrinsic()
+def add_on_grids(builder, rows, at, weight, grid, sums, low_sums, sums_at, d):  # type: ignore[no-untyped-def]
+    """Add weighted values on two grids, as `add_on_grid` does on one."""
+    parts = _split(builder, builder.gep(rows, [at]), weight, grid)
+    _sum_parts(builder, d, parts, (sums, low_sums), sums_at)
+
+
+@emit.vector_intrinsic()
+def move_on_grids(builder, rows, at, weight, grid, sums, low_sums, source, target, d):  # type: ignore[no-untyped-def]
+    """Move weighted values on two grids, as `move_on_grid` does on one."""
+    parts = _split(builder, builder.gep(rows, [at]), weight, grid)
+    _sum_parts(builder, d, parts, (sums, low_sums), target, source)
 
 
 @emit.vector_intrinsic()
@@ -86,63 +145,6 @@ def fetch_row(builder, rows, at, d):  # type: ignore[no-untyped-def]
     # Rows are rarely aligned to lines, so the last element may be in one more line.
     last = builder.sub(d, ir.Constant(emit.I64, 1))
     emit.prefetch(builder, builder.gep(source, [last]), level=2)
-
-
-@emit.vector_intrinsic()
-def move_on_grid(builder, rows, at, shift, sums, source, target, d):  # type: ignore[no-untyped-def]
-    """Subtract the terms of `add_on_grid` from ``sums[source:]`` and add them to ``sums[target:]``."""
-    row = builder.gep(rows, [at])
-    old, new = builder.gep(sums, [source]), builder.gep(sums, [target])
-
-    def body(t: Any, lanes: int) -> None:
-        value = _load_wide(builder, builder.gep(row, [t]), lanes)
-        first = _load_wide(builder, builder.gep(shift, [t]), lanes)
-        rounded = emit_rounded(builder, value, first)
-        _add_to(builder, builder.gep(old, [t]), builder.fsub(emit.zeros(emit.F64, lanes), rounded))
-        _add_to(builder, builder.gep(new, [t]), rounded)
-
-    _along_row(builder, d, body)
-
-
-@emit.vector_intrinsic()
-def add_on_grids(builder, rows, at, weight, grid, sums, low_sums, sums_at, d):  # type: ignore[no-untyped-def]
-    """Add weighted values on two grids, as `add_on_grid` does on one."""
-    source = builder.gep(rows, [at])
-    total, low_total = builder.gep(sums, [sums_at]), builder.gep(low_sums, [sums_at])
-
-    def body(t: Any, lanes: int) -> None:
-        high, low = _split(builder, source, grid, t, weight, lanes)
-        _add_to(builder, builder.gep(total, [t]), high)
-        _add_to(builder, builder.gep(low_total, [t]), low)
-
-    _along_row(builder, d, body)
-
-
-@emit.vector_intrinsic()
-def move_on_grids(builder, rows, at, weight, grid, sums, low_sums, source, target, d):  # type: ignore[no-untyped-def]
-    """Move weighted values on two grids, as `move_on_grid` does on one."""
-    row, zeros = builder.gep(rows, [at]), partial(emit.zeros, emit.F64)
-    places = [builder.gep(a, [offset]) for offset in (source, target) for a in (sums, low_sums)]
-
-    def body(t: Any, lanes: int) -> None:
-        high, low = _split(builder, row, grid, t, weight, lanes)
-        old, old_low, new, new_low = (builder.gep(place, [t]) for place in places)
-        _add_to(builder, old, builder.fsub(zeros(lanes), high))
-        _add_to(builder, old_low, builder.fsub(zeros(lanes), low))
-        _add_to(builder, new, high)
-        _add_to(builder, new_low, low)
-
-    _along_row(builder, d, body)
-
-
-def _split(
-    builder: Any, row: Any, shifts: tuple[Any, Any], t: Any, weight: Any, lanes: int
-) -> tuple[Any, Any]:
-    """Split ``weight * row[t:]`` on two grids."""
-    value = _load_wide(builder, builder.gep(row, [t]), lanes)
-    value = builder.fmul(value, emit.splat(builder, weight, lanes))
-    grid = [_load_wide(builder, builder.gep(place, [t]), lanes) for place in shifts]
-    return emit_split(builder, value, *grid)
 
 
 @emit.vector_intrinsic(returns=types.float64)

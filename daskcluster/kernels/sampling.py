@@ -108,20 +108,6 @@ def _lower_rows(rows, centre, mind2):  # type: ignore[no-untyped-def]
         mind2[i] = min(mind2[i], squared_distance(x, i * d, centre, 0, d))
 
 
-@kernel
-def _pick(values, weights, shift, target):  # type: ignore[no-untyped-def]
-    prefix, last = 0.0, -1
-    for i in range(values.shape[0]):
-        mass = values[i] * weights[i] if weights.size else values[i]
-        mass = rounded(mass, shift)
-        if mass > 0.0:
-            prefix += mass
-            last = i
-            if prefix > target:
-                return i
-    return last
-
-
 def lower(X: np.ndarray, centre: np.ndarray, mind2: np.ndarray) -> None:
     """Set squared minimum distances to those to a new centre where it is nearer.
 
@@ -170,6 +156,20 @@ def potentials(
     out_low += out[1, :-1] + out[1, -1]
 
 
+@kernel
+def _pick(values, weights, shift, target):  # type: ignore[no-untyped-def]
+    prefix, last = 0.0, -1
+    for i in range(values.shape[0]):
+        mass = values[i] * weights[i] if weights.size else values[i]
+        mass = rounded(mass, shift)
+        if mass > 0.0:
+            prefix += mass
+            last = i
+            if prefix > target:
+                return i
+    return last
+
+
 def cumulative_pick(
     values: np.ndarray, weights: np.ndarray | None, shift: float, target: float
 ) -> int:
@@ -189,58 +189,6 @@ def cumulative_pick(
 
 
 _GROUP = 8
-
-
-@kernel
-def _filter(sqdist, weights, ranks, offset, slope, shift, low_shift, found):  # type: ignore[no-untyped-def]
-    high, low, count = 0.0, 0.0, 0
-    for i in range(sqdist.shape[0]):
-        weight = weights[i] if weights.size else 1.0
-        rounded, rest = split(weight * sqdist[i], shift, low_shift)
-        high += rounded
-        low += rest
-        found[count] = i
-        count += ranks[i] < weight * (offset + slope * sqdist[i])
-    return count, high, low
-
-
-def filter_candidates(
-    sqdist: np.ndarray,
-    weights: np.ndarray | None,
-    ranks: np.ndarray,
-    offset: float,
-    slope: float,
-    grid: SumGrid,
-) -> tuple[np.ndarray, float, float]:
-    """Find the rows whose rank is below ``w (offset + slope * sqdist)``, and sum ``w * sqdist``.
-
-    Parameters
-    ----------
-    sqdist : ndarray of shape (n,), float64
-    weights : ndarray of shape (n,), float64, or None
-    ranks : ndarray of shape (n,), uint16
-    offset, slope : float
-    grid : SumGrid
-        Grid of the sum.
-
-    Returns
-    -------
-    found : ndarray of int64
-        Places of the rows, ascending.
-    high, low : float
-        The sum, on two grids.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> ranks, grid = np.array([5, 1, 9], np.uint16), SumGrid(1.5 * 2.0**52, 1.5)
-    >>> filter_candidates(np.array([1.0, 2.0, 4.0]), None, ranks, 1.0, 2.0, grid)
-    (array([1]), 7.0, 0.0)
-    """
-    found = np.empty(len(sqdist) + 1, np.int64)
-    values = (read_only(sqdist), weights_or_none(weights), read_only(ranks))
-    count, high, low = _filter(*values, float(offset), float(slope), *grid, found)
-    return found[:count], high, low
 
 
 @kernel
@@ -286,15 +234,18 @@ def filter_candidate_rows(
     slope: float,
     grid: SumGrid,
 ) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Compute distances of rows and `filter_candidates` in one sweep.
+    """Find rows whose rank is below ``w (offset + slope * sqdist)``, and sum ``w * sqdist``, in one sweep.
 
     Parameters
     ----------
     X : ndarray of shape (n, d), C-contiguous, float32 or float64
     point : ndarray of shape (d,), dtype of X
         Squared distances to it are those of `daskcluster.kernels.distance.sqdist_to_one`.
-    weights, ranks, offset, slope, grid
-        As in `filter_candidates`.
+    weights : ndarray of shape (n,), float64, or None
+    ranks : ndarray of shape (n,), uint16
+    offset, slope : float
+    grid : SumGrid
+        Grid of the sum.
 
     Returns
     -------

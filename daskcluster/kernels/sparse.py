@@ -22,9 +22,10 @@ import numpy as np
 from llvmlite import ir
 
 from daskcluster.kernels import emit
-from daskcluster.kernels.jit import aligned_zeros, kernel, read_only, tile_name, weights_or_none
+from daskcluster.kernels.jit import aligned_zeros, kernel, read_only, tile_name
 from daskcluster.kernels.panels import fill_panels, vector_width
-from daskcluster.kernels.sum_grid import SumGrid, rounded, split
+from daskcluster.kernels.register_tile import Winner, insert_winner
+from daskcluster.kernels.sum_grid import rounded
 
 
 class CsrRows(NamedTuple):
@@ -41,18 +42,6 @@ def _raise_largest(data, indices, max_abs):  # type: ignore[no-untyped-def]
         value = abs(np.float64(data[s]))
         if value > max_abs[indices[s]]:
             max_abs[indices[s]] = value
-
-
-@kernel
-def _first_bad(data, indptr):  # type: ignore[no-untyped-def]
-    for i in range(indptr.shape[0] - 1):
-        bad, is_nan = False, False
-        for s in range(indptr[i] - indptr[0], indptr[i + 1] - indptr[0]):
-            bad = bad or not np.isfinite(data[s])
-            is_nan = is_nan or np.isnan(data[s])
-        if bad:
-            return i, is_nan
-    return -1, False
 
 
 @kernel
@@ -82,8 +71,9 @@ def raise_max_abs(rows: CsrRows, max_abs: np.ndarray) -> tuple[int, bool]:
     """
     # One reduction suffices for data without bad values, the usual case.
     if rows.data.size and not np.isfinite(np.abs(rows.data).max()):
-        row, is_nan = _first_bad(rows.data, rows.indptr)
-        return int(row), bool(is_nan)
+        starts, bad = rows.indptr - rows.indptr[0], int(np.isfinite(rows.data).argmin())
+        row = int(np.searchsorted(starts, bad, side="right")) - 1
+        return row, bool(np.isnan(rows.data[starts[row] : starts[row + 1]]).any())
     _raise_largest(rows.data, rows.indices, max_abs)
     return -1, False
 
@@ -120,32 +110,8 @@ _PREFETCH_DISTANCE = 16
 """Prefetch distance in entries; the best one measured."""
 _LINE = 64
 
-_Entry = tuple[Any, Any]
-"""Scores and numbers of centres, as vectors or as scalars."""
 
-
-def _insert(builder: Any, kept: list[_Entry], entry: _Entry, *, in_order: bool) -> None:
-    """Insert an entry into `kept`, best first; among equal scores, the lowest number is better.
-
-    With `in_order`, the number is larger than all numbers in `kept`. NaN is never inserted.
-    """
-    wins = None
-    for rank, old in enumerate(kept):
-        better = builder.fcmp_ordered(">", entry[0], old[0])
-        if not in_order:
-            tie = builder.fcmp_ordered("==", entry[0], old[0])
-            lower = builder.icmp_signed("<", entry[1], old[1])
-            better = builder.or_(better, builder.and_(tie, lower))
-        # A displaced entry stays ahead of the next in rank.
-        wins = better if wins is None else builder.or_(wins, better)
-        pairs = list(zip(entry, old, strict=True))
-        score, number = (builder.select(wins, new, was) for new, was in pairs)
-        kept[rank] = (score, number)
-        score, number = (builder.select(wins, was, new) for new, was in pairs)
-        entry = (score, number)
-
-
-def _best_of_lanes(builder: Any, kept: list[_Entry]) -> list[_Entry]:
+def _best_of_lanes(builder: Any, kept: list[Winner]) -> list[Winner]:
     """Merge the lanes of winners, halves onto halves, into scalars."""
     while (lanes := kept[0][0].type.count) > 1:
         low, high = (
@@ -159,7 +125,7 @@ def _best_of_lanes(builder: Any, kept: list[_Entry]) -> list[_Entry]:
             for first in (0, lanes // 2)
         )
         for score, number in high:
-            _insert(builder, low, (score, number), in_order=False)
+            insert_winner(builder, low, (score, number), in_order=False)
         kept = [(score, number) for score, number in low]
     zero = ir.Constant(emit.I32, 0)
     return [(builder.extract_element(a, zero), builder.extract_element(b, zero)) for a, b in kept]
@@ -224,22 +190,22 @@ def score_entries(  # type: ignore[no-untyped-def]
     base = emit.splat(builder, number, lanes)
     wide = scores[0].type
     nothing = ir.Constant(wide, [float("-inf")] * lanes), ir.Constant(base.type, [-1] * lanes)
-    kept: list[_Entry] = [nothing] * keep
+    kept: list[Winner] = [nothing] * keep
     for v, score in enumerate(scores):
         lane_numbers = ir.Constant(base.type, list(range(v * lanes, (v + 1) * lanes)))
-        _insert(builder, kept, (score, builder.add(base, lane_numbers)), in_order=True)
+        insert_winner(builder, kept, (score, builder.add(base, lane_numbers)), in_order=True)
     found = _best_of_lanes(builder, kept)
     _update(builder, builder.gep(best, [at]), builder.gep(index, [at]), found)
 
 
-def _update(builder: Any, best: Any, index: Any, found: list[_Entry]) -> None:
+def _update(builder: Any, best: Any, index: Any, found: list[Winner]) -> None:
     """Insert the found entries into the sorted winners in memory."""
     places = [
         (emit.step(builder, best, r), emit.step(builder, index, r)) for r in range(len(found))
     ]
-    kept: list[_Entry] = [(builder.load(score), builder.load(number)) for score, number in places]
+    kept: list[Winner] = [(builder.load(score), builder.load(number)) for score, number in places]
     for entry in found:
-        _insert(builder, kept, entry, in_order=True)
+        insert_winner(builder, kept, entry, in_order=True)
     for (score, number), (score_place, number_place) in zip(kept, places, strict=True):
         builder.store(score, score_place)
         builder.store(number, number_place)
@@ -514,16 +480,6 @@ def _every(data, indices, indptr, panels, height, norms, out):  # type: ignore[n
                 out[i, j] = near[j - low]
 
 
-@kernel
-def _sum_masses(distances, mind2, weights, shift, low_shift, high, low):  # type: ignore[no-untyped-def]
-    for i in range(mind2.shape[0]):
-        w = weights[i] if weights.size else 1.0
-        for j in range(high.shape[0]):
-            part, rest = split(w * min(mind2[i], distances[i, j]), shift, low_shift)
-            high[j] += part
-            low[j] += rest
-
-
 def sqdist_all_sparse(rows: CsrRows, panels: SparsePanels, out: np.ndarray) -> None:
     """Compute the squared distances of every row to all centres; same bits as `sqdist_to_assigned_sparse`.
 
@@ -536,29 +492,3 @@ def sqdist_all_sparse(rows: CsrRows, panels: SparsePanels, out: np.ndarray) -> N
         OUT.
     """
     _every(*rows, read_only(panels.data), panels.height, panels.norms, out)
-
-
-def potentials_sparse(
-    rows: CsrRows,
-    panels: SparsePanels,
-    mind2: np.ndarray,
-    weights: np.ndarray | None,
-    grid: SumGrid,
-    out_high: np.ndarray,
-    out_low: np.ndarray,
-) -> None:
-    """Add the potential after adding each candidate: the sum of w * min(mind2, d^2).
-
-    Parameters
-    ----------
-    rows : CsrRows
-        CSR rows.
-    panels : SparsePanels
-        The packed candidates, which should be few.
-    mind2, weights, grid, out_high, out_low
-        As in `daskcluster.kernels.sampling.potentials`.
-    """
-    distances = np.empty((len(mind2), panels.k))
-    sqdist_all_sparse(rows, panels, distances)
-    masses = read_only(distances), read_only(mind2), weights_or_none(weights)
-    _sum_masses(*masses, *grid, out_high, out_low)

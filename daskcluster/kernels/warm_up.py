@@ -66,8 +66,7 @@ def warm_up(
     centres = np.zeros((n_clusters or 1, 2), dtype)
     calls = (_sparse_rows if is_sparse else _dense_rows)(centres) + _any_rows(centres)
     if n_clusters and not is_sparse:
-        seldom, often = _tiles(centres)
-        calls = seldom + calls + often
+        calls += _tiles(centres)
     order = np.random.default_rng(os.getpid()).permutation(len(calls))
     for number in range(len(calls))[::-1] if last_first else order:
         calls[number]()
@@ -134,10 +133,16 @@ def _dense_rows(centres: np.ndarray) -> Calls:
         np.zeros(4),
     )
     sums, totals = np.zeros((k, 2)), (np.zeros(k), np.zeros(k))
-    grids = SumGrid(shift, shift), sums, sums.copy(), _GRID
-    masses = (_GRID,) * 3, np.zeros(2), np.zeros(2)
-    return [
+    grids, counts = (SumGrid(shift, shift), sums, sums.copy(), _GRID), np.zeros(k, np.int64)
+    masses, which = ((_GRID,) * 3, np.zeros(2), np.zeros(2)), np.arange(4)
+    of_doubles: Calls = [  # float64 rows are summed on two grids, with weights or without
+        lambda: accumulate.accumulate_weighted(rows, labels, None, *grids, counts),
+        lambda: accumulate.move_weighted(rows, which, labels, labels, None, *grids, counts),
+    ]
+    return (of_doubles if dtype == np.float64 else []) + [
         lambda: accumulate.accumulate_weighted(rows, labels, np.ones(4), *grids, *totals),
+        lambda: accumulate.move(rows, which, labels, labels, shift, sums, counts),
+        lambda: distance.sqdist_to_one(rows, centres[0], out),
         lambda: data_statistics.data_statistics(rows, np.zeros(2)),
         lambda: data_statistics.look(rows, centres[0], None, shift, *masses),
         lambda: panels.common_offset(centres),
@@ -147,23 +152,12 @@ def _dense_rows(centres: np.ndarray) -> Calls:
     ]
 
 
-def _tiles(centres: np.ndarray) -> tuple[Calls, Calls]:
-    """Return the kernels with tiles that few fits call, and those that all call."""
-    k, which = len(centres), np.arange(4)
-    rows, labels, shift = np.zeros((4, 2), centres.dtype), np.zeros(4, np.int32), np.zeros(2)
-    sums, counts = np.zeros((k, 2)), np.zeros(k, np.int64)
-    grids = SumGrid(shift, shift), sums, sums.copy(), _GRID, counts, None
-    of_doubles: Calls = [  # float64 rows are summed on two grids, with weights or without
-        lambda: accumulate.accumulate_weighted(rows, labels, None, *grids),
-        lambda: accumulate.move_weighted(rows, which, labels, labels, None, *grids),
-    ]
-    seldom = (of_doubles if centres.dtype == np.float64 else []) + [
-        lambda: accumulate.move(rows, which, labels, labels, shift, sums, counts),
-        lambda: distance.sqdist_to_one(rows, centres[0], np.zeros(4)),
-    ]
-    return seldom, [
+def _tiles(centres: np.ndarray) -> Calls:
+    rows, labels = np.zeros((4, 2), centres.dtype), np.zeros(4, np.int32)
+    sums, counts = np.zeros((len(centres), 2)), np.zeros(len(centres), np.int64)
+    return [
         lambda: tile.nearest(rows, tile.pack(centres), labels),
-        lambda: tile.nearest_and_sum(rows, tile.pack(centres), labels, shift, sums, counts),
+        lambda: tile.nearest_and_sum(rows, tile.pack(centres), labels, np.zeros(2), sums, counts),
     ]
 
 
@@ -186,6 +180,6 @@ def _sparse_rows(centres: np.ndarray) -> Calls:
         lambda: sparse.sqdist_to_assigned_sparse(*rows, read_only(centres), norms, labels, out),
         lambda: sparse.measure_sparse(*rows, *about, read_only(shift), np.zeros(2), out),
         lambda: sparse.lower_sparse(*rows, *about, out),
-        lambda: sparse.potentials_sparse(rows, packed, out, None, _GRID, *totals),
+        lambda: sparse.sqdist_all_sparse(rows, packed, np.zeros((4, k))),
         lambda: distance.sqdist_to_assigned(centres, centres, np.zeros(k, np.int32), totals[0]),
     ]

@@ -348,9 +348,9 @@ def kmeans_parallel(
         phi = found.cost.value
         if phi <= 0.0:
             break
-        sampled = found.ratios < wanted / phi
+        sampled = found.kept.keys < wanted / phi
         known = len(candidates)
-        fresh = found.rows[np.flatnonzero(sampled)]
+        fresh = found.kept.rows[np.flatnonzero(sampled)]
         if isinstance(fresh, SparseRows) and not isinstance(candidates, SparseRows):
             candidates = SparseRows.of(candidates)  # smaller to send in every round
         candidates = join_rows([candidates, fresh])

@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from daskcluster import open_dataset
-from daskcluster.data.zarr import read_zero_copy
+from daskcluster.data.nodes import read_zero_copy
 
 ROWS = np.arange(70, dtype=np.float32).reshape(10, 7)
 

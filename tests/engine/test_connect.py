@@ -12,7 +12,7 @@ import dask
 import pytest
 from distributed import Client
 
-from daskcluster.engine import connect
+from daskcluster.engine import compat, connect
 from daskcluster.errors import EngineError, InvalidParameterError, SchedulerUnreachableError
 
 
@@ -182,9 +182,9 @@ def test_versions_of_a_real_cluster(client: Client) -> None:
 def whereabouts() -> tuple[bool, bool, bool]:
     from distributed import secede
 
-    before = connect.seceded()
+    before = compat.has_seceded()
     secede()
-    return connect.in_task(), before, connect.seceded()
+    return connect.in_task(), before, compat.has_seceded()
 
 
 def test_inside_a_task(client: Client) -> None:

@@ -68,7 +68,7 @@ def test_rows_of_this_process_are_not_within_reach_of_another_of_its_number() ->
         visibility = Visibility.PROCESS
 
     def worker_info(process: int) -> dict[str, WorkerInfo]:
-        return {"tcp://10.0.0.1:1": WorkerInfo(1, 1, 1, machine_name(), process)}
+        return {"tcp://10.0.0.1:1": WorkerInfo(machine_name(), process)}
 
     rows: Any = Rows()
     assert is_visible_to(rows, worker_info(process_token()))

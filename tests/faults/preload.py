@@ -15,4 +15,4 @@ import daskcluster.methods.kmeans.estimator
 import daskcluster.methods.load  # noqa: F401
 from daskcluster.kernels.warm_up import warm_up
 
-warm_up(8)
+warm_up()

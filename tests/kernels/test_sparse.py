@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.kernels import sparse as kernels
 from daskcluster.kernels.accumulate import accumulate, accumulate_weighted
 from daskcluster.kernels.data_statistics import data_statistics
@@ -22,13 +23,13 @@ from daskcluster.kernels.sparse import (
     measure_sparse,
     nearest_sparse,
     pack_sparse,
-    potentials_sparse,
     sqdist_all_sparse,
     sqdist_to_assigned_sparse,
     squared_norms,
 )
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.kernels.tile import nearest, pack
+from daskcluster.sparse_rows import SparseRows
 from tests.kernels.chain import scores, two_best
 
 KINDS = (np.float32, np.float64)
@@ -231,7 +232,7 @@ def test_potentials_follow_the_dense_ones(kind, weighted):
     np.testing.assert_allclose(mind2, dense_mind2, rtol=1e-13)
     found, dense = np.zeros((2, 2, 6))
     grid = SumGrid(1.5 * 2.0**40, 1.5 * 2.0**8)
-    potentials_sparse(csr(rows), pack_sparse(candidates), mind2, weights, grid, *found)
+    PreparedCentres(candidates).potentials(SparseRows.of(rows), mind2, weights, grid, *found)
     potentials(rows, candidates, mind2, weights, grid, *dense)
     np.testing.assert_allclose(found.sum(axis=0), dense.sum(axis=0), rtol=1e-12)
     assert (found[0] == np.rint(found[0] * 2.0**12) / 2.0**12).all()  # on the grid

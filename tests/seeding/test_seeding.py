@@ -78,7 +78,7 @@ def test_parallel_rounds_sample_in_proportion():
                     X[:1], 0, key, 50, scale.distances(X[:1]), scale.weights.high
                 ),
             )
-            hits[found.indices[found.ratios < 2.0 / found.cost.value]] += 1
+            hits[found.kept.indices[found.kept.keys < 2.0 / found.cost.value]] += 1
     mass = weights * X[:, 0] ** 2
     expected = np.minimum(1.0, 2.0 * mass / mass.sum())
     error = np.sqrt(expected * (1 - expected) / trials)

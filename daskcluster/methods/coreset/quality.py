@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
-from daskcluster.chunkwise.assign import COSTS, AssignParams
+from daskcluster.chunkwise.assign import SCORE, AssignParams
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_large
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
+from daskcluster.chunkwise.statistics import joined
 from daskcluster.data.features import FeatureSpec, columns_by_name, refuse_partial
 from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
@@ -150,7 +151,7 @@ def _costs(
 def true_costs(rows: ScaledPlacement, sets: Sequence[np.ndarray]) -> list[float]:
     """Return the cost of every set of centres on all rows: one pass for all of them."""
     found = rows.reduce(
-        COSTS,
+        joined("costs", *[SCORE] * len(sets)),
         lambda scale: tuple(AssignParams(centres, scale) for centres in sets),
     )
     return [float(each.inertia) for each in found]

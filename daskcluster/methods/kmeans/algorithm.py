@@ -19,7 +19,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import FARTHEST, AssignParams
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.statistics import FarthestRows, KMeansStatistics
+from daskcluster.chunkwise.statistics import KMeansStatistics, LeastRows
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.estimators.loop import NO_LIMITS, Limits, Stepped, run_loop
 from daskcluster.events import IterationEnded, StopReason
@@ -65,20 +65,20 @@ def relocate_empty(
     empty = np.flatnonzero(statistics.weights <= 0.0)
     if len(empty) == 0:
         return 0
-    far: FarthestRows = rows.reduce(
+    far: LeastRows = rows.reduce(
         FARTHEST,
         lambda scale: AssignParams(
             centres, scale, labels, labelled=labels is not None, most=len(empty)
         ),
     )
-    if len(far.distances) and far.distances[0] > 0.0:
+    if len(far.keys) and far.keys[0] < 0.0:
         for cluster, pick in zip(empty, range(len(far.indices)), strict=False):
             _move(scale, statistics, far, pick, int(cluster))
     return len(empty)
 
 
-def _move(scale: Scale, into: KMeansStatistics, far: FarthestRows, pick: int, cluster: int) -> None:
-    weight, old = far.weights[pick], far.labels[pick]
+def _move(scale: Scale, into: KMeansStatistics, far: LeastRows, pick: int, cluster: int) -> None:
+    old, weight = (values[pick] for values in far.facts)
     addend = far.rows[pick].astype(np.float64)
     if scale.weighted:
         addend = addend * weight

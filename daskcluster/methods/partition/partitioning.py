@@ -17,7 +17,6 @@ from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.features import FeatureSpec
 from daskcluster.data.shuffle_passes import reading_bytes
-from daskcluster.data.tables import import_pyarrow
 from daskcluster.data.writer import ArraySink
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import BASELINE_BYTES
@@ -31,7 +30,7 @@ from daskcluster.estimators.opening import open_dataset
 from daskcluster.estimators.plan import WorkPlan
 from daskcluster.estimators.work import RowResults, Work, check_work
 from daskcluster.events import Callback
-from daskcluster.extras import install_command
+from daskcluster.extras import import_pyarrow, install_command
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.partition.parameters import PARTITION
 from daskcluster.methods.partition.training import (

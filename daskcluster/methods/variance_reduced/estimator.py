@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.data.dataset import PartitionedDataset, RowDataset, partition_edges
+from daskcluster.data.dataset import RowDataset, in_partitions, partition_edges
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint, thread_rows
 from daskcluster.engine.scaled import ScaledPlacement
@@ -109,7 +109,7 @@ class VarianceReducedFit(SeededFit):
             self.take_steps = partial(steps_here, self._gathered())
             return placement
         # A partition steps for itself, from the snapshot; what all of them did is added up.
-        view = PartitionedDataset(dataset, edges)
+        view = in_partitions(dataset, list(pairwise(edges.tolist())))
         placement = self.engine.place(view, footprint=footprint, callbacks=self.callbacks)
         stack.enter_context(placement)
         self.take_steps = partial(placement.reduce, STEPS)

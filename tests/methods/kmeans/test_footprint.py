@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import zarr
 from scipy import sparse
 
 from daskcluster import chunk, open_dataset
-from daskcluster.data.dataset import PartitionedDataset, partition_edges
+from daskcluster.data.dataset import in_partitions, partition_edges
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import BASELINE_BYTES, Footprint, project
 from daskcluster.engine.scaled import ScaledPlacement
@@ -150,6 +151,6 @@ def test_rows_that_steps_hold_during_passes_are_projected(tmp_path):
     usual = engine.plan(dataset, plan_of(dataset, "lloyd", {"n_clusters": 2}).footprint)
     assert plans[1].working >= usual.working + X.nbytes
     assert plans[80].working == pytest.approx(usual.working, abs=MIB)
-    view = PartitionedDataset(dataset, partition_edges(dataset, 2))
+    view = in_partitions(dataset, list(pairwise(partition_edges(dataset, 2).tolist())))
     assert plans[2].working == pytest.approx(engine.plan(view).working, abs=MIB)
     assert plans[2].working > usual.working + X.nbytes

@@ -72,7 +72,7 @@ def test_rows_whose_centres_have_no_levels_are_visited(
     problem: tuple[np.ndarray, list[np.ndarray]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows, centres = problem
-    monkeypatch.setattr("daskcluster.chunkwise.pruned.FixedSearch.pack", lambda *arguments: None)
+    monkeypatch.setattr("daskcluster.chunkwise.pruned.FixedSearch.pack", lambda *_, **__: None)
     found = passes(rows, centres[:3])
     assert [each.n_searched for each in found] == [0, 0, 0]
 
