@@ -373,17 +373,31 @@ def differences(centres: np.ndarray, weights: np.ndarray, within: float = 0.0) -
     return np.divide(gaps, width, out=np.zeros_like(gaps), where=width > 0)
 
 
-def in_words(row: np.ndarray, names: tuple[str, ...]) -> str:
-    """Return the largest differences of one cluster, e.g. ``"income +2.1, age -0.8"``.
+def in_words(row: np.ndarray, names: tuple[str, ...], values: np.ndarray) -> str:
+    """Return the largest differences of one cluster, with the values of its centre.
 
     Examples
     --------
-    >>> in_words(np.array([0.1, -0.8, 2.06]), ("height", "age", "income"))
-    'income +2.1, age -0.8'
+    >>> names = "height", "age", "income"
+    >>> in_words(np.array([0.1, -0.8, 2.06]), names, np.array([1.7, 31.25, 90_030.4]))
+    'income 90,030 (+2.1), age 31.25 (-0.8)'
     """
     order = np.argsort(-np.abs(row), kind="stable")[:_SHOWN]
-    shown = [f"{names[j]} {row[j]:+.1f}" for j in order if abs(row[j]) >= _NEAR]
+    shown = [
+        f"{names[j]} {digits(values[j])} ({row[j]:+.1f})" for j in order if abs(row[j]) >= _NEAR
+    ]
     return ", ".join(shown) or "like the average row"
+
+
+def digits(value: float) -> str:
+    """Return a value with four digits, or all of its integer part up to a billion.
+
+    Examples
+    --------
+    >>> [digits(value) for value in (90_030.4, 0.012345, -3.0, 1e12)]
+    ['90,030', '0.01234', '-3', '1e+12']
+    """
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def profiles(found: np.ndarray, weights: np.ndarray, names: tuple[str, ...]) -> Chart | None:
@@ -507,19 +521,22 @@ class Report(Pages):
         weights = clusters.weights
         total = float(np.sum(weights))
         within = float(np.sum(clusters.costs)) / total / model.n_features if total > 0 else 0.0
-        found = differences(model.centres, weights, within)
+        found, centres = differences(model.centres, weights, within), model.centres_of_data
         shown = largest(weights, MOST_PROFILES)
         rows = [
             (
                 str(cluster),
                 f"{int(clusters.sizes[cluster]):,}",
                 f"{weights[cluster] / total:.1%}",
-                in_words(found[cluster], names),
+                in_words(found[cluster], names, centres[cluster]),
             )
             for cluster in shown
         ]
         rest = int((weights > 0).sum()) - len(shown)
-        note = "Differences of the centre from the mean of all rows, in standard deviations, largest first."
+        note = (
+            "The centre in the units of the data, and its distance from the mean of all rows in standard "
+            "deviations, largest first."
+        )
         note += f" {rest:,} smaller clusters are not listed." if rest > 0 else ""
         header = ("cluster", "rows", "share", "what sets it apart")
         table = Table(rows, header, note, ends_in_words=True)
@@ -645,7 +662,7 @@ def _examples(
             indices, away = ranked.of(cluster)
             values = examples.rows.get(int(indices[0])) if len(indices) else None
             ids = ", ".join(examples.ids.get(int(i), f"{i:,}") for i in indices)
-            begins = "" if values is None else ", ".join(f"{v:.4g}" for v in values[:_SHOWN_VALUES])
+            begins = "" if values is None else ", ".join(map(digits, values[:_SHOWN_VALUES]))
             lines.append((str(cluster), ids, ", ".join(f"{one:.4g}" for one in away), begins))
         header = ("cluster", f"{name} rows", "their distances", f"the {name} row begins")
         tables.append(Table(lines, header))

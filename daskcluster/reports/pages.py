@@ -26,8 +26,8 @@ from daskcluster.host import format_bytes
 from daskcluster.models.balance import largest_first
 from daskcluster.models.fitted import Model
 from daskcluster.reports.charts import NARROW, WIDTH, Chart
-from daskcluster.storage.files import write_file
-from daskcluster.storage.location import locate
+from daskcluster.storage.files import file_size, write_file
+from daskcluster.storage.location import Location, locate
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -248,7 +248,7 @@ class Pages(ABC):
     def save(self, path: str, *, overwrite: bool = False) -> None:
         """Write the report: a page (.html), its charts (.png), its tables (.md) or its figures (.json).
 
-        The file appears only when complete.
+        The file, by its path or URL, appears only when complete.
 
         Raises
         ------
@@ -397,22 +397,31 @@ def check_output(path: str, formats: Sequence[str], *, overwrite: bool) -> None:
         raise InvalidParameterError(
             f"output {path!r} should end in one of {', '.join(formats)}, which sets the format."
         )
-    if os.path.lexists(path) and not overwrite:
+    folder, name = _split(path)
+    exists = (
+        os.path.lexists(f"{folder.url}/{name}") if folder.is_local else file_size(folder, name) >= 0
+    )
+    if exists and not overwrite:
         raise OutputExistsError(
             f"The output {path!r} exists already; pass overwrite=True to replace it, or choose another "
             "name."
         )
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
+    if folder.is_local and not os.path.isdir(folder.url):
         raise DatasetNotFoundError(
-            f"The folder {folder!r} for {os.path.basename(path)!r} does not exist; create it."
+            f"The folder {folder.url!r} for {name!r} does not exist; create it."
         )
 
 
 def write_output(path: str, content: bytes) -> None:
     """Write a file that appears only when complete."""
-    folder, name = os.path.split(os.path.abspath(path))
-    write_file(locate(folder), name, content)
+    folder, name = _split(path)
+    write_file(folder, name, content)
+
+
+def _split(path: str) -> tuple[Location, str]:
+    """Return the folder and the name of a file, by its path or URL."""
+    folder, _, name = locate(path).url.rpartition("/")
+    return locate(folder or "/"), name
 
 
 def as_markdown(report: Pages) -> str:

@@ -8,6 +8,7 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 from sklearn import config_context
@@ -154,6 +155,16 @@ def test_tables_have_as_many_cells_as_headers(report: Report) -> None:
                 assert all(len(row) == len(part.header or ("", "")) for row in part.rows)
 
 
+def test_a_report_goes_to_a_url_once(report: Report) -> None:
+    url = "memory://reports/page.json"
+    report.save(url)
+    with pytest.raises(OutputExistsError, match="exists already"):
+        report.save(url)
+    report.save(url, overwrite=True)
+    with fsspec.open(url) as file:
+        assert json.load(file)["title"] == report.title
+
+
 def test_clusters_are_distinguished_by_the_names_of_features() -> None:
     rng = np.random.default_rng(0)
     labels = rng.choice(3, 600, p=[0.5, 0.3, 0.2])
@@ -167,9 +178,14 @@ def test_clusters_are_distinguished_by_the_names_of_features() -> None:
     table = first.parts[0]
     assert isinstance(table, Table)
     words = {int(row[0]): (row[2], row[3]) for row in table.rows}
-    assert [words[j][1].split(" +")[0] for j in (1, 2)] == ["age", "<b>income"]
+    for cluster, name, value in ((1, "age", 9.0), (2, "<b>income", 4.0)):
+        feature, centre, deviations = words[cluster][1].split(",")[0].split()
+        assert feature == name
+        assert float(centre) == pytest.approx(value, abs=0.3)  # in the units of the data
+        assert deviations.startswith("(+")
     assert words[0][0].startswith(("4", "5"))
-    assert words[0][1].startswith(("age -", "<b>income -"))
+    assert words[0][1].startswith(("age ", "<b>income "))
+    assert "(-" in words[0][1]
     page = as_html(report)
     assert "&lt;b&gt;income" in page
     assert "<b>income" not in page
