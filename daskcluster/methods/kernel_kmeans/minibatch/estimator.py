@@ -23,7 +23,6 @@ from daskcluster.estimators.loop import is_final, mean_cost
 from daskcluster.estimators.plan import Plan
 from daskcluster.events import Notice, SeedingEnded, StartEnded, StopReason, publish
 from daskcluster.methods.kernel_kmeans.chunkwise import (
-    GramCentres,
     GramFunction,
     GramSums,
     GraphCentres,
@@ -94,7 +93,6 @@ class End:
     """A start whose steps are done, with the rows that it was seeded from."""
 
     state: StartState
-    centres: GramCentres
     sample: GramBatch
     moving: MovingGramCentres
 
@@ -103,7 +101,11 @@ class MiniBatchKernelFit(GramFit, BatchFit):
     """One call of fit."""
 
     estimator: MiniBatchKernelKMeans
-    rows_and_gram: tuple[ScaledPlacement, GramFunction]
+    name = "mini-batch-kernel"
+    batches: Batches | None = None
+    window_class: type[MovingWindows] = MovingWindows
+    placement: Placement
+    gram: GramFunction
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -130,12 +132,9 @@ class MiniBatchKernelFit(GramFit, BatchFit):
             truncated=self.has_windows,
         )
 
-    def gram(self, rows: ScaledPlacement) -> GramFunction:
+    def function_for(self, rows: ScaledPlacement) -> GramFunction:
         """Return the Gram function."""
         return gram_of(self.estimator, rows)
-
-    name = "mini-batch-kernel"
-    batches: Batches | None = None
 
     def took(self) -> Traffic:
         whole, batches = super().took(), self.batches
@@ -144,15 +143,15 @@ class MiniBatchKernelFit(GramFit, BatchFit):
 
     def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
         """Return the best start, evaluated."""
-        n, truncated, gram = self.dataset.n_rows, self.has_windows, self.gram(rows)
+        n, truncated = self.dataset.n_rows, self.has_windows
+        self.placement, self.gram = rows.placement, self.function_for(rows)
         shapes = BatchKernelState.shapes(n, self.n_clusters)
         resumed = self.resumed(
             BatchKernelState, shapes, lambda state: state.check(n, truncated=truncated)
         )
-        self.rows_and_gram = rows, gram
         return self.best_restart(
             resumed,
-            lambda kept: self.evaluated(rows, self._ended(rows, gram, kept)),
+            lambda kept: self.evaluated(self._ended(kept)),
             lambda run: run.found.inertia,
         )
 
@@ -163,19 +162,18 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         return BatchKernelState(restart, best=best)
 
     def finish(self, state: BatchKernelState) -> tuple[StartState, FitRun]:
-        rows, gram = self.rows_and_gram
-        end = self._made(rows, gram, state)
+        end = self._made(state)
         self.stopped = end.state.steps.reason is StopReason.CALLBACK
         size = rows_per_step(self.dataset.n_rows, vars(self.estimator))
         self.passes += -(-end.state.n_steps * size // self.dataset.n_rows)
-        run = self.evaluated(rows, end)
+        run = self.evaluated(end)
         if self.restarts > 1:
             publish(self.callbacks, StartEnded(state.restart, self.restarts, run.found.inertia))
         return end.state.ended(), run
 
-    def evaluated(self, rows: ScaledPlacement, end: End) -> FitRun:
+    def evaluated(self, end: End) -> FitRun:
         """Return one start, evaluated on all rows. One pass."""
-        placement, centres = rows.placement, end.centres
+        placement, centres = self.placement, end.moving.centres()
         costs = nearest_by_gram(centres, end.sample.rows, end.sample.diagonal)[1]
         room = placement.shares_memory and self.labelled
         labels = np.empty(self.dataset.n_rows, np.int32) if room else None
@@ -183,13 +181,13 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         found = measure_by_gram(placement, centres, labels=labels, bound=bound)
         return FitRun(FitResult.of(end.state.steps, centres=centres), found, labels)
 
-    def _made(self, rows: ScaledPlacement, gram: GramFunction, state: BatchKernelState) -> End:
+    def _made(self, state: BatchKernelState) -> End:
         """Make the remaining steps of a start."""
         estimator, resumed = self.estimator, state.made
         if resumed is not None and resumed.steps.reason is not None:
             limits = estimator.max_iter, self.time_left()
             if is_final(resumed.steps.reason, resumed.n_steps, *limits):
-                return self._ended(rows, gram, resumed)
+                return self._ended(resumed)
         seed = seed_of_start(self.seed, state.restart)
         with Batches(
             self.dataset,
@@ -203,11 +201,10 @@ class MiniBatchKernelFit(GramFit, BatchFit):
             if batches.notice:
                 publish(self.callbacks, Notice(batches.notice))
             if resumed is not None:
-                sample = self._rows_of(gram).batch(resumed.sample)
-                moving = self.moving(rows, gram, resumed)
+                sample, moving = self._numbered.batch(resumed.sample), self._restored(resumed)
             else:
-                sample = self._sample(batches, gram, Key(seed, "sample"))
-                moving = self._start(sample, gram, rows.placement, seed)
+                sample = self._sample(batches, Key(seed, "sample"))
+                moving = self._start(sample, seed)
 
             def keep(steps: KernelSteps) -> None:
                 self.keep(
@@ -233,77 +230,63 @@ class MiniBatchKernelFit(GramFit, BatchFit):
                 )
             self.batches = None
         self.bytes_read += batches.bytes_read
-        return End(StartState.of(sample.indices, steps, moving), moving.centres(), sample, moving)
+        return End(StartState.of(sample.indices, steps, moving), sample, moving)
 
-    def _sample(self, batches: Batches, gram: GramFunction, key: Key) -> GramBatch:
+    def _sample(self, batches: Batches, key: Key) -> GramBatch:
         """Return the rows that seeding samples; at least k of them have a positive weight."""
         drawn, k = batches.sample(self._sample_rows(), key), self.n_clusters
         refuse_bad_batch(drawn, batches.row_of, " of those seen so far")
         if self.method != "array" and np.count_nonzero(drawn.listed_weights()) < k:
             # Few rows have a weight, so choose them by the weights alone.
-            return self._rows_of(gram).batch(draw_rows(self.dataset, k, key))
-        return GramBatch.of(drawn, batches.rows_of_last(), gram, self.dtype)
+            return self._numbered.batch(draw_rows(self.dataset, k, key))
+        return GramBatch.of(drawn, batches.rows_of_last(), self.gram, self.dtype)
 
-    def _start(
-        self, sample: GramBatch, gram: GramFunction, placement: Placement, seed: int
-    ) -> MovingGramCentres:
-        estimator, began = self.estimator, time.perf_counter()
+    def _start(self, sample: GramBatch, seed: int) -> MovingGramCentres:
+        estimator, gram, began = self.estimator, self.gram, time.perf_counter()
         if self.method == "array":
             first = given_centres(estimator.init, self.dataset, gram, self.n_clusters)
             norms = norms_of(first, gram, self.dataset)
         else:
-            columns = partial(self.columns, sample, gram)
+            columns = partial(self.columns, sample)
             diagonal = sample.diagonal
             chosen = chosen_rows(estimator, columns, lambda: diagonal, sample.weights, seed)
             first = [sample.points(chosen[j : j + 1], gram) for j in range(len(chosen))]
             norms = sample.diagonal[chosen]
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
-        return self.standing(gram, first, norms, placement)
+        if not self.has_windows:
+            return MovingProducts.start(gram, first, norms, self.placement)
+        options = {"normalize": bool(estimator.normalize_truncated), **self._window_options}
+        return self.window_class.start(gram, first, norms, self.truncation, **options)
 
-    def standing(
-        self, gram: GramFunction, first: list[Points], norms: np.ndarray, placement: Placement
-    ) -> MovingGramCentres:
-        """Return centres at one point each; `norms` (k,) are their K(x, x)."""
-        if self.truncation is None:
-            return MovingProducts.start(gram, first, norms, placement)
-        return MovingWindows.start(gram, first, norms, self.truncation, **self.window_options())
+    @property
+    def _window_options(self) -> dict[str, Any]:
+        return {"n_threads": threads_of(self.engine), "cut": bool(self.estimator.cut_batches)}
 
-    def window_options(self) -> dict[str, Any]:
-        """Return the options of windows."""
-        return {
-            "normalize": bool(self.estimator.normalize_truncated),
-            "n_threads": threads_of(self.engine),
-            "cut": bool(self.estimator.cut_batches),
-        }
-
-    def columns(self, sample: GramBatch, gram: GramFunction, which: np.ndarray) -> np.ndarray:
+    def columns(self, sample: GramBatch, which: np.ndarray) -> np.ndarray:
         """Return K(x, y) for the rows x of a sample and its rows y in `which`."""
-        points, m = sample.points(which, gram), len(which)
-        return GramSums(gram, points, np.ones(m), np.arange(m), m)(sample.rows)
+        points, m = sample.points(which, self.gram), len(which)
+        return GramSums(self.gram, points, np.ones(m), np.arange(m), m)(sample.rows)
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
-    def _ended(self, rows: ScaledPlacement, gram: GramFunction, state: StartState) -> End:
+    def _ended(self, state: StartState) -> End:
         """Return a start that had ended when its state was saved."""
-        moving = self.moving(rows, gram, state)
-        return End(state, moving.centres(), self._rows_of(gram).batch(state.sample), moving)
+        return End(state, self._numbered.batch(state.sample), self._restored(state))
 
-    def _rows_of(self, gram: GramFunction) -> NumberedRows:
-        return NumberedRows(self.dataset, gram, self.dtype, self.estimator.init, self.n_clusters)
+    @property
+    def _numbered(self) -> NumberedRows:
+        init, k = self.estimator.init, self.n_clusters
+        return NumberedRows(self.dataset, self.gram, self.dtype, init, k)
 
-    def moving(
-        self, rows: ScaledPlacement, gram: GramFunction, state: StartState
-    ) -> MovingGramCentres:
+    def _restored(self, state: StartState) -> MovingGramCentres:
         """Return the centres of a start from its saved state."""
+        at = self._numbered.points
         if state.products is not None:
-            return state.products.restored(gram, self._rows_of(gram).points, rows.placement)
-        return self.restored_windows(gram, state)
-
-    def restored_windows(self, gram: GramFunction, state: StartState) -> MovingWindows:
-        """Return the windows of a saved state."""
+            return state.products.restored(self.gram, at, self.placement)
         assert state.windows is not None
-        at, options = self._rows_of(gram).points, self.window_options()
-        return state.windows.restored(gram, at, self.truncation, **options)
+        normalize = bool(self.estimator.normalize_truncated)
+        windows = state.windows.windows(at, self.truncation, normalize=normalize)
+        return self.window_class(self.gram, windows, **self._window_options)
 
     def _sample_rows(self) -> int:
         """Return the number of rows that the seeding samples."""
@@ -636,12 +619,8 @@ class GraphWindows(MovingWindows):
     Memory: 48 n k bytes.
     """
 
+    gram: GraphFunction
     _products: _Products | None = None
-
-    @property
-    def function(self) -> GraphFunction:
-        assert isinstance(self.gram, GraphFunction)
-        return self.gram
 
     def terms(self) -> Terms:
         """Return the rows of each centre, each row once, and their coefficients."""
@@ -650,13 +629,12 @@ class GraphWindows(MovingWindows):
     def products(self) -> _Products:
         """Return the products with the current centres."""
         if self._products is None:
-            self._products = _Products.of(self.function.matrix, self.terms())
+            self._products = _Products.of(self.gram.matrix, self.terms())
         return self._products
 
     def centres(self) -> GraphCentres:
-        function = self.function
-        terms, norms = self.terms(), self.products().squares
-        return graph_centres(terms, norms, function.matrix, function.graph, function.name)
+        gram, norms = self.gram, self.products().squares
+        return graph_centres(self.terms(), norms, gram.matrix, gram.graph, gram.name)
 
     def relative(self, batch: GramBatch) -> np.ndarray:
         began, products = time.perf_counter(), self.products()
@@ -688,39 +666,27 @@ class GraphBatchFit(MiniBatchKernelFit):
     """One call of fit with the kernel of a graph."""
 
     has_windows = True
+    window_class = GraphWindows
+    gram: GraphFunction
 
     def footprint(self) -> Footprint:
         return graph_footprint(self.dataset, vars(self.estimator), self.room_bytes)
 
-    def gram(self, rows: ScaledPlacement) -> GramFunction:
+    def function_for(self, rows: ScaledPlacement) -> GramFunction:
         graph, matrix = graph_and_matrix(self.estimator, rows, self.seed, self.callbacks)
         return GraphFunction(str(self.estimator.kernel), graph=graph, matrix=matrix)
 
-    def columns(self, sample: GramBatch, gram: GramFunction, which: np.ndarray) -> np.ndarray:
-        assert isinstance(gram, GraphFunction)
+    def columns(self, sample: GramBatch, which: np.ndarray) -> np.ndarray:
         numbers = sample.indices
-        return np.asarray(gram.matrix.columns(numbers[which])[numbers])
+        return np.asarray(self.gram.matrix.columns(numbers[which])[numbers])
 
-    def standing(
-        self, gram: GramFunction, first: list[Points], norms: np.ndarray, placement: Placement
-    ) -> MovingGramCentres:
-        return GraphWindows.start(gram, first, norms, self.truncation, **self.window_options())
-
-    def moving(
-        self, rows: ScaledPlacement, gram: GramFunction, state: StartState
-    ) -> MovingGramCentres:
-        moving = self.restored_windows(gram, state)
-        return GraphWindows(moving.gram, moving.windows, moving.n_threads, moving.cut)
-
-    def evaluated(self, rows: ScaledPlacement, end: End) -> FitRun:
+    def evaluated(self, end: End) -> FitRun:
         """Return one start, evaluated on all rows, which are in memory."""
-        centres, function = end.centres, end.moving.gram
-        assert isinstance(centres, GraphCentres)
-        assert isinstance(function, GraphFunction)
         assert isinstance(end.moving, GraphWindows)
+        centres, gram = end.moving.centres(), self.gram
         products = end.moving.products().at(np.arange(self.dataset.n_rows))
         nearest = (centres.norms - 2.0 * products).min(axis=1)
-        costs = clamped(function.matrix.diagonal() + nearest)
-        labels = graph_labels(centres, function.graph)
+        costs = clamped(gram.matrix.diagonal() + nearest)
+        labels = graph_labels(centres, gram.graph)
         scores = graph_scores(costs, labels, weights_of(self.dataset), self.n_clusters)
         return FitRun(FitResult.of(end.state.steps, centres=centres), scores, labels)

@@ -100,17 +100,8 @@ class WindowsState:
         if not (whole and inner and int(self.sizes.sum()) == m == len(self.shares)):
             raise ModelFormatError("the lengths of its arrays of windows do not match.")
 
-    def restored(
-        self,
-        gram: GramFunction,
-        at: PointsAt,
-        truncation: int | None,
-        *,
-        normalize: bool,
-        n_threads: int = 1,
-        cut: bool = False,
-    ) -> MovingWindows:
-        """Return the moving windows; arguments as in `MovingWindows.start`."""
+    def windows(self, at: PointsAt, truncation: int | None, *, normalize: bool) -> list[Window]:
+        """Return the windows; arguments as in `MovingWindows.start`."""
         points, ends = at(self.points), np.cumsum(self.sizes)
         means = [
             Mean(points.between(first, last), self.shares[first:last])
@@ -120,17 +111,17 @@ class WindowsState:
         for length, has_first in zip(self.lengths.tolist(), self.first.tolist(), strict=True):
             square = self.products[product : product + length * length]
             windows.append(
-                Window.standing(
+                Window(
                     means[mean : mean + length],
                     self.factors[mean : mean + length],
                     square.reshape(length, length),
                     truncation,
-                    normalize=normalize,
-                    has_first=bool(has_first),
+                    normalize,
+                    bool(has_first),
                 )
             )
             mean, product = mean + length, product + length * length
-        return MovingWindows(gram, windows, n_threads, cut)
+        return windows
 
 
 @dataclass(frozen=True)
