@@ -214,7 +214,6 @@ class GraphKMeansModel(KernelKMeansModel):
 
     kind: ClassVar[str] = "graph-kmeans"
     kernels: ClassVar[tuple[str, ...]] = (KNN, HEAT)
-    array_names: ClassVar[frozenset[str]] = KernelKMeansModel.array_names | {"radii", "spread"}
 
     radii: np.ndarray
     spread: np.ndarray

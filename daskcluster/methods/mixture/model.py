@@ -61,7 +61,6 @@ class MixtureModel(FittedModel):
     """
 
     kind: ClassVar[str] = "mixture"
-    array_names: ClassVar[frozenset[str]] = frozenset({"centres", "variances", "mixing", "weights"})
 
     variances: np.ndarray
     mixing: np.ndarray
