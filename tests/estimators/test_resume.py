@@ -15,7 +15,7 @@ import daskcluster as dc
 from daskcluster.errors import CheckpointError
 from daskcluster.estimators import checkpoints, fit
 from daskcluster.events import FitEnded, Notice, SeedingEnded
-from daskcluster.methods.minibatch import fit as minibatch_fit
+from daskcluster.methods.minibatch import estimator as minibatch_fit
 from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.estimators.interruption import Killed, die_after, killed, same
 from tests.laws.data import case

@@ -152,11 +152,9 @@ class GraphGram:
             total += term
         return np.asarray(total)
 
-    def diagonal(self) -> np.ndarray:
-        return self._diagonal
-
     @cached_property
-    def _diagonal(self) -> np.ndarray:
+    def diagonal(self) -> np.ndarray:
+        """K(x, x), float64 (n,)."""
         if self.heat_time is None:
             return np.asarray(self.adjacency.diagonal() * self._scale**2)
         n = self.n_rows

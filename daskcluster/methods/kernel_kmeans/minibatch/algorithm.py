@@ -42,7 +42,6 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
     join_points,
     nearest_of,
 )
-from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches
 from daskcluster.methods.minibatch.chunkwise import Batch
 from daskcluster.sparse_rows import Rows
@@ -67,7 +66,7 @@ class Mean:
 
     def single(self) -> list[Mean]:
         """Return a mean for each point."""
-        return [Mean(self.points.between(i, i + 1), np.ones(1)) for i in range(len(self))]
+        return [Mean(self.points.take(slice(i, i + 1)), np.ones(1)) for i in range(len(self))]
 
 
 @dataclass
@@ -627,7 +626,7 @@ def minibatch_kernel(
     def step(state: KernelSteps) -> Stepped[KernelSteps]:
         before = Meter(moving.meter.n_values, moving.meter.seconds)
         drawn = batches.next()
-        refuse_bad_batch(drawn, batches.row_of, " of those seen so far")
+        batches.refuse_bad(drawn)
         batch = GramBatch.of(drawn, batches.rows_of_last(), moving.gram, dtype)
         labels, costs = _nearest(moving, batch)
         counts = np.bincount(labels, batch.weights, minlength=moving.k)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.engine.engine import Placement, Traffic
+from daskcluster.data.dataset import chosen_rows as rows_at
+from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidParameterError
+from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.estimators.base import in_declared_order
 from daskcluster.estimators.fit import FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import is_final, mean_cost
 from daskcluster.estimators.plan import Plan
-from daskcluster.events import Notice, SeedingEnded, StartEnded, StopReason, publish
+from daskcluster.events import SeedingEnded, StartEnded, StopReason, publish
 from daskcluster.methods.kernel_kmeans.chunkwise import (
     GramFunction,
     GramSums,
@@ -29,7 +30,7 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
     Points,
     clamped,
     join_points,
-    nearest_by_gram,
+    nearest_of,
 )
 from daskcluster.methods.kernel_kmeans.estimator import KernelEstimator
 from daskcluster.methods.kernel_kmeans.fit import (
@@ -40,6 +41,7 @@ from daskcluster.methods.kernel_kmeans.fit import (
     gram_of,
     kernel_footprint,
     measure_by_gram,
+    ready_rows,
     seed_of_start,
 )
 from daskcluster.methods.kernel_kmeans.graph import (
@@ -50,9 +52,6 @@ from daskcluster.methods.kernel_kmeans.graph import (
     graph_and_matrix,
     graph_centres,
     graph_footprint,
-    graph_labels,
-    graph_scores,
-    weights_of,
 )
 from daskcluster.methods.kernel_kmeans.minibatch.algorithm import (
     GramBatch,
@@ -66,26 +65,289 @@ from daskcluster.methods.kernel_kmeans.minibatch.algorithm import (
     merged,
     minibatch_kernel,
 )
-from daskcluster.methods.kernel_kmeans.minibatch.state import (
-    BatchKernelState,
-    NumberedRows,
-    StartState,
-)
 from daskcluster.methods.kernel_kmeans.model import KernelKMeansModel
 from daskcluster.methods.kernel_kmeans.parameters import GRAPHS, MINI_BATCH_KERNEL, is_graph
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
-from daskcluster.methods.minibatch.fit import BatchFit
+from daskcluster.methods.minibatch.chunkwise import Batch
+from daskcluster.methods.minibatch.estimator import BatchFit
 from daskcluster.methods.minibatch.sample import threads_of
-from daskcluster.models.fitted import FitResult
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import Key
 from daskcluster.seeding.methods import draw_rows
-from daskcluster.sparse_rows import Rows
+from daskcluster.sparse_rows import Rows, join_rows
+from daskcluster.storage.document import Shapes, check_numbers, stored_as, within
 from daskcluster.typing import Dataset
 
 _SAMPLE_BYTES = 256 << 20
+
+
+PointsAt = Callable[[np.ndarray], Points]
+"""Row numbers -> points that are ready for the kernels."""
+
+
+@dataclass(frozen=True)
+class WindowsState:
+    """Centres as windows of the last batches: one window after the other, oldest batch first.
+
+    Attributes
+    ----------
+    lengths : ndarray of shape (k,), int64
+        L, the number of means of each window.
+    first : ndarray of shape (k,), int64
+        1 where the oldest mean is the initial centre, else 0.
+    sizes : ndarray of shape (sum of L,), int64
+        Number of points of each mean.
+    factors : ndarray of shape (sum of L,)
+        Coefficients of the means.
+    products : ndarray of shape (sum of L^2,)
+        Inner products of the means of each window.
+    points : ndarray of shape (m,), int64
+        Row numbers of the points.
+    shares : ndarray of shape (m,)
+        Shares of the points in their means.
+    """
+
+    lengths: np.ndarray
+    first: np.ndarray
+    sizes: np.ndarray
+    factors: np.ndarray
+    products: np.ndarray
+    points: np.ndarray
+    shares: np.ndarray
+
+    @classmethod
+    def of(cls, moving: MovingWindows) -> Self:
+        """Return the state of moving windows."""
+        windows = moving.windows
+        means = [mean for window in windows for mean in window.means]
+        return cls(
+            np.array([len(window.means) for window in windows]),
+            np.array([int(window.has_first) for window in windows]),
+            np.array([len(mean) for mean in means]),
+            np.concatenate([window.factors for window in windows]),
+            np.concatenate([window.products.ravel() for window in windows]),
+            np.concatenate([mean.points.indices for mean in means]),
+            np.concatenate([mean.shares for mean in means]),
+        )
+
+    @staticmethod
+    def shapes(k: int) -> Shapes:
+        """Return the shapes of the arrays."""
+        free = ("sizes", "factors", "products", "points", "shares")
+        return {"lengths": (k,), "first": (k,), **dict.fromkeys(free, (None,))}
+
+    def check(self, n_rows: int) -> None:
+        """Refuse arrays that are not windows of `n_rows` rows.
+
+        Raises
+        ------
+        ModelFormatError
+        """
+        k, m, most = len(self.lengths), len(self.points), 1 << 31
+        check_numbers("points", self.points, n_rows, -k)
+        check_numbers("lengths", self.lengths, min(most, len(self.sizes) + 1), 1)
+        check_numbers("sizes", self.sizes, m + 1, 1)
+        check_numbers("first", self.first, 2)
+        whole = int(self.lengths.sum()) == len(self.sizes) == len(self.factors)
+        inner = int((self.lengths**2).sum()) == len(self.products)
+        if not (whole and inner and int(self.sizes.sum()) == m == len(self.shares)):
+            raise ModelFormatError("the lengths of its arrays of windows do not match.")
+
+    def windows(self, at: PointsAt, truncation: int | None, *, normalize: bool) -> list[Window]:
+        """Return the windows; arguments as in `MovingWindows.start`."""
+        points, ends = at(self.points), np.cumsum(self.sizes)
+        means = [
+            Mean(points.take(slice(first, last)), self.shares[first:last])
+            for first, last in zip(ends - self.sizes, ends, strict=True)
+        ]
+        windows, mean, product = [], 0, 0
+        for length, has_first in zip(self.lengths.tolist(), self.first.tolist(), strict=True):
+            square = self.products[product : product + length * length]
+            windows.append(
+                Window(
+                    means[mean : mean + length],
+                    self.factors[mean : mean + length],
+                    square.reshape(length, length),
+                    truncation,
+                    normalize,
+                    bool(has_first),
+                )
+            )
+            mean, product = mean + length, product + length * length
+        return windows
+
+
+@dataclass(frozen=True)
+class ProductsState:
+    """Centres as inner products with all rows.
+
+    Attributes
+    ----------
+    squares : ndarray of shape (k,)
+        Squared lengths of the centres.
+    sizes : ndarray of shape (k,), int64
+        Number of points of each centre; the initial one comes first.
+    points : ndarray of shape (m,), int64
+        Row numbers of the points, one centre after the other.
+    factors : ndarray of shape (m,)
+        Coefficients of the points.
+    products : ndarray of shape (n, k), or None
+        Inner products; None if no step follows.
+    """
+
+    squares: np.ndarray
+    sizes: np.ndarray
+    points: np.ndarray
+    factors: np.ndarray
+    products: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, moving: MovingProducts) -> Self:
+        """Return the state of moving centres."""
+        terms = [term for centre in moving.terms for term in centre]
+        return cls(
+            moving.squares.copy(),
+            np.array([sum(len(points) for points, _ in centre) for centre in moving.terms]),
+            np.concatenate([points.indices for points, _ in terms]),
+            np.concatenate([factors for _, factors in terms]),
+            moving.products,
+        )
+
+    @staticmethod
+    def shapes(n_rows: int, k: int) -> Shapes:
+        """Return the shapes of the arrays."""
+        free: Shapes = {"points": (None,), "factors": (None,)}
+        return {"squares": (k,), "sizes": (k,), "products": (n_rows, k), **free}
+
+    def check(self, n_rows: int) -> None:
+        """Refuse arrays that are not centres of `n_rows` rows.
+
+        Raises
+        ------
+        ModelFormatError
+        """
+        k, m = len(self.squares), len(self.points)
+        check_numbers("points", self.points, n_rows, -k)
+        check_numbers("sizes", self.sizes, m + 1, 1)
+        if not int(self.sizes.sum()) == m == len(self.factors):
+            raise ModelFormatError("the lengths of its arrays of centres do not match.")
+
+    def restored(self, gram: GramFunction, at: PointsAt, placement: Placement) -> MovingProducts:
+        """Return the moving centres; arguments as in `MovingProducts.start`."""
+        points, factors = at(self.points), self.factors.copy()
+        products = np.empty((0, 0)) if self.products is None else self.products
+        ends = np.cumsum(self.sizes)
+        terms = [
+            [
+                (points.take(slice(a, b)), factors[a:b])
+                for a, b in ((first, first + 1), (first + 1, last))
+                if b > a
+            ]
+            for first, last in zip(ends - self.sizes, ends, strict=True)
+        ]
+        return MovingProducts(gram, terms, self.squares, products, placement)
+
+
+@dataclass(frozen=True)
+class StartState:
+    """State of one start between two steps. The seed and the number of steps determine the next batch.
+
+    Attributes
+    ----------
+    sample : ndarray of shape (s,), int64
+        Numbers of the rows that the seeding sampled; they also fix the grid of cost sums.
+    steps : KernelSteps
+    windows : WindowsState or None
+    products : ProductsState or None
+        The centres, in one of the two forms.
+    """
+
+    sample: np.ndarray
+    steps: KernelSteps
+    windows: WindowsState | None = None
+    products: ProductsState | None = None
+
+    @classmethod
+    def of(cls, sample: np.ndarray, steps: KernelSteps, moving: MovingGramCentres) -> Self:
+        """Return the state after `steps`, with the centres `moving`."""
+        if isinstance(moving, MovingWindows):
+            return cls(sample, steps, windows=WindowsState.of(moving))
+        assert isinstance(moving, MovingProducts)
+        return cls(sample, steps, products=ProductsState.of(moving))
+
+    def ended(self) -> Self:
+        """Return the state of an ended start, without the inner products, which only steps need."""
+        if self.products is None:
+            return self
+        return replace(self, products=replace(self.products, products=None))
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.steps.history)
+
+    @staticmethod
+    def shapes(n_rows: int, k: int) -> Shapes:
+        """Return the shapes of the arrays."""
+        return {
+            "sample": (None,),
+            "steps_seen": (k,),
+            **within("windows", WindowsState.shapes(k)),
+            **within("products", ProductsState.shapes(n_rows, k)),
+        }
+
+    def check(self, n_rows: int, *, truncated: bool) -> None:
+        """Refuse what is no state of such a fit.
+
+        Raises
+        ------
+        ModelFormatError
+        """
+        check_numbers("sample", self.sample, n_rows)
+        centres = self.windows if truncated else self.products
+        if centres is None:
+            raise ModelFormatError("it has no centres.")
+        centres.check(n_rows)
+
+
+@dataclass(frozen=True)
+class BatchKernelState:
+    """State of a fit between two steps.
+
+    Attributes
+    ----------
+    restart : int
+        Number of the current start.
+    made : StartState or None
+        State of the current start; None before its seeding.
+    best : StartState or None
+        Final state of the best of the previous starts.
+    """
+
+    restart: int = field(metadata=stored_as("start"))
+    made: StartState | None = None
+    best: StartState | None = None
+
+    @staticmethod
+    def shapes(n_rows: int, k: int) -> Shapes:
+        """Return the shapes of the arrays."""
+        one = StartState.shapes(n_rows, k)
+        return {**within("made", one), **within("best", one)}
+
+    def check(self, n_rows: int, *, truncated: bool) -> None:
+        """Refuse what is no state of such a fit.
+
+        Raises
+        ------
+        ModelFormatError
+        """
+        for each in (self.made, self.best):
+            if each is not None:
+                each.check(n_rows, truncated=truncated)
+        products = None if self.made is None else self.made.products
+        if products is not None and products.products is None:
+            raise ModelFormatError("it has no array 'made_products_products'.")
 
 
 @dataclass(frozen=True)
@@ -102,7 +364,6 @@ class MiniBatchKernelFit(GramFit, BatchFit):
 
     estimator: MiniBatchKernelKMeans
     name = "mini-batch-kernel"
-    batches: Batches | None = None
     window_class: type[MovingWindows] = MovingWindows
     placement: Placement
     gram: GramFunction
@@ -136,11 +397,6 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         """Return the Gram function."""
         return gram_of(self.estimator, rows)
 
-    def took(self) -> Traffic:
-        whole, batches = super().took(), self.batches
-        read = 0 if batches is None else batches.bytes_read
-        return Traffic(whole.passes, whole.bytes_read + read)
-
     def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
         """Return the best start, evaluated."""
         n, truncated = self.dataset.n_rows, self.has_windows
@@ -173,13 +429,9 @@ class MiniBatchKernelFit(GramFit, BatchFit):
 
     def evaluated(self, end: End) -> FitRun:
         """Return one start, evaluated on all rows. One pass."""
-        placement, centres = self.placement, end.moving.centres()
-        costs = nearest_by_gram(centres, end.sample.rows, end.sample.diagonal)[1]
-        room = placement.shares_memory and self.labelled
-        labels = np.empty(self.dataset.n_rows, np.int32) if room else None
-        bound = float(costs.max(initial=0.0))
-        found = measure_by_gram(placement, centres, labels=labels, bound=bound)
-        return FitRun(FitResult.of(end.state.steps, centres=centres), found, labels)
+        centres = end.moving.centres()
+        costs = nearest_of(centres.relative(end.sample.rows), end.sample.diagonal)[1]
+        return self.measured(self.placement, centres, end.state.steps, costs)
 
     def _made(self, state: BatchKernelState) -> End:
         """Make the remaining steps of a start."""
@@ -197,11 +449,10 @@ class MiniBatchKernelFit(GramFit, BatchFit):
             least_rows=self._sample_rows(),
             skipped=0 if resumed is None else resumed.n_steps,
             replacement=bool(estimator.replacement),
+            callbacks=self.callbacks,
         ) as batches:
-            if batches.notice:
-                publish(self.callbacks, Notice(batches.notice))
             if resumed is not None:
-                sample, moving = self._numbered.batch(resumed.sample), self._restored(resumed)
+                sample, moving = self._batch_of(resumed.sample), self._restored(resumed)
             else:
                 sample = self._sample(batches, Key(seed, "sample"))
                 moving = self._start(sample, seed)
@@ -235,10 +486,10 @@ class MiniBatchKernelFit(GramFit, BatchFit):
     def _sample(self, batches: Batches, key: Key) -> GramBatch:
         """Return the rows that seeding samples; at least k of them have a positive weight."""
         drawn, k = batches.sample(self._sample_rows(), key), self.n_clusters
-        refuse_bad_batch(drawn, batches.row_of, " of those seen so far")
+        batches.refuse_bad(drawn)
         if self.method != "array" and np.count_nonzero(drawn.listed_weights()) < k:
             # Few rows have a weight, so choose them by the weights alone.
-            return self._numbered.batch(draw_rows(self.dataset, k, key))
+            return self._batch_of(draw_rows(self.dataset, k, key))
         return GramBatch.of(drawn, batches.rows_of_last(), self.gram, self.dtype)
 
     def _start(self, sample: GramBatch, seed: int) -> MovingGramCentres:
@@ -271,16 +522,33 @@ class MiniBatchKernelFit(GramFit, BatchFit):
 
     def _ended(self, state: StartState) -> End:
         """Return a start that had ended when its state was saved."""
-        return End(state, self._numbered.batch(state.sample), self._restored(state))
+        return End(state, self._batch_of(state.sample), self._restored(state))
 
-    @property
-    def _numbered(self) -> NumberedRows:
-        init, k = self.estimator.init, self.n_clusters
-        return NumberedRows(self.dataset, self.gram, self.dtype, init, k)
+    def _batch_of(self, numbers: np.ndarray) -> GramBatch:
+        """Return rows of these numbers, which are read again, in the form of a batch."""
+        weights = self.dataset.weights
+        weights = None if weights is None else np.asarray(weights, np.float64)[numbers]
+        batch = Batch(rows_at(self.dataset, numbers), np.arange(len(numbers)), weights)
+        refuse_bad_batch(batch, lambda position: int(numbers[position]), "")
+        return GramBatch.of(batch, numbers, self.gram, self.dtype)
+
+    def _points_of(self, numbers: np.ndarray) -> Points:
+        """Return rows as points; number -1 - j stands for the j-th given centre."""
+        if self.gram.is_precomputed:
+            return Points(None, numbers)
+        inside = numbers >= 0
+        n_inside = int(inside.sum())
+        parts = [ready_rows(rows_at(self.dataset, numbers[inside]), self.gram)] if n_inside else []
+        if n_inside < len(numbers):
+            given = given_centres(self.estimator.init, self.dataset, self.gram, self.n_clusters)
+            parts += [point.rows for point in given if point.rows is not None]
+        # The j-th given centre comes j places after the rows that were read.
+        places = np.where(inside, np.cumsum(inside) - 1, n_inside - 1 - numbers)
+        return Points(join_rows(parts)[places], numbers)
 
     def _restored(self, state: StartState) -> MovingGramCentres:
         """Return the centres of a start from its saved state."""
-        at = self._numbered.points
+        at = self._points_of
         if state.products is not None:
             return state.products.restored(self.gram, at, self.placement)
         assert state.windows is not None
@@ -569,7 +837,7 @@ class GraphFunction(GramFunction):
         return True
 
     def diagonal(self, rows: Rows | None, indices: np.ndarray) -> np.ndarray:
-        return np.asarray(self.matrix.diagonal()[indices])
+        return np.asarray(self.matrix.diagonal[indices])
 
 
 @dataclass(frozen=True, eq=False)
@@ -686,7 +954,5 @@ class GraphBatchFit(MiniBatchKernelFit):
         centres, gram = end.moving.centres(), self.gram
         products = end.moving.products().at(np.arange(self.dataset.n_rows))
         nearest = (centres.norms - 2.0 * products).min(axis=1)
-        costs = clamped(gram.matrix.diagonal() + nearest)
-        labels = graph_labels(centres, gram.graph)
-        scores = graph_scores(costs, labels, weights_of(self.dataset), self.n_clusters)
-        return FitRun(FitResult.of(end.state.steps, centres=centres), scores, labels)
+        costs = clamped(gram.matrix.diagonal + nearest)
+        return self.measured_on_graph(centres, gram.graph, end.state.steps, costs)
