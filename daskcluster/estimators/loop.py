@@ -43,18 +43,18 @@ class Clock:
     before: float = 0.0
 
     def __post_init__(self) -> None:
-        self._began = time.monotonic() - self.before
+        self._began = time.perf_counter() - self.before
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self._began
+        return time.perf_counter() - self._began
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Do not count the time that the block takes."""
-        began = time.monotonic()
+        began = time.perf_counter()
         yield
-        self._began += time.monotonic() - began
+        self._began += time.perf_counter() - began
 
 
 @dataclass(frozen=True)
