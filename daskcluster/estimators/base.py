@@ -6,7 +6,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -155,6 +155,20 @@ class EngineMixin(BaseEstimator):
         if "callbacks" in state:
             state["callbacks"] = ()
         return state
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class LoopParameters:
+    """The parameters of estimators that fit in a loop: randomness, what a loop reports, and its limits."""
+
+    random_state: Any = None
+    engine: Any = None
+    callbacks: Any = ()
+    verbose: int = 0
+    max_time: float | None = None
+    validation: Any = None
+    checkpoint: Any = None
+    checkpoint_every: int = 10
 
 
 class RowsEstimator(ClusterMixin, EngineMixin):
@@ -657,6 +671,26 @@ def provenance(estimator: Any) -> dict[str, Any]:
         "missing": getattr(estimator, "_missing", "error"),
         "search": getattr(estimator, "_search", None),
     }
+
+
+_FIGURES = {
+    "weights": "cluster_weights_",
+    "sizes": "cluster_sizes_",
+    "costs": "cluster_costs_",
+    "inertia": "inertia_",
+}
+"""Fields of a model of clusters, and the attributes of its estimator that have them."""
+
+
+def figures(estimator: Any) -> dict[str, Any]:
+    """Return the fields of a model that say how large and how costly its clusters are."""
+    return {name: getattr(estimator, attribute) for name, attribute in _FIGURES.items()}
+
+
+def take_figures(estimator: Any, model: Any) -> None:
+    """Set the attributes of an estimator that the fields of `figures` hold."""
+    for name, attribute in _FIGURES.items():
+        setattr(estimator, attribute, getattr(model, name))
 
 
 def registered_name(estimator: type) -> str:

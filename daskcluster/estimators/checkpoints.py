@@ -7,7 +7,6 @@ import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -210,7 +209,6 @@ they were before, so that they only count otherwise."""
 
 Check = Callable[[Document, Callable[[str], Location]], None]
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _PROBED = 64
 
 
@@ -297,7 +295,7 @@ class Checkpoints:
 
     Attributes
     ----------
-    found : Document or None
+    found : CheckpointDocument or None
         The state to resume from.
     commits : Commits or None
         The commits, if the estimator has a checkpoint.
@@ -309,29 +307,30 @@ class Checkpoints:
         dataset: Dataset,
         callbacks: tuple[Callback, ...],
         *,
-        resume: bool = False,
-        circumstances: Mapping[str, Any] = _NOTHING,
-        check: Check = lambda state, place: None,
+        resume: bool,
+        circumstances: Mapping[str, Any],
+        check: Check,
     ) -> None:
         url = getattr(estimator, "checkpoint", None)
         if resume and url is None:
             raise InvalidParameterError(
                 "resume=True needs checkpoint=, the URL at which the earlier fit saved its state."
             )
-        self.found: Document | None = None
+        self.found: CheckpointDocument | None = None
         self.commits: Commits | None = None
         if url is None:
             return
-        known = facts(estimator, dataset) | (
-            {"circumstances": dict(circumstances)} if circumstances else {}
-        )
+        known = facts(estimator, dataset)
+        if circumstances:
+            known["circumstances"] = dict(circumstances)
         folder = CheckpointFolder(url, known)
         self.commits = Commits(folder, int(getattr(estimator, "checkpoint_every", 1)))
         if resume:
-            self.found = folder.latest(lambda state: check(state, folder.attachment))
-            text = f"The fit resumes from its checkpoint at {folder.url!r}."
-            if self.found is None:
-                text = f"There is no checkpoint at {folder.url!r} yet; the fit starts from scratch."
+            document = folder.latest(lambda state: check(state, folder.attachment))
+            text = f"There is no checkpoint at {folder.url!r} yet; the fit starts from scratch."
+            if document is not None:
+                self.found = CheckpointDocument(document, folder.url)
+                text = f"The fit resumes from its checkpoint at {folder.url!r}."
             publish(callbacks, Notice(text))
 
 

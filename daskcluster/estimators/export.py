@@ -63,14 +63,10 @@ def _preparation(scaling: FeatureScaling, centres: np.ndarray) -> list[Any]:
         imputer.statistics_ = scaling.fill
         steps.append(imputer)
     if scaling.scales:
-        steps.append(_scaler(scaling, centres))
+        scaler = StandardScaler(with_mean=bool(scaling.shift.any())).fit(centres)
+        scaler.mean_, scaler.scale_, scaler.var_ = scaling.shift, scaling.width, scaling.width**2
+        steps.append(scaler)
     return steps
-
-
-def _scaler(scaling: FeatureScaling, centres: np.ndarray) -> StandardScaler:
-    scaler = StandardScaler(with_mean=bool(scaling.shift.any())).fit(centres)
-    scaler.mean_, scaler.scale_, scaler.var_ = scaling.shift, scaling.width, scaling.width**2
-    return scaler
 
 
 def sklearn_mixture(estimator: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
@@ -15,19 +14,15 @@ import numpy as np
 from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.data.csr import csr_of
-from daskcluster.engine.engine import Engine, Placement, Traffic
+from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import DaskClusterError
-from daskcluster.estimators.checkpoints import (
-    CheckpointDocument,
-    CheckpointHeader,
-    Checkpoints,
-    FitCost,
-)
+from daskcluster.estimators.checkpoints import CheckpointHeader, Checkpoints, FitCost
 from daskcluster.estimators.inputs import fit_dataset
-from daskcluster.estimators.loop import Limits, LoopState, mean_distance
+from daskcluster.estimators.loop import Clock, Limits, LoopState, mean_distance
 from daskcluster.events import (
     Callback,
     EMStepEnded,
@@ -117,16 +112,11 @@ class Fit:
     Parameters
     ----------
     estimator : estimator
-        With parameters ``init``, ``chain_length``, ``max_iter``, ``max_time``; ``n_clusters`` unless
-        given.
+        With parameters ``engine``, ``callbacks``, ``init``, ``chain_length``, ``max_iter``, ``max_time``
+        and ``n_clusters``.
     source : object
         The argument X of the caller.
     dataset : Dataset
-    engine : Engine
-    callbacks : tuple of callables
-    labelled : bool
-        Whether labels are requested as an array.
-    n_clusters : int, optional
     resume : bool
         Resume from the last commit of an earlier call under the estimator's ``checkpoint``.
 
@@ -136,6 +126,10 @@ class Fit:
         Method that chose the first centres.
     init : object
         The estimator's parameter ``init``.
+    engine : Engine
+    callbacks : tuple of callables
+    labelled : bool
+        Whether labels are requested as an array.
     restarts, passes, bytes_read : int
         Totals of the fit, including the time before an interruption; passes are those over all rows.
     stopped : bool
@@ -159,20 +153,16 @@ class Fit:
         estimator: Any,
         source: Any,
         dataset: Dataset,
-        engine: Engine,
-        callbacks: tuple[Callback, ...],
         *,
-        labelled: bool = False,
-        n_clusters: int | None = None,
         resume: bool = False,
     ) -> None:
         self.estimator, self.source, self.dataset = estimator, source, dataset
-        self.engine, self.labelled = engine, labelled
-        self.callbacks = (*callbacks, *engine.listeners())
-        self.n_clusters = int(estimator.n_clusters if n_clusters is None else n_clusters)
+        self.engine, self.labelled = choose_engine(estimator.engine, dataset), dataset.in_memory
+        callbacks = all_callbacks(estimator)
+        self.callbacks = (*callbacks, *self.engine.listeners())
         self.init: Any = getattr(estimator, "init", None)
         self.passes = self.bytes_read = 0
-        self._began, self._seconds_before, self._validating = time.perf_counter(), 0.0, 0.0
+        self.clock = Clock()
         self.checkpoints = Checkpoints(
             estimator,
             dataset,
@@ -181,7 +171,11 @@ class Fit:
             circumstances=self.circumstances(),
             check=self.check_attached,
         )
-        self._framed, self._header = self._found()
+        self._header = None
+        if self.checkpoints.found is not None:
+            self._header = header = self.checkpoints.found.header(dataset.n_features)
+            self.passes, self.bytes_read = header.spent.passes, header.spent.bytes_read
+            self.method, self.clock = header.spent.method, Clock(header.spent.seconds)
         self.prepare()
 
     def __init_subclass__(cls) -> None:
@@ -217,6 +211,11 @@ class Fit:
             is_sparse=csr_of(self.dataset) is not None,
             tell=lambda text: publish(self.callbacks, Notice(text)),
         )
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return int(self.estimator.n_clusters)
 
     @property
     def most(self) -> int:
@@ -274,19 +273,18 @@ class Fit:
     def limits(self, max_iter: int | None = None) -> Limits:
         """Return what is left of the limits of the fit."""
         most = self.most if max_iter is None else max_iter
-        return Limits(most, self.time_left(), self.callbacks)
+        return Limits(most, self.estimator.max_time, self.callbacks, self.clock)
 
     # -- clock and events ----------------------------------------------------------
 
     @property
     def seconds(self) -> float:
         """Seconds that the fit has taken, with those before an interruption and without validation."""
-        return self._seconds_before + time.perf_counter() - self._began - self._validating
+        return self.clock.seconds
 
     def time_left(self) -> float | None:
         """Return the seconds left of `max_time`; None if there is no limit."""
-        limit = self.estimator.max_time
-        return None if limit is None else max(0.0, limit - self.seconds)
+        return Limits(max_time=self.estimator.max_time, clock=self.clock).time_left
 
     def started(self, name: str, max_iter: int | None = None) -> None:
         """Publish that the fit has started; pass `max_iter` if it is not the estimator's."""
@@ -344,31 +342,23 @@ class Fit:
         CheckpointError
             The commit is not a state of this kind.
         """
-        return None if self._framed is None else self._framed.state(kind, shapes, check)
+        found = self.checkpoints.found
+        return None if found is None else found.state(kind, shapes, check)
 
     def recall(self, rows: ScaledPlacement) -> None:
         """Restore the data statistics of the first pass, if it was made before the interruption."""
         if self._header is not None and self._header.data_statistics is not None:
             rows.remember(self._header.data_statistics)
 
-    def keep(
-        self,
-        state: Callable[[], Any],
-        *,
-        now: bool = False,
-        counts: bool = True,
-        due: bool | None = None,
-    ) -> None:
-        """Commit ``state()`` if a commit is due, or `now`.
+    def keep(self, state: Callable[[], Any], **when: Any) -> None:
+        """Commit ``state()`` if a commit is due.
 
         Parameters
         ----------
         state : callable () -> dataclass
             Makes the state that `resumed` will return.
-        counts : bool
-            Count this call as the end of an iteration; otherwise, only the clock decides.
-        due : bool, optional
-            Whether to commit, if this was decided at the start of the iteration.
+        **when
+            See `daskcluster.estimators.checkpoints.Commits.keep`.
         """
 
         def document() -> Document:
@@ -380,7 +370,7 @@ class Fit:
             )
 
         if self.checkpoints.commits is not None:
-            self.checkpoints.commits.keep(document, now=now, counts=counts, due=due)
+            self.checkpoints.commits.keep(document, **when)
 
     def keep_step(self, state: Any, loop: LoopState | None = None) -> None:
         """Commit the state after a step if a commit is due, or if it is the first or last one of its loop.
@@ -403,17 +393,6 @@ class Fit:
         self.passes += took.passes
         self.bytes_read += took.bytes_read
 
-    def _found(self) -> tuple[CheckpointDocument | None, CheckpointHeader | None]:
-        """Return the committed state and its header, and continue its counters."""
-        kept = self.checkpoints
-        if kept.found is None or kept.commits is None:
-            return None, None
-        framed = CheckpointDocument(kept.found, kept.commits.folder.url)
-        header = framed.header(self.dataset.n_features)
-        self.passes, self.bytes_read = header.spent.passes, header.spent.bytes_read
-        self.method, self._seconds_before = header.spent.method, header.spent.seconds
-        return framed, header
-
     # -- pieces of a run --------------------------------------------------------------------------
 
     def kept_labels(self, placement: Placement) -> np.ndarray | None:
@@ -433,14 +412,7 @@ class Fit:
         engine = home_engine(self.engine) if dataset.in_memory else self.engine
         rows = ScaledPlacement(stack.enter_context(engine.place(dataset)))
 
-        def validate(state: Any) -> float:
-            began = time.perf_counter()
-            try:
-                return self.validated(rows, state)
-            finally:
-                self._validating += time.perf_counter() - began
-
-        return validate
+        return lambda state: self.validated(rows, state)
 
     def validation_rows(self) -> Dataset | None:
         """Return the ``validation`` rows of the estimator, checked and scaled like those of the fit."""
@@ -478,7 +450,8 @@ def line_for(event: Event) -> str | None:
 
 def all_callbacks(estimator: Any) -> tuple[Callback, ...]:
     """Return the callbacks of a fit: the estimator's, and `say` if it is verbose."""
-    return (*estimator.callbacks, say) if estimator.verbose else tuple(estimator.callbacks)
+    verbose = getattr(estimator, "verbose", 0)
+    return (*estimator.callbacks, say) if verbose else tuple(estimator.callbacks)
 
 
 def say(event: Event) -> None:

@@ -37,27 +37,24 @@ S = TypeVar("S", bound=Any)
 
 
 @dataclass
-class Deadline:
-    """The time at which a loop ends; work that does not count delays it.
+class Clock:
+    """Counts the seconds of some work, after those before an interruption and without pauses."""
 
-    Attributes
-    ----------
-    ends : float
-        A time of `time.monotonic`.
-    """
+    before: float = 0.0
 
-    ends: float
+    def __post_init__(self) -> None:
+        self._began = time.perf_counter() - self.before
 
     @property
-    def has_passed(self) -> bool:
-        return time.monotonic() >= self.ends
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Delay the end by the time that the block takes."""
-        began = time.monotonic()
+        """Do not count the time that the block takes."""
+        began = time.perf_counter()
         yield
-        self.ends += time.monotonic() - began
+        self._began += time.perf_counter() - began
 
 
 @dataclass(frozen=True)
@@ -71,15 +68,19 @@ class Limits:
     max_time : float or None
         Seconds; the step that exceeds this is the last.
     callbacks : sequence of callables, default ()
+    clock : Clock
+        Counts the seconds: by default from now on.
     """
 
     max_iter: int = 300
     max_time: float | None = None
     callbacks: Sequence[Callback] = ()
+    clock: Clock = field(default_factory=Clock)
 
-    def deadline(self) -> Deadline:
-        """Return the end of `max_time`, which begins now."""
-        return Deadline(math.inf if self.max_time is None else time.monotonic() + self.max_time)
+    @property
+    def time_left(self) -> float | None:
+        """Seconds that are left of `max_time`; None if there is no limit."""
+        return None if self.max_time is None else max(0.0, self.max_time - self.clock.seconds)
 
 
 NO_LIMITS = Limits()
@@ -126,7 +127,6 @@ def run_loop(
     keep: Callable[[S], None] | None = None,
     bytes_read: Callable[[], int] = lambda: 0,
     validate: Callable[[S], float] | None = None,
-    deadline: Deadline | None = None,
 ) -> S:
     """Make steps until one of them is the last; return the state after it.
 
@@ -144,14 +144,11 @@ def run_loop(
         Bytes that steps have read so far.
     validate : callable (state) -> float, optional
         Evaluates the state after a step; its time does not count.
-    deadline : Deadline, optional
-        That of `limits`, if steps need to know it.
     """
     history = list(state.history)
     n_iter = history[-1]["iteration"] if history else 0
-    if state.reason and is_final(state.reason, n_iter, limits.max_iter, limits.max_time):
+    if state.reason and is_final(state.reason, n_iter, limits.max_iter, limits.time_left):
         return state
-    deadline = limits.deadline() if deadline is None else deadline
     at_limit = StopReason.MAX_ITER if limits.max_iter <= n_iter else None
     state = replace(state, history=history, reason=at_limit)
     while state.reason is None:
@@ -166,7 +163,7 @@ def run_loop(
         if made.weight > 0.0:
             facts["mean_squared_distance"] = facts["inertia"] / made.weight
         if validate is not None:
-            with deadline.paused():
+            with limits.clock.paused():
                 facts["validation"] = validate(made.state)
         record = event(**facts)
         shown = vars(record).items()
@@ -176,16 +173,14 @@ def run_loop(
             publish(limits.callbacks, record)
         except StopFit:
             asked = True
-        reason = made.reason or _reason(made, record.iteration, limits.max_iter, deadline, asked)
+        reason = made.reason or _reason(made, record.iteration, limits, asked)
         state = replace(made.state, history=history, reason=reason)
         if keep is not None:
             keep(state)
     return state
 
 
-def _reason(
-    made: Stepped[Any], n_iter: int, max_iter: int, deadline: Deadline, asked: bool
-) -> StopReason | None:
+def _reason(made: Stepped[Any], n_iter: int, limits: Limits, asked: bool) -> StopReason | None:
     """Return why a loop ends after a step, or None if it continues."""
     if not made.moved:
         return StopReason.CONVERGED
@@ -193,9 +188,9 @@ def _reason(
         return StopReason.TOLERANCE
     if asked:
         return StopReason.CALLBACK
-    if n_iter >= max_iter:
+    if n_iter >= limits.max_iter:
         return StopReason.MAX_ITER
-    return StopReason.MAX_TIME if deadline.has_passed else None
+    return StopReason.MAX_TIME if limits.time_left == 0.0 else None
 
 
 def is_final(

@@ -148,7 +148,6 @@ class FittedModel:
     """
 
     kind: ClassVar[str]
-    array_names: ClassVar[frozenset[str]]
     optional_arrays: ClassVar[frozenset[str]] = frozenset()
     if TYPE_CHECKING:
 
@@ -204,6 +203,11 @@ class FittedModel:
     def centres_of_data(self) -> np.ndarray:
         """Centres (k, d) in the units of the data."""
         return undone(self.scaling, self.centres)
+
+    @classmethod
+    def array_names(cls) -> frozenset[str]:
+        """Return the names of the arrays that every model of this kind has: its fields of arrays."""
+        return frozenset(each.name for each in fields(cls) if each.type == "np.ndarray")
 
     # -- as a document ----------------------------------------------------------------------------
 
@@ -263,7 +267,7 @@ class FittedModel:
         cls, body: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> dict[str, Any]:
         """Return the constructor arguments common to all kinds, and the arrays; for `from_parts`."""
-        for name in sorted(cls.array_names):
+        for name in sorted(cls.array_names()):
             if name not in arrays:
                 raise ModelFormatError(f"the model's array {name!r} is missing; save it again.")
         found = {
@@ -282,7 +286,7 @@ class FittedModel:
                 raise ModelFormatError(f"{error} Save the model again.") from error
         if "search" in body:
             found["search"] = search_of(body, arrays, arrays["centres"].shape[-1])
-        return {**{name: arrays[name] for name in cls.array_names}, **found}
+        return {**{name: arrays[name] for name in cls.array_names()}, **found}
 
 
 def _read_optional_number(body: Mapping[str, Any], name: str) -> float | None:
@@ -430,7 +434,6 @@ class KMeansModel(FittedModel):
     """
 
     kind: ClassVar[str] = "kmeans"
-    array_names: ClassVar[frozenset[str]] = frozenset({"centres", *_PER_CLUSTER})
     optional_arrays: ClassVar[frozenset[str]] = frozenset({AXES})
 
     weights: np.ndarray
@@ -573,6 +576,6 @@ def load_document(url: str, storage_options: Mapping[str, Any] | None = None) ->
         It is not a model, is damaged, or has a format version unknown to this release.
     """
     classes = [model_class(kind) for kind in KINDS]
-    known = {each.kind: (each.array_names, each.optional_arrays) for each in classes}
+    known = {each.kind: (each.array_names(), each.optional_arrays) for each in classes}
     document = unsealed(MODEL, locate(url, storage_options), known)
     return model_class(document.kind).from_parts(document.body, document.arrays)

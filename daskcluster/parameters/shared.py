@@ -108,6 +108,8 @@ VALIDATION = Parameter(
     "URL of validation rows; their mean squared distance is recorded during the fit.",
     also=("array-like of shape (m, d)", "Dataset"),
 )
+LOOP = (*RUN, MAX_TIME, VALIDATION)
+"""Parameters of how a fit runs in a loop."""
 
 INIT_SIZE = Parameter(
     "init_size",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from scipy import sparse
 
 import daskcluster as dc
 from daskcluster.errors import CheckpointError
-from daskcluster.estimators import checkpoints, fit
+from daskcluster.estimators import checkpoints
 from daskcluster.events import FitEnded, Notice, SeedingEnded
-from daskcluster.methods.minibatch import fit as minibatch_fit
+from daskcluster.methods.minibatch import estimator as minibatch_fit
 from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.estimators.interruption import Killed, die_after, killed, same
 from tests.laws.data import case
@@ -205,7 +206,7 @@ def test_time_and_work_before_the_interruption_count(tmp_path: Path, name: str) 
     later = later_by(100.0)
     with pytest.MonkeyPatch.context() as patched:
         die_after(patched, 3)
-        patched.setattr(fit.time, "perf_counter", later)
+        patched.setattr(time, "perf_counter", later)
         with pytest.raises(Killed):
             made(name, **kept).fit(X)
     heard.clear()

@@ -24,7 +24,6 @@ it derives from (Chaudhari et al., "Deep relaxation", 2017).
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,9 +31,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.estimators.loop import Limits, Stepped, run_loop
+from daskcluster.estimators.loop import Clock, Limits, Stepped, run_loop
 from daskcluster.events import ImplicitStepEnded, StopReason
-from daskcluster.methods.minibatch.algorithm import is_suspect, refuse_bad_batch
+from daskcluster.methods.minibatch.algorithm import is_suspect
 from daskcluster.methods.minibatch.batches import Batches
 from daskcluster.methods.minibatch.chunkwise import Batch, MiniBatchStepper, MovingCentres
 
@@ -302,7 +301,7 @@ class ImplicitDescent:
         self.now = replace(self.now, n_batches=self.now.n_batches + 1)
         found = self.assign(self._batch, centres)
         if is_suspect(found.cost, self.assign.dtype):
-            refuse_bad_batch(self._batch, self.batches.row_of, " of those seen so far")
+            self.batches.refuse_bad(self._batch)
         return found
 
     def _ran_away(self, found: BatchClusters, start: BatchClusters) -> bool:
@@ -361,7 +360,7 @@ def backward_euler(
     -----
     Cost: max_iter inner_iter + 1 batches of M k distances. Memory: 6 k d numbers of float64.
     """
-    began = time.perf_counter() - begin.seconds
+    limits = replace(limits, clock=Clock(begin.seconds))
     descent = ImplicitDescent(batches, assign, begin, steps)
     n_rows, k = batches.batch_size, len(begin.centres)
 
@@ -377,11 +376,9 @@ def backward_euler(
             "step_size": taken.step_size,
             "n_halved": taken.n_halved,
         }
-        state = replace(descent.now, seconds=time.perf_counter() - began)
+        state = replace(descent.now, seconds=limits.clock.seconds)
         return Stepped(state, facts, taken.start.weight)
 
-    if limits.max_time is not None:
-        limits = replace(limits, max_time=limits.max_time - begin.seconds)
     with assign.threads(*begin.centres.shape):
         return run_loop(
             step,

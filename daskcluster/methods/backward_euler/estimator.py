@@ -23,9 +23,7 @@ from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import Limits
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import Notice, StartEnded, StopFit, publish
-from daskcluster.methods.backward_euler.algorithm import (
-    ImplicitSteps,
-)
+from daskcluster.methods.backward_euler.algorithm import ImplicitSteps
 from daskcluster.methods.backward_euler.parameters import BACKWARD_EULER
 from daskcluster.methods.backward_euler.starts import (
     Start,
@@ -41,7 +39,7 @@ from daskcluster.methods.kmeans.algorithm import CentresState, lloyd
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.kmeans.fit import measure_run, pass_flop
 from daskcluster.methods.kmeans.initial import method_for
-from daskcluster.methods.minibatch.fit import BatchFit, batches_footprint
+from daskcluster.methods.minibatch.estimator import BatchFit, batches_footprint
 from daskcluster.methods.minibatch.sample import threads_of
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
@@ -75,7 +73,7 @@ class BackwardEulerFit(BatchFit):
         """Return the run of the best start, whose ``n_iter`` counts outer steps."""
         starts = self._settled(rows, self._starts())
         best = self._refined(rows, self._best(rows, starts))
-        labels = self.kept_labels(rows.placement) if self.labelled else None
+        labels = self.kept_labels(rows.placement)
         run = measure_run(rows, best.result, labels, labelled=self.labelled)
         if self.restarts == 1:
             self.inertias = np.array([run.found.inertia])

@@ -20,7 +20,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import ModelFormatError
 from daskcluster.estimators.checkpoints import Commits, unfit
 from daskcluster.estimators.loop import Limits, is_final, mean_distance
-from daskcluster.events import Callback, Notice, SeedingEnded, publish
+from daskcluster.events import Callback, SeedingEnded, publish
 from daskcluster.methods.backward_euler.algorithm import (
     BatchAssigner,
     DescentState,
@@ -29,7 +29,6 @@ from daskcluster.methods.backward_euler.algorithm import (
 )
 from daskcluster.methods.coreset.start import SAMPLE_ROWS
 from daskcluster.methods.kmeans.initial import GIVEN, is_auto, method_for
-from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches, whole
 from daskcluster.methods.minibatch.sample import centres_of_sample, start_of_batches
 from daskcluster.models.fitted import FitResult
@@ -239,6 +238,7 @@ def run_start(
             room_bytes=parameters.room_bytes,
             least_rows=parameters.sample_rows,
             skipped=0 if found is None else found.descent.n_batches,
+            callbacks=callbacks,
         ) as batches,
         ExitStack() as stack,
     ):
@@ -247,8 +247,6 @@ def run_start(
             engine = LocalEngine(n_threads=n_threads)
             rows = ScaledPlacement(stack.enter_context(engine.place(parameters.validation)))
             validate = lambda state: mean_distance(rows, state.centres)  # noqa: E731
-        if batches.notice:
-            publish(callbacks, Notice(batches.notice))
         read = 0 if found is None else found.bytes_read
         keep = _keeping(commits, number, batches, read)
         if found is None:
@@ -279,7 +277,7 @@ def _seeded(batches: Batches, parameters: StartParameters, seed: int) -> Descent
         start = start_of_batches(batches, parameters.n_clusters, size, seed)
         return DescentState.first(start.centres, parameters.steps)
     sample = batches.sample(parameters.sample_rows, Key(seed, "sample"))
-    refuse_bad_batch(sample, batches.row_of, " of those seen so far")
+    batches.refuse_bad(sample)
     centres = centres_of_sample(sample, parameters, seed)
     return DescentState.first(centres, parameters.steps)
 

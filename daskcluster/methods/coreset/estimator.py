@@ -17,13 +17,12 @@ from daskcluster.data.features import FeatureSpec
 from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.open import open_source
 from daskcluster.data.weighted import array_weights, stored_attributes, write_weighted
-from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Segment, Segments
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import EngineMixin
-from daskcluster.estimators.fit import Fit
+from daskcluster.estimators.fit import Fit, all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.estimators.plan import DriverWork, PassTraffic, Plan, centres_bytes
 from daskcluster.events import (
@@ -66,18 +65,18 @@ class CoresetDraw(Fit):
 
     estimator: LightweightCoreset
     state = CoresetState()
+    n_clusters = 1
 
     def __init__(self, estimator: LightweightCoreset, dataset: Dataset, *, resume: bool) -> None:
-        engine, callbacks = choose_engine(estimator.engine, dataset), tuple(estimator.callbacks)
-        super().__init__(estimator, None, dataset, engine, callbacks, n_clusters=1, resume=resume)
-        self.callbacks = callbacks
+        super().__init__(estimator, None, dataset, resume=resume)
+        self.callbacks = all_callbacks(estimator)
 
     def prepare(self) -> None:
         found, d = self.checkpoints.found, self.dataset.n_features
         if found is not None:
             shapes = {
                 name.removeprefix(_STATE): values.shape
-                for name, values in found.arrays.items()
+                for name, values in found.document.arrays.items()
                 if name.startswith(_STATE)
             }
             self.state = self.resumed(CoresetState, coreset_shapes(shapes, d)) or self.state

@@ -689,7 +689,6 @@ class HierarchicalModel(KMeansModel):
     """
 
     kind: ClassVar[str] = "hierarchical-kmeans"
-    array_names: ClassVar[frozenset[str]] = KMeansModel.array_names | {"parents", "level_sizes"}
 
     parents: tuple[np.ndarray, ...] = field(kw_only=True)
     level_sizes: tuple[int, ...] = field(kw_only=True)
@@ -706,6 +705,10 @@ class HierarchicalModel(KMeansModel):
                 raise ModelFormatError(
                     f"the parents of level {level} should be {n} numbers from 0 to {most - 1}."
                 )
+
+    @classmethod
+    def array_names(cls) -> frozenset[str]:
+        return super().array_names() | {"parents", "level_sizes"}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays to save, by name."""

@@ -25,7 +25,6 @@ from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import in_declared_order
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
-from daskcluster.estimators.loop import Limits
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import (
     Notice,
@@ -238,7 +237,7 @@ class HierarchicalFit(Fit):
         self, rows: ScaledPlacement, state: HierarchicalState, labels: np.ndarray | None
     ) -> FitResult:
         """Move all centres together, a few times."""
-        left, most = self.time_left(), self.most
+        most = self.most
         if state.rounds:
             return FitResult.of(state)
 
@@ -255,7 +254,7 @@ class HierarchicalFit(Fit):
             end = lloyd(
                 rows,
                 state,
-                Limits(0 if left == 0.0 else most, left, self.callbacks),
+                self.limits(0 if self.time_left() == 0.0 else most),
                 assign=assign,
                 tol=float(self.estimator.tol),
                 labels=labels,
@@ -312,10 +311,13 @@ class HierarchicalFit(Fit):
         """Fit points in memory, as one level without checkpoints."""
         given = self.estimator.get_params(deep=False)
         given |= {"n_levels": 1, "level_sizes": None, "checkpoint": None, "max_time": None}
-        given |= {"validation": None, "n_coarse": "auto", "resample_rounds": rounds}
+        given |= {"validation": None, "callbacks": (), "verbose": 0}
+        given |= {"n_coarse": "auto", "resample_rounds": rounds}
         given |= {"n_clusters": n_clusters, "random_state": key.derived_seed()}
-        twin = type(self.estimator)(**given)
-        return HierarchicalFit(twin, None, open_chunk(points), home_engine(self.engine), ()).run()
+        given["engine"] = home_engine(self.engine)
+        fit = HierarchicalFit(type(self.estimator)(**given), None, open_chunk(points))
+        fit.labelled = False
+        return fit.run()
 
     # -- checkpoints ------------------------------------------------------------------------------
 

@@ -62,9 +62,7 @@ HIERARCHICAL = (
     shared.MAX_ITER.varied(default=100, help="Maximum number of iterations within a cell."),
     shared.TOL,
     shared.METRIC,
-    *shared.RUN,
-    shared.MAX_TIME,
-    shared.VALIDATION,
+    *shared.LOOP,
     shared.BOUNDS_MEMORY.varied(
         help="Memory for bounds in bytes; a refinement of up to five iterations uses none."
     ),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
     gram_sum_rows,
     nearest_of,
 )
+from daskcluster.methods.kernel_kmeans.graph import GraphGram
 from daskcluster.methods.kernel_kmeans.minibatch.algorithm import Meter, joined
 from daskcluster.sparse_rows import join_rows
 from daskcluster.storage.document import Shapes, check_numbers, within
@@ -165,27 +166,6 @@ _BLOCK_BYTES = 64 << 20
 _LEAST_BLOCK = 1024
 
 
-class GramMatrix(Protocol):
-    """The matrix of K(x, y) for all rows x and y: the operations that kernel k-means needs."""
-
-    meter: Meter
-
-    @property
-    def n_rows(self) -> int: ...
-
-    def diagonal(self) -> np.ndarray:
-        """Return K(x, x), float64 (n,). Computed once."""
-        ...
-
-    def columns(self, which: np.ndarray) -> np.ndarray:
-        """Return K(x, y) for all rows x and the rows y in `which` (m,), float64 (n, m)."""
-        ...
-
-    def sums(self, factors: np.ndarray, groups: np.ndarray, n_groups: int) -> np.ndarray:
-        """Return sums over rows y of ``factors[y] K(x, y)``, y in group ``groups[y]``, (n, n_groups)."""
-        ...
-
-
 @dataclass
 class StreamedGram:
     """Gram matrix of the rows of a placement, computed in one pass per 64 MB of rows.
@@ -204,16 +184,15 @@ class StreamedGram:
     def n_rows(self) -> int:
         return self.placement.dataset.n_rows
 
-    def diagonal(self) -> np.ndarray:
-        return self._diagonal
-
     @cached_property
-    def _diagonal(self) -> np.ndarray:
+    def diagonal(self) -> np.ndarray:
+        """K(x, x), float64 (n,)."""
         none = np.empty(0, np.int64)
         nothing = GramSums(self.gram, Points(None, none), np.empty(0), none, 1)
         return self._map(gram_diagonal_rows, nothing, np.empty(self.n_rows))
 
     def columns(self, which: np.ndarray) -> np.ndarray:
+        """Return K(x, y) for all rows x and the rows y in `which` (m,), float64 (n, m)."""
         rows = None
         if not self.gram.is_precomputed:
             parts = [self._points(int(at), int(at) + 1).rows for at in which]
@@ -223,6 +202,7 @@ class StreamedGram:
         return self._map(gram_sum_rows, sums, np.empty((self.n_rows, m)))
 
     def sums(self, factors: np.ndarray, groups: np.ndarray, n_groups: int) -> np.ndarray:
+        """Return sums over rows y of ``factors[y] K(x, y)``, y in group ``groups[y]``, (n, n_groups)."""
         total = np.zeros((self.n_rows, n_groups))
         for first, last in self.blocks():
             kept = first + np.flatnonzero(factors[first:last])
@@ -263,6 +243,10 @@ class StreamedGram:
         self.meter.seconds += time.perf_counter() - began
         self.meter.n_values += self.n_rows * max(1, len(sums.points))
         return out
+
+
+GramMatrix = StreamedGram | GraphGram
+"""The matrix of K(x, y) for all rows x and y: the operations that kernel k-means needs."""
 
 
 def n_blocks(dataset: Dataset) -> int:
@@ -318,7 +302,7 @@ def members_of(
 
 def restored(gram: GramMatrix, state: FullState, weights: np.ndarray) -> FullResult:
     """Return the centres and labels of a state. Cost: n^2 Gram values; n k before the first iteration."""
-    diagonal, seeds = gram.diagonal(), state.seeds
+    diagonal, seeds = gram.diagonal, state.seeds
     if state.assigned is None:
         terms = [(seeds[j : j + 1], np.ones(1)) for j in range(len(seeds))]
         members = Members(terms, gram.columns(seeds), diagonal[seeds])
@@ -368,7 +352,7 @@ def full_batch(
         nonlocal before
         values, k = gram.meter.n_values, len(state.seeds)
         members = members_of(gram, before.labels, weights, before.members)
-        labels, costs = members.nearest(gram.diagonal())
+        labels, costs = members.nearest(gram.diagonal)
         facts = {
             "inertia": before.inertia(weights),
             "shift": 0.0,

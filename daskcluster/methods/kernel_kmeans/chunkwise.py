@@ -99,8 +99,8 @@ class GramFunction:
     def numbers(self) -> tuple[float, float, int]:
         """Scale, shift and degree, the arguments of the kernels."""
         if self.name == "polynomial":
-            return self.gamma, self.coef0, self.degree
-        return (1.0, 0.0, 1) if self.term == kernels.PRODUCT else (-self.gamma, 0.0, 1)
+            return float(self.gamma), float(self.coef0), int(self.degree)
+        return (1.0 if self.term == kernels.PRODUCT else -float(self.gamma)), 0.0, 1
 
     def diagonal(self, rows: Rows | None, indices: np.ndarray) -> np.ndarray:
         """Return K(x, x) of rows that are ready for the kernels, float64 (n,).
@@ -182,15 +182,10 @@ class Points:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def take(self, which: np.ndarray) -> Points:
-        """Return a copy of some of the points."""
+    def take(self, which: np.ndarray | slice) -> Points:
+        """Return some of the points: a copy, or a view of a slice."""
         rows = None if self.rows is None else self.rows[which]
         return Points(rows, self.indices[which])
-
-    def between(self, first: int, last: int) -> Points:
-        """Return a view of consecutive points."""
-        rows = None if self.rows is None else self.rows[first:last]
-        return Points(rows, self.indices[first:last])
 
 
 def join_points(parts: Sequence[Points]) -> Points:
@@ -238,10 +233,8 @@ class GramSums:
             self._sum_values(rows, out)
         elif isinstance(rows, SparseRows):
             points = self._made("csr", rows.dtype)
-            kernels.gram_sums_sparse(
-                csr(rows), csr(points), self.factors, self.groups, self.gram.term,
-                self.gram.numbers, rows.n_features, out,
-            )  # fmt: skip
+            given = self.factors, self.groups.astype(np.int64), self.gram.term, self.gram.numbers
+            kernels.gram_sums_sparse(csr(rows), csr(points), *given, rows.n_features, out)
         else:
             panels = self._made("panels", rows.dtype)
             kernels.gram_sums(
@@ -264,7 +257,10 @@ class GramSums:
         ends = np.searchsorted(self.groups, ends)
         if self.gram.is_function or isinstance(rows, SparseRows):
             for first, last in pairwise(ends.tolist()):
-                points, none = self.points.between(first, last), np.zeros(last - first, np.int64)
+                points, none = (
+                    self.points.take(slice(first, last)),
+                    np.zeros(last - first, np.int64),
+                )
                 sums = GramSums(self.gram, points, self.factors[first:last], none, 1)
                 sums(rows[first:last], out[first:last])
             return
@@ -288,17 +284,14 @@ class GramSums:
             return
         step = max(1, _VALUES_BYTES // (8 * width))
         for first in range(0, len(rows), step):
-            part = rows[first : first + step]
-            values = self._values(part)
-            kernels.add_columns(
-                values, columns, self.factors, self.groups, out[first : first + step]
-            )
-
-    def _values(self, rows: Rows) -> np.ndarray:
-        if isinstance(rows, SparseRows) and self.gram.is_precomputed:
-            return rows.toarray()
-        kind = "csr" if isinstance(rows, SparseRows) else "dense"
-        return self.gram.values(rows, self._made(kind, rows.dtype))
+            part, found = rows[first : first + step], out[first : first + step]
+            if self.gram.is_precomputed:
+                assert isinstance(part, SparseRows)
+                values = part.toarray()
+            else:
+                kind = "csr" if isinstance(part, SparseRows) else "dense"
+                values = self.gram.values(part, self._made(kind, part.dtype))
+            kernels.add_columns(values, columns, self.factors, self.groups, found)
 
     def _made(self, kind: str, dtype: np.dtype[Any]) -> Any:
         """Return the points in the form `kind` ("csr", "panels" or "dense") and dtype. Made once."""
@@ -645,39 +638,22 @@ def _zero(params: GramScoreParams) -> GramScore:
 
 
 def _score_chunk(chunk: Chunk, params: GramScoreParams, into: GramScore) -> None:
-    model = params.model
+    model, clusters, n = params.model, into.clusters, params.n_rows
     for block, _ in _blocks(chunk, model):
         own = model.gram.diagonal(block.rows, np.arange(block.start, block.stop))
         for cut in row_cuts(block.n_rows, model.k):
             part = block.slice(cut.start, cut.stop)
-            labels, costs = nearest_by_gram(model, part.rows, own[cut])
+            nearest, costs = nearest_of(model.relative(part.rows), own[cut])
+            labels, weights = nearest.astype(np.int32), part.weights
             if params.labels is not None:
                 params.labels[part.start : part.stop] = labels
-            _add(part.weights, labels, costs, params, into)
-
-
-def nearest_by_gram(
-    model: GramCentres, rows: Rows, diagonal: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nearest centre of every row, int32 (n,), and the squared distance to it."""
-    labels, costs = nearest_of(model.relative(rows), diagonal)
-    return labels.astype(np.int32), costs
-
-
-def _add(
-    weights: np.ndarray | None,
-    labels: np.ndarray,
-    costs: np.ndarray,
-    params: GramScoreParams,
-    into: GramScore,
-) -> None:
-    clusters, n = into.clusters, params.n_rows
-    clusters.sizes += np.bincount(labels, minlength=len(clusters.sizes))
-    if weights is not None:
-        costs = costs * weights
-        accumulate_values(weights, labels, SumGrid.of(params.max_weight, n), *clusters.weights)
-    into.largest = max(into.largest, float(costs.max(initial=0.0)))
-    accumulate_values(costs, labels, SumGrid.of(params.bound, n), *clusters.costs)
+            clusters.sizes += np.bincount(labels, minlength=len(clusters.sizes))
+            if weights is not None:
+                costs = costs * weights
+                grid = SumGrid.of(params.max_weight, n)
+                accumulate_values(weights, labels, grid, *clusters.weights)
+            into.largest = max(into.largest, float(costs.max(initial=0.0)))
+            accumulate_values(costs, labels, SumGrid.of(params.bound, n), *clusters.costs)
 
 
 GRAM_SCORE = Reduction(name="score", zero=_zero, chunk=_score_chunk)

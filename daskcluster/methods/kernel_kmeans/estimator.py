@@ -14,12 +14,14 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import (
     ClusterEstimator,
+    LoopParameters,
+    figures,
     from_provenance,
     in_declared_order,
     provenance,
+    take_figures,
 )
 from daskcluster.estimators.examples import Examination
-from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.events import Callback
 from daskcluster.methods.kernel_kmeans.chunkwise import (
@@ -43,7 +45,7 @@ from daskcluster.typing import Dataset
 
 
 @dataclass(eq=False, repr=False)
-class KernelEstimator(ClusterEstimator):
+class KernelEstimator(LoopParameters, ClusterEstimator):
     """Base of estimators whose centres are weighted sums of images of rows.
 
     Its fields are the parameters that all of them have.
@@ -63,14 +65,6 @@ class KernelEstimator(ClusterEstimator):
     n_local_trials: int | None = None
     n_init: int | str = "auto"
     tol: float = 0.0
-    random_state: Any = None
-    engine: Any = None
-    callbacks: Any = ()
-    verbose: int = 0
-    max_time: float | None = None
-    validation: Any = None
-    checkpoint: Any = None
-    checkpoint_every: int = 10
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_centres")
@@ -159,9 +153,7 @@ class KernelEstimator(ClusterEstimator):
         check_enough_rows(dataset, self.n_clusters)
         if precomputed:
             check_square(self, dataset)
-        engine = choose_engine(self.engine, dataset)
-        callbacks, labelled = all_callbacks(self), dataset.in_memory
-        fit = kind(self, X, dataset, engine, callbacks, labelled=labelled, resume=resume)
+        fit = kind(self, X, dataset, resume=resume)
         run = fit.run()
         self._centres = run.result.centres
         self._show_centres()
@@ -187,19 +179,10 @@ class KernelEstimator(ClusterEstimator):
         With a graph's kernel, or after a fit on the full batch, it holds all rows.
         """
         centres, d = self._centres, self.n_features_in_
+        facts = {**figures(self), **provenance(self)}
         if isinstance(centres, GraphCentres):
-            return GraphKMeansModel(**graph_arrays(centres, d), **self._facts())
-        return KernelKMeansModel(**support_arrays(centres, d), **self._facts())
-
-    def _facts(self) -> dict[str, Any]:
-        """Return the fields of a model other than its centres."""
-        return {
-            "weights": self.cluster_weights_,
-            "sizes": self.cluster_sizes_,
-            "costs": self.cluster_costs_,
-            "inertia": self.inertia_,
-            **provenance(self),
-        }
+            return GraphKMeansModel(**graph_arrays(centres, d), **facts)
+        return KernelKMeansModel(**support_arrays(centres, d), **facts)
 
     @classmethod
     def from_model(cls, model: KernelKMeansModel) -> Self:
@@ -207,8 +190,7 @@ class KernelEstimator(ClusterEstimator):
         self = from_provenance(cls, model, n_clusters=model.n_clusters)
         self.scaling_, self._centres = model.scaling, model.gram_centres()
         self._show_centres()
-        self.cluster_weights_, self.cluster_sizes_ = model.weights, model.sizes
-        self.cluster_costs_, self.inertia_ = model.costs, model.inertia
+        take_figures(self, model)
         return self
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
     Points,
 )
 from daskcluster.methods.kernel_kmeans.graph import (
+    NeighbourGraph,
     graph_and_matrix,
     graph_centres,
     graph_labels,
@@ -102,15 +103,6 @@ def check_square(estimator: Any, dataset: Dataset) -> None:
             f"X of shape ({dataset.n_rows}, {dataset.n_features}) should be square for "
             f"kernel='precomputed' of {type(estimator).__name__}: the matrix of K(x, y) for all rows x, y."
         )
-
-
-def kernel_restarts(estimator: Any, method: str) -> int:
-    """Return the number of starts, of which the one with the lowest inertia is kept.
-
-    ``n_init="auto"`` is one, because a start takes n^2 Gram values or an extra pass to evaluate it.
-    """
-    warn_of_one_start(estimator, method, stacklevel=5)
-    return 1 if estimator.n_init == "auto" or method in GIVEN else int(estimator.n_init)
 
 
 def seed_of_start(seed: int, start: int) -> int:
@@ -269,10 +261,6 @@ def kernel_footprint(dataset: Dataset, n_clusters: int, n_points: int) -> Footpr
     return Footprint(thread_bytes=2 * n_points * row_bytes + 16 * (n_points + 1024 * n_clusters))
 
 
-if TYPE_CHECKING:
-    from daskcluster.methods.kernel_kmeans.estimator import KernelKMeans
-
-
 @dataclass(frozen=True)
 class KernelState:
     """State of a fit between two iterations.
@@ -302,9 +290,11 @@ class GramFit(Fit):
     """A `Fit` in the space of a Gram function."""
 
     def prepare(self) -> None:
-        init = self.estimator.init
+        init, n_init = self.estimator.init, self.estimator.n_init
         self.method = str(init) if isinstance(init, str) else "array"
-        self.restarts = kernel_restarts(self.estimator, self.method)
+        warn_of_one_start(self.estimator, self.method, stacklevel=4)
+        # "auto" is one start, because each takes n^2 Gram values or an extra pass to evaluate it.
+        self.restarts = 1 if n_init == "auto" or self.method in GIVEN else int(n_init)
 
     def validation_rows(self) -> Dataset | None:
         """Refuse rows for a kernel that gives no K(x, x) of other rows."""
@@ -316,11 +306,30 @@ class GramFit(Fit):
             )
         return super().validation_rows()
 
+    def measured(
+        self, placement: Placement, centres: GramCentres, end: Any, costs: np.ndarray
+    ) -> FitRun:
+        """Return the final figures of a start that ended in `end`; `costs` are those of some rows."""
+        labels, bound = self.kept_labels(placement), float(costs.max(initial=0.0))
+        scores = measure_by_gram(placement, centres, labels=labels, bound=bound)
+        return FitRun(FitResult.of(end, centres=centres), scores, labels)
+
+    def measured_on_graph(
+        self, centres: GraphCentres, graph: NeighbourGraph, end: Any, costs: np.ndarray
+    ) -> FitRun:
+        """Return the final figures for a graph's kernel; `costs` are those of all rows.
+
+        Labels are those of `predict`, which depend only on the neighbours of a row: rows at distance zero
+        have the same label.
+        """
+        labels = graph_labels(centres, graph)
+        scores = graph_scores(costs, labels, weights_of(self.dataset), self.n_clusters)
+        return FitRun(FitResult.of(end, centres=centres), scores, labels)
+
 
 class KernelFit(GramFit):
     """One call of fit."""
 
-    estimator: KernelKMeans
     gram: GramMatrix
     weights: np.ndarray
 
@@ -333,34 +342,18 @@ class KernelFit(GramFit):
         """Return the best start, evaluated."""
         estimator, self.weights = self.estimator, weights_of(self.dataset)
         if is_graph(estimator.kernel):
-            return self._of_graph(rows)
-        placement = rows.placement
+            graph, matrix = graph_and_matrix(estimator, rows, self.seed, self.callbacks)
+            self.gram = matrix
+            found = self._best()
+            terms, norms = found.members.terms, found.members.norms
+            of_graph = graph_centres(terms, norms, matrix, graph, estimator.kernel)
+            return self.measured_on_graph(of_graph, graph, found.state, found.costs)
         if estimator.kernel == "precomputed" or callable(estimator.kernel):
             rows.known()  # looks for NaN
-        self.gram = gram = StreamedGram(placement, gram_of(estimator, rows))
+        self.gram = gram = StreamedGram(rows.placement, gram_of(estimator, rows))
         found = self._best()
         centres = gram.centres(found.members)
-        shared = placement.shares_memory and self.labelled
-        room = np.empty(gram.n_rows, np.int32) if shared else None
-        bound = float(found.costs.max(initial=0.0))
-        scores = measure_by_gram(placement, centres, labels=room, bound=bound)
-        return FitRun(FitResult.of(found.state, centres=centres), scores, room)
-
-    def _of_graph(self, rows: ScaledPlacement) -> FitRun:
-        """Return the result for a graph's kernel, with the statistics of the last iteration.
-
-        Labels are those of `predict`, which depend only on the neighbours of a row: rows at distance zero
-        have the same label.
-        """
-        estimator = self.estimator
-        graph, gram = graph_and_matrix(estimator, rows, self.seed, self.callbacks)
-        self.gram = gram
-        found = self._best()
-        members = found.members
-        centres = graph_centres(members.terms, members.norms, gram, graph, estimator.kernel)
-        labels = graph_labels(centres, graph)
-        scores = graph_scores(found.costs, labels, self.weights, self.n_clusters)
-        return FitRun(FitResult.of(found.state, centres=centres), scores, labels)
+        return self.measured(rows.placement, centres, found.state, found.costs)
 
     def validated(self, rows: ScaledPlacement, members: Members) -> float:
         assert isinstance(self.gram, StreamedGram)
@@ -380,7 +373,7 @@ class KernelFit(GramFit):
         )
 
     def begin(self, restart: int, best: FullState | None) -> KernelState:
-        seeds = self._seeds(self.gram, self.weights, seed_of_start(self.seed, restart))
+        seeds = self._seeds(seed_of_start(self.seed, restart))
         state = KernelState(restart, FullState(seeds), best)
         self.keep_step(state, state.loop)
         return state
@@ -401,8 +394,8 @@ class KernelFit(GramFit):
             publish(self.callbacks, StartEnded(state.restart, self.restarts, inertia))
         return found.state, found
 
-    def _seeds(self, gram: GramMatrix, weights: np.ndarray, seed: int) -> np.ndarray:
-        estimator, began = self.estimator, time.perf_counter()
+    def _seeds(self, seed: int) -> np.ndarray:
+        estimator, gram, began = self.estimator, self.gram, time.perf_counter()
         if self.method == "array":
             chosen = np.asarray(estimator.init)
             whole = chosen.dtype.kind in "iu"
@@ -411,7 +404,7 @@ class KernelFit(GramFit):
                     f"init={estimator.init!r} should have row numbers in 0 to {gram.n_rows - 1}."
                 )
         else:
-            chosen = chosen_rows(estimator, gram.columns, gram.diagonal, weights, seed)
+            chosen = chosen_rows(estimator, gram.columns, lambda: gram.diagonal, self.weights, seed)
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
         return np.asarray(chosen, np.int64)
 

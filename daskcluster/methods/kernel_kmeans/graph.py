@@ -152,11 +152,9 @@ class GraphGram:
             total += term
         return np.asarray(total)
 
-    def diagonal(self) -> np.ndarray:
-        return self._diagonal
-
     @cached_property
-    def _diagonal(self) -> np.ndarray:
+    def diagonal(self) -> np.ndarray:
+        """K(x, x), float64 (n,)."""
         if self.heat_time is None:
             return np.asarray(self.adjacency.diagonal() * self._scale**2)
         n = self.n_rows
@@ -214,7 +212,6 @@ class GraphKMeansModel(KernelKMeansModel):
 
     kind: ClassVar[str] = "graph-kmeans"
     kernels: ClassVar[tuple[str, ...]] = (KNN, HEAT)
-    array_names: ClassVar[frozenset[str]] = KernelKMeansModel.array_names | {"radii", "spread"}
 
     radii: np.ndarray
     spread: np.ndarray

@@ -162,11 +162,8 @@ def pack_points(points: np.ndarray) -> PointPanels:
 
 @cache
 def _dense_kernel(dtype: np.dtype[Any], term: int) -> Any:
-    return _build_dense(*gram_tile_for(dtype), lanes_of(dtype), term)
-
-
-def _build_dense(height: int, vectors: int, width: int, lanes: int, term: int) -> Any:
-    block, shape = vectors * width, (vectors, width, lanes)
+    height, vectors, width = gram_tile_for(dtype)
+    block, shape = vectors * width, (vectors, width, lanes_of(dtype))
 
     def add_all(rows, panels, factors, groups, function, blocks, spans, out):  # type: ignore[no-untyped-def]
         # `blocks` row blocks are packed at once and compared with one panel after the other.
@@ -243,15 +240,13 @@ def gram_sums(
     padded = np.zeros(room), np.zeros(room, np.int64)
     for whole, part in zip(padded, (factors, groups), strict=True):
         whole[: len(part)] = part
-    scale, shift, degree = function
-    wanted = float(scale), float(shift), int(degree)
     tile = gram_tile_for(panels.data.dtype)
     row_bytes = panels.d * panels.data.itemsize + 8 * out.shape[1]
     blocks = max(1, _PACKED_BYTES // (tile.rows * row_bytes))
     if spans is None:
         spans = np.array([[0, len(X), 0, len(panels.data)]])
     add_all = _dense_kernel(panels.data.dtype, term)
-    add_all(read_only(X), read_only(panels.data), *padded, wanted, blocks, spans, out)
+    add_all(read_only(X), read_only(panels.data), *padded, function, blocks, spans, out)
 
 
 # -- CSR rows ---------------------------------------------------------------------------------------
@@ -300,7 +295,11 @@ def _total(data, indices, first, stop, panel, norms, term, totals):  # type: ign
 
 
 @kernel
-def _sum_sparse(rows, points, factors, groups, term, function, d, out):  # type: ignore[no-untyped-def]
+def gram_sums_sparse(rows, points, factors, groups, term, function, d, out):  # type: ignore[no-untyped-def]
+    """Compute weighted sums of Gram values for CSR rows and points (data, indices, indptr), read only.
+
+    Arguments as in `gram_sums`. Memory: 256 bytes per feature.
+    """
     data, indices, indptr = rows
     scale, shift, degree = function
     panel, norms = np.zeros((d, _SPARSE_LANES)), np.zeros((2, _SPARSE_LANES))
@@ -323,26 +322,6 @@ def _sum_sparse(rows, points, factors, groups, term, function, d, out):  # type:
                     value = exponential_of_number(scale * totals[lane])
                 out[i, groups[start + lane]] += factors[start + lane] * value
         _clear(points[1], points[2], start, count, panel)
-
-
-def gram_sums_sparse(
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray],
-    points: tuple[np.ndarray, np.ndarray, np.ndarray],
-    factors: np.ndarray,
-    groups: np.ndarray,
-    term: int,
-    function: tuple[float, float, int],
-    n_features: int,
-    out: np.ndarray,
-) -> None:
-    """Compute weighted sums of Gram values for CSR rows and points (data, indices, indptr).
-
-    Arguments as in `gram_sums`. Memory: 256 bytes per feature.
-    """
-    scale, shift, degree = function
-    wanted = float(scale), float(shift), int(degree)
-    both = [tuple(read_only(array) for array in three) for three in (rows, points)]
-    _sum_sparse(*both, factors, groups.astype(np.int64), term, wanted, n_features, out)
 
 
 # -- precomputed values -----------------------------------------------------------------------------

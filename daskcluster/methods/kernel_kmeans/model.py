@@ -59,13 +59,6 @@ class KernelKMeansModel(FittedModel):
 
     kind: ClassVar[str] = "kernel-kmeans"
     kernels: ClassVar[tuple[str, ...]] = (*VECTOR_GRAMS, PRECOMPUTED, CALLABLE)
-    array_names: ClassVar[frozenset[str]] = frozenset(
-        {
-            "centres", "supports", "columns", "starts", "rows", "coefficients", "clusters", "norms",
-            *_PER_CLUSTER,
-        }
-    )  # fmt: skip
-
     supports: np.ndarray
     columns: np.ndarray
     starts: np.ndarray

@@ -63,7 +63,7 @@ KERNEL_N_INIT = shared.N_INIT.varied(
     help="Number of starts; the one with the lowest inertia is kept. auto: 1."
 )
 
-KERNEL_KMEANS = (
+_BOTH = (
     shared.N_CLUSTERS,
     KERNEL,
     GAMMA,
@@ -72,6 +72,10 @@ KERNEL_KMEANS = (
     N_NEIGHBORS,
     HEAT_TIME,
     KERNEL_PARAMS,
+)
+
+KERNEL_KMEANS = (
+    *_BOTH,
     KERNEL_INIT,
     N_LOCAL_TRIALS,
     KERNEL_N_INIT,
@@ -81,22 +85,13 @@ KERNEL_KMEANS = (
         help="Stop when an iteration lowers the inertia by at most this fraction; 0 runs until no label "
         "changes.",
     ),
-    *shared.RUN,
-    shared.MAX_TIME,
-    shared.VALIDATION,
+    *shared.LOOP,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY,
 )
 
 MINI_BATCH_KERNEL = (
-    shared.N_CLUSTERS,
-    KERNEL,
-    GAMMA,
-    DEGREE,
-    COEF0,
-    N_NEIGHBORS,
-    HEAT_TIME,
-    KERNEL_PARAMS,
+    *_BOTH,
     Parameter("batch_size", int, 1024, "Rows per step.", ge=1),
     Parameter(
         "replacement",
@@ -138,9 +133,7 @@ MINI_BATCH_KERNEL = (
         help="Stop when a step lowers the mean squared distance of its batch by less than this; 0 never "
         "stops.",
     ),
-    *shared.RUN,
-    shared.MAX_TIME,
-    shared.VALIDATION,
+    *shared.LOOP,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY.varied(
         help="Steps between two saves of the state; at most half a minute passes between them."

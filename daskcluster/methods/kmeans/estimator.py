@@ -20,13 +20,16 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.base import (
     CentreEstimator,
+    LoopParameters,
+    figures,
     from_provenance,
     in_declared_order,
     provenance,
+    take_figures,
 )
 from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.export import faiss_index
-from daskcluster.estimators.fit import Fit, FitRun, all_callbacks
+from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.events import Callback
 from daskcluster.methods.kmeans.fit import KMeansFit, fit_partial
@@ -55,7 +58,7 @@ _MOST_TERMS = 2e9
 
 
 @dataclass(eq=False, repr=False)
-class KMeansEstimator(CentreEstimator):
+class KMeansEstimator(LoopParameters, CentreEstimator):
     """Base of the k-means estimators.
 
     Its fields are the parameters that most of them have.
@@ -66,15 +69,7 @@ class KMeansEstimator(CentreEstimator):
     n_clusters: int = 8
     _: KW_ONLY
     metric: str = "euclidean"
-    random_state: Any = None
-    engine: Any = None
-    callbacks: Any = ()
-    verbose: int = 0
-    max_time: float | None = None
-    validation: Any = None
     chain_length: int = 10
-    checkpoint: Any = None
-    checkpoint_every: int = 10
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
@@ -126,10 +121,7 @@ class KMeansEstimator(CentreEstimator):
         """Return one call of fit on `X`, ready to run; its parameters are checked."""
         dataset = fit_dataset(self, X, sample_weight, scalable=True)
         self._check_rows(dataset)
-        engine = choose_engine(self.engine, dataset)
-        callbacks = all_callbacks(self)
-        labelled = dataset.in_memory
-        return kind(self, X, dataset, engine, callbacks, labelled=labelled, **options)
+        return kind(self, X, dataset, **options)
 
     # -- what was learnt --------------------------------------------------------------------------
 
@@ -155,11 +147,8 @@ class KMeansEstimator(CentreEstimator):
         """Return the model: the learnt attributes, without the data."""
         return KMeansModel(
             centres=self._centres,
-            weights=self.cluster_weights_,
-            sizes=self.cluster_sizes_,
-            costs=self.cluster_costs_,
             metric=self.metric,
-            inertia=self.inertia_,
+            **figures(self),
             **provenance(self),
         )
 
@@ -193,10 +182,7 @@ class KMeansEstimator(CentreEstimator):
         known = {"n_clusters": model.n_clusters, "metric": model.metric}
         self = from_provenance(cls, model, **known)
         self.scaling_, self._centres, self._search = model.scaling, model.centres, model.search
-        self.cluster_weights_ = model.weights
-        self.cluster_sizes_ = model.sizes
-        self.cluster_costs_ = model.costs
-        self.inertia_ = model.inertia
+        take_figures(self, model)
         return self
 
 

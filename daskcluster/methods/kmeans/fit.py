@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -42,10 +42,6 @@ from daskcluster.models.fitted import FitResult
 from daskcluster.parameters import shared
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset
-
-if TYPE_CHECKING:
-    from daskcluster.methods.kmeans.estimator import KMeans
-
 
 LABELS_SHARE = 1 / 16
 """Share of the room for state that labels may take if nobody has asked for them yet."""
@@ -144,8 +140,6 @@ class KMeansState:
 class KMeansFit(SeededFit):
     """One call of fit: places the rows, runs the restarts, keeps the best."""
 
-    estimator: KMeans
-
     def prepare(self) -> None:
         estimator, dataset = self.estimator, self.dataset
         self.name = estimator.algorithm
@@ -209,7 +203,7 @@ class KMeansFit(SeededFit):
 # -- rows that lack values ---------------------------------------------------------------------------
 
 
-def fit_partial(estimator: KMeans, X: Any, sample_weight: Any) -> tuple[FitRun, KMeansFit]:
+def fit_partial(estimator: Any, X: Any, sample_weight: Any) -> tuple[FitRun, KMeansFit]:
     """Fit rows opened with ``missing="partial"``; return the result, and the fit of its attributes.
 
     The inertia is that of the values that are there: the sum over rows of the squared distances to the
@@ -273,7 +267,7 @@ def fit_partial(estimator: KMeans, X: Any, sample_weight: Any) -> tuple[FitRun, 
     return best, fit
 
 
-def _begin(estimator: KMeans, X: Any, sample_weight: Any = None) -> KMeansFit:
+def _begin(estimator: Any, X: Any, sample_weight: Any = None) -> KMeansFit:
     return estimator.begin_fit(KMeansFit, X, sample_weight)
 
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,13 @@ from daskcluster.events import (
 )
 from daskcluster.methods.kmeans.algorithm import swap_centres, weighted_mean
 from daskcluster.methods.minibatch.batches import Batches
-from daskcluster.methods.minibatch.chunkwise import Batch, MovingCentres, StepOutcome
+from daskcluster.methods.minibatch.chunkwise import (
+    Batch,
+    MiniBatchStepper,
+    MovingCentres,
+    SingleRowStepper,
+    StepOutcome,
+)
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, SparseRows, dense_rows, join_rows
 from daskcluster.storage.document import Document, read_mapping
@@ -468,13 +473,8 @@ Keep = Callable[[int, Callable[[], MiniBatchState], StopReason | None], None]
 """(steps made, what makes the state after them, why the last one was the last one) -> None."""
 
 
-class Stepper(Protocol):
-    """Moves centres by the rows of a batch."""
-
-    state: MovingCentres
-
-    def step(self, batch: Batch) -> StepOutcome: ...
-    def threads(self) -> AbstractContextManager[Any]: ...
+Stepper = MiniBatchStepper | SingleRowStepper
+"""Moves centres by the rows of a batch."""
 
 
 def minibatch(
@@ -521,7 +521,9 @@ def minibatch(
     """
     if limits.max_iter <= begin.step:
         return replace(begin, reason=StopReason.MAX_ITER)
-    steps = _Steps(batches, stepper, begin, limits, least_steps, keep)
+    journal = begin.journal
+    passes = _PassEvents(batches.dataset.n_rows, limits.callbacks, journal)
+    steps = _Steps(batches, stepper, limits, least_steps, keep, passes, journal.bytes_read)
 
     def kept(state: MiniBatchState) -> None:
         if keep is not None:
@@ -537,70 +539,65 @@ def minibatch(
             limits,
             keep=kept,
             validate=validate,
-            deadline=steps.deadline,
         )
     steps.passes.end()
     return end
 
 
+@dataclass
 class _Steps:
-    """Makes the steps between two records; arguments as of `minibatch`."""
+    """Makes the steps between two records; arguments as of `minibatch`, and the bytes read before."""
 
-    def __init__(
-        self,
-        batches: Batches,
-        stepper: Stepper,
-        begin: MiniBatchState,
-        limits: Limits,
-        least_steps: int,
-        keep: Keep | None,
-    ) -> None:
-        self.batches, self.stepper, self.limits, self.keep = batches, stepper, limits, keep
-        self.least_steps, self.threshold, self.journal = least_steps, begin.threshold, begin.journal
-        self.reassignment, self.improvement = begin.reassignment, begin.improvement
-        self.passes = _PassEvents(batches.dataset.n_rows, limits.callbacks, begin.journal)
-        self.deadline, self._bytes_before = limits.deadline(), begin.journal.bytes_read
+    batches: Batches
+    stepper: Stepper
+    limits: Limits
+    least_steps: int
+    keep: Keep | None
+    passes: _PassEvents
+    bytes_before: int
 
     def to_a_record(self, state: MiniBatchState) -> Stepped[MiniBatchState]:
         """Make steps until one has a record."""
-        moving, journal, number = self.stepper.state, self.journal, state.step
+        moving, journal, number = self.stepper.state, state.journal, state.step
         before = time.perf_counter()
         while True:
             batch = self.batches.next()
             outcome = self.stepper.step(batch)
             if is_suspect(outcome.cost, moving.centres.dtype):
-                refuse_bad_batch(batch, self.batches.row_of, " of those seen so far")
+                self.batches.refuse_bad(batch)
             number += 1
             journal.n_rows += len(batch)
-            journal.n_reassigned += self.reassignment(number, batch, moving, outcome.cost)
-            stalled = self.improvement.ends(outcome.cost / len(batch))
+            journal.n_reassigned += state.reassignment(number, batch, moving, outcome.cost)
+            stalled = state.improvement.ends(outcome.cost / len(batch))
             if self.limits.callbacks:
                 self.passes.add(len(batch))
             now = time.perf_counter()
             journal.seconds, before = journal.seconds + now - before, now
-            reason = self._reason(number, outcome.shift, stalled=stalled)
+            reason = self._reason(number, outcome.shift, state.threshold, stalled=stalled)
             if reason or number >= journal.next_step:
                 break
             if self.keep is not None:
                 self.keep(number, partial(self._after, state, number), None)
         end = self._after(state, number)
         self.passes.bytes_read = journal.bytes_read
-        facts = journal.record(number, moving, outcome, self.improvement.smoothed)
+        facts = journal.record(number, moving, outcome, state.improvement.smoothed)
         return Stepped(end, facts, outcome.weight, reason=reason)
 
-    def _reason(self, number: int, shift: float, *, stalled: bool) -> StopReason | None:
+    def _reason(
+        self, number: int, shift: float, threshold: float, *, stalled: bool
+    ) -> StopReason | None:
         if number >= self.least_steps:
-            if number > 1 and self.threshold > 0.0 and shift <= self.threshold:
+            if number > 1 and threshold > 0.0 and shift <= threshold:
                 return StopReason.TOLERANCE
             if stalled:
                 return StopReason.NO_IMPROVEMENT
         if number >= self.limits.max_iter:
             return StopReason.MAX_ITER
-        return StopReason.MAX_TIME if self.deadline.has_passed else None
+        return StopReason.MAX_TIME if self.limits.time_left == 0.0 else None
 
     def _after(self, state: MiniBatchState, number: int) -> MiniBatchState:
         moving = self.stepper.state
-        self.journal.bytes_read = self._bytes_before + self.batches.bytes_read
+        state.journal.bytes_read = self.bytes_before + self.batches.bytes_read
         return replace(state, step=number, exact=moving.exact, seen=moving.seen, costs=moving.costs)
 
 

@@ -12,7 +12,7 @@ of a cluster varies from pool to pool more than it does among uniform draws.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
@@ -22,7 +22,9 @@ from typing import Any, Self
 import numpy as np
 
 from daskcluster.chunk import Chunk
+from daskcluster.chunkwise.data_statistics import refuse_rows
 from daskcluster.data.readahead import read_ahead
+from daskcluster.events import Callback, Notice, publish
 from daskcluster.host import format_bytes
 from daskcluster.methods.minibatch.chunkwise import Batch
 from daskcluster.methods.minibatch.kernels.batch import shuffle_next
@@ -49,11 +51,7 @@ class Segment:
 
     def row_of(self, place: int) -> int:
         """Return the row of the dataset at a place of `rows`."""
-        for start, stop in self.spans:
-            if place < stop - start:
-                return start + place
-            place -= stop - start
-        raise IndexError(place)
+        return int(self.rows_of(np.array([place]))[0])
 
     def rows_of(self, places: np.ndarray) -> np.ndarray:
         """Return the rows of the dataset at some places of `rows`, int64."""
@@ -273,6 +271,8 @@ class Batches:
     replacement : bool
         Draw rows independently, so that a batch may hold a row several times. From pools, each draws as
         many rows as it holds.
+    callbacks : sequence of callables
+        Called with `notice` as an event, if there is one.
 
     Attributes
     ----------
@@ -296,6 +296,7 @@ class Batches:
         least_rows: int = 0,
         skipped: int = 0,
         replacement: bool = False,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         self.dataset = dataset
         self.batch_size = batch_size if replacement else min(batch_size, dataset.n_rows)
@@ -313,6 +314,7 @@ class Batches:
             wanted = max(8 * self.batch_size, least_rows)
             pools = Pools.plan(dataset, seed, wanted, room_bytes, on_read=self._count)
             self.notice = pools.notice(replacement=replacement)
+            publish(callbacks, Notice(self.notice))
             self.is_wide = pools.per_pool >= LEAST_GROUPS
             place, gone = pools.find(position)
             self._segments = pools.read(place)
@@ -356,11 +358,11 @@ class Batches:
 
     def row_of(self, position: int) -> int:
         """Return the row of the dataset at a position of the last batch."""
-        for segment, listed in self._last:
-            if position < len(listed):
-                return segment.row_of(int(listed[position]))
-            position -= len(listed)
-        raise IndexError(position)
+        return int(self.rows_of_last()[position])
+
+    def refuse_bad(self, batch: Batch) -> None:
+        """Raise `InvalidDataError` if a row of the last batch is not finite, or out of range."""
+        refuse_rows(batch.taken(), self.row_of, " of those seen so far")
 
     def rows_of_last(self) -> np.ndarray:
         """Return the rows of the dataset in the last batch or sample, int64 (b,)."""

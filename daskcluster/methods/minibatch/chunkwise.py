@@ -19,6 +19,7 @@ from daskcluster.chunkwise.centres import PreparedCentres, csr
 from daskcluster.chunkwise.pruned import may_pay
 from daskcluster.kernels import tile
 from daskcluster.kernels.accumulate import group_by_label
+from daskcluster.kernels.jit import read_only, weights_or_none
 from daskcluster.kernels.panels import Panels
 from daskcluster.kernels.sparse import SparsePanels, nearest_sparse, pack_sparse
 from daskcluster.methods.minibatch.kernels import batch as minibatch
@@ -238,7 +239,8 @@ class MiniBatchStepper:
         """Return functions of a range: one labels its positions, the other moves its centres."""
         state, listed, rows = self.state, batch.listed, batch.rows
         arrays = state.exact, state.centres, state.seen
-        grouped, rule = (self._order, self._starts), RULES[self.rate]
+        grouped, rate = (self._order, self._starts), (weight, RULES[self.rate], normalize)
+        weights, out = weights_or_none(batch.weights), (self._costs, self._shifts)
         if isinstance(rows, SparseRows):
             room = None if self._packed is None else self._packed.data
             sparse, packed = csr(rows), pack_sparse(state.centres, room)
@@ -250,9 +252,8 @@ class MiniBatchStepper:
 
             def move_sparse(first: int, last: int) -> None:
                 minibatch.move_centres_sparse(
-                    *sparse, listed, batch.weights, grouped, weight, rule, (first, last),
-                    packed.norms, arrays, self._costs, self._shifts, normalize=normalize,
-                )  # fmt: skip
+                    sparse, listed, weights, grouped, rate, (first, last), packed.norms, arrays, out
+                )
 
             return label_sparse, move_sparse
         many = self._work(batch) >= _REPAID_PRODUCTS and may_pay(state.centres)
@@ -269,9 +270,8 @@ class MiniBatchStepper:
 
         def move(first: int, last: int) -> None:
             minibatch.move_centres(
-                rows, listed, batch.weights, grouped, weight, rule, (first, last),
-                arrays, self._costs, self._shifts, normalize=normalize,
-            )  # fmt: skip
+                read_only(rows), listed, weights, grouped, rate, (first, last), arrays, out
+            )
 
         return label, move
 
@@ -376,16 +376,8 @@ class DriftingCentres:
         rate : float
         """
         weights = None if batch.weights is None else batch.listed_weights()
-        if isinstance(self._panels, Panels):
-            assert isinstance(batch.rows, np.ndarray)
-            stepping.run_steps(
-                batch.rows, batch.listed, table, weights, rate, self._panels, self._state
-            )
-        else:
-            assert isinstance(batch.rows, SparseRows)
-            stepping.run_sparse_steps(
-                *csr(batch.rows), batch.listed, table, weights, rate, self._panels, self._state
-            )
+        rows = csr(batch.rows) if isinstance(batch.rows, SparseRows) else read_only(batch.rows)
+        stepping.run_steps(rows, batch.listed, table, weights, rate, self._panels, self._state)
 
 
 def label_batch(batch: Batch, panels: Panels | SparsePanels) -> np.ndarray:

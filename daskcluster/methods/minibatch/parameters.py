@@ -53,9 +53,7 @@ MINI_BATCH = (
     ),
     shared.INIT_SIZE,
     shared.METRIC,
-    *shared.RUN,
-    shared.MAX_TIME,
-    shared.VALIDATION,
+    *shared.LOOP,
     shared.CHAIN_LENGTH,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY.varied(
@@ -68,7 +66,7 @@ ALGORITHMS = {
         "daskcluster.methods.minibatch.estimator:MiniBatchKMeans",
         MINI_BATCH,
         about="a small random batch of rows per step",
-        plan="daskcluster.methods.minibatch.fit:plan_fit",
+        plan="daskcluster.methods.minibatch.estimator:plan_fit",
     ),
     "sgd": Algorithm(
         "daskcluster.methods.minibatch.estimator:MiniBatchKMeans",
@@ -76,6 +74,6 @@ ALGORITHMS = {
         about="stochastic k-means: every row moves its centre at once",
         fixed={"batch_size": 1, "learning_rate": "count"},
         defaults={"max_no_improvement": None, "reassignment_ratio": 0.0},
-        plan="daskcluster.methods.minibatch.fit:plan_fit",
+        plan="daskcluster.methods.minibatch.estimator:plan_fit",
     ),
 }

@@ -15,16 +15,16 @@ only the members of the new K(n), or all candidates if C' < G.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
-from daskcluster.estimators.loop import Limits, Stepped, run_loop
-from daskcluster.events import Callback, EMStepEnded, StopReason
+from daskcluster.estimators.loop import NO_LIMITS, Limits, Stepped, run_loop
+from daskcluster.events import EMStepEnded, StopReason
 from daskcluster.methods.kmeans.algorithm import total_weight
 from daskcluster.methods.mixture.chunkwise.e_step import (
     EXACT_EM,
@@ -101,9 +101,7 @@ class EMSettings:
     floor: float = 0.0
     floor_share: float = 0.0
     tol: float = 1e-4
-    max_iter: int = 300
     seed: int = 0
-    max_time: float | None = None
     shared_steps: int = SHARED_STEPS
 
     @property
@@ -311,22 +309,83 @@ class Saves:
 
 
 @dataclass(frozen=True)
-class Carried:
-    """State that passes carry from one iteration to the next, in addition to the parameters.
+class EMState:
+    """State of EM between two iterations, which commits hold without the sets of rows; or its result.
 
     Attributes
     ----------
+    means : ndarray of shape (k, d)
+        These and the variances are what the next iteration starts from. If the last iteration converged,
+        they are what it started from, because those are the ones it evaluated.
+    variance : float or None
+        Shared by all clusters.
+    variances : ndarray of shape (k,), (k, d), (k, d, d) or (1, d, d), or None
+        Variances of each cluster, if they do not share one; or covariance matrices.
+    mixing : ndarray of shape (k,), or None
+    masses : ndarray of shape (k,)
+        Posterior row weight of each cluster, in a result at these parameters.
+    history : sequence of dict
+        A record per iteration: ``iteration, free_energy, inertia, variance, seconds, n_distances,
+        n_moved``. The inertia is weighted by posteriors. The first record also counts the distances of
+        the passes before it.
+    reason : StopReason or None
+        Why EM stopped; None if it has not.
     n_steps : int
-        E-steps so far; part of the key of the random numbers of each.
-    neighbours : ndarray of shape (k, g), int32, or None
-        G_c; None for exact EM.
-    sets : StateFiles or None
-        K(n) of all rows, if the last pass saved them.
+        E-steps so far; part of the key of the random numbers of each. Not of a result.
+    neighbours : ndarray of shape (k, g), int64, or None
+        G_c; None for exact EM and in a result.
+    free_energy : float
+        A weighted sum over rows at these parameters, in a result; -inf without iterations.
+    weight : float
+        Total row weight, in a result.
     """
 
-    n_steps: int
+    means: np.ndarray
+    variance: float | None
+    variances: np.ndarray | None
+    mixing: np.ndarray | None
+    masses: np.ndarray
+    history: Sequence[dict[str, Any]]
+    reason: StopReason | None
+    n_steps: int = 0
     neighbours: np.ndarray | None = None
-    sets: StateFiles | None = None
+    free_energy: float = 0.0
+    weight: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        gaussians: Gaussians,
+        masses: np.ndarray,
+        history: Sequence[dict[str, Any]] = (),
+        reason: StopReason | None = None,
+        **own: Any,
+    ) -> Self:
+        """Return a state with these parameters, and with the fields that only some states have."""
+        variances = gaussians.variances
+        both = (float(variances), None) if gaussians.shared else (None, variances)
+        shared = gaussians.means, *both, gaussians.weights, masses, history
+        return cls(*shared, reason, **own)  # type: ignore[call-arg]
+
+    @property
+    def gaussians(self) -> Gaussians:
+        """The parameters, a new object in each call; factors that it computes are its own."""
+        variances = np.asarray(self.variance) if self.variances is None else self.variances
+        return Gaussians(self.means, variances, self.mixing)
+
+    @property
+    def n_iter(self) -> int:
+        return len(self.history)
+
+    @property
+    def stop_reason(self) -> StopReason:
+        assert self.reason is not None
+        return self.reason
+
+    @property
+    def inertia(self) -> float:
+        """The inertia of the last iteration, weighted by posteriors."""
+        return self.history[-1]["inertia"] if self.history else 0.0
 
 
 class ExactPasses:
@@ -357,8 +416,9 @@ class ExactPasses:
         self._n_steps += 1
         return found
 
-    def carried(self) -> Carried:
-        return Carried(self._n_steps)
+    def carried(self) -> dict[str, Any]:
+        """Return the fields of an `EMState` that the next pass depends on."""
+        return {"n_steps": self._n_steps}
 
     def close(self) -> None:
         return None
@@ -372,21 +432,30 @@ class TruncatedPasses:
     rows : ScaledPlacement
     k : int
     settings : EMSettings
-    resumed : Carried, optional
+    resumed : EMState, optional
         State after earlier passes.
+    sets : StateFiles, optional
+        K(n) of all rows after these passes.
     """
 
     def __init__(
-        self, rows: ScaledPlacement, k: int, settings: EMSettings, resumed: Carried | None = None
+        self,
+        rows: ScaledPlacement,
+        k: int,
+        settings: EMSettings,
+        resumed: EMState | None,
+        sets: StateFiles | None,
     ) -> None:
         self._rows, self._settings = rows, settings
         self._reduction = truncated_pass(settings.truncation)
-        g = min(settings.n_neighbors, k)
-        resumed = resumed or Carried(0, first_neighbours(settings.seed, k, g))
-        assert resumed.neighbours is not None
-        self.neighbours = resumed.neighbours
-        self._journal, self._n_steps = list[EStep](), resumed.n_steps
-        self._saves = Saves(rows.placement, settings.truncation, resumed.sets)
+        self._journal, self._n_steps = list[EStep](), 0
+        if resumed is None:
+            self.neighbours = first_neighbours(settings.seed, k, min(settings.n_neighbors, k))
+        else:
+            assert resumed.neighbours is not None
+            self.neighbours = resumed.neighbours.astype(np.int32)
+            self._n_steps = resumed.n_steps
+        self._saves = Saves(rows.placement, settings.truncation, sets)
         self._rooted = settings.covariance_type == "isotropic"
         self._searched = False
         self._n_uncounted = self._room = 0
@@ -420,10 +489,9 @@ class TruncatedPasses:
         self._searched, self._n_uncounted = False, 0
         return found
 
-    def carried(self) -> Carried:
-        """Return the state that the next pass depends on; resuming also needs the saved sets."""
-        saved = None if self._journal else self._saves.last
-        return Carried(self._n_steps, self.neighbours, saved)
+    def carried(self) -> dict[str, Any]:
+        """Return the fields of an `EMState` that the next pass depends on, besides the sets."""
+        return {"n_steps": self._n_steps, "neighbours": self.neighbours.astype(np.int64)}
 
     def _search(self) -> CandidateSearch:
         settings, number = self._settings, self._n_steps
@@ -482,74 +550,20 @@ def first_neighbours(seed: int, k: int, g: int) -> np.ndarray:
     return found
 
 
-@dataclass
-class MixtureResult:
-    """A fitted mixture and the history of its fit.
-
-    Attributes
-    ----------
-    gaussians : Gaussians
-    free_energy : float
-        A weighted sum over rows at these parameters; -inf without iterations.
-    weight : float
-        Total row weight.
-    masses : ndarray of shape (k,)
-        Posterior row weight of each cluster, at these parameters.
-    n_iter : int
-    stop_reason : StopReason
-    history : list of dict
-        A record per iteration: ``iteration, free_energy, inertia, variance, seconds, n_distances,
-        n_moved``. The inertia is weighted by posteriors. The first record also counts the distances of
-        the passes before it.
-    """
-
-    gaussians: Gaussians
-    free_energy: float
-    weight: float
-    masses: np.ndarray
-    n_iter: int
-    stop_reason: StopReason
-    history: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class EMState:
-    """State of EM between two iterations, or after the last one.
-
-    Attributes
-    ----------
-    gaussians : Gaussians
-        Parameters that the next iteration starts from. If the last iteration converged, the parameters
-        that it started from, because those are the ones it evaluated.
-    masses : ndarray of shape (k,)
-    history : sequence of dict
-        As in `MixtureResult`; empty before the first iteration.
-    reason : StopReason or None
-        Why EM stopped; None if it has not.
-    carried : Carried
-        State of the passes.
-    """
-
-    gaussians: Gaussians
-    masses: np.ndarray
-    history: Sequence[dict[str, Any]]
-    reason: StopReason | None
-    carried: Carried
-
-
 def variational_em(
     rows: ScaledPlacement,
     centres: np.ndarray,
     settings: EMSettings,
     *,
-    callbacks: Sequence[Callback] = (),
+    limits: Limits = NO_LIMITS,
     variances: np.ndarray | None = None,
     weights: np.ndarray | None = None,
     resumed: EMState | None = None,
+    sets: StateFiles | None = None,
     save_to: Callable[[bool], StateFiles | None] = lambda is_last: None,
     keep: Callable[[EMState], None] | None = None,
     validate: Callable[[EMState], float] | None = None,
-) -> MixtureResult:
+) -> EMState:
     """Learn a mixture from initial means.
 
     Parameters
@@ -558,14 +572,16 @@ def variational_em(
     centres : ndarray of shape (k, d)
         Not changed.
     settings : EMSettings
-    callbacks : sequence of callables
-        Called with an `EMStepEnded` after each iteration.
+    limits : Limits
+        Callbacks are called with an `EMStepEnded` after each iteration.
     variances : ndarray of shape (), (k,), (k, d), (k, d, d) or (1, d, d), optional
         Initial variances, in the shape of `settings.covariance_type`; None: one for all, by eq. 8.
     weights : ndarray of shape (k,), optional
         Initial mixing weights, where they are learnt; None: equal ones.
     resumed : EMState, optional
         State to resume from, to a bit-identical result; `rows` must have its data statistics.
+    sets : StateFiles, optional
+        The sets of all rows in that state.
     save_to : callable (is_last) -> StateFiles or None, optional
         Called before each iteration, with whether `max_iter` makes it the last one. Returns where to save
         the sets of all rows, or None not to save them.
@@ -582,15 +598,13 @@ def variational_em(
     centres = np.ascontiguousarray(centres, dtype=rows.dtype)
     passes: ExactPasses | TruncatedPasses = ExactPasses(rows, settings)
     if settings.truncation < len(centres):
-        carried = None if resumed is None else resumed.carried
-        passes = TruncatedPasses(rows, len(centres), settings, carried)
+        passes = TruncatedPasses(rows, len(centres), settings, resumed, sets)
     run = _Run(rows, settings, passes)
 
     def step(state: EMState) -> Stepped[EMState]:
-        is_last = len(state.history) + 1 >= settings.max_iter
+        is_last = len(state.history) + 1 >= limits.max_iter
         return run.step(state, save_to(is_last))
 
-    limits = Limits(settings.max_iter, settings.max_time, callbacks)
     try:
         state = resumed or run.first(centres, variances, weights)
         end = run_loop(step, state, EMStepEnded, limits, keep=keep, validate=validate)
@@ -635,7 +649,7 @@ class _Run:
             if weights is not None or self.settings.shared_steps == 0:
                 gaussians = as_kind(gaussians, kind, weights)
         masses = np.full(gaussians.k, self.weight / gaussians.k)
-        return EMState(gaussians, masses, [], None, self.passes.carried())
+        return EMState.of(gaussians, masses, **self.passes.carried())
 
     def step(self, state: EMState, save_to: StateFiles | None) -> Stepped[EMState]:
         """Make an iteration; the sets of all rows are saved in `save_to`, if it is given."""
@@ -657,12 +671,7 @@ class _Run:
             "n_moved": found.n_moved,
         }
         return Stepped(
-            replace(
-                state,
-                gaussians=old if settled else gaussians,
-                masses=found.masses,
-                carried=self.passes.carried(),
-            ),
+            EMState.of(old if settled else gaussians, found.masses, **self.passes.carried()),
             facts,
             weight,
             moved=change > 0.0,
@@ -671,24 +680,16 @@ class _Run:
             unrecorded=_UNRECORDED,
         )
 
-    def result(self, state: EMState) -> MixtureResult:
+    def result(self, state: EMState) -> EMState:
         """Return the result. Makes one more pass if no iteration has evaluated its parameters."""
-        assert state.reason is not None
         gaussians = as_kind(state.gaussians, self.settings.covariance_type)
         free_energy, masses = _free_energy(state), state.masses
         if state.history and state.reason not in SETTLED:
             found = self.passes.step(gaussians)
             free_energy = found.bound.value + self.weight * gaussians.log_constant
             masses = found.masses
-        return MixtureResult(
-            gaussians,
-            free_energy,
-            self.weight,
-            masses,
-            len(state.history),
-            state.reason,
-            list(state.history),
-        )
+        figures = {"free_energy": free_energy, "weight": self.weight}
+        return EMState.of(gaussians, masses, state.history, state.reason, **figures)
 
     def _learnt(self, found: MixtureStatistics, gaussians: Gaussians, iteration: int) -> Gaussians:
         kind, last_shared = self.settings.covariance_type, self.settings.shared_steps

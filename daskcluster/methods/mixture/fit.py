@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -49,10 +49,8 @@ from daskcluster.methods.mixture.algorithm import (
     SAVE_EVERY,
     SETTLED,
     SHARED_STEPS,
-    Carried,
     EMSettings,
     EMState,
-    MixtureResult,
     variational_em,
 )
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, packed_size
@@ -82,79 +80,6 @@ class Attached:
 
 
 @dataclass(frozen=True)
-class EMCheckpoint:
-    """An `EMState` without the sets of rows, or the `MixtureResult` of a restart that has ended.
-
-    Attributes
-    ----------
-    means : ndarray of shape (k, d)
-    variance : float or None
-        Shared by all clusters.
-    variances : ndarray of shape (k,), (k, d), (k, d, d) or (1, d, d), or None
-        Variances of each cluster, if they do not share one; or covariance matrices.
-    mixing : ndarray of shape (k,), or None
-    masses : ndarray of shape (k,)
-    history : sequence of dict
-    reason : StopReason or None
-    n_steps : int
-    neighbours : ndarray of shape (k, g), int64, or None
-        Neighbours of a state that is resumed.
-    free_energy, weight : float
-        Figures of a result.
-    """
-
-    means: np.ndarray
-    variance: float | None
-    variances: np.ndarray | None
-    mixing: np.ndarray | None
-    masses: np.ndarray
-    history: Sequence[dict[str, Any]]
-    reason: StopReason | None
-    n_steps: int = 0
-    neighbours: np.ndarray | None = None
-    free_energy: float = 0.0
-    weight: float = 0.0
-
-    @classmethod
-    def of(cls, found: EMState | MixtureResult, reason: StopReason | None, **own: Any) -> Self:
-        """Return the checkpoint of a state or a result, with the fields that only one of them has."""
-        gaussians = found.gaussians
-        variances = gaussians.variances
-        both = (float(variances), None) if gaussians.shared else (None, variances)
-        shared = gaussians.means, *both, gaussians.weights, found.masses, found.history
-        return cls(*shared, reason, **own)  # type: ignore[call-arg]
-
-    @classmethod
-    def of_state(cls, state: EMState) -> Self:
-        near = state.carried.neighbours
-        near = None if near is None else near.astype(np.int64)
-        return cls.of(state, state.reason, n_steps=state.carried.n_steps, neighbours=near)
-
-    @classmethod
-    def of_result(cls, found: MixtureResult) -> Self:
-        own = {"free_energy": found.free_energy, "weight": found.weight}
-        return cls.of(found, found.stop_reason, **own)
-
-    @property
-    def gaussians(self) -> Gaussians:
-        variances = np.asarray(self.variance) if self.variances is None else self.variances
-        return Gaussians(self.means, variances, self.mixing)
-
-    def state(self, sets: StateFiles | None) -> EMState:
-        """Return the state, with the files that hold the sets of rows."""
-        near = self.neighbours
-        carried = Carried(self.n_steps, None if near is None else near.astype(np.int32), sets)
-        return EMState(self.gaussians, self.masses, list(self.history), self.reason, carried)
-
-    def result(self) -> MixtureResult:
-        """Return the result that this is a checkpoint of."""
-        assert self.reason is not None
-        history = list(self.history)
-        figures = self.free_energy, self.weight, self.masses
-        return MixtureResult(self.gaussians, *figures, len(history), self.reason, history)
-
-
-@dataclass(frozen=True)
 class MixtureState:
     """Progress of a fit.
 
@@ -163,18 +88,18 @@ class MixtureState:
     attached : Attached
     centres : ndarray of shape (k, d), or None
         Initial means; None before they are chosen, and once EM has started.
-    em : EMCheckpoint or None
+    em : EMState or None
     restart : int
         Number of the current restart.
-    best : EMCheckpoint or None
-        Best of the previous restarts.
+    best : EMState or None
+        Result of the best of the previous restarts.
     """
 
     attached: Attached = Attached()
     centres: np.ndarray | None = None
-    em: EMCheckpoint | None = None
+    em: EMState | None = None
     restart: int = 0
-    best: EMCheckpoint | None = None
+    best: EMState | None = None
 
 
 def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
@@ -198,14 +123,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         restarts=restarts,
         passes_at_most=restarts
         * (seeding + before + max_iter + 1),  # + 1: the evaluation at the end
-        footprint=mixture_footprint(
-            dataset,
-            k,
-            truncation,
-            parameters["covariance_type"],
-            method,
-            int(parameters["chain_length"]),
-        ),
+        footprint=mixture_footprint(dataset, parameters, method),
         flop=pass_flop(dataset, _components_met(parameters)) * _flop_share(dataset, parameters),
         commit_bytes=commit_bytes(dataset, parameters, dataset.n_rows),
         travel=travel(dataset, k, bounded=False),
@@ -260,9 +178,6 @@ def commit_bytes(dataset: Dataset, parameters: Mapping[str, Any], n_rows: int) -
     return mixture + 8 * k * min(k, int(parameters["n_neighbors"])) + 4 * q * n_rows
 
 
-if TYPE_CHECKING:
-    from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
-
 SAMPLE_ROWS = 2048
 """Rows of the sample that gives the first means; three times as many hardly give better ones."""
 _FLOOR = 1e-6
@@ -280,7 +195,6 @@ class MixtureFit(SeededFit):
         The one that EM ran on.
     """
 
-    estimator: VariationalGaussianMixture
     coreset: LightweightCoreset | None = None
 
     def prepare(self) -> None:
@@ -306,16 +220,13 @@ class MixtureFit(SeededFit):
         warn_of_one_start(estimator, self.method, stacklevel=5)
         kind = estimator.covariance_type
         check_matrices(estimator.n_components, dataset.n_features, kind, engine)
-        footprint = mixture_footprint(
-            dataset,
-            estimator.n_components,
-            estimator.truncation,
-            kind,
-            self.method,
-            estimator.chain_length,
-        )
+        footprint = mixture_footprint(dataset, vars(estimator), self.method)
         placement = engine.place(dataset, footprint=footprint, callbacks=callbacks)
         return stack.enter_context(placement)
+
+    @property
+    def n_clusters(self) -> int:
+        return int(self.estimator.n_components)
 
     def took(self) -> Traffic:
         """Return passes and bytes; with a coreset, those over the original rows."""
@@ -329,21 +240,21 @@ class MixtureFit(SeededFit):
         kept = without_empty if self.estimator.discard_empty else lambda result: result
         best = kept(
             self.best_restart(
-                self.state, EMCheckpoint.result, lambda result: -kept(result).free_energy
+                self.state, lambda result: result, lambda result: -kept(result).free_energy
             )
         )
-        return FitRun(best, EMFigures(best.history[-1]["inertia"] if best.history else 0.0))
+        return FitRun(best, best)
 
     def validated(self, rows: ScaledPlacement, state: EMState) -> float:
-        return mean_distance(rows, state.gaussians.means)
+        return mean_distance(rows, state.means)
 
-    def begin(self, restart: int, best: EMCheckpoint | None) -> MixtureState:
+    def begin(self, restart: int, best: EMState | None) -> MixtureState:
         attached = Attached(self.state.attached.coreset)
         self.state = state = MixtureState(attached, restart=restart, best=best)
         self.keep(lambda: state, now=True)
         return state
 
-    def finish(self, state: MixtureState) -> tuple[EMCheckpoint, MixtureResult]:
+    def finish(self, state: MixtureState) -> tuple[EMState, EMState]:
         rows, commits = self.rows, self.checkpoints.commits
         assert rows is not None
         kept: dict[str, Any] = {}
@@ -354,15 +265,16 @@ class MixtureFit(SeededFit):
             rows,
             self._centres(rows),
             self._settings(rows),
-            callbacks=self.callbacks,
+            limits=self.limits(),
             variances=self.start.variances,
             weights=self.start.weights,
-            resumed=self._resumed_em(),
+            resumed=self.state.em,
+            sets=self._resumed_sets(),
             validate=self.validate,
             **kept,
         )
         self.stopped = result.stop_reason == StopReason.CALLBACK
-        return EMCheckpoint.of_result(result), result
+        return result, result
 
     def _coreset(self, size: int) -> LightweightCoreset:
         """Return the coreset to run EM on; its commits lie in a folder next to those of the fit."""
@@ -426,11 +338,9 @@ class MixtureFit(SeededFit):
             floor=float(floor),
             floor_share=share,
             tol=estimator.tol,
-            max_iter=estimator.max_iter,
             seed=Key(self.seed, "mixture restart", *self._number).derived_seed()
             if self._number
             else self.seed,
-            max_time=self.time_left(),
             shared_steps=0 if has_variances else SHARED_STEPS,
         )
 
@@ -473,20 +383,12 @@ class MixtureFit(SeededFit):
         if sets is not None and data_statistics is not None:
             self.sets_at(place(sets)).check(data_statistics.n_rows)
 
-    def _resumed_em(self) -> EMState | None:
-        """Return the state of EM that the fit resumes from; None if EM had not started."""
-        kept, sets, commits = self.state.em, self.state.attached.sets, self.checkpoints.commits
-        if kept is None or commits is None:
+    def _resumed_sets(self) -> StateFiles | None:
+        """Return the candidate sets that the fit resumes from; None if it has none."""
+        sets, commits = self.state.attached.sets, self.checkpoints.commits
+        if sets is None or commits is None:
             return None
-        files = None if sets is None else self.sets_at(commits.folder.attachment(sets))
-        return kept.state(files)
-
-
-@dataclass(frozen=True)
-class EMFigures:
-    """Final figures of a mixture: its inertia, weighted by posteriors."""
-
-    inertia: float
+        return self.sets_at(commits.folder.attachment(sets))
 
 
 class _Keeper:
@@ -510,9 +412,7 @@ class _Keeper:
 
         def kept() -> MixtureState:
             attached = replace(fit.state.attached, sets=self._sets or None)
-            return replace(
-                fit.state, attached=attached, centres=None, em=EMCheckpoint.of_state(state)
-            )
+            return replace(fit.state, attached=attached, centres=None, em=state)
 
         fit.keep(kept, due=due)
 
@@ -528,7 +428,7 @@ class _Quiet:
             publish(self._callbacks, event)
 
 
-def without_empty(result: MixtureResult) -> MixtureResult:
+def without_empty(result: EMState) -> EMState:
     """Return the mixture of the components that have posterior weight; all of them if none has.
 
     With equal weights, those of the others rise, and with them the free energy of every row.
@@ -541,30 +441,24 @@ def without_empty(result: MixtureResult) -> MixtureResult:
     variances = found.variances if shared else found.variances[filled]
     weights = None if found.weights is None else found.weights[filled]
     gain = 0.0 if weights is not None else float(log(found.k)) - float(log(n_filled))
-    return replace(
-        result,
-        gaussians=Gaussians(found.means[filled], variances, weights),
-        masses=result.masses[filled],
-        free_energy=result.free_energy + result.weight * gain,
-    )
+    figures = {
+        "free_energy": result.free_energy + result.weight * gain,
+        "weight": result.weight,
+    }
+    gaussians = Gaussians(found.means[filled], variances, weights)
+    return EMState.of(gaussians, result.masses[filled], result.history, result.reason, **figures)
 
 
-def mixture_footprint(
-    dataset: Dataset,
-    n_components: int,
-    truncation: int,
-    covariance_type: str,
-    method: str,
-    chain_length: int,
-) -> Footprint:
+def mixture_footprint(dataset: Dataset, parameters: Mapping[str, Any], method: str) -> Footprint:
     """Return the memory per thread, per row and per process of a fit that is seeded by `method`."""
-    d, k = dataset.n_features, n_components
+    d, k = dataset.n_features, int(parameters["n_components"])
+    covariance_type, truncation = parameters["covariance_type"], int(parameters["truncation"])
     grids = 2 if dataset.weights is not None or dataset.dtype.itemsize == 8 else 1
     seconds = 2 * d if covariance_type == "diag" else 2
     statistics = 8 * k * (d * grids + seconds + 2 + 25)
     row_bytes = max(8, 4 * min(truncation, k))
     of_thread, of_process = matrices_bytes(k, d, covariance_type)
-    seeding, sampling = seeding_bytes(dataset, k, method, chain_length), 0
+    seeding, sampling = seeding_bytes(dataset, k, method, int(parameters["chain_length"])), 0
     if method == SAMPLED:
         seeding = sampling = coreset_footprint(dataset, SAMPLE_ROWS).thread_bytes
     journal = SAVE_EVERY * step_bytes(dataset, k, covariance_type) if truncation < k else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -61,7 +61,6 @@ class MixtureModel(FittedModel):
     """
 
     kind: ClassVar[str] = "mixture"
-    array_names: ClassVar[frozenset[str]] = frozenset({"centres", "variances", "mixing", "weights"})
 
     variances: np.ndarray
     mixing: np.ndarray
@@ -131,9 +130,6 @@ def public_variances(variances: np.ndarray, covariance_type: str) -> Any:
     return variances[0] if covariance_type == "tied" else variances
 
 
-if TYPE_CHECKING:
-    from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
-
 SAMPLED = "sample"
 """The method of `daskcluster.methods.coreset.start.sampled_start`."""
 
@@ -167,7 +163,7 @@ class MixtureStart:
         return self.variances is not None or self.weights is not None
 
 
-def start_of(estimator: VariationalGaussianMixture, n_features: int) -> MixtureStart:
+def start_of(estimator: Any, n_features: int) -> MixtureStart:
     """Return the initial variances and weights of `estimator` for rows with `n_features` features.
 
     ``weights_init`` and ``precisions_init`` override those of a mixture given as ``init``.

@@ -82,9 +82,7 @@ MIXTURE = (
         choices=("tile", "row", "alternate"),
     ),
     shared.CHAIN_LENGTH,
-    *shared.RUN,
-    shared.MAX_TIME,
-    shared.VALIDATION,
+    *shared.LOOP,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY,
 )

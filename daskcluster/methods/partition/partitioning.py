@@ -86,7 +86,6 @@ class PartitionModel(KMeansModel):
     """
 
     kind: ClassVar[str] = "partitions"
-    array_names: ClassVar[frozenset[str]] = KMeansModel.array_names | {"assigning", "penalties"}
 
     assigning: np.ndarray = field(kw_only=True)
     penalties: np.ndarray = field(kw_only=True)

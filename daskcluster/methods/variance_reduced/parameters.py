@@ -65,9 +65,7 @@ VARIANCE_REDUCED = (
         "0 runs until nothing moves."
     ),
     shared.METRIC,
-    *shared.RUN,
-    shared.MAX_TIME,
-    shared.VALIDATION,
+    *shared.LOOP,
     shared.CHAIN_LENGTH,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY,

@@ -11,7 +11,7 @@ import daskcluster as dc
 from daskcluster import events
 from daskcluster.methods.backward_euler.estimator import plan_fit
 from daskcluster.methods.catalogue import ALGORITHMS
-from daskcluster.methods.minibatch import fit as minibatch_fit
+from daskcluster.methods.minibatch import estimator as minibatch_fit
 from daskcluster.methods.minibatch.batches import Batches
 from daskcluster.randomness import Key
 from tests.laws.data import CASES, case

@@ -134,7 +134,7 @@ def test_the_heat_kernel_is_the_exponential(t):
     X = counts(120)
     gram = gram_graph.GraphGram(sparse.csr_array(reference.graph(X)[0]), t)
     np.testing.assert_allclose(gram.columns(np.arange(120)), reference.heat(X, t), atol=1e-11)
-    np.testing.assert_allclose(gram.diagonal(), np.diag(reference.heat(X, t)), atol=1e-11)
+    np.testing.assert_allclose(gram.diagonal, np.diag(reference.heat(X, t)), atol=1e-11)
 
 
 def test_the_diagonal_of_a_large_heat_kernel_is_an_estimate(monkeypatch):

@@ -14,7 +14,7 @@ from scipy import sparse
 import daskcluster as dc
 from daskcluster.errors import CheckpointError
 from daskcluster.events import Notice, SeedingEnded
-from daskcluster.methods.minibatch import fit as minibatch_fit
+from daskcluster.methods.minibatch import estimator as minibatch_fit
 from daskcluster.storage.checkpoint import CheckpointFolder
 from tests.estimators.interruption import killed, same
 from tests.laws.data import case

@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 import daskcluster as dc
 from daskcluster import errors, events
-from daskcluster.methods.minibatch import fit as minibatch_fit
+from daskcluster.methods.minibatch import estimator as minibatch_fit
 from daskcluster.methods.minibatch.batches import Batches
 from tests.laws.data import CASES, case
 from tests.reference import kmeans as truth
@@ -219,7 +219,7 @@ def test_rare_far_rows_get_centres(far_rows, kind, where, tmp_path, monkeypatch)
     if where != "memory":
         source = str(tmp_path / "rows.zarr")
         zarr.create_array(source, data=rows, chunks=(50 if where == "wide pools" else 500, 4))
-        monkeypatch.setattr("daskcluster.methods.minibatch.fit.ROOM_BYTES", rows.nbytes - 1)
+        monkeypatch.setattr("daskcluster.methods.minibatch.estimator.ROOM_BYTES", rows.nbytes - 1)
     costs = [kind(7, random_state=seed).fit(source).inertia_ for seed in range(3)]
     assert np.median(costs) < 1.3 * best
 

@@ -8,6 +8,7 @@ import pytest
 from daskcluster import open_dataset
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
+from daskcluster.estimators.loop import Limits
 from daskcluster.events import StopReason
 from daskcluster.methods.mixture.algorithm import EMSettings, first_neighbours, variational_em
 from daskcluster.methods.mixture.chunkwise.e_step import first_sets
@@ -26,9 +27,10 @@ def mixture_rows(n=N, d=D, k=K, *, dtype=np.float64, seed=0, offset=100.0):
     return (centres[rng.integers(0, k, n)] + spread * rng.normal(size=(n, d))).astype(dtype)
 
 
-def learn(X, centres, *, weights=None, engine=None, **settings):
+def learn(X, centres, *, weights=None, engine=None, max_iter=300, **settings):
     with (engine or LocalEngine(2)).place(open_dataset(X, weights=weights)) as placement:
-        return variational_em(ScaledPlacement(placement), centres, EMSettings(**settings))
+        rows, limits = ScaledPlacement(placement), Limits(max_iter)
+        return variational_em(rows, centres, EMSettings(**settings), limits=limits)
 
 
 def energies(result):

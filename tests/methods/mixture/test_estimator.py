@@ -24,7 +24,7 @@ from daskcluster.data import partitions
 from daskcluster.data.convert import convert
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.events import EMStepEnded
-from daskcluster.methods.mixture.algorithm import MixtureResult
+from daskcluster.methods.mixture.algorithm import EMState
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians
 from daskcluster.methods.mixture.fit import without_empty
 from tests.clusters import patient_cluster
@@ -245,9 +245,7 @@ def test_components_without_rows_are_discarded(tmp_path, kind, truncation):
 def test_nothing_is_discarded_if_all_or_no_components_have_weight():
     X = blobs()
     same(mixture(discard_empty=True).fit(X), mixture().fit(X))
-    none = MixtureResult(
-        Gaussians(X[:6], np.ones(())), 0.0, 0.0, np.zeros(6), 1, dc.events.StopReason.MAX_ITER
-    )
+    none = EMState.of(Gaussians(X[:6], np.ones(())), np.zeros(6))
     assert without_empty(none) is none
 
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 
@@ -42,7 +42,6 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
     join_points,
     nearest_of,
 )
-from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import Batches
 from daskcluster.methods.minibatch.chunkwise import Batch
 from daskcluster.sparse_rows import Rows
@@ -67,7 +66,7 @@ class Mean:
 
     def single(self) -> list[Mean]:
         """Return a mean for each point."""
-        return [Mean(self.points.between(i, i + 1), np.ones(1)) for i in range(len(self))]
+        return [Mean(self.points.take(slice(i, i + 1)), np.ones(1)) for i in range(len(self))]
 
 
 @dataclass
@@ -76,55 +75,26 @@ class Window:
 
     Parameters
     ----------
-    first : Points
-        The point whose image is the initial centre.
-    norm : float
-        K(x, x) of that point.
-    truncation : int or None
-        tau: batches are dropped as long as at least tau points remain. None drops nothing.
-    normalize : bool
-        After the first drop, scale the coefficients so that they sum to one.
-
-    Attributes
-    ----------
     means : list of Mean
         Oldest first.
     factors : ndarray of shape (L,)
         Coefficient of each mean.
     products : ndarray of shape (L, L)
         Inner products of the means.
+    truncation : int or None
+        tau: batches are dropped as long as at least tau points remain. None drops nothing.
+    normalize : bool
+        After the first drop, scale the coefficients so that they sum to one.
     has_first : bool
         Whether the initial centre is still part of the window.
     """
 
-    first: Points
-    norm: float
+    means: list[Mean]
+    factors: np.ndarray
+    products: np.ndarray
     truncation: int | None
     normalize: bool = True
-    means: list[Mean] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.means = [Mean(self.first, np.ones(1))]
-        self.factors = np.ones(1)
-        self.products = np.array([[self.norm]])
-        self.has_first = True
-
-    @classmethod
-    def standing(
-        cls,
-        means: list[Mean],
-        factors: np.ndarray,
-        products: np.ndarray,
-        truncation: int | None,
-        *,
-        normalize: bool,
-        has_first: bool,
-    ) -> Window:
-        """Return a window with the given attributes."""
-        window = cls(means[0].points, 0.0, truncation, normalize)
-        window.means, window.factors, window.products = means, factors, products
-        window.has_first = has_first
-        return window
+    has_first: bool = True
 
     @property
     def n_points(self) -> int:
@@ -270,36 +240,6 @@ class Meter:
     seconds: float = 0.0
 
 
-class MovingGramCentres(Protocol):
-    """Centres in the space of a Gram function that batches move."""
-
-    gram: GramFunction
-    meter: Meter
-
-    @property
-    def k(self) -> int: ...
-    @property
-    def n_points(self) -> int:
-        """Number of points that make up the centres."""
-        ...
-
-    def relative(self, batch: GramBatch) -> np.ndarray:
-        """Return Q - 2 P of a batch, float64 (b, k)."""
-        ...
-
-    def move(self, batch: GramBatch, labels: np.ndarray, alphas: np.ndarray) -> None:
-        """Move each centre towards the mean of its rows; clusters without rows have alpha 0."""
-        ...
-
-    def centres(self) -> GramCentres:
-        """Return the centres as weighted sums of points."""
-        ...
-
-    def threads(self) -> AbstractContextManager[None]:
-        """Hold the threads that help in steps while the context lasts."""
-        ...
-
-
 @dataclass
 class MovingWindows:
     """Centres as windows of the last batches (Algorithm 2).
@@ -340,7 +280,7 @@ class MovingWindows:
         normalize: bool = True,
         n_threads: int = 1,
         cut: bool = False,
-    ) -> MovingWindows:
+    ) -> Self:
         """Return centres at one point each.
 
         Parameters
@@ -354,8 +294,9 @@ class MovingWindows:
         n_threads, cut
             As in `MovingWindows`.
         """
+        one = np.ones(1)
         windows = [
-            Window(point, float(norm), truncation, normalize)
+            Window([Mean(point, one)], one, np.array([[float(norm)]]), truncation, normalize)
             for point, norm in zip(first, norms, strict=True)
         ]
         return cls(gram, windows, n_threads, cut)
@@ -366,9 +307,11 @@ class MovingWindows:
 
     @property
     def n_points(self) -> int:
+        """Number of points that make up the centres."""
         return sum(window.n_points for window in self.windows)
 
     def centres(self) -> GramCentres:
+        """Return the centres as weighted sums of points."""
         if self._centres is None:
             sums = joined(self.gram, [window.terms() for window in self.windows])
             norms = np.array([window.squared_norm for window in self.windows])
@@ -376,6 +319,7 @@ class MovingWindows:
         return self._centres
 
     def relative(self, batch: GramBatch) -> np.ndarray:
+        """Return Q - 2 P of a batch, float64 (b, k)."""
         began, found = time.perf_counter(), np.empty((len(batch), self.k))
         self._kept = None
         means = [mean for window in self.windows for mean in window.means]
@@ -410,6 +354,7 @@ class MovingWindows:
         return possible and pays and 8 * n_rows * len(means) <= KEPT_BYTES
 
     def move(self, batch: GramBatch, labels: np.ndarray, alphas: np.ndarray) -> None:
+        """Move each centre towards the mean of its rows; clusters without rows have alpha 0."""
         began, members = time.perf_counter(), batch.members(labels, self.k)
         if not members:
             return
@@ -580,6 +525,10 @@ class MovingProducts:
         return found
 
 
+MovingGramCentres = MovingWindows | MovingProducts
+"""Centres in the space of a Gram function that batches move."""
+
+
 def merged(terms: list[tuple[Points, np.ndarray]]) -> tuple[Points, np.ndarray]:
     """Return the points of a centre, each row once, with the sum of its coefficients."""
     points = join_points([points for points, _ in terms])
@@ -677,7 +626,7 @@ def minibatch_kernel(
     def step(state: KernelSteps) -> Stepped[KernelSteps]:
         before = Meter(moving.meter.n_values, moving.meter.seconds)
         drawn = batches.next()
-        refuse_bad_batch(drawn, batches.row_of, " of those seen so far")
+        batches.refuse_bad(drawn)
         batch = GramBatch.of(drawn, batches.rows_of_last(), moving.gram, dtype)
         labels, costs = _nearest(moving, batch)
         counts = np.bincount(labels, batch.weights, minlength=moving.k)

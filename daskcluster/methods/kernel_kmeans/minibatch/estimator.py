@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.engine.engine import Placement, Traffic
+from daskcluster.data.dataset import chosen_rows as rows_at
+from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidParameterError
+from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.estimators.base import in_declared_order
 from daskcluster.estimators.fit import FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import is_final, mean_cost
 from daskcluster.estimators.plan import Plan
-from daskcluster.events import Notice, SeedingEnded, StartEnded, StopReason, publish
+from daskcluster.events import SeedingEnded, StartEnded, StopReason, publish
 from daskcluster.methods.kernel_kmeans.chunkwise import (
-    GramCentres,
     GramFunction,
     GramSums,
     GraphCentres,
     Points,
     clamped,
     join_points,
-    nearest_by_gram,
+    nearest_of,
 )
 from daskcluster.methods.kernel_kmeans.estimator import KernelEstimator
 from daskcluster.methods.kernel_kmeans.fit import (
@@ -41,6 +41,7 @@ from daskcluster.methods.kernel_kmeans.fit import (
     gram_of,
     kernel_footprint,
     measure_by_gram,
+    ready_rows,
     seed_of_start,
 )
 from daskcluster.methods.kernel_kmeans.graph import (
@@ -51,9 +52,6 @@ from daskcluster.methods.kernel_kmeans.graph import (
     graph_and_matrix,
     graph_centres,
     graph_footprint,
-    graph_labels,
-    graph_scores,
-    weights_of,
 )
 from daskcluster.methods.kernel_kmeans.minibatch.algorithm import (
     GramBatch,
@@ -67,26 +65,289 @@ from daskcluster.methods.kernel_kmeans.minibatch.algorithm import (
     merged,
     minibatch_kernel,
 )
-from daskcluster.methods.kernel_kmeans.minibatch.state import (
-    BatchKernelState,
-    NumberedRows,
-    StartState,
-)
 from daskcluster.methods.kernel_kmeans.model import KernelKMeansModel
 from daskcluster.methods.kernel_kmeans.parameters import GRAPHS, MINI_BATCH_KERNEL, is_graph
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
-from daskcluster.methods.minibatch.fit import BatchFit
+from daskcluster.methods.minibatch.chunkwise import Batch
+from daskcluster.methods.minibatch.estimator import BatchFit
 from daskcluster.methods.minibatch.sample import threads_of
-from daskcluster.models.fitted import FitResult
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import Key
 from daskcluster.seeding.methods import draw_rows
-from daskcluster.sparse_rows import Rows
+from daskcluster.sparse_rows import Rows, join_rows
+from daskcluster.storage.document import Shapes, check_numbers, stored_as, within
 from daskcluster.typing import Dataset
 
 _SAMPLE_BYTES = 256 << 20
+
+
+PointsAt = Callable[[np.ndarray], Points]
+"""Row numbers -> points that are ready for the kernels."""
+
+
+@dataclass(frozen=True)
+class WindowsState:
+    """Centres as windows of the last batches: one window after the other, oldest batch first.
+
+    Attributes
+    ----------
+    lengths : ndarray of shape (k,), int64
+        L, the number of means of each window.
+    first : ndarray of shape (k,), int64
+        1 where the oldest mean is the initial centre, else 0.
+    sizes : ndarray of shape (sum of L,), int64
+        Number of points of each mean.
+    factors : ndarray of shape (sum of L,)
+        Coefficients of the means.
+    products : ndarray of shape (sum of L^2,)
+        Inner products of the means of each window.
+    points : ndarray of shape (m,), int64
+        Row numbers of the points.
+    shares : ndarray of shape (m,)
+        Shares of the points in their means.
+    """
+
+    lengths: np.ndarray
+    first: np.ndarray
+    sizes: np.ndarray
+    factors: np.ndarray
+    products: np.ndarray
+    points: np.ndarray
+    shares: np.ndarray
+
+    @classmethod
+    def of(cls, moving: MovingWindows) -> Self:
+        """Return the state of moving windows."""
+        windows = moving.windows
+        means = [mean for window in windows for mean in window.means]
+        return cls(
+            np.array([len(window.means) for window in windows]),
+            np.array([int(window.has_first) for window in windows]),
+            np.array([len(mean) for mean in means]),
+            np.concatenate([window.factors for window in windows]),
+            np.concatenate([window.products.ravel() for window in windows]),
+            np.concatenate([mean.points.indices for mean in means]),
+            np.concatenate([mean.shares for mean in means]),
+        )
+
+    @staticmethod
+    def shapes(k: int) -> Shapes:
+        """Return the shapes of the arrays."""
+        free = ("sizes", "factors", "products", "points", "shares")
+        return {"lengths": (k,), "first": (k,), **dict.fromkeys(free, (None,))}
+
+    def check(self, n_rows: int) -> None:
+        """Refuse arrays that are not windows of `n_rows` rows.
+
+        Raises
+        ------
+        ModelFormatError
+        """
+        k, m, most = len(self.lengths), len(self.points), 1 << 31
+        check_numbers("points", self.points, n_rows, -k)
+        check_numbers("lengths", self.lengths, min(most, len(self.sizes) + 1), 1)
+        check_numbers("sizes", self.sizes, m + 1, 1)
+        check_numbers("first", self.first, 2)
+        whole = int(self.lengths.sum()) == len(self.sizes) == len(self.factors)
+        inner = int((self.lengths**2).sum()) == len(self.products)
+        if not (whole and inner and int(self.sizes.sum()) == m == len(self.shares)):
+            raise ModelFormatError("the lengths of its arrays of windows do not match.")
+
+    def windows(self, at: PointsAt, truncation: int | None, *, normalize: bool) -> list[Window]:
+        """Return the windows; arguments as in `MovingWindows.start`."""
+        points, ends = at(self.points), np.cumsum(self.sizes)
+        means = [
+            Mean(points.take(slice(first, last)), self.shares[first:last])
+            for first, last in zip(ends - self.sizes, ends, strict=True)
+        ]
+        windows, mean, product = [], 0, 0
+        for length, has_first in zip(self.lengths.tolist(), self.first.tolist(), strict=True):
+            square = self.products[product : product + length * length]
+            windows.append(
+                Window(
+                    means[mean : mean + length],
+                    self.factors[mean : mean + length],
+                    square.reshape(length, length),
+                    truncation,
+                    normalize,
+                    bool(has_first),
+                )
+            )
+            mean, product = mean + length, product + length * length
+        return windows
+
+
+@dataclass(frozen=True)
+class ProductsState:
+    """Centres as inner products with all rows.
+
+    Attributes
+    ----------
+    squares : ndarray of shape (k,)
+        Squared lengths of the centres.
+    sizes : ndarray of shape (k,), int64
+        Number of points of each centre; the initial one comes first.
+    points : ndarray of shape (m,), int64
+        Row numbers of the points, one centre after the other.
+    factors : ndarray of shape (m,)
+        Coefficients of the points.
+    products : ndarray of shape (n, k), or None
+        Inner products; None if no step follows.
+    """
+
+    squares: np.ndarray
+    sizes: np.ndarray
+    points: np.ndarray
+    factors: np.ndarray
+    products: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, moving: MovingProducts) -> Self:
+        """Return the state of moving centres."""
+        terms = [term for centre in moving.terms for term in centre]
+        return cls(
+            moving.squares.copy(),
+            np.array([sum(len(points) for points, _ in centre) for centre in moving.terms]),
+            np.concatenate([points.indices for points, _ in terms]),
+            np.concatenate([factors for _, factors in terms]),
+            moving.products,
+        )
+
+    @staticmethod
+    def shapes(n_rows: int, k: int) -> Shapes:
+        """Return the shapes of the arrays."""
+        free: Shapes = {"points": (None,), "factors": (None,)}
+        return {"squares": (k,), "sizes": (k,), "products": (n_rows, k), **free}
+
+    def check(self, n_rows: int) -> None:
+        """Refuse arrays that are not centres of `n_rows` rows.
+
+        Raises
+        ------
+        ModelFormatError
+        """
+        k, m = len(self.squares), len(self.points)
+        check_numbers("points", self.points, n_rows, -k)
+        check_numbers("sizes", self.sizes, m + 1, 1)
+        if not int(self.sizes.sum()) == m == len(self.factors):
+            raise ModelFormatError("the lengths of its arrays of centres do not match.")
+
+    def restored(self, gram: GramFunction, at: PointsAt, placement: Placement) -> MovingProducts:
+        """Return the moving centres; arguments as in `MovingProducts.start`."""
+        points, factors = at(self.points), self.factors.copy()
+        products = np.empty((0, 0)) if self.products is None else self.products
+        ends = np.cumsum(self.sizes)
+        terms = [
+            [
+                (points.take(slice(a, b)), factors[a:b])
+                for a, b in ((first, first + 1), (first + 1, last))
+                if b > a
+            ]
+            for first, last in zip(ends - self.sizes, ends, strict=True)
+        ]
+        return MovingProducts(gram, terms, self.squares, products, placement)
+
+
+@dataclass(frozen=True)
+class StartState:
+    """State of one start between two steps. The seed and the number of steps determine the next batch.
+
+    Attributes
+    ----------
+    sample : ndarray of shape (s,), int64
+        Numbers of the rows that the seeding sampled; they also fix the grid of cost sums.
+    steps : KernelSteps
+    windows : WindowsState or None
+    products : ProductsState or None
+        The centres, in one of the two forms.
+    """
+
+    sample: np.ndarray
+    steps: KernelSteps
+    windows: WindowsState | None = None
+    products: ProductsState | None = None
+
+    @classmethod
+    def of(cls, sample: np.ndarray, steps: KernelSteps, moving: MovingGramCentres) -> Self:
+        """Return the state after `steps`, with the centres `moving`."""
+        if isinstance(moving, MovingWindows):
+            return cls(sample, steps, windows=WindowsState.of(moving))
+        assert isinstance(moving, MovingProducts)
+        return cls(sample, steps, products=ProductsState.of(moving))
+
+    def ended(self) -> Self:
+        """Return the state of an ended start, without the inner products, which only steps need."""
+        if self.products is None:
+            return self
+        return replace(self, products=replace(self.products, products=None))
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.steps.history)
+
+    @staticmethod
+    def shapes(n_rows: int, k: int) -> Shapes:
+        """Return the shapes of the arrays."""
+        return {
+            "sample": (None,),
+            "steps_seen": (k,),
+            **within("windows", WindowsState.shapes(k)),
+            **within("products", ProductsState.shapes(n_rows, k)),
+        }
+
+    def check(self, n_rows: int, *, truncated: bool) -> None:
+        """Refuse what is no state of such a fit.
+
+        Raises
+        ------
+        ModelFormatError
+        """
+        check_numbers("sample", self.sample, n_rows)
+        centres = self.windows if truncated else self.products
+        if centres is None:
+            raise ModelFormatError("it has no centres.")
+        centres.check(n_rows)
+
+
+@dataclass(frozen=True)
+class BatchKernelState:
+    """State of a fit between two steps.
+
+    Attributes
+    ----------
+    restart : int
+        Number of the current start.
+    made : StartState or None
+        State of the current start; None before its seeding.
+    best : StartState or None
+        Final state of the best of the previous starts.
+    """
+
+    restart: int = field(metadata=stored_as("start"))
+    made: StartState | None = None
+    best: StartState | None = None
+
+    @staticmethod
+    def shapes(n_rows: int, k: int) -> Shapes:
+        """Return the shapes of the arrays."""
+        one = StartState.shapes(n_rows, k)
+        return {**within("made", one), **within("best", one)}
+
+    def check(self, n_rows: int, *, truncated: bool) -> None:
+        """Refuse what is no state of such a fit.
+
+        Raises
+        ------
+        ModelFormatError
+        """
+        for each in (self.made, self.best):
+            if each is not None:
+                each.check(n_rows, truncated=truncated)
+        products = None if self.made is None else self.made.products
+        if products is not None and products.products is None:
+            raise ModelFormatError("it has no array 'made_products_products'.")
 
 
 @dataclass(frozen=True)
@@ -94,7 +355,6 @@ class End:
     """A start whose steps are done, with the rows that it was seeded from."""
 
     state: StartState
-    centres: GramCentres
     sample: GramBatch
     moving: MovingGramCentres
 
@@ -103,7 +363,10 @@ class MiniBatchKernelFit(GramFit, BatchFit):
     """One call of fit."""
 
     estimator: MiniBatchKernelKMeans
-    rows_and_gram: tuple[ScaledPlacement, GramFunction]
+    name = "mini-batch-kernel"
+    window_class: type[MovingWindows] = MovingWindows
+    placement: Placement
+    gram: GramFunction
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -130,29 +393,21 @@ class MiniBatchKernelFit(GramFit, BatchFit):
             truncated=self.has_windows,
         )
 
-    def gram(self, rows: ScaledPlacement) -> GramFunction:
+    def function_for(self, rows: ScaledPlacement) -> GramFunction:
         """Return the Gram function."""
         return gram_of(self.estimator, rows)
 
-    name = "mini-batch-kernel"
-    batches: Batches | None = None
-
-    def took(self) -> Traffic:
-        whole, batches = super().took(), self.batches
-        read = 0 if batches is None else batches.bytes_read
-        return Traffic(whole.passes, whole.bytes_read + read)
-
     def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
         """Return the best start, evaluated."""
-        n, truncated, gram = self.dataset.n_rows, self.has_windows, self.gram(rows)
+        n, truncated = self.dataset.n_rows, self.has_windows
+        self.placement, self.gram = rows.placement, self.function_for(rows)
         shapes = BatchKernelState.shapes(n, self.n_clusters)
         resumed = self.resumed(
             BatchKernelState, shapes, lambda state: state.check(n, truncated=truncated)
         )
-        self.rows_and_gram = rows, gram
         return self.best_restart(
             resumed,
-            lambda kept: self.evaluated(rows, self._ended(rows, gram, kept)),
+            lambda kept: self.evaluated(self._ended(kept)),
             lambda run: run.found.inertia,
         )
 
@@ -163,33 +418,28 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         return BatchKernelState(restart, best=best)
 
     def finish(self, state: BatchKernelState) -> tuple[StartState, FitRun]:
-        rows, gram = self.rows_and_gram
-        end = self._made(rows, gram, state)
+        end = self._made(state)
         self.stopped = end.state.steps.reason is StopReason.CALLBACK
         size = rows_per_step(self.dataset.n_rows, vars(self.estimator))
         self.passes += -(-end.state.n_steps * size // self.dataset.n_rows)
-        run = self.evaluated(rows, end)
+        run = self.evaluated(end)
         if self.restarts > 1:
             publish(self.callbacks, StartEnded(state.restart, self.restarts, run.found.inertia))
         return end.state.ended(), run
 
-    def evaluated(self, rows: ScaledPlacement, end: End) -> FitRun:
+    def evaluated(self, end: End) -> FitRun:
         """Return one start, evaluated on all rows. One pass."""
-        placement, centres = rows.placement, end.centres
-        costs = nearest_by_gram(centres, end.sample.rows, end.sample.diagonal)[1]
-        room = placement.shares_memory and self.labelled
-        labels = np.empty(self.dataset.n_rows, np.int32) if room else None
-        bound = float(costs.max(initial=0.0))
-        found = measure_by_gram(placement, centres, labels=labels, bound=bound)
-        return FitRun(FitResult.of(end.state.steps, centres=centres), found, labels)
+        centres = end.moving.centres()
+        costs = nearest_of(centres.relative(end.sample.rows), end.sample.diagonal)[1]
+        return self.measured(self.placement, centres, end.state.steps, costs)
 
-    def _made(self, rows: ScaledPlacement, gram: GramFunction, state: BatchKernelState) -> End:
+    def _made(self, state: BatchKernelState) -> End:
         """Make the remaining steps of a start."""
         estimator, resumed = self.estimator, state.made
         if resumed is not None and resumed.steps.reason is not None:
             limits = estimator.max_iter, self.time_left()
             if is_final(resumed.steps.reason, resumed.n_steps, *limits):
-                return self._ended(rows, gram, resumed)
+                return self._ended(resumed)
         seed = seed_of_start(self.seed, state.restart)
         with Batches(
             self.dataset,
@@ -199,15 +449,13 @@ class MiniBatchKernelFit(GramFit, BatchFit):
             least_rows=self._sample_rows(),
             skipped=0 if resumed is None else resumed.n_steps,
             replacement=bool(estimator.replacement),
+            callbacks=self.callbacks,
         ) as batches:
-            if batches.notice:
-                publish(self.callbacks, Notice(batches.notice))
             if resumed is not None:
-                sample = self._rows_of(gram).batch(resumed.sample)
-                moving = self.moving(rows, gram, resumed)
+                sample, moving = self._batch_of(resumed.sample), self._restored(resumed)
             else:
-                sample = self._sample(batches, gram, Key(seed, "sample"))
-                moving = self._start(sample, gram, rows.placement, seed)
+                sample = self._sample(batches, Key(seed, "sample"))
+                moving = self._start(sample, seed)
 
             def keep(steps: KernelSteps) -> None:
                 self.keep(
@@ -233,77 +481,80 @@ class MiniBatchKernelFit(GramFit, BatchFit):
                 )
             self.batches = None
         self.bytes_read += batches.bytes_read
-        return End(StartState.of(sample.indices, steps, moving), moving.centres(), sample, moving)
+        return End(StartState.of(sample.indices, steps, moving), sample, moving)
 
-    def _sample(self, batches: Batches, gram: GramFunction, key: Key) -> GramBatch:
+    def _sample(self, batches: Batches, key: Key) -> GramBatch:
         """Return the rows that seeding samples; at least k of them have a positive weight."""
         drawn, k = batches.sample(self._sample_rows(), key), self.n_clusters
-        refuse_bad_batch(drawn, batches.row_of, " of those seen so far")
+        batches.refuse_bad(drawn)
         if self.method != "array" and np.count_nonzero(drawn.listed_weights()) < k:
             # Few rows have a weight, so choose them by the weights alone.
-            return self._rows_of(gram).batch(draw_rows(self.dataset, k, key))
-        return GramBatch.of(drawn, batches.rows_of_last(), gram, self.dtype)
+            return self._batch_of(draw_rows(self.dataset, k, key))
+        return GramBatch.of(drawn, batches.rows_of_last(), self.gram, self.dtype)
 
-    def _start(
-        self, sample: GramBatch, gram: GramFunction, placement: Placement, seed: int
-    ) -> MovingGramCentres:
-        estimator, began = self.estimator, time.perf_counter()
+    def _start(self, sample: GramBatch, seed: int) -> MovingGramCentres:
+        estimator, gram, began = self.estimator, self.gram, time.perf_counter()
         if self.method == "array":
             first = given_centres(estimator.init, self.dataset, gram, self.n_clusters)
             norms = norms_of(first, gram, self.dataset)
         else:
-            columns = partial(self.columns, sample, gram)
+            columns = partial(self.columns, sample)
             diagonal = sample.diagonal
             chosen = chosen_rows(estimator, columns, lambda: diagonal, sample.weights, seed)
             first = [sample.points(chosen[j : j + 1], gram) for j in range(len(chosen))]
             norms = sample.diagonal[chosen]
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
-        return self.standing(gram, first, norms, placement)
+        if not self.has_windows:
+            return MovingProducts.start(gram, first, norms, self.placement)
+        options = {"normalize": bool(estimator.normalize_truncated), **self._window_options}
+        return self.window_class.start(gram, first, norms, self.truncation, **options)
 
-    def standing(
-        self, gram: GramFunction, first: list[Points], norms: np.ndarray, placement: Placement
-    ) -> MovingGramCentres:
-        """Return centres at one point each; `norms` (k,) are their K(x, x)."""
-        if self.truncation is None:
-            return MovingProducts.start(gram, first, norms, placement)
-        return MovingWindows.start(gram, first, norms, self.truncation, **self.window_options())
+    @property
+    def _window_options(self) -> dict[str, Any]:
+        return {"n_threads": threads_of(self.engine), "cut": bool(self.estimator.cut_batches)}
 
-    def window_options(self) -> dict[str, Any]:
-        """Return the options of windows."""
-        return {
-            "normalize": bool(self.estimator.normalize_truncated),
-            "n_threads": threads_of(self.engine),
-            "cut": bool(self.estimator.cut_batches),
-        }
-
-    def columns(self, sample: GramBatch, gram: GramFunction, which: np.ndarray) -> np.ndarray:
+    def columns(self, sample: GramBatch, which: np.ndarray) -> np.ndarray:
         """Return K(x, y) for the rows x of a sample and its rows y in `which`."""
-        points, m = sample.points(which, gram), len(which)
-        return GramSums(gram, points, np.ones(m), np.arange(m), m)(sample.rows)
+        points, m = sample.points(which, self.gram), len(which)
+        return GramSums(self.gram, points, np.ones(m), np.arange(m), m)(sample.rows)
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
-    def _ended(self, rows: ScaledPlacement, gram: GramFunction, state: StartState) -> End:
+    def _ended(self, state: StartState) -> End:
         """Return a start that had ended when its state was saved."""
-        moving = self.moving(rows, gram, state)
-        return End(state, moving.centres(), self._rows_of(gram).batch(state.sample), moving)
+        return End(state, self._batch_of(state.sample), self._restored(state))
 
-    def _rows_of(self, gram: GramFunction) -> NumberedRows:
-        return NumberedRows(self.dataset, gram, self.dtype, self.estimator.init, self.n_clusters)
+    def _batch_of(self, numbers: np.ndarray) -> GramBatch:
+        """Return rows of these numbers, which are read again, in the form of a batch."""
+        weights = self.dataset.weights
+        weights = None if weights is None else np.asarray(weights, np.float64)[numbers]
+        batch = Batch(rows_at(self.dataset, numbers), np.arange(len(numbers)), weights)
+        refuse_bad_batch(batch, lambda position: int(numbers[position]), "")
+        return GramBatch.of(batch, numbers, self.gram, self.dtype)
 
-    def moving(
-        self, rows: ScaledPlacement, gram: GramFunction, state: StartState
-    ) -> MovingGramCentres:
+    def _points_of(self, numbers: np.ndarray) -> Points:
+        """Return rows as points; number -1 - j stands for the j-th given centre."""
+        if self.gram.is_precomputed:
+            return Points(None, numbers)
+        inside = numbers >= 0
+        n_inside = int(inside.sum())
+        parts = [ready_rows(rows_at(self.dataset, numbers[inside]), self.gram)] if n_inside else []
+        if n_inside < len(numbers):
+            given = given_centres(self.estimator.init, self.dataset, self.gram, self.n_clusters)
+            parts += [point.rows for point in given if point.rows is not None]
+        # The j-th given centre comes j places after the rows that were read.
+        places = np.where(inside, np.cumsum(inside) - 1, n_inside - 1 - numbers)
+        return Points(join_rows(parts)[places], numbers)
+
+    def _restored(self, state: StartState) -> MovingGramCentres:
         """Return the centres of a start from its saved state."""
+        at = self._points_of
         if state.products is not None:
-            return state.products.restored(gram, self._rows_of(gram).points, rows.placement)
-        return self.restored_windows(gram, state)
-
-    def restored_windows(self, gram: GramFunction, state: StartState) -> MovingWindows:
-        """Return the windows of a saved state."""
+            return state.products.restored(self.gram, at, self.placement)
         assert state.windows is not None
-        at, options = self._rows_of(gram).points, self.window_options()
-        return state.windows.restored(gram, at, self.truncation, **options)
+        normalize = bool(self.estimator.normalize_truncated)
+        windows = state.windows.windows(at, self.truncation, normalize=normalize)
+        return self.window_class(self.gram, windows, **self._window_options)
 
     def _sample_rows(self) -> int:
         """Return the number of rows that the seeding samples."""
@@ -586,7 +837,7 @@ class GraphFunction(GramFunction):
         return True
 
     def diagonal(self, rows: Rows | None, indices: np.ndarray) -> np.ndarray:
-        return np.asarray(self.matrix.diagonal()[indices])
+        return np.asarray(self.matrix.diagonal[indices])
 
 
 @dataclass(frozen=True, eq=False)
@@ -636,12 +887,8 @@ class GraphWindows(MovingWindows):
     Memory: 48 n k bytes.
     """
 
+    gram: GraphFunction
     _products: _Products | None = None
-
-    @property
-    def function(self) -> GraphFunction:
-        assert isinstance(self.gram, GraphFunction)
-        return self.gram
 
     def terms(self) -> Terms:
         """Return the rows of each centre, each row once, and their coefficients."""
@@ -650,13 +897,12 @@ class GraphWindows(MovingWindows):
     def products(self) -> _Products:
         """Return the products with the current centres."""
         if self._products is None:
-            self._products = _Products.of(self.function.matrix, self.terms())
+            self._products = _Products.of(self.gram.matrix, self.terms())
         return self._products
 
     def centres(self) -> GraphCentres:
-        function = self.function
-        terms, norms = self.terms(), self.products().squares
-        return graph_centres(terms, norms, function.matrix, function.graph, function.name)
+        gram, norms = self.gram, self.products().squares
+        return graph_centres(self.terms(), norms, gram.matrix, gram.graph, gram.name)
 
     def relative(self, batch: GramBatch) -> np.ndarray:
         began, products = time.perf_counter(), self.products()
@@ -688,39 +934,25 @@ class GraphBatchFit(MiniBatchKernelFit):
     """One call of fit with the kernel of a graph."""
 
     has_windows = True
+    window_class = GraphWindows
+    gram: GraphFunction
 
     def footprint(self) -> Footprint:
         return graph_footprint(self.dataset, vars(self.estimator), self.room_bytes)
 
-    def gram(self, rows: ScaledPlacement) -> GramFunction:
+    def function_for(self, rows: ScaledPlacement) -> GramFunction:
         graph, matrix = graph_and_matrix(self.estimator, rows, self.seed, self.callbacks)
         return GraphFunction(str(self.estimator.kernel), graph=graph, matrix=matrix)
 
-    def columns(self, sample: GramBatch, gram: GramFunction, which: np.ndarray) -> np.ndarray:
-        assert isinstance(gram, GraphFunction)
+    def columns(self, sample: GramBatch, which: np.ndarray) -> np.ndarray:
         numbers = sample.indices
-        return np.asarray(gram.matrix.columns(numbers[which])[numbers])
+        return np.asarray(self.gram.matrix.columns(numbers[which])[numbers])
 
-    def standing(
-        self, gram: GramFunction, first: list[Points], norms: np.ndarray, placement: Placement
-    ) -> MovingGramCentres:
-        return GraphWindows.start(gram, first, norms, self.truncation, **self.window_options())
-
-    def moving(
-        self, rows: ScaledPlacement, gram: GramFunction, state: StartState
-    ) -> MovingGramCentres:
-        moving = self.restored_windows(gram, state)
-        return GraphWindows(moving.gram, moving.windows, moving.n_threads, moving.cut)
-
-    def evaluated(self, rows: ScaledPlacement, end: End) -> FitRun:
+    def evaluated(self, end: End) -> FitRun:
         """Return one start, evaluated on all rows, which are in memory."""
-        centres, function = end.centres, end.moving.gram
-        assert isinstance(centres, GraphCentres)
-        assert isinstance(function, GraphFunction)
         assert isinstance(end.moving, GraphWindows)
+        centres, gram = end.moving.centres(), self.gram
         products = end.moving.products().at(np.arange(self.dataset.n_rows))
         nearest = (centres.norms - 2.0 * products).min(axis=1)
-        costs = clamped(function.matrix.diagonal() + nearest)
-        labels = graph_labels(centres, function.graph)
-        scores = graph_scores(costs, labels, weights_of(self.dataset), self.n_clusters)
-        return FitRun(FitResult.of(end.state.steps, centres=centres), scores, labels)
+        costs = clamped(gram.matrix.diagonal + nearest)
+        return self.measured_on_graph(centres, gram.graph, end.state.steps, costs)

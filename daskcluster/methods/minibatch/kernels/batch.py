@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.kernels.jit import kernel, read_only, weights_or_none
+from daskcluster.kernels.jit import kernel, read_only
 from daskcluster.kernels.panels import PORTABLE, Panels, Tile
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row, squared_distance
-from daskcluster.kernels.search import Shape, list_lines, score_listed, tile_shape
+from daskcluster.kernels.search import list_lines, score_listed, tile_shape
 from daskcluster.kernels.sparse import row_distance
 from daskcluster.kernels.tile import nearest
 
@@ -25,10 +25,7 @@ _FUSED_BYTES = 4 << 20
 
 @cache
 def _listed_search(tile: Tile, lanes: int) -> Any:
-    return _build_search(tile_shape(tile, lanes, 1))
-
-
-def _build_search(shape: Shape) -> Any:
+    shape = tile_shape(tile, lanes, 1)
     vectors, width, lanes = shape[:3]
     block, line = vectors * width, 4 * lanes
 
@@ -96,8 +93,31 @@ def blend(total, weight, batch_weight, rule, normalize, exact, centre, seen, bef
 
 
 @kernel
-def _move(rows, listed, weights, grouped, rate, clusters, state, out):  # type: ignore[no-untyped-def]
-    # Tuples of the arguments of `move_centres`; rate: batch weight, rule, unit.
+def move_centres(rows, listed, weights, grouped, rate, clusters, state, out):  # type: ignore[no-untyped-def]
+    """Move some centres towards the means of their rows in a batch.
+
+    c_j becomes (1 - alpha) c_j + alpha m_j, with m_j the weighted mean of its b_j (weighted) rows. A
+    cluster without weight in the batch stays where it is.
+
+    Parameters
+    ----------
+    rows, listed
+        As in `nearest_listed`; read only.
+    weights : ndarray of shape (n,), float64
+        Weights of the rows, listed or not; see `daskcluster.kernels.jit.weights_or_none`.
+    grouped : (order, starts)
+        Result of `group_by_label`.
+    rate : (batch_weight, rule, normalize)
+        b, of the whole batch; `COUNT` or `SQRT`; whether centres are scaled to length one.
+    clusters : (first, last)
+        Which centres; threads take disjoint ranges.
+    state : (exact, centres, seen)
+        IN/OUT. Centres (k, d) in float64, and rounded to the rows' dtype; v_j, the weight that each
+        cluster has seen so far, float64 (k,).
+    out : (costs, shifts)
+        OUT. Weighted sum of squared distances of each cluster's rows to its centre before it moves, and
+        squared length of each centre's way, float64 (k,).
+    """
     (order, starts), (first, last) = grouped, clusters
     (exact, centres, seen), (costs, shifts) = state, out
     batch_weight, rule, normalize = rate
@@ -157,64 +177,8 @@ def nearest_listed(
     search(read_only(rows), listed, panels.data, panels.offset, labels)
 
 
-def move_centres(
-    rows: np.ndarray,
-    listed: np.ndarray,
-    weights: np.ndarray | None,
-    grouped: tuple[np.ndarray, np.ndarray],
-    batch_weight: float,
-    rule: int,
-    clusters: tuple[int, int],
-    state: tuple[np.ndarray, np.ndarray, np.ndarray],
-    costs: np.ndarray,
-    shifts: np.ndarray,
-    *,
-    normalize: bool = False,
-) -> None:
-    """Move some centres towards the means of their rows in a batch.
-
-    c_j becomes (1 - alpha) c_j + alpha m_j, with m_j the weighted mean of its b_j (weighted) rows. A
-    cluster without weight in the batch stays where it is.
-
-    Parameters
-    ----------
-    rows, listed
-        As in `nearest_listed`.
-    weights : ndarray of shape (n,), float64, or None
-        Weights of the rows, listed or not.
-    grouped : (order, starts)
-        Result of `group_by_label`.
-    batch_weight : float
-        b, of the whole batch.
-    rule : int
-        `COUNT` or `SQRT`.
-    clusters : (first, last)
-        Which centres; threads take disjoint ranges.
-    state : (exact, centres, seen)
-        IN/OUT. Centres (k, d) in float64, and rounded to the rows' dtype; v_j, the weight that each
-        cluster has seen so far, float64 (k,).
-    costs : ndarray of shape (k,), float64
-        OUT. Weighted sum of squared distances of each cluster's rows to its centre before it moves.
-    shifts : ndarray of shape (k,), float64
-        OUT. Squared length of each centre's way.
-    normalize : bool
-        Scale centres to length one (cosine metric).
-    """
-    rate, out = (batch_weight, rule, normalize), (costs, shifts)
-    _move(read_only(rows), listed, weights_or_none(weights), grouped, rate, clusters, state, out)
-
-
 @kernel
-def _shuffle_next(order, first, uniforms):  # type: ignore[no-untyped-def]
-    n = order.shape[0]
-    for s in range(uniforms.shape[0]):
-        i = first + s
-        # A uniform number has 53 bits: its product with what is left may round up to all of it.
-        j = min(i + np.int64(uniforms[s] * (n - i)), n - 1)
-        order[i], order[j] = order[j], order[i]
-
-
-def shuffle_next(order: np.ndarray, first: int, uniforms: np.ndarray) -> None:
+def shuffle_next(order, first, uniforms):  # type: ignore[no-untyped-def]
     """Draw the next rows of a random permutation (Fisher and Yates), from the front on.
 
     Parameters
@@ -234,7 +198,12 @@ def shuffle_next(order: np.ndarray, first: int, uniforms: np.ndarray) -> None:
     >>> order
     array([2, 1, 0, 3])
     """
-    _shuffle_next(order, first, read_only(uniforms))
+    n = order.shape[0]
+    for s in range(uniforms.shape[0]):
+        i = first + s
+        # A uniform number has 53 bits: its product with what is left may round up to all of it.
+        j = min(i + np.int64(uniforms[s] * (n - i)), n - 1)
+        order[i], order[j] = order[j], order[i]
 
 
 _COLUMNS = 512
@@ -269,8 +238,18 @@ def _blend(gained, keep, normalize, exact, centre):  # type: ignore[no-untyped-d
 
 
 @kernel
-def _move_sparse(rows, listed, weights, grouped, rate, clusters, norms, state, out):  # type: ignore[no-untyped-def]
-    # As of dense rows; norms (k,) are |c|^2 before the move.
+def move_centres_sparse(rows, listed, weights, grouped, rate, clusters, norms, state, out):  # type: ignore[no-untyped-def]
+    """Do as `move_centres` for CSR rows.
+
+    Parameters
+    ----------
+    rows : (data, indices, indptr)
+        See `daskcluster.kernels.sparse`; read only.
+    norms : ndarray of shape (k,), float64
+        |c|^2 of the centres before they move.
+    listed, weights, grouped, rate, clusters, state, out
+        As in `move_centres`.
+    """
     (data, indices, indptr), (order, starts), (first, last) = rows, grouped, clusters
     (exact, centres, seen), (costs, shifts) = state, out
     batch_weight, rule, normalize = rate
@@ -303,38 +282,3 @@ def _move_sparse(rows, listed, weights, grouped, rate, clusters, norms, state, o
                 total[t] = 0.0
         if weight > 0.0:
             shifts[j] = _blend(gained, 1.0 - alpha, normalize, exact[j], centres[j])
-
-
-def move_centres_sparse(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
-    listed: np.ndarray,
-    weights: np.ndarray | None,
-    grouped: tuple[np.ndarray, np.ndarray],
-    batch_weight: float,
-    rule: int,
-    clusters: tuple[int, int],
-    norms: np.ndarray,
-    state: tuple[np.ndarray, np.ndarray, np.ndarray],
-    costs: np.ndarray,
-    shifts: np.ndarray,
-    *,
-    normalize: bool = False,
-) -> None:
-    """Do as `daskcluster.methods.minibatch.kernels.batch.move_centres` for CSR rows.
-
-    Parameters
-    ----------
-    data, indices, indptr : ndarrays
-        CSR rows, see `daskcluster.kernels.sparse`.
-    listed : ndarray of shape (b,), int64
-        In ``[0, n)``: not checked.
-    norms : ndarray of shape (k,), float64
-        |c|^2 of the centres before they move.
-    weights, grouped, batch_weight, rule, clusters, state, costs, shifts, unit
-        As in `daskcluster.methods.minibatch.kernels.batch.move_centres`.
-    """
-    rows = (read_only(data), read_only(indices), read_only(indptr))
-    rate, out = (batch_weight, rule, normalize), (costs, shifts)
-    _move_sparse(rows, listed, weights_or_none(weights), grouped, rate, clusters, norms, state, out)

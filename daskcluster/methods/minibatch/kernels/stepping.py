@@ -22,7 +22,7 @@ import numpy as np
 from daskcluster.kernels.jit import kernel, read_only, weights_or_none
 from daskcluster.kernels.panels import PORTABLE, Panels, Tile
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
-from daskcluster.kernels.search import Shape, list_lines, score_listed, tile_shape
+from daskcluster.kernels.search import list_lines, score_listed, tile_shape
 from daskcluster.kernels.sparse import SparsePanels, score_entries
 from daskcluster.kernels.tile import nearest, pack
 
@@ -251,16 +251,9 @@ def pack_for_steps(centres: np.ndarray) -> Panels:
     return pack(centres, panels.offset, replace(panels.tile, height=height))
 
 
-def _roundoff(dtype: np.dtype[Any]) -> float:
-    return float(np.finfo(dtype).eps) / 2
-
-
 @cache
 def _steps_kernel(tile: Tile, lanes: int) -> Any:
-    return _build_steps(tile_shape(tile, lanes, 2))
-
-
-def _build_steps(shape: Shape) -> Any:
+    shape = tile_shape(tile, lanes, 2)
     vectors, width, lanes = shape[:3]
     block, line = vectors * width, 4 * lanes
 
@@ -298,19 +291,20 @@ def _build_steps(shape: Shape) -> Any:
 
 
 def run_steps(
-    rows: np.ndarray,
+    rows: Any,
     listed: np.ndarray,
     table: np.ndarray | None,
     weights: np.ndarray | None,
     rate: float,
-    panels: Panels,
+    panels: Panels | SparsePanels,
     state: Drifting,
 ) -> None:
     """Let listed rows move centres, one after the other.
 
     Parameters
     ----------
-    rows : ndarray of shape (n, d), C-contiguous, dtype of the panels
+    rows : ndarray of shape (n, d), C-contiguous, dtype of the panels; or (data, indices, indptr)
+        Read only. CSR rows are those of `daskcluster.kernels.sparse`; the state's offset is then zero.
     listed : ndarray of shape (b,), int64
         In ``[0, n)``: not checked.
     table : ndarray of shape (b,), int32, or None
@@ -319,18 +313,20 @@ def run_steps(
         Weights of the listed rows; they count with ``seen`` alone.
     rate : float
         Learning rate; unused with ``seen``.
-    panels : Panels
+    panels : Panels, or SparsePanels for CSR rows
         Whose ``data`` the state holds.
     state : Drifting
         IN/OUT.
     """
     table = _NO_TABLE if table is None else table
-    weights, roundoff = weights_or_none(weights), _roundoff(panels.dtype)
-    if panels.tile == PORTABLE:
-        _steps_plainly(rows, listed, table, weights, rate, roundoff, panels, state)
-        return
-    kernel = _steps_kernel(panels.tile, lanes_of(panels.dtype))
-    kernel(read_only(rows), listed, table, weights, rate, roundoff, state)
+    roundoff = float(np.finfo(panels.dtype).eps) / 2
+    given = listed, table, weights_or_none(weights), rate, roundoff, state
+    if isinstance(panels, SparsePanels):
+        _sparse_kernel(panels.vectors, panels.width)(rows, *given)
+    elif panels.tile == PORTABLE:
+        _steps_plainly(rows, *given, panels)
+    else:
+        _steps_kernel(panels.tile, lanes_of(panels.dtype))(rows, *given)
 
 
 def _steps_plainly(
@@ -340,8 +336,8 @@ def _steps_plainly(
     weights: np.ndarray,
     rate: float,
     roundoff: float,
-    panels: Panels,
     state: Drifting,
+    panels: Panels,
 ) -> None:
     """Do as the compiled walk on a CPU without a register tile."""
     start, everyone = 0, np.arange(_PREFETCH_DISTANCE)
@@ -353,18 +349,8 @@ def _steps_plainly(
         nearest(prefetched, panels, labels, second, scores)
         squares = ((prefetched - state.offset).astype(np.float64) ** 2).sum(axis=1)
         scored = np.ascontiguousarray(scores.T).ravel(), labels, squares
-        given = table, weights
-        done = take_proven(
-            read_only(prefetched),
-            everyone,
-            start,
-            count,
-            scored,
-            given,
-            rate,
-            roundoff,
-            state,
-        )
+        given = (table, weights), rate, roundoff, state
+        done = take_proven(read_only(prefetched), everyone, start, count, scored, *given)
         if done < count:
             pack_moved(state, done == 0)
         start += done
@@ -372,13 +358,10 @@ def _steps_plainly(
 
 @cache
 def _sparse_kernel(vectors: int, width: int) -> Any:
-    return _build_sparse(vectors, width)
-
-
-def _build_sparse(vectors: int, width: int) -> Any:
     height = vectors * width
 
-    def run_steps(data, indices, indptr, listed, table, weights, rate, roundoff, state):  # type: ignore[no-untyped-def]
+    def run_steps(rows, listed, table, weights, rate, roundoff, state):  # type: ignore[no-untyped-def]
+        data, indices, indptr = rows
         origin, flat = indptr[0], state.panels.reshape(state.panels.size)
         stride = state.panels.shape[1]
         best, index = np.empty(2, state.panels.dtype), np.empty(2, np.int32)
@@ -411,21 +394,3 @@ def _build_sparse(vectors: int, width: int) -> Any:
             s, again = s + 1, False
 
     return kernel(run_steps)
-
-
-def run_sparse_steps(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
-    listed: np.ndarray,
-    table: np.ndarray | None,
-    weights: np.ndarray | None,
-    rate: float,
-    panels: SparsePanels,
-    state: Drifting,
-) -> None:
-    """Do as `run_steps` for CSR rows, see `daskcluster.kernels.sparse`; the state's offset is zero."""
-    table = _NO_TABLE if table is None else table
-    rows = (read_only(data), read_only(indices), read_only(indptr))
-    kernel = _sparse_kernel(panels.vectors, panels.width)
-    kernel(*rows, listed, table, weights_or_none(weights), rate, _roundoff(panels.dtype), state)

@@ -9,7 +9,7 @@ repeating the steps of the journal, to identical bits.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from daskcluster.methods.mixture.kernels.candidates import Space, listed_tile_fo
 from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
 from daskcluster.methods.mixture.kernels.truncated import all_kernel, draw_sets, step_kernel
 from daskcluster.randomness import Key
+
+if TYPE_CHECKING:
+    from daskcluster.storage.checkpoint import StateFiles
 
 
 @dataclass(frozen=True)
@@ -85,18 +88,6 @@ class EStep:
     search: CandidateSearch | None
 
 
-class SavedSets(Protocol):
-    """Storage for the sets of all rows after one pass, which any task can read and write."""
-
-    def write(self, start: int, values: np.ndarray) -> bool:
-        """Save the sets of the rows from `start` on. Return False, or raise an error, on failure."""
-        ...
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Return the sets of rows `start` to `stop`."""
-        ...
-
-
 @dataclass(frozen=True)
 class MixtureParams:
     """Params of a pass: its step, its options, and the journal of earlier steps.
@@ -111,9 +102,9 @@ class MixtureParams:
         Random key of the initial sets.
     journal : tuple of EStep
         Steps since `saved`, in order.
-    saved : SavedSets or None
+    saved : StateFiles or None
         Sets that the journal starts from; None: the initial sets.
-    save_to : SavedSets or None
+    save_to : StateFiles or None
         Where to save the sets after this step; None: nowhere.
     learns : bool
         Sum the moments of the M-step.
@@ -128,8 +119,8 @@ class MixtureParams:
     truncation: int
     initial: Key
     journal: tuple[EStep, ...] = field(default=(), repr=False)
-    saved: SavedSets | None = None
-    save_to: SavedSets | None = None
+    saved: StateFiles | None = None
+    save_to: StateFiles | None = None
     learns: bool = True
     rooted: bool = True
     room: int = 0

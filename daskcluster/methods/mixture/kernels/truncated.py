@@ -304,32 +304,12 @@ def step_kernel(dtype: np.dtype[Any], *, scaled: int) -> Any:  # noqa: C901
                     table = with_room(table, used, left * most)
                     if selected_only:
                         extra[:] = q
-                        _add_moved(
-                            best,
-                            index,
-                            extra,
-                            here,
-                            index,
-                            stays,
-                            (shift, rooted),
-                            table,
-                            used,
-                            keys,
-                        )
+                        among, names = best, index
                     else:
                         extra += m
-                        _add_moved(
-                            near,
-                            number,
-                            extra,
-                            here,
-                            index,
-                            stays,
-                            (shift, rooted),
-                            table,
-                            used,
-                            keys,
-                        )
+                        among, names = near, number
+                    grid_of = shift, rooted
+                    _add_moved(among, names, extra, here, index, stays, grid_of, table, used, keys)
             if collects:
                 neighbour_counts[g] += staying
                 for j in range(m):

@@ -8,10 +8,10 @@ import pytest
 from daskcluster.chunkwise.centres import csr
 from daskcluster.kernels import tile
 from daskcluster.kernels.accumulate import group_by_label
+from daskcluster.kernels.jit import weights_or_none
 from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.sparse import nearest_sparse, pack_sparse, squared_norms
 from daskcluster.methods.minibatch.kernels import batch as minibatch
-from daskcluster.methods.minibatch.kernels import batch as minibatch_sparse
 from daskcluster.methods.minibatch.kernels.batch import shuffle_next
 from daskcluster.sparse_rows import SparseRows
 
@@ -69,26 +69,12 @@ def moved(rows, listed, weights, labels, centres, seen, rule, *, sparse=False, n
     costs, shifts = np.empty((2, k))
     b = float(len(listed)) if weights is None else float(weights[listed].sum())
     for part in ((0, k // 2), (k // 2, k)):
+        given = listed, weights_or_none(weights), (order, starts), (b, rule, normalize), part
         if sparse:
-            some = SparseRows.of(rows)
-            minibatch_sparse.move_centres_sparse(
-                some.data, some.indices, some.indptr, listed, weights, (order, starts), b, rule, part,
-                squared_norms(centres), state, costs, shifts, normalize=normalize,
-            )  # fmt: skip
+            norms, out = squared_norms(centres), (costs, shifts)
+            minibatch.move_centres_sparse(csr(SparseRows.of(rows)), *given, norms, state, out)
         else:
-            minibatch.move_centres(
-                rows,
-                listed,
-                weights,
-                (order, starts),
-                b,
-                rule,
-                part,
-                state,
-                costs,
-                shifts,
-                normalize=normalize,
-            )
+            minibatch.move_centres(rows, *given, state, (costs, shifts))
     return state, costs, shifts
 
 
