@@ -119,7 +119,7 @@ class AutoAssignment:
         first = self._rows.data_statistics is None
         every = self._probe_interval(shape)
         probing = self._are_probes_due(every)
-        if probing and self._pass & (self._pass - 1) == 0:
+        if (probing or self.kind is None) and self._pass & (self._pass - 1) == 0:
             self._search(centres)
             shape = replace(shape, pruned=self._pruned, bounds_groups=self._bounds_groups)
         begins = 1 if self._pruned > _CHEAP else _OPENING if every < _EVERY else 2 * _OPENING
