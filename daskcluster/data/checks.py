@@ -193,8 +193,9 @@ def check_columns(dtypes: Any) -> None:
     if bad:
         raise InvalidDataError(
             f"The frame has columns that are no real numbers: {', '.join(bad[:10])}. Choose the features "
-            "with columns=[...], leave these out with drop=[...], or encode them, e.g. times with "
-            "astype('int64') and categories with pandas.get_dummies."
+            "with columns=[...], leave these out with drop=[...], name an id with id_column= of "
+            "open_dataset, or encode them, e.g. times with astype('int64') and categories with "
+            "pandas.get_dummies."
         )
 
 

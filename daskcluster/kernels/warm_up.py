@@ -31,7 +31,7 @@ from daskcluster.kernels.sum_grid import SumGrid
 
 _GRID = SumGrid(0.0, 0.0)
 
-_told: list[bool] = []
+_announced: list[bool] = []
 """Not empty once this process has said that it compiles kernels."""
 
 Calls = list[Callable[[], Any]]
@@ -86,14 +86,14 @@ def compiled_by_two(
     n_clusters, dtype, is_sparse
         As for `warm_up`.
     tell : callable (text) -> None
-        Is told once that kernels are being compiled.
+        Called once, with a line that says that kernels are being compiled.
     """
     helpers: list[subprocess.Popen[bytes]] = []
 
     def start(number: int) -> None:
-        if _told:
+        if _announced:
             return
-        _told.append(True)
+        _announced.append(True)
         tell("Compiling kernels for this machine, which later fits reuse")
         # Elsewhere the executable may be a program of its own.
         if usable_cores() > 1 and os.path.basename(sys.executable).startswith("python"):

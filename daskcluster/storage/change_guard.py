@@ -64,7 +64,7 @@ class ChangeGuard:
                 raise InvalidDataError(
                     f"The rows at {place.url!r} changed while they were being read: "
                     f"{_describe(sorted(found), before, now)}. A result would mix two versions of them; "
-                    "wait for the writer, or write to another URL, and run again."
+                    "wait for the writer, or write to another URL, open the rows again, and run again."
                 )
 
 

@@ -54,7 +54,7 @@ def test_the_first_kernel_to_be_compiled_starts_one_process(
         started.append(popen(*arguments, **options))
         return started[-1]
 
-    monkeypatch.setattr(warm_up, "_told", [])
+    monkeypatch.setattr(warm_up, "_announced", [])
     monkeypatch.setattr(warm_up, "usable_cores", lambda: 2)
     monkeypatch.setattr(warm_up.subprocess, "Popen", start)
     for _ in range(2):
