@@ -562,7 +562,9 @@ class Run:
             return  # the scheduler's entry, if any, is that of the job that stays
         if error is None:
             record = None if self._record is None else self._record.as_dict()
-            self._announce("done", record=record)
+            # The last progress was of the centres before.
+            last = {} if record is None or "inertia" not in record else {"inertia": record["inertia"]}
+            self._announce("done", record=record, **last)
             return
         if self._keeps and self._lease is not None:
             what, again = f"the job {self.name!r}", "the same call under the same name"
