@@ -147,8 +147,9 @@ class BoundedAssignment:
         Bytes to spend per row for copies of rows whose bounds will fail soon, so that their chunks need
         not be read again; see `daskcluster.methods.kmeans.chunkwise.bounded`.
     run : callable (reduction, params) -> Changes, optional
-        Runs the passes, in place of the placement's `map_state`. Only counts are then of interest, so the
-        first pass need not find the grid of the sums.
+        Runs the passes, in place of the placement's `map_state`.
+    probing : bool
+        Only counts are of interest, so the first pass need not find the grid of the sums.
     gaps : Gaps, optional
         Shared with others that are called with the same centres.
     sample : callable () -> Rows, optional
@@ -168,13 +169,14 @@ class BoundedAssignment:
         *,
         recent_bytes: int = 0,
         run: Callable[[StatefulReduction, Any], Changes] | None = None,
+        probing: bool = False,
         gaps: Gaps | None = None,
         sample: Callable[[], Rows] | None = None,
     ) -> None:
         self.bounds = bounds
         self.rows = rows
         self._run = run or rows.placement.map_state
-        self._probing = run is not None
+        self._probing = probing
         self._labels = labels
         self._recent_bytes = recent_bytes
         self._gaps = gaps or Gaps(filled(rows))

@@ -265,6 +265,7 @@ class _Probe:
             rows,
             kind,
             run=self._run,
+            probing=True,
             gaps=gaps,
             sample=lambda: join_rows(runs),
         )
