@@ -158,26 +158,31 @@ class _Spread:
         lengths_grid, squares_grid, silhouettes_grid = self.grids
         for block in chunk.cache_blocks():
             labels = numbers[block.place_in(chunk)]
-            squares, lengths = self._distances(block, labels)
+            squares, lengths = self._distances(block, labels, halved=chunk.normalize)
             weights = 1.0 if block.weights is None else block.weights
             accumulate_values(lengths * weights, labels, lengths_grid, *into.lengths)
             accumulate_values(squares * weights, labels, squares_grid, *into.squares)
             if self.params.compare:
-                values = self._simplified(block, labels, lengths)
+                values = self._simplified(block, labels, lengths, halved=chunk.normalize)
                 into.silhouettes.add(*sum_on_grid(values * weights, silhouettes_grid))
 
-    def _distances(self, block: Chunk, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _distances(
+        self, block: Chunk, labels: np.ndarray, *, halved: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the squared distances of rows to these means, and the distances."""
         squares = np.empty(block.n_rows)
         self.means.sqdist_to_assigned(block.rows, labels, squares)
         # For rows of length one, 1 - cos is half the squared distance.
-        return squares, 0.5 * squares if block.normalize else np.sqrt(squares)
+        return squares, 0.5 * squares if halved else np.sqrt(squares)
 
-    def _simplified(self, block: Chunk, labels: np.ndarray, own: np.ndarray) -> np.ndarray:
+    def _simplified(
+        self, block: Chunk, labels: np.ndarray, own: np.ndarray, *, halved: bool
+    ) -> np.ndarray:
         """Return (b - a) / max(a, b) of every row; 0 in clusters of one row."""
         nearest, second = np.empty(block.n_rows, np.int32), np.empty(block.n_rows, np.int32)
         self.ranked.nearest(block.rows, nearest, second)
-        _, between = self._distances(block, np.where(nearest == labels, second, nearest))
+        other = np.where(nearest == labels, second, nearest)
+        _, between = self._distances(block, other, halved=halved)
         larger = np.maximum(own, between)
         values = (between - own) / np.where(larger > 0.0, larger, 1.0)
         return np.where(self.params.alone[labels], 0.0, values)

@@ -563,7 +563,9 @@ class Run:
         if error is None:
             record = None if self._record is None else self._record.as_dict()
             # The last progress was of the centres before.
-            last = {} if record is None or "inertia" not in record else {"inertia": record["inertia"]}
+            last = (
+                {} if record is None or "inertia" not in record else {"inertia": record["inertia"]}
+            )
             self._announce("done", record=record, **last)
             return
         if self._keeps and self._lease is not None:

@@ -394,7 +394,7 @@ def digits(value: float) -> str:
 
     Examples
     --------
-    >>> [digits(value) for value in (90_030.4, 0.012345, -3.0, 1e12)]
+    >>> [digits(value) for value in (90_030.4, 0.01234, -3.0, 1e12)]
     ['90,030', '0.01234', '-3', '1e+12']
     """
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import zarr
 
-from daskcluster.jobs.spec import declared_jobs
+from daskcluster.jobs.catalogue import declared_jobs
 from daskcluster.models.fitted import load_document
 from tests.data.conftest import KEY_ID, SECRET, s3  # noqa: F401  (a fixture)
 from tests.deploy.chart import ROOT, Container, pods, render
