@@ -44,6 +44,7 @@ class NearDuplicates(RowResults):
     similarity : ndarray of shape (n,), float64
         Cosine similarity to the kept row of the group; the distance to it for Euclidean rows.
     metric : str
+    threshold : float
     n_pairs : int
         Pairs that were needed; with ``groups="covered"``, all pairs of different rows.
     n_copies : int
@@ -57,6 +58,7 @@ class NearDuplicates(RowResults):
     kept: np.ndarray
     similarity: np.ndarray
     metric: str
+    threshold: float
     n_pairs: int
     n_copies: int
     passes: int
@@ -90,6 +92,7 @@ class NearDuplicates(RowResults):
         facts = [
             ("copies", f"{self.n_copies:,} rows equal an earlier one"),
             ("metric", self.metric),
+            ("threshold", f"{self.measure} {self.threshold:g}"),
             ("passes", f"{self.passes}, {format_bytes(self.bytes_read)} read"),
             ("time", format_seconds(self.seconds)),
         ]
@@ -259,7 +262,7 @@ def searching(source: Any, given: Mapping[str, Any]) -> Iterator[NearDuplicates]
             similarity[others] = search.measured(others, keeper[others])
             n_copies = int((search.sorted.leaders != numbers).sum())
             yield NearDuplicates(
-                group, keeper == numbers, similarity, metric, len(pairs), n_copies,
+                group, keeper == numbers, similarity, metric, facts()["threshold"], len(pairs), n_copies,
                 dataset=work.dataset, **work.spent(),
             )  # fmt: skip
 
@@ -371,6 +374,8 @@ def covered_groups(pairs: np.ndarray, leaders: np.ndarray, scores: np.ndarray | 
 
 MOST_GROUPS = 200
 """Groups that are listed."""
+MOST_BORDERLINE = 20
+"""Removed rows that are listed as farthest from the kept ones."""
 MOST_ROWS = 6
 """Near-duplicates that are listed of each."""
 _BINS = 40
@@ -429,10 +434,30 @@ class DuplicatesReport(Pages):
         turns = np.argsort(far[edges[:-1]], kind="stable")
         listed = turns[:MOST_GROUPS]
         members = [removed[edges[i] : edges[i + 1]] for i in listed]
-        keeper = np.zeros(len(self.group), np.int64)
-        which = np.flatnonzero(self.kept)
-        keeper[self.group[which]] = which
-        return members, keeper[groups[edges[:-1][listed]]], np.diff(edges)[turns] + 1
+        return members, self._keepers[groups[edges[:-1][listed]]], np.diff(edges)[turns] + 1
+
+    @cached_property
+    def _keepers(self) -> np.ndarray:
+        """The kept row of each group, by the number of the group."""
+        found, which = np.zeros(len(self.group), np.int64), np.flatnonzero(self.kept)
+        found[self.group[which]] = which
+        return found
+
+    def _borderline(self) -> list[Table | Chart]:
+        """Return the removed rows that are farthest from the kept ones."""
+        removed = np.flatnonzero(~self.kept)
+        far = self.measured[removed] * (1.0 if self.measure == "similarity" else -1.0)
+        removed = removed[np.argsort(far, kind="stable")[:MOST_BORDERLINE]]
+        if not len(removed):
+            return []
+        kept = self._keepers[self.group[removed]]
+        ids = self.ids(np.unique(np.concatenate([removed, kept])))
+        rows = [
+            (ids.get(row, str(row)), ids.get(other, str(other)), f"{self.measured[row]:.6g}")
+            for row, other in zip(removed.tolist(), kept.tolist(), strict=True)
+        ]
+        note = "If these are no duplicates, take a stricter threshold."
+        return [Table(rows, ("removed row", "kept row", self.measure), note)]
 
     def sections(self) -> list[Section]:
         """Return all sections that are not empty."""
@@ -442,6 +467,7 @@ class DuplicatesReport(Pages):
         found = [
             Section("Before and after", [Table(self._summary())]),
             Section("Groups, nearest pairs first", self._listed()),
+            Section("Borderline: removed rows farthest from the kept ones", self._borderline()),
             Section("Sizes of groups", sizes),
         ]
         return [section for section in found if section.parts]

@@ -51,6 +51,14 @@ def test_groups_are_those_of_the_search(metric: str, threshold: float, keep: str
         assert one["near_duplicates"] == [str(row) for row in removed[: duplicates.MOST_ROWS]]
         assert one["nearest"] == found.similarity[removed[0]]
         assert one["farthest"] == found.similarity[removed[-1]]
+    border = tables(report)["Borderline: removed rows farthest from the kept ones"].rows
+    removed = np.flatnonzero(~found.kept)
+    farthest = removed[np.argsort(-sign * found.similarity[removed], kind="stable")][:20]
+    assert [row[0] for row in border] == [str(row) for row in farthest]
+    assert all(
+        found.group[int(row)] == found.group[int(kept)] and found.kept[int(kept)]
+        for row, kept, _ in border
+    )
     assert sum(one["rows"] for one in figures["sizes"]) == sum(len(each[2]) for each in expected)
     assert sum(one["groups"] for one in figures["sizes"]) == found.n_groups
 
