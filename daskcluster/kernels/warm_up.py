@@ -102,7 +102,8 @@ def compiled_by_two(
             )
             code = f"from daskcluster.kernels.warm_up import warm_up; warm_up({given})"
             quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-            helpers.append(subprocess.Popen([sys.executable, "-c", code], **quiet))
+            # -P: modules come from where they are installed, not from the working directory.
+            helpers.append(subprocess.Popen([sys.executable, "-P", "-c", code], **quiet))
 
     with watched(start):
         try:
