@@ -47,7 +47,7 @@ class AssignParams:
     search: FixedSearch | None = None
 
 
-class Assignment:
+class PreparedAssignment:
     """Prepared `AssignParams`."""
 
     def __init__(self, params: AssignParams) -> None:
@@ -73,7 +73,7 @@ class Assignment:
 # -- S and v of the nearest centres: one Lloyd pass -------------------------------------------------
 
 
-class _Assign(Assignment):
+class _Assign(PreparedAssignment):
     def zero(self) -> KMeansStatistics:
         (k, d), scale = self.params.centres.shape, self.params.scale
         return KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=scale.two_grids)
@@ -130,7 +130,7 @@ class ScoreStatistics(Additive):
         return self.weights.sum(axis=0) if weighted else self.sizes.astype(np.float64)
 
 
-class Score(Assignment):
+class Score(PreparedAssignment):
     """Prepared `AssignParams` of `SCORE`."""
 
     def __init__(self, params: AssignParams) -> None:
@@ -167,7 +167,7 @@ SCORE = Reduction("score", prepare=Score)
 # -- the farthest rows, for empty clusters ----------------------------------------------------------
 
 
-class _Farthest(Assignment):
+class _Farthest(PreparedAssignment):
     def zero(self) -> LeastRows:
         labels, weights = np.empty(0, np.int32), np.empty(0)
         return LeastRows.zero(self.params.most, self.params.centres, labels, weights)

@@ -23,7 +23,7 @@ from daskcluster.annotations import unannotated
 from daskcluster.engine.assignment import MAX_REMAINING_TASKS, TaskQueue
 from daskcluster.engine.cache import ResidentCache, cached_bytes
 from daskcluster.engine.connect import TIMEOUT, Client, KilledWorker, check_versions, connect
-from daskcluster.engine.engine import AHEAD, Engine, Placement, Work
+from daskcluster.engine.engine import AHEAD, Engine, PassWork, Placement
 from daskcluster.engine.fit_log import FitLog
 from daskcluster.engine.memory import BASELINE_BYTES, RESIDENT_SHARE, Footprint, MemoryPlan, project
 from daskcluster.engine.operations import FoldState, Payload
@@ -118,7 +118,7 @@ class DaskPlacement(Placement):
 
     # -- one pass ----------------------------------------------------------------------------------
 
-    def _run(self, work: Work) -> Any:
+    def _run(self, work: PassWork) -> Any:
         operation, spans = work.operation, work.spans
         recipe = None if self._travels else self._source.recipe()
         with ExitStack() as cleanup:

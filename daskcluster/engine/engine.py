@@ -139,7 +139,7 @@ up."""
 
 
 @dataclass(frozen=True)
-class Work:
+class PassWork:
     """An operation on rows of a placement.
 
     Attributes
@@ -218,11 +218,11 @@ class Placement(ABC):
     def reduce(self, reduction: Reduction, params: Any) -> Any:
         """Map `reduction` over all rows and return the combined statistics. One pass."""
         with self._counted(reduction.name):
-            return self._run(Work(Fold(reduction), params))
+            return self._run(PassWork(Fold(reduction), params))
 
     def reduce_items(self, reduction: Reduction, params: Any, work_items: Sequence[int]) -> Any:
         """Reduce only these `work_items` (at least one), as part of a pass that the caller counts."""
-        return self._run(Work(Fold(reduction), params, work_items))
+        return self._run(PassWork(Fold(reduction), params, work_items))
 
     def reduce_in_segments(self, reduction: Reduction, params: Any, segments: Segments) -> Any:
         """Like `reduce`, but report each finished segment to `segments`, which may resume a pass. One pass.
@@ -263,7 +263,7 @@ class Placement(ABC):
         self._state_versions[reduction.name] = version + 1
         self._reserve_state(reduction.row_bytes, is_new=not version)
         with self._counted(reduction.name):
-            return self._run(Work(FoldState(reduction, version), params))
+            return self._run(PassWork(FoldState(reduction, version), params))
 
     def state_of(
         self,
@@ -277,7 +277,7 @@ class Placement(ABC):
         Pass the `params` that the next `map_state` call would get: missing state is rebuilt from them.
         """
         operation = Inspect(reduction, self._state_versions.get(reduction.name, 0), fn)
-        found: T = self._run(Work(operation, params, [self.item_of(row)], report=False))[0]
+        found: T = self._run(PassWork(operation, params, [self.item_of(row)], report=False))[0]
         return found
 
     def drop_state(self, name: str) -> None:
@@ -306,10 +306,12 @@ class Placement(ABC):
             return
         with self._counted(name, self.dataset.n_rows - count_rows(left)):
             if self._tasks_can_write(sink):
-                self._run(Work(WriteRows(fn, prepare, sink), params, spans=left))
+                self._run(PassWork(WriteRows(fn, prepare, sink), params, spans=left))
             else:
                 write = partial(_write_all, sink)
-                self._run(Work(WriteRows(fn, prepare, None), params, spans=left, on_value=write))
+                self._run(
+                    PassWork(WriteRows(fn, prepare, None), params, spans=left, on_value=write)
+                )
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Return the given rows, source dtype, shape (len(rows), d)."""
@@ -342,7 +344,7 @@ class Placement(ABC):
         """Free resident partitions and state."""
 
     @abstractmethod
-    def _run(self, work: Work) -> Any:
+    def _run(self, work: PassWork) -> Any:
         """Run an operation on the rows, count the bytes read, and return the combined value."""
 
     @abstractmethod

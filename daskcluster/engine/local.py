@@ -12,7 +12,7 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from daskcluster.chunkwise.statistics import Reduction
-from daskcluster.engine.engine import AHEAD, Engine, Placement, Work
+from daskcluster.engine.engine import AHEAD, Engine, PassWork, Placement
 from daskcluster.engine.memory import (
     Footprint,
     MemoryPlan,
@@ -254,7 +254,7 @@ class LocalPlacement(Placement):
                 if index not in self._resident:
                     slot.drop_rows()
 
-    def _run(self, work: Work) -> Any:
+    def _run(self, work: PassWork) -> Any:
         """Let all threads take work items from one queue until it is empty; combine their results."""
         own = [
             WorkItem(span, rows=slot if index in self._resident else None, state=slot)
