@@ -32,6 +32,7 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
     label_by_gram,
 )
 from daskcluster.methods.kernel_kmeans.fit import (
+    GramFit,
     KernelFit,
     check_square,
     measure_by_gram,
@@ -146,14 +147,41 @@ class KernelEstimator(LoopParameters, ClusterEstimator):
 
     # -- results -----------------------------------------------------------------------------------
 
-    def _fitted(self, kind: Any, X: Any, sample_weight: Any, *, resume: bool) -> Self:
+    def fit_kind(self) -> type[GramFit]:
+        """Return the class of a call of fit."""
+        raise NotImplementedError
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
+    ) -> Self:
+        """Find clusters.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
+            With ``kernel="precomputed"`` of shape (n, n).
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            Not together with a dataset that has weights of its own.
+        resume : bool, default False
+            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
+
+        Raises
+        ------
+        CheckpointError
+            The checkpoint belongs to other data or parameters, or is damaged.
+        InvalidParameterError, InvalidDataError
+            A parameter or the data is invalid.
+        MemoryLimitError
+            The fit needs more memory than the engine has.
+        """
         self.check_parameters()
         precomputed = self.kernel == "precomputed"  # such values have no features to scale
         dataset = fit_dataset(self, X, sample_weight, scalable=not precomputed)
         check_enough_rows(dataset, self.n_clusters)
         if precomputed:
             check_square(self, dataset)
-        fit = kind(self, X, dataset, resume=resume)
+        fit = self.fit_kind()(self, X, dataset, resume=resume)
         run = fit.run()
         self._centres = run.result.centres
         self._show_centres()
@@ -297,31 +325,9 @@ class KernelKMeans(KernelEstimator):
 
     max_iter: int = 300
 
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
-    ) -> Self:
-        """Find clusters.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
-            With ``kernel="precomputed"`` of shape (n, n).
-        y : ignored
-        sample_weight : array-like of shape (n,), optional
-            Not together with a dataset that has weights of its own.
-        resume : bool, default False
-            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
-
-        Raises
-        ------
-        CheckpointError
-            The checkpoint belongs to other data or parameters, or is damaged.
-        InvalidParameterError, InvalidDataError
-            A parameter or the data is invalid.
-        MemoryLimitError
-            The fit needs more memory than the engine has.
-        """
-        return self._fitted(KernelFit, X, sample_weight, resume=resume)
+    def fit_kind(self) -> type[GramFit]:
+        """Return the class of a call of fit."""
+        return KernelFit
 
     def check_parameters(self) -> None:
         super().check_parameters()

@@ -782,32 +782,9 @@ class MiniBatchKernelKMeans(KernelEstimator):
     init_size: int | None = None
     max_iter: int = 200
 
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
-    ) -> Self:
-        """Find centres.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d), dask array or frame, zarr.Array, Dataset, or URL
-            With ``kernel="precomputed"`` of shape (n, n).
-        y : ignored
-        sample_weight : array-like of shape (n,), optional
-            Not together with a dataset that has weights of its own.
-        resume : bool, default False
-            Resume from the last state under `checkpoint`; see `daskcluster.KMeans.fit`.
-
-        Raises
-        ------
-        CheckpointError
-            The checkpoint belongs to other data or parameters, or is damaged.
-        InvalidParameterError, InvalidDataError
-            A parameter or the data is invalid.
-        MemoryLimitError
-            The fit needs more memory than the engine has.
-        """
-        kind = GraphBatchFit if is_graph(self.kernel) else MiniBatchKernelFit
-        return self._fitted(kind, X, sample_weight, resume=resume)
+    def fit_kind(self) -> type[GramFit]:
+        """Return the class of a call of fit."""
+        return GraphBatchFit if is_graph(self.kernel) else MiniBatchKernelFit
 
     def check_parameters(self) -> None:
         super().check_parameters()
