@@ -1,4 +1,4 @@
-"""What packages that extend daskcluster import: registrations, and the classes that they take.
+"""Registrations, and the classes that they take, for packages that extend daskcluster.
 
 An extension works as soon as its module is imported. For the command line and for workers, set
 ``DASKCLUSTER_PRELOAD=package.module``.

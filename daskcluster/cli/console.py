@@ -1,4 +1,4 @@
-"""What all commands share: engine (`EngineOptions`), output (`Console`), errors and signals."""
+"""Parts that all commands share: engine (`EngineOptions`), output (`Console`), errors and signals."""
 
 from __future__ import annotations
 

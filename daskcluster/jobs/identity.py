@@ -1,4 +1,4 @@
-"""What a run of a job is: its arguments as plain values, its name, its lease, and its Dask task."""
+"""The identity of a run of a job: its arguments as plain values, its name, lease and Dask task."""
 
 from __future__ import annotations
 
