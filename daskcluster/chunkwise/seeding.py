@@ -223,12 +223,14 @@ class Pick:
     def __call__(
         self, chunk: Chunk, prepared: _PreparedStep, mind2: np.ndarray
     ) -> list[tuple[int, np.ndarray]]:
-        found = []
+        found, done = [], (-1, -1)
         for start, stop, target in self.blocks:
-            part = chunk.slice(start - chunk.start, stop - chunk.start)
-            masses = mind2[start - chunk.start : stop - chunk.start].copy()
-            rows = part.computed()
-            prepared.centres.lower(rows, -1, masses)
+            if done != (start, stop):
+                part = chunk.slice(start - chunk.start, stop - chunk.start)
+                masses = mind2[start - chunk.start : stop - chunk.start].copy()
+                rows = part.computed()
+                prepared.centres.lower(rows, -1, masses)
+                done = start, stop
             index = cumulative_pick(masses, part.weights, prepared.params.shift, target)
             found.append((start + index, dense_rows(rows[index : index + 1])[0].copy()))
         return found

@@ -277,7 +277,8 @@ class Placement(ABC):
         Pass the `params` that the next `map_state` call would get: missing state is rebuilt from them.
         """
         operation = Inspect(reduction, self._state_versions.get(reduction.name, 0), fn)
-        found: T = self._run(PassWork(operation, params, [self.item_of(row)], report=False))[0]
+        item = int(self.items_of(row))
+        found: T = self._run(PassWork(operation, params, [item], report=False))[0]
         return found
 
     def drop_state(self, name: str) -> None:
@@ -369,14 +370,18 @@ class Placement(ABC):
 
     # -- common to all passes ----------------------------------------------------------------------
 
-    def item_of(self, row: int) -> int:
-        """Return the number of the work item that holds `row`."""
+    def items_of(self, rows: Any) -> Any:
+        """Return the numbers of the work items that hold `rows`."""
         starts = [start for start, _ in self.work_items]
-        return int(np.searchsorted(starts, row, side="right")) - 1
+        return np.searchsorted(starts, rows, side="right") - 1
 
     @contextmanager
     def _counted(self, name: str, rows_done: int = 0) -> Iterator[None]:
         """Count one pass and publish its progress; `rows_done` rows count as done from the start."""
+        if not self.callbacks:
+            yield
+            self.traffic.passes += 1
+            return
         began, bytes_before = time.perf_counter(), self.traffic.bytes_read
         publish(self.callbacks, PassStarted(name, self.dataset.n_rows))
         self._report_rows(rows_done)

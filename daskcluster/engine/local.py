@@ -6,12 +6,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from functools import reduce
+from functools import cache, reduce
 from itertools import islice, pairwise
 from numbers import Real
 from typing import Any, TypeVar
 
-from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.engine.engine import AHEAD, Engine, PassWork, Placement
 from daskcluster.engine.memory import (
     Footprint,
@@ -20,7 +19,13 @@ from daskcluster.engine.memory import (
     resident_partitions,
     with_state,
 )
-from daskcluster.engine.operations import CacheSlot, WorkItem, WorkItemReader, WorkQueue
+from daskcluster.engine.operations import (
+    CacheSlot,
+    SingleItem,
+    WorkItem,
+    WorkItemReader,
+    WorkQueue,
+)
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.host import (
@@ -169,6 +174,15 @@ class LocalEngine(Engine):
         return True
 
 
+@cache
+def _threads(process: int, n_threads: int) -> ThreadPoolExecutor:
+    """Return the threads of this process that run passes: to start new ones would take 0.2 ms a pass.
+
+    A process that was forked has none of the threads of its parent.
+    """
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="daskcluster")
+
+
 def home_engine(engine: Engine) -> Engine:
     """Return `engine` if it is local, else a new local engine: rows of this process need no cluster."""
     return engine if engine.name == "local" else LocalEngine()
@@ -213,7 +227,10 @@ class LocalPlacement(Placement):
         # Admission into exactly the planned bytes selects the partitions of the plan again.
         self._resident = resident_partitions(dataset, plan.resident)
         self._slots = [CacheSlot() for _ in self._spans]
-        self._pool: ThreadPoolExecutor | None = None
+        self._single: SingleItem | None = None
+        if dataset.in_memory and len(self._spans) == 1 and not callbacks:
+            own = WorkItem(self._spans[0], state=self._slots[0])
+            self._single = SingleItem(own, list(dataset.chunks(self._spans)))
 
     @property
     def work_items(self) -> Sequence[Range]:
@@ -227,10 +244,9 @@ class LocalPlacement(Placement):
         return self._announced.state_room
 
     def close(self) -> None:
-        self._slots = [CacheSlot() for _ in self._spans]
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        for slot in self._slots:
+            slot.drop_rows()
+            slot.drop_state()
 
     def _reserve_state(self, row_bytes: int, *, is_new: bool) -> None:
         self._make_room(row_bytes * self.dataset.n_rows)
@@ -256,6 +272,9 @@ class LocalPlacement(Placement):
 
     def _run(self, work: PassWork) -> Any:
         """Let all threads take work items from one queue until it is empty; combine their results."""
+        operation = work.operation
+        if self._single is not None and work.spans is None:
+            return operation.run(self._single, operation.prepare(work.params))
         own = [
             WorkItem(span, rows=slot if index in self._resident else None, state=slot)
             for index, (span, slot) in enumerate(zip(self._spans, self._slots, strict=True))
@@ -265,7 +284,6 @@ class LocalPlacement(Placement):
         if work.spans is not None:
             kept = {item.span: item for item in own}
             own = [kept.get(span) or WorkItem(span) for span in work.spans]
-        operation = work.operation
         queue, prepared = WorkQueue(self.dataset, own), operation.prepare(work.params)
         try:
             values = self._run_threads(
@@ -280,26 +298,25 @@ class LocalPlacement(Placement):
         report = report and bool(self.callbacks)
         if not report and (self._n_threads == 1 or queue.is_single):
             return [work()]
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._n_threads, thread_name_prefix="daskcluster")
+        pool = _threads(os.getpid(), self._n_threads)
         # This thread takes part where items are short: small passes are over before another one starts.
         takes_part = not report and self.dataset.in_memory
-        futures = [self._pool.submit(work) for _ in range(self._n_threads - takes_part)]
+        futures = [pool.submit(work) for _ in range(self._n_threads - takes_part)]
         pending: Iterable[Future[T]] = futures
         try:
             own = [work()] if takes_part else []
+            while pending:
+                done, pending = wait(
+                    pending, _POLL_SECONDS if report else None, return_when=FIRST_EXCEPTION
+                )
+                if any(future.exception() is not None for future in done):
+                    queue.stop()
+                if report:
+                    self._report_rows(queue.take_rows())
         except BaseException:
             queue.stop()
             wait(futures)
             raise
-        while pending:
-            done, pending = wait(
-                pending, _POLL_SECONDS if report else None, return_when=FIRST_EXCEPTION
-            )
-            if any(future.exception() is not None for future in done):
-                queue.stop()
-            if report:
-                self._report_rows(queue.take_rows())
         return own + [future.result() for future in futures]
 
 
@@ -330,15 +347,6 @@ class InlinePlacement(LocalPlacement):
 
     def __init__(self, dataset: Dataset) -> None:
         super().__init__(dataset, 1, _NO_PLAN, (), spans=[(0, dataset.n_rows)])
-        self._chunks = list(dataset.chunks(self.work_items))
-
-    def reduce(self, reduction: Reduction, params: Any) -> Any:
-        prepared = reduction.prepare(params)
-        found = reduction.zero(prepared)
-        for chunk in self._chunks:
-            reduction.chunk(chunk, prepared, found)
-        self.traffic.passes += 1
-        return found
 
 
 class InlineEngine(LocalEngine):

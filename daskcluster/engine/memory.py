@@ -175,8 +175,9 @@ def with_state(plan: MemoryPlan, dataset: Dataset, state: int) -> MemoryPlan:
 
 def resident_partitions(dataset: Dataset, room: int) -> dict[int, int]:
     """Return the partitions that stay in memory within `room` bytes, and the bytes of each."""
-    sizes = map(dataset.bytes_of, dataset.partitions)
-    return {} if dataset.in_memory else admit(dict(enumerate(sizes)), room)
+    if dataset.in_memory:
+        return {}
+    return admit(dict(enumerate(map(dataset.bytes_of, dataset.partitions))), room)
 
 
 def admit(sizes: Mapping[int, int], room: int) -> dict[int, int]:

@@ -271,6 +271,18 @@ class WorkItemReader:
                 yield from parts
 
 
+class SingleItem(WorkItemReader):
+    """Reads the one work item of few rows in memory, for which a queue would take longer than a pass."""
+
+    def __init__(self, item: WorkItem, chunks: list[Chunk]) -> None:
+        self.skipped = 0
+        self._item, self._chunks = item, chunks
+
+    def parts(self, wanted: Wanted | None = None) -> Iterator[tuple[WorkItem, Chunk, bool]]:
+        for number, chunk in enumerate(self._chunks, 1):
+            yield self._item, chunk, number == len(self._chunks)
+
+
 def count_rows(spans: Iterable[Range]) -> int:
     """Return the number of rows in ranges."""
     return sum(stop - start for start, stop in spans)

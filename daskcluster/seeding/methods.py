@@ -253,33 +253,30 @@ def _measured(
 def _draw(
     rows: ScaledPlacement,
     centres: np.ndarray,
-    found: _Masses,
+    measured: _Masses,
     chosen: int,
     trials: int,
     key: Key,
 ) -> list[tuple[int, np.ndarray]]:
     """Draw rows in proportion to their masses: inverse CDF over exact prefix sums."""
-    starts, masses = found.starts, found.parts[:, chosen]
+    starts, masses = measured.starts, measured.parts[:, chosen]
     edges = np.cumsum(masses)
     if edges[-1] <= 0.0:
         return []
-    params = PotentialParams(centres, centres[:0], found.shift)
+    params = PotentialParams(centres, centres[:0], measured.shift)
     stops = np.append(starts[1:], rows.placement.dataset.n_rows)
     targets = key.generator().random(trials) * edges[-1]
     blocks = np.searchsorted(edges, targets, side="right").clip(0, np.flatnonzero(masses > 0.0)[-1])
     inside = targets - (edges[blocks] - masses[blocks])
-    items = np.array([rows.placement.item_of(int(start)) for start in starts[blocks]])
+    of_items: dict[int, list[int]] = {}
+    for trial, item in enumerate(rows.placement.items_of(starts[blocks]).tolist()):
+        of_items.setdefault(item, []).append(trial)
     picked: dict[int, tuple[int, np.ndarray]] = {}
-    for item in np.unique(items):
-        which = np.flatnonzero(items == item)
-        pick = Pick(
-            tuple(
-                (int(starts[b]), int(stops[b]), float(inside[i]))
-                for i, b in zip(which, blocks[which], strict=True)
-            )
-        )
-        picks = rows.placement.state_of(POTENTIALS, params, pick.blocks[0][0], pick)
-        picked.update(zip(which.tolist(), picks, strict=True))
+    each = list(zip(starts[blocks].tolist(), stops[blocks].tolist(), inside.tolist(), strict=True))
+    for which in of_items.values():
+        pick = Pick(tuple(each[trial] for trial in which))
+        found = rows.placement.state_of(POTENTIALS, params, pick.blocks[0][0], pick)
+        picked.update(zip(which, found, strict=True))
     return [picked[trial] for trial in range(trials)]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import warnings
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from daskcluster.data.memory import ArrayDataset
 from daskcluster.engine.local import LocalEngine, local_spans
+from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 
 _WIDTH = 1024
@@ -67,3 +70,27 @@ def test_few_rows_are_all_in_a_unit() -> None:
 def test_a_memory_limit_is_a_number_of_bytes(limit: Any) -> None:
     with pytest.raises(InvalidParameterError, match="should be a number of bytes"):
         LocalEngine(memory_limit=limit)
+
+
+def test_a_forked_process_starts_threads_of_its_own() -> None:
+    rows = np.random.default_rng(0).normal(size=(200_000, 8))
+    known = total(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of forks beside threads, since Python 3.12
+        child = multiprocessing.get_context("fork").Process(target=expect_total, args=(rows, known))
+        child.start()
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def total(rows: np.ndarray) -> int:
+    """Count rows on two threads, which stay for the next pass."""
+    with LocalEngine(2).place(ArrayDataset(rows)) as placement:
+        assert len(placement.work_items) > 1
+        return ScaledPlacement(placement).known().n_rows
+
+
+def expect_total(rows: np.ndarray, known: int) -> None:
+    assert total(rows) == known
