@@ -76,9 +76,7 @@ def test_a_forked_process_starts_threads_of_its_own() -> None:
     rows = np.random.default_rng(0).normal(size=(200_000, 8))
     known = total(rows)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of forks beside threads, since Python 3.12
+        warnings.simplefilter("ignore", DeprecationWarning)  # since Python 3.12: there are threads
         child = multiprocessing.get_context("fork").Process(target=expect_total, args=(rows, known))
         child.start()
     child.join(60)

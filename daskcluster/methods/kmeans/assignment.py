@@ -98,7 +98,7 @@ class FullAssignment:
     def __call__(self, centres: np.ndarray) -> Assigned:
         self._n_calls += 1
         if self._sample is not None and self._n_calls & (self._n_calls - 1) == 0:
-            self.search = search_for(centres, self._rows, self._sample)
+            self.search = search_for(centres, self._rows, self._sample, self._n_calls)
         statistics = self._statistics(centres)
         n = self._rows.placement.dataset.n_rows
         return Assigned(statistics, n, n * len(centres))
@@ -244,12 +244,17 @@ class BoundedAssignment:
         return self.bounds.step(params, drift, self._gaps)
 
 
+SEVERAL = 8
+"""Passes that share a search where their number is not known: those of a fit, or of the model it ends in."""
+
+
 def search_for(
-    centres: np.ndarray, rows: ScaledPlacement, sample: Callable[[], Rows]
+    centres: np.ndarray, rows: ScaledPlacement, sample: Callable[[], Rows], n_passes: int = SEVERAL
 ) -> FixedSearch | None:
-    """Return the search by bounds that is cheapest for sampled rows; None if there may be none."""
+    """Return the search by bounds that is cheapest for sampled rows in so many passes; None if too few."""
     n_rows = rows.placement.dataset.n_rows
-    if not may_pay(centres) or not repays_sample(centres, n_rows, n_rows):
+    expected = n_rows * n_passes // rows.placement.n_threads  # which wait for the sample
+    if not may_pay(centres) or not repays_sample(centres, n_rows, expected):
         return None
     block = next(rows.chunk(sample()).blocks(least=centres.dtype))
     return None if isinstance(block.rows, SparseRows) else fixed_search(centres, block.rows)

@@ -20,6 +20,11 @@ N, D, K = 3200, 256, 512
 STEPS = 6
 
 
+@pytest.fixture(autouse=True)
+def _few_rows_repay_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daskcluster.chunkwise.pruned._EXPECTED_CENTRES", 0)
+
+
 @pytest.fixture(scope="module")
 def problem() -> tuple[np.ndarray, list[np.ndarray]]:
     """Return rows along few directions, and the centres of some iterations of k-means."""
