@@ -245,7 +245,7 @@ class BoundedAssignment:
 
 
 SEVERAL = 8
-"""Passes that share a search where their number is not known: those of a fit, or of the model it ends in."""
+"""Passes that share a search where their number is not known: those of a fit, or of its model."""
 
 
 def search_for(

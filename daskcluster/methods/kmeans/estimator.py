@@ -28,7 +28,6 @@ from daskcluster.estimators.base import (
     take_figures,
 )
 from daskcluster.estimators.examples import Examination
-from daskcluster.estimators.export import faiss_index
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.events import Callback
@@ -174,6 +173,8 @@ class KMeansEstimator(LoopParameters, CentreEstimator):
         MissingExtraError
             Faiss is not installed.
         """
+        from daskcluster.estimators.export import faiss_index  # imports half of scikit-learn
+
         return faiss_index(self)
 
     @classmethod

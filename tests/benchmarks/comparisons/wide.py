@@ -111,9 +111,13 @@ def by_bounds(
 
 def measure(shape: tuple[str, int, int, int], settings: Settings) -> Figures:
     """Time the programs on one shape, and compare their labels."""
+    return race_searches(*problem(*shape, settings), settings)
+
+
+def race_searches(rows: np.ndarray, centres: np.ndarray, settings: Settings) -> Figures:
+    """Time the searches for the nearest centres of rows, and compare their labels."""
     from daskcluster.chunkwise.pruned import fixed_search
 
-    rows, centres = problem(*shape, settings)
     rows, centres = np.ascontiguousarray(rows), np.ascontiguousarray(centres, np.float32)
     search = fixed_search(centres, rows)
     with ThreadPoolExecutor(settings.threads) as pool:

@@ -36,14 +36,16 @@ def mnist(folder: Path | None, n_rows: int = 60_000) -> tuple[np.ndarray, str]:
     return np.ascontiguousarray(rows[np.random.default_rng(0).permutation(len(rows))]), source
 
 
-def pixels(folder: Path | None) -> tuple[np.ndarray, str]:
-    """Return 70,000 x 784 float32 rows in [0, 1], the last 10,000 the test digits, and their source.
+def pixels(
+    folder: Path | None, file: str = "mnist.npz", shape: tuple[int, int] = (70_000, 784)
+) -> tuple[np.ndarray, str]:
+    """Return float32 rows in [0, 1], of MNIST with the 10,000 test digits at the end, and their source.
 
-    ``mnist.npz`` in `folder` has them as X. Without it rows are generated.
+    A `file` in `folder` has them as X. Without it rows of that `shape` are generated.
     """
-    path = None if folder is None else folder / "mnist.npz"
+    path = None if folder is None else folder / file
     if path is None or not path.exists():
-        return mixture(70_000, 784, 50), "generated (no mnist.npz: give --data)"
+        return mixture(*shape, 50), f"generated (no {file}: give --data)"
     with np.load(path) as file:
         name = "X" if "X" in file.files else max(file.files, key=lambda key: file[key].size)
         rows = np.asarray(file[name])
