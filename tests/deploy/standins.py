@@ -26,7 +26,7 @@ from tests.deploy.chart import ROOT, Container, by_kind, pods, render
 
 ENTRYPOINT = str(ROOT / "deploy" / "docker" / "entrypoint.sh")
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-PLACE = ("AWS_REGION", "AWS_ENDPOINT_URL")
+PLACE = ("AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL")
 PROGRAMS = ("helm", "kubectl", "docker")
 _FOLDER, _PORT = "STANDIN_FOLDER", "STANDIN_PORT"
 _OWN = {  # several containers have one address here

@@ -60,7 +60,7 @@ def test_the_rendered_commands_work_together(
             "job": {"enabled": True, "args": [*fit, "--random-state", "0", "--json"]},
             "env": [
                 {"name": "AWS_ENDPOINT_URL", "value": endpoint},
-                {"name": "AWS_REGION", "value": "us-east-1"},
+                {"name": "AWS_DEFAULT_REGION", "value": "us-east-1"},
             ],
             "envFrom": [{"secretRef": {"name": "bucket"}}],
             "worker": {"resources": {"limits": {"cpu": "1", "memory": "2Gi"}}},

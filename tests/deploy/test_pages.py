@@ -79,7 +79,7 @@ def test_from_a_laptop_to_a_cloud(
         "AWS_ACCESS_KEY_ID": KEY_ID,
         "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_ENDPOINT_URL": s3["client_kwargs"]["endpoint_url"],
-        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
         "REGISTRY": "registry.example.com/team",
     }
     for block in blocks_of(PAGE):
