@@ -225,18 +225,23 @@ def grid_mapping(source: Any) -> dict[str, str]:
     return {}
 
 
-def names_along(*coordinates: Any) -> tuple[str, ...] | None:
+def names_along(*coordinates: Any, bands: Any = None) -> tuple[str, ...] | None:
     """Return the names of features: the labels along their axes, if they name them; else None.
 
-    Text does, and so do the numbers of bands and channels. Other labels, such as times, may differ between
-    the grids of a fit and of its predictions.
+    Text does, and so do the numbers of bands and channels, in place of which `bands` may have a name for
+    each number from 1 on, as rioxarray has the descriptions of a GeoTIFF. Other labels, such as times, may
+    differ between the grids of a fit and of its predictions.
     """
+    known = list(map(str, bands)) if isinstance(bands, (tuple, list)) else []
     labels = []
     for each in coordinates:
         values = np.empty(0) if each is None else np.asarray(each).ravel()
         found = values.tolist()
         if values.dtype.kind in "iu" and each.dims[:1] and each.dims[0] in NAMES:
-            found = list(map(str, found))
+            named = (
+                len(set(known)) == len(known) >= max(found, default=1) and min(found, default=0) > 0
+            )
+            found = [known[number - 1] if named else str(number) for number in found]
         if not found or not all(isinstance(label, str) for label in found):
             return None
         labels.append(found)
@@ -613,7 +618,8 @@ def template_and_names(
         return None, None
     along = (coordinates.coords.get(dims[axis]) for axis in features)
     taken = zip(along, (list(positions[axis]) for axis in features), strict=True)
-    names = names_along(*(each if each is None else each[at] for each, at in taken))
+    labels = (each if each is None else each[at] for each, at in taken)
+    names = names_along(*labels, bands=coordinates.attrs.get("long_name"))
     spans = {dims[axis]: slice(*positions[axis]) for axis in row_axes(len(dims), features)}
     others = [name for name, each in coordinates.coords.items() if not set(each.dims) <= set(spans)]
     kept = coordinates.drop_vars(others).isel(spans, missing_dims="ignore")

@@ -148,7 +148,7 @@ def select_features(X: Any, names: list[str]) -> Any:
         found, chosen = tuple(map(str, X.data_vars)), lambda: with_reference_system(X)[names]
     else:
         axis = feature_axes(X.shape, X.dims, None)[0]
-        found = names_along(X.coords.get(X.dims[axis])) or ()
+        found = names_along(X.coords.get(X.dims[axis]), bands=X.attrs.get("long_name")) or ()
         chosen = lambda: X.isel({X.dims[axis]: [found.index(name) for name in names]})  # noqa: E731
     if not found or found == tuple(names):
         return X

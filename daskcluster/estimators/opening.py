@@ -594,7 +594,9 @@ def _unlabelled(source: Any) -> tuple[Any, Any, Any, dict[str, str]]:
     """Return values, and of xarray the names of dimensions, coordinates, and the reference system."""
     if hasattr(source, "dims"):
         mapping, cells = grid_mapping(source), variables_as_features(source)
-        return cells.data, cells.dims, cells.coords.to_dataset(), mapping
+        bands = cells.attrs.get("long_name")
+        coordinates = cells.coords.to_dataset().assign_attrs(long_name=bands)
+        return cells.data, cells.dims, coordinates, mapping
     if not hasattr(source, "shape"):
         raise WrongTypeError(
             f"source is a {type(source).__name__}, which is no grid; give an array, an "

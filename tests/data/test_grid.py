@@ -602,7 +602,8 @@ def test_a_geotiff_and_its_map(tmp_path):
     codes = np.random.default_rng(0).integers(1, 200, (3, 40, 50)).astype(np.int16)
     codes[:, 3, 4] = codes[0, 7, 8] = -9999
     coordinates = {"band": [1, 2, 3], "y": np.arange(40)[::-1] * 10.0, "x": np.arange(50) * 10.0}
-    bands = xr.DataArray(codes, dims=("band", "y", "x"), coords=coordinates)
+    descriptions = {"long_name": ("red", "green", "infrared")}
+    bands = xr.DataArray(codes, coordinates, ("band", "y", "x"), attrs=descriptions)
     path = tmp_path / "x.tif"
     bands.rio.write_crs("EPSG:32633").rio.write_nodata(-9999).rio.to_raster(path)
     grid = dc.open_grid(path)
@@ -617,6 +618,10 @@ def test_a_geotiff_and_its_map(tmp_path):
     grid.save(model.labels_, str(tmp_path / "saved.tif"))
     opened = rioxarray.open_rasterio(path)  # an integer array, with the nodata among its attributes
     assert np.array_equal(model.predict(opened), labels)
+    assert list(model.feature_names_in_) == ["red", "green", "infrared"]
+    assert np.array_equal(model.predict(opened.isel(band=[2, 0, 1])), labels)
+    chosen = dc.open_grid(path, select={"band": [3, 1]}).dataset
+    assert chosen.feature_names == ("infrared", "red")
     assert np.array_equal(dc.KMeans(3, random_state=0).fit_predict(opened) == -1, ~grid.mask)
     for overwrite in (False, True):
         model.predict(grid.dataset, output=str(tmp_path / "labels.tif"), overwrite=overwrite)
