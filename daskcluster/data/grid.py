@@ -241,7 +241,7 @@ def names_along(*coordinates: Any, bands: Any = None) -> tuple[str, ...] | None:
             named = (
                 len(set(known)) == len(known) >= max(found, default=1) and min(found, default=0) > 0
             )
-            found = [known[number - 1] if named else str(number) for number in found]
+            found = [known[int(number) - 1] if named else str(number) for number in found]
         if not found or not all(isinstance(label, str) for label in found):
             return None
         labels.append(found)
