@@ -17,7 +17,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import undone
 from daskcluster.chunkwise.labelled import RANKED_BYTES
 from daskcluster.data.open import open_chunk
-from daskcluster.engine.engine import Engine, next_segment_count
+from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
@@ -74,8 +74,23 @@ from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset, Range
 
+_MIN_SECONDS, _MOST_GROWTH = 4.0, 8
+"""Shorter segments run together, for no longer than an interrupt waits for the end of a segment
+(`daskcluster.interrupts.GRACE_SECONDS`)."""
 _SHARES = 4
 """Groups of cells for each thread, where making more of them costs no pass."""
+
+
+def next_segment_count(segments: int, seconds: float) -> int:
+    """Return how many segments to run next if the last `segments` took `seconds`.
+
+    Examples
+    --------
+    >>> next_segment_count(1, 2.0), next_segment_count(4, 50.0), next_segment_count(1, 0.001)
+    (2, 1, 8)
+    """
+    wanted = int(segments * _MIN_SECONDS / max(seconds, 1e-9))
+    return max(1, min(wanted, segments * _MOST_GROWTH))
 
 
 class HierarchicalFit(Fit):
