@@ -181,8 +181,7 @@ for _spec in (
         name="partition",
         function="daskcluster.jobs.fitting:partition",
         help="Divide the rows of SOURCE into partitions of an index, of nearly equal sizes.\n\n"
-        "The output has the partition of every row, and those in which a copy of it pays. No partition has "
-        "more rows than --max-size, copies left out.",
+        "The output has the partition of every row. No partition has more rows than --max-size.",
         without=("weights", "scale"),
         parameters=partition.PARTITION,
         outputs=(

@@ -485,7 +485,6 @@ def partition(
     centroids: str | None = None,
     target_size: int = 1000,
     max_size: int | None = None,
-    spill: int = 0,
     metric: str = "euclidean",
     random_state: int = 0,
     checkpoint: str | None = None,
@@ -509,11 +508,11 @@ def partition(
     source : URL, or anything `open_dataset` takes
     output : str
         URL of the result, which appears there only when complete: a ``.parquet`` or ``.csv`` file with the
-        ids of the rows, else a Zarr group of the arrays ``partition``, ``copy_1`` and so on.
+        ids of the rows, else a Zarr group of the array ``partition``.
     centroids : str, optional
         URL of a file of the centres, which is written at last: ``.npy``, ``.faiss`` or ``.parquet``; see
         `daskcluster.methods.partition.partitioning.Partitions.save_centres`.
-    target_size, max_size, spill, metric, random_state, checkpoint, resume
+    target_size, max_size, metric, random_state, checkpoint, resume
         See `daskcluster.partition`.
     array, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine, callbacks
         See `fit`.
@@ -566,7 +565,6 @@ def lines_of_partitions(record: Mapping[str, Any]) -> Rows:
         ("partitions", f"{record['n_partitions']:,}, the largest of {record['largest']:,} rows"),
         ("sizes", f"variation {record['variation']:.3g}"),
         ("  largest", f"{record['largest_over_mean']:.3g} times the mean"),
-        ("copies", f"{record['n_copies']:,}"),
         *rows_of_work(record),
     ]
 
