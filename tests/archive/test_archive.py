@@ -71,6 +71,8 @@ def test_a_model_is_loaded_and_saved_as_it_was(name: str, stored: Path, tmp_path
         del attributes["sha256"], attributes["body"]["created_with"]
         attributes["body"]["parameters"].pop("init")  # a list is not kept
         attributes["body"]["parameters"].pop("validation", None)  # younger than the archive
+    if name == "hierarchical":
+        assert before["body"]["parameters"].pop("bounds_memory") == "auto"  # which it has no longer
     assert again == before
 
 
