@@ -37,7 +37,7 @@ WITH_DISTRIBUTED = (
 WITH_SKLEARN = (
     "estimators", "methods.from_sklearn", "methods.*.estimator", "methods.*.base",
     "methods.coreset.kmeans", "methods.kernel_kmeans.graph",
-    "methods.streaming.fold", "methods.streaming.streams",
+    "methods.streaming.fold",
 )  # fmt: skip
 WITH_SEEDING = (
     "seeding", "methods.kmeans.estimator", "methods.kmeans.fit", "methods.kmeans.initial",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -39,7 +38,7 @@ from daskcluster.parameters.shared import METHODS
 
 if TYPE_CHECKING:
     from daskcluster.jobs.registry import JobStatus
-    from daskcluster.methods.streaming.service import Cycle, DriftCommand, StreamMetrics
+    from daskcluster.methods.streaming.service import Cycle, StreamMetrics
 
 
 _JOB_OPTIONS = (
@@ -250,41 +249,36 @@ class StreamTask(Task):
             raise click.UsageError(
                 "--stall-after needs --metrics-port, which serves /health; give both."
             )
-        if self.detach and not (given.get("on_drift") is None and port is None):
+        if self.detach and port is not None:
             raise click.UsageError(
-                "--on-drift and --metrics-port work only in a loop of this process, but --detach runs "
-                "the loop on the cluster; leave them out."
+                "--metrics-port works only in a loop of this process, but --detach runs the loop on the "
+                "cluster; leave it out."
             )
-        given.setdefault("settle", 0.0 if every is None else _SETTLE)
+        if given["settle"] is None:
+            given["settle"] = 0.0 if every is None else _SETTLE
         super().check(given)
 
     @contextmanager
     def running(self, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield what the job gets of this process, with what hears its cycles."""
-        from daskcluster.methods.streaming.service import DriftCommand, HealthCheck, StreamMetrics
+        from daskcluster.methods.streaming.service import HealthCheck, StreamMetrics
 
         rest, port = given.get("every") or 0.0, given.get("metrics_port")
-        health_check, reaction = HealthCheck(given.get("stall_after", _STALL), rest=rest), None
-        own: tuple[Any, ...] = (health_check,)
-        if given.get("on_drift") is not None:
-            reaction = DriftCommand(tuple(shlex.split(given["on_drift"])))
-            own = (*own, reaction)
+        health_check = HealthCheck(given["stall_after"] or _STALL, rest=rest)
         with super().running(given) as options, ExitStack() as stack:
             metrics = None
             if port is not None:
                 address = given["metrics_address"]
                 metrics = stack.enter_context(closing(StreamMetrics(health_check, address, port)))
                 tell(f"Metrics at http://{address}:{metrics.port}/metrics")
-            options["callbacks"] = (*options["callbacks"], *own)
-            yield {**options, "heard": _teller(given["source"], metrics, reaction)}
+            options["callbacks"] = (*options["callbacks"], health_check)
+            yield {**options, "heard": _teller(given["source"], metrics)}
 
     def show(self, record: dict[str, Any], given: Mapping[str, Any]) -> None:
         """Print nothing: every cycle was printed."""
 
 
-def _teller(
-    source: str, metrics: StreamMetrics | None, reaction: DriftCommand | None
-) -> Callable[[Cycle], None]:
+def _teller(source: str, metrics: StreamMetrics | None) -> Callable[[Cycle], None]:
     """Return the callback that reports every cycle."""
     reported: set[str] = set()
     is_first = True
@@ -304,8 +298,6 @@ def _teller(
         for drift in cycle.drifts:
             ratio = drift["ratio"] or 0.0
             tell(f"drift: the error of new rows is {ratio:.3g} times its baseline")
-        while reaction is not None and reaction.failures:
-            tell(f"Warning: {reaction.failures.pop()}")
         click.echo(json.dumps(cycle.as_dict(), allow_nan=False))
 
     return heard
@@ -344,7 +336,6 @@ def rows_of_status(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return a status as names and values for display."""
     drift, updated = found["drift"], datetime.fromtimestamp(found["updated"], UTC)
     rows = [
-        ("algorithm", str(found["algorithm"])),
         ("rows seen", f"{found['rows_seen']:,}"),
         ("remembered", f"{found['remembered']:,.6g}"),
         ("objects", f"{found['objects']:,} ({found['rejected']} rejected)"),

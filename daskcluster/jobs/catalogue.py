@@ -11,6 +11,7 @@ from daskcluster.methods.coreset import parameters as coreset
 from daskcluster.methods.duplicates import parameters as duplicates
 from daskcluster.methods.mixture.parameters import COVARIANCE_TYPE
 from daskcluster.methods.partition import parameters as partition
+from daskcluster.methods.streaming.parameters import STREAMING
 from daskcluster.parameters import shared
 from daskcluster.parameters.algorithm import MEASURES
 from daskcluster.parameters.parameter import Parameter
@@ -39,9 +40,6 @@ _SETTLE = (
 )
 _ONCE = "Poll the source once.  [default without --every]"
 _EVERY = "Poll the source at this interval: 30s, 5m."
-_ON_DRIFT = (
-    "Run this command when new rows no longer fit; it receives details as JSON on standard input."
-)
 _PORT = "Serve Prometheus metrics and /health at this port (0: any free port)."
 _STALL_AFTER = (
     "/health returns 503 after this time without work, not counting the wait between polls.  "
@@ -181,8 +179,7 @@ for _spec in (
         name="partition",
         function="daskcluster.jobs.fitting:partition",
         help="Divide the rows of SOURCE into partitions of an index, of nearly equal sizes.\n\n"
-        "The output has the partition of every row, and those in which a copy of it pays. No partition has "
-        "more rows than --max-size, copies left out.",
+        "The output has the partition of every row. No partition has more rows than --max-size.",
         without=("weights", "scale"),
         parameters=partition.PARTITION,
         outputs=(
@@ -312,8 +309,12 @@ for _spec in (
         "files are added, or a pattern of their names. The last line of stdout is one JSON object, with "
         '"rows_seen" and "model_version".',
         without=("flatten", "grid", "scale"),
-        algorithms="daskcluster.methods.streaming.streams:STREAMS",
         parameters=(
+            *_under(
+                "Clustering",
+                Flag("n_clusters", int, None, shared.N_CLUSTERS.help, flags=("--n-clusters", "-k")),
+                *(each for each in STREAMING[1:] if each.is_plain),
+            ),
             *_under(
                 "Input",
                 Parameter("order", str, "name", _ORDER, choices=("name", "time")),
@@ -324,7 +325,6 @@ for _spec in (
                 "Loop",
                 Flag("once", bool, False, _ONCE, is_local=True),
                 Flag("every", float, None, _EVERY, type=_DURATION),
-                Flag("on_drift", str, None, _ON_DRIFT, is_local=True, metavar="COMMAND"),
                 Flag("metrics_port", int, None, _PORT, ge=0, le=65535, is_local=True),
                 Flag("metrics_address", str, "127.0.0.1", "Address to listen on.", is_local=True),
                 Flag("stall_after", float, None, _STALL_AFTER, type=_DURATION, is_local=True),
@@ -340,7 +340,6 @@ for _spec in (
                 name="labels",
                 help="Also write the labels of new rows: one growing array, or one array per object.",
             ),
-            Output(name="distances", help="Also write their distances."),
         ),
         replaces=False,
         task="daskcluster.cli.job_commands:StreamTask",

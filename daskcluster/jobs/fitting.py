@@ -31,7 +31,6 @@ from daskcluster.reports.pages import Rows, rows_of_work
 from daskcluster.storage.checkpoint import noting_stored_state
 from daskcluster.storage.files import check_space
 from daskcluster.storage.location import locate
-from daskcluster.storage.staging import refuse_overlaps
 from daskcluster.typing import Dataset, Visibility
 
 if TYPE_CHECKING:
@@ -485,7 +484,6 @@ def partition(
     centroids: str | None = None,
     target_size: int = 1000,
     max_size: int | None = None,
-    spill: int = 0,
     metric: str = "euclidean",
     random_state: int = 0,
     checkpoint: str | None = None,
@@ -509,11 +507,11 @@ def partition(
     source : URL, or anything `open_dataset` takes
     output : str
         URL of the result, which appears there only when complete: a ``.parquet`` or ``.csv`` file with the
-        ids of the rows, else a Zarr group of the arrays ``partition``, ``copy_1`` and so on.
+        ids of the rows, else a Zarr group of the array ``partition``.
     centroids : str, optional
         URL of a file of the centres, which is written at last: ``.npy``, ``.faiss`` or ``.parquet``; see
         `daskcluster.methods.partition.partitioning.Partitions.save_centres`.
-    target_size, max_size, spill, metric, random_state, checkpoint, resume
+    target_size, max_size, metric, random_state, checkpoint, resume
         See `daskcluster.partition`.
     array, storage_options, flatten, decode, columns, missing, grid, overwrite, name, engine, callbacks
         See `fit`.
@@ -566,7 +564,6 @@ def lines_of_partitions(record: Mapping[str, Any]) -> Rows:
         ("partitions", f"{record['n_partitions']:,}, the largest of {record['largest']:,} rows"),
         ("sizes", f"variation {record['variation']:.3g}"),
         ("  largest", f"{record['largest_over_mean']:.3g} times the mean"),
-        ("copies", f"{record['n_copies']:,}"),
         *rows_of_work(record),
     ]
 
@@ -670,10 +667,8 @@ def open_stream(
     *,
     state: str,
     n_clusters: int,
-    algorithm: str = "streaming",
     random_state: int | None = 0,
     labels: str | None = None,
-    distances: str | None = None,
     array: str | None = None,
     weights: Any = None,
     order: str = "name",
@@ -698,16 +693,11 @@ def open_stream(
     state : str
         URL of the state: the summary of the rows, the ledger, and all versions of the model.
     n_clusters : int
-        Number of clusters, or of components of a mixture.
-    algorithm : {"streaming", "mini-batch", "vc-gmm"}, default "streaming"
-        k-means of a summary of all rows, mini-batch k-means that uses each row once, or a Gaussian mixture
-        of the summary. The models are those of `daskcluster.StreamingKMeans`, `MiniBatchKMeans` and
-        `VariationalGaussianMixture`.
     random_state : int, default 0
         Seed of a new state; an existing state has its own.
-    labels, distances : str, optional
-        URLs to which labels and distances of new rows are written: one array that grows with the source, or
-        a folder with one array per object.
+    labels : str, optional
+        URL to which labels of new rows are written: one array that grows with the source, or a folder with
+        one array per object.
     array : str, optional
         Name of the array, if objects are Zarr groups.
     weights : str, optional
@@ -729,8 +719,7 @@ def open_stream(
     engine : Engine, dask.distributed.Client, "local" or address, optional
     callbacks : sequence of callables, default ()
     **parameters
-        Further parameters of the algorithm, e.g. ``half_life``; see
-        `daskcluster.methods.streaming.streams.STREAMS`.
+        Further parameters of `daskcluster.StreamingKMeans`, e.g. ``half_life``.
 
     Returns
     -------
@@ -744,17 +733,16 @@ def open_stream(
     if not settle >= 0.0:
         raise InvalidParameterError(f"settle={settle!r} should be >= 0, in seconds.")
     # Scikit-learn takes long to import.
+    from daskcluster.methods.streaming.estimator import StreamingKMeans
     from daskcluster.methods.streaming.service import StreamLoop
     from daskcluster.methods.streaming.sources import open_stream_source
-    from daskcluster.methods.streaming.streams import make_learner
 
-    given = {"n_clusters": n_clusters, "random_state": random_state, **parameters}
-    learner = make_learner(algorithm, given)
-    ours = tuple(url for url in (state, labels, distances) if url is not None)
-    written = {"labels": labels, "distances": distances}
-    places = {n: locate(url, storage_options) for n, url in written.items() if url is not None}
-    refuse_overlaps(places)
-    if labels is not None and places["labels"].holds(locate(state, storage_options)):
+    ALGORITHMS.check("streaming", parameters)
+    estimator = StreamingKMeans(n_clusters=n_clusters, random_state=random_state, **parameters)
+    estimator.check_parameters()
+    ours = tuple(url for url in (state, labels) if url is not None)
+    place = locate(state, storage_options)
+    if labels is not None and locate(labels, storage_options).holds(place):
         raise InvalidParameterError(
             f"labels={labels!r} would hold the state {state!r}; write them to another URL."
         )
@@ -768,10 +756,9 @@ def open_stream(
     )
     return StreamLoop(
         opened,
-        learner,
+        estimator,
         state,
         labels=labels,
-        distances=distances,
         settle=settle,
         storage_options=storage_options,
         engine=engine,

@@ -142,6 +142,8 @@ def _defaults(job: str, function: Callable[..., Any], given: Mapping[str, Any]) 
         entry = known.get(str(given.get("algorithm") or next(iter(known))))
         parameters = {} if entry is None else entry.parameters
         found = {name: parameter.default for name, parameter in parameters.items()}
+    elif spec is not None:
+        found = {parameter.name: parameter.default for parameter in spec.parameters}
     functions = [resolve_name(spec.extends)] if spec is not None and spec.extends else []
     for each in (*functions, function):
         taken = inspect.signature(each).parameters

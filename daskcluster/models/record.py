@@ -120,9 +120,8 @@ class PartitionRecord(Record):
     ----------
     output, centroids : str
         The URLs that were written.
-    n_partitions, n_copies : int
-    largest : int
-        Rows of the largest partition, without copies.
+    n_partitions, largest : int
+        Number of partitions, and rows of the largest one.
     variation, largest_over_mean : float
         Standard deviation of the sizes over their mean, and the largest size over it.
     metric : str
@@ -131,7 +130,6 @@ class PartitionRecord(Record):
     output: str
     centroids: str | None
     n_partitions: int
-    n_copies: int
     largest: int
     variation: float
     largest_over_mean: float

@@ -130,9 +130,9 @@ def put_in_memory(folder: Path) -> None:
 
 
 def stream(algorithm: str, state: str) -> StreamLoop:
-    """Return a stream of that algorithm, with its state in that folder."""
+    """Return the stream in a folder of that name, with its state in that folder."""
     place = f"memory://{STREAMS}/{algorithm}"
-    return open_loop(f"{place}/feed", f"{place}/{state}", algorithm=algorithm)
+    return open_loop(f"{place}/feed", f"{place}/{state}")
 
 
 def stream_digest(loop: StreamLoop) -> str:

@@ -1,4 +1,4 @@
-"""A drifting mixture, followed by the streaming job with each of its algorithms."""
+"""A drifting mixture, followed by the streaming job that forgets old rows, and by one that does not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tests.benchmarks.harness.plots import canvas_of, save, why_not
 from tests.benchmarks.harness.race import say
 from tests.benchmarks.harness.settings import Settings
 
-ABOUT = "streams on a mixture that drifts and jumps: three algorithms, and one that forgets nothing"
+ABOUT = (
+    "streams on a mixture that drifts and jumps: one that forgets old rows, and one that does not"
+)
 TAKES = "about a minute on 2 cores (--quick: a quarter of it)"
 
 CLOUDS, FEATURES, OBJECT_ROWS = 5, 2, 2_000
@@ -24,12 +26,10 @@ JUMP_AT = 0.7
 """Share of the stream after which the last cluster vanishes and another one appears elsewhere."""
 
 FOLLOWERS: Mapping[str, dict[str, Any]] = {
-    "streaming, half-life": {"algorithm": "streaming", "half_life": HALF_LIFE, "coreset_size": 200},
-    "mini-batch, half-life": {"algorithm": "mini-batch", "half_life": HALF_LIFE, "batch_size": 100},
-    "vc-gmm, half-life": {"algorithm": "vc-gmm", "half_life": HALF_LIFE, "coreset_size": 200},
-    "streaming, nothing forgotten": {"algorithm": "streaming", "coreset_size": 200},
+    "half-life": {"half_life": HALF_LIFE, "coreset_size": 200},
+    "nothing forgotten": {"coreset_size": 200},
 }
-COLOURS = dict(zip(FOLLOWERS, ("#0072b2", "#e69f00", "#009e73", "#999999"), strict=True))
+COLOURS = dict(zip(FOLLOWERS, ("#0072b2", "#999999"), strict=True))
 
 
 def run(settings: Settings) -> list[Any]:
@@ -87,7 +87,7 @@ def follow(
         zarr.create_array(str(folder / "feed" / f"{number:04d}.zarr"), data=rows)
         cycle = loop.cycle()
         model = dc.load_model(str(cycle.model))
-        centres = model.means_ if hasattr(model, "means_") else model.cluster_centers_
+        centres = model.cluster_centers_
         true = dc.quantization_error(rows, middles(number / n_objects).astype(np.float32))
         found["excess"].append(dc.quantization_error(rows, centres) / true - 1.0)
         found["centres"].append(centres)
@@ -103,7 +103,7 @@ def _table(found: Mapping[str, dict[str, Any]], n_objects: int) -> Table:
     table = Table(
         f"Excess error: {n_objects} objects of {OBJECT_ROWS:,} x {FEATURES} rows from {CLOUDS} clusters, "
         f"half-life {HALF_LIFE:,} rows",
-        ["algorithm", "before the jump", "over the last eighth", "drift reported at object"],
+        ["stream", "before the jump", "over the last eighth", "drift reported at object"],
     )
     for name, each in found.items():
         excess = each["excess"]
@@ -140,5 +140,5 @@ def _plot(found: Mapping[str, dict[str, Any]], n_objects: int, settings: Setting
         curve.set(yscale="log", xlabel="object")
         curve.set_title("excess error of the object just seen", fontsize=8)
         curve.legend(fontsize=6, frameon=False)
-        text = "Centres of a stream that follow five clusters, and their errors by algorithm"
+        text = "Centres of a stream that follow five clusters, and their errors"
         return save(canvas, settings.images / "stream-drift.svg", text)

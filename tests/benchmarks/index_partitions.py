@@ -24,7 +24,7 @@ ABOUT = (
 )
 TAKES = (
     "about 6 minutes on 2 cores, and 0.6 GB of disk in --scratch DIR, removed afterwards unless --keep "
-    "(--quick: half a minute); --sets partition,copies,faiss,faiss-all selects runs, which are saved"
+    "(--quick: half a minute); --sets partition,faiss,faiss-all selects runs, which are saved"
 )
 
 SHAPE, QUICK = (1_000_000, 256), (40_000, 64)
@@ -32,7 +32,6 @@ TARGET, QUICK_TARGET = 1000, 200
 QUERIES, QUICK_QUERIES = 5_000, 200
 RUNS = {
     "partition": "`partition`",
-    "copies": "`partition`, `spill=1`",
     "faiss": "Faiss, its default sample",
     "faiss-all": "Faiss, all rows",
 }
@@ -88,14 +87,14 @@ def _sizes(runs: Mapping[str, IndexFigures], what: str) -> Table:
     table = Table(
         f"Index partitions: {what}",
         ["run", "seconds", "of them training", "partitions", "variation of sizes", "largest / mean",
-         "copies", "peak GB", "stated GB"],
+         "peak GB", "stated GB"],
     )  # fmt: skip
     for name, found in runs.items():
         trained = f"{found.training_seconds:.1f}" if found.training_seconds else "-"
         stated = f"{found.stated_bytes / 1e9:.2f}" if found.stated_bytes else "-"
         table.rows.append(
             [RUNS[name], f"{found.seconds:.1f}", trained, f"{found.n_partitions:,}",
-             f"{found.variation:.3f}", f"{found.largest_over_mean:.2f}", f"{found.n_copies:,}",
+             f"{found.variation:.3f}", f"{found.largest_over_mean:.2f}",
              f"{found.peak_bytes / 1e9:.2f}", stated]
         )  # fmt: skip
     table.notes.append(
@@ -112,16 +111,12 @@ def _recalls(runs: Mapping[str, IndexFigures]) -> Table:
     )
     for name, found in runs.items():
         table.rows.append([RUNS[name], *(f"{np.mean(each):.4f}" for each in found.recalls)])
-    if "faiss-all" in runs:
-        for name in ("partition", "copies"):
-            if name in runs:
-                pairs = zip(runs[name].recalls, runs["faiss-all"].recalls, strict=True)
-                table.rows.append(
-                    [f"{RUNS[name]} less Faiss, all rows", *(_difference(*pair) for pair in pairs)]
-                )
+    if {"partition", "faiss-all"} <= set(runs):
+        pairs = zip(runs["partition"].recalls, runs["faiss-all"].recalls, strict=True)
+        table.rows.append(["the former less the latter", *(_difference(*pair) for pair in pairs)])
     table.notes.append(
-        "Queries come from the same clusters. Every query looks into the same number of partitions. Copies "
-        "count as rows that are compared. Differences are means of queries with their standard errors."
+        "Queries come from the same clusters. Every query looks into the same number of partitions. "
+        "Differences are means of queries with their standard errors."
     )
     return table
 

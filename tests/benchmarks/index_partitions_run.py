@@ -35,9 +35,9 @@ class IndexFigures:
         Training and assignment.
     training_seconds : float
         0 where these are not apart.
-    n_partitions, n_copies : int
+    n_partitions : int
     variation, largest_over_mean : float
-        Of sizes without copies.
+        Of sizes.
     recalls : list of lists
         For each of `SCANS`, recall@10 of every query.
     peak_bytes, stated_bytes : int
@@ -46,7 +46,6 @@ class IndexFigures:
     seconds: float
     training_seconds: float
     n_partitions: int
-    n_copies: int
     variation: float
     largest_over_mean: float
     recalls: list[list[float]]
@@ -83,28 +82,25 @@ def recalls_at(
     """Return the recall of every query where searches compare these shares of the rows, float64 (s, q).
 
     A search looks into a number of partitions that is the same for all queries; between two numbers, it
-    changes linearly. Copies count as rows that are compared.
+    changes linearly.
 
     Parameters
     ----------
     scans : sequence of float
     centres : ndarray of shape (k, d)
-    partitions : ndarray of shape (n, 1 + copies)
-        -1 where there is no copy.
+    partitions : ndarray of shape (n,)
     queries : ndarray of shape (q, d)
     truth : ndarray of shape (q, many)
         Nearest rows.
     """
     k, n = len(centres), len(partitions)
-    sizes = np.bincount(partitions[partitions >= 0], minlength=k)
+    sizes = np.bincount(partitions, minlength=k)
     squares = np.square(centres).sum(axis=1) - 2.0 * (queries @ centres.T)
     order = np.argsort(squares, axis=1, kind="stable")
     ranks = np.empty_like(order)
     np.put_along_axis(ranks, order, np.broadcast_to(np.arange(k), order.shape), axis=1)
     scanned = np.concatenate([[0.0], sizes[order].mean(axis=0).cumsum()]) / n
-    wanted = partitions[truth]  # (q, many, 1 + copies)
-    found = ranks[np.arange(len(queries))[:, None, None], wanted]
-    first = np.where(wanted >= 0, found, k).min(axis=2)
+    first = ranks[np.arange(len(queries))[:, None], partitions[truth]]
     curves = np.zeros((len(queries), k + 1))
     for number in range(k):
         curves[:, number + 1] = curves[:, number] + (first == number).mean(axis=1)
@@ -121,23 +117,21 @@ def measure(run: str, path: Path, asked: Path, target: int, threads: int) -> Ind
     rows = np.load(path, mmap_mode="r")
     given = np.load(asked)
     engine = dc.LocalEngine(threads)
-    spill = 1 if run == "copies" else 0
-    dc.partition(np.array(rows[:4000]), 100, spill=spill, engine=engine)  # compiles
+    dc.partition(np.array(rows[:4000]), 100, engine=engine)  # compiles
     forget_peak()
     began, trained, stated = time.perf_counter(), 0.0, 0
     if run.startswith("faiss"):
-        centres, labels, trained = _faiss(rows, len(rows) // target, run == "faiss-all", threads)
-        partitions = labels[:, None]
+        every = run == "faiss-all"
+        centres, partitions, trained = _faiss(rows, len(rows) // target, every, threads)
     else:
-        found = dc.partition(str(path), target, spill=spill, engine=engine)
-        centres = found.centres
-        partitions = np.column_stack([found.partition, found.copies])
-        stated = PartitionPlan.of(dc.open_dataset(str(path)), target, spill).memory(threads)
+        found = dc.partition(str(path), target, engine=engine)
+        centres, partitions = found.centres, found.partition
+        stated = PartitionPlan.of(dc.open_dataset(str(path)), target).memory(threads)
     seconds, peak = time.perf_counter() - began, peak_bytes()
-    sizes = np.bincount(partitions[:, 0], minlength=len(centres))
+    sizes = np.bincount(partitions, minlength=len(centres))
     recalls = recalls_at(SCANS, centres, partitions, given["queries"], given["truth"])
     return IndexFigures(
-        seconds, trained, len(centres), int((partitions[:, 1:] >= 0).sum()),
+        seconds, trained, len(centres),
         float(sizes.std() / sizes.mean()), float(sizes.max() / sizes.mean()),
         np.round(recalls, 4).tolist(), peak, stated,
     )  # fmt: skip

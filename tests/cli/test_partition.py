@@ -30,13 +30,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_command_equals_the_function(folder: Path, record: Record) -> None:
     done = record(
-        "partition", "X.npy", "--target-size", "100", "--max-size", "150", "--spill", "1",
+        "partition", "X.npy", "--target-size", "100", "--max-size", "150",
         "--output", "parts.zarr", "--centroids", "centres.npy", "--checkpoint", "state",
     )  # fmt: skip
-    found = dc.partition(X, 100, max_size=150, spill=1)
+    found = dc.partition(X, 100, max_size=150)
     group = zarr.open_group("parts.zarr", mode="r")
     np.testing.assert_array_equal(group["partition"][:], found.partition)
-    np.testing.assert_array_equal(group["copy_1"][:], found.copies[:, 0])
     np.testing.assert_array_equal(np.load("centres.npy"), found.centres)
     assert done["n_partitions"] == found.n_partitions
     assert done["largest"] == found.sizes.max() <= 150
@@ -61,7 +60,7 @@ def test_a_plan_needs_no_output(folder: Path, record: Record, run: Run) -> None:
 def test_processes_write_the_same_file(folder: Path, run: Run) -> None:
     for name, more in (("one", ()), ("two", ("--workers", "2"))):
         result = run(
-            "partition", "X.npy", "--target-size", "100", "--max-size", "130", "--spill", "1",
+            "partition", "X.npy", "--target-size", "100", "--max-size", "130",
             "--output", f"{name}.parquet", "--centroids", f"{name}.npy", *more,
         )  # fmt: skip
         assert result.exit_code == 0, result.output

@@ -47,22 +47,11 @@ def test_once_after_each_arrival(here: Path, run: Run) -> None:
     assert "parameters.half_life was None and is '5000'" in refused.stderr
 
 
-def test_other_algorithms(here: Path, run: Run) -> None:
+def test_the_number_of_clusters_is_needed(here: Path, run: Run) -> None:
     put(here / "feed", 0)
-    words = ("stream", "feed", "--n-clusters", "4", "--algorithm")
-    found = last(run(*words, "mini-batch", "--batch-size", "32", "--state", "moved"))
-    assert (found["algorithm"], found["rows_seen"]) == ("mini-batch", 700)
-    assert isinstance(dc.load_model(found["model"]), dc.MiniBatchKMeans)
-    few = ("--coreset-size", "120", "--state", "mixture")
-    found = last(run(*words, "vc-gmm", "--covariance-type", "spherical", *few))
-    assert dc.load_model(found["model"]).covariances_.shape == (4,)
-    assert "vc-gmm" in run("stream-status", "mixture").stdout
-    lacking = run(*words, "mini-batch", "--window", "100", "--state", "other")
-    assert lacking.exit_code == 2
-    assert "'window' is a parameter of streaming, vc-gmm" in lacking.stderr
-    shown = run("stream", "--help").stdout
-    for word in ("--batch-size", "Only with vc-gmm", "Not with mini-batch", "Algorithms"):
-        assert word in shown
+    lacking = run("stream", "feed", "--state", "state")
+    assert lacking.exit_code == 1
+    assert "The 'n_clusters' parameter of" in lacking.stderr
 
 
 def test_findings_are_printed_on_stderr(here: Path, run: Run) -> None:

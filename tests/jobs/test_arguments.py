@@ -45,7 +45,7 @@ def test_equal_arguments_are_equal_in_every_form() -> None:
     ks: list[Any] = [[2, 3, 4], (2, 3, 4), range(2, 5), np.arange(2, 5), {4, 3, 2}]
     assert len({json.dumps(plain(jobs.sweep, "r.npy", ks=each)) for each in ks}) == 1
     stream: dict[str, Any] = {"state": "s", "n_clusters": 3}
-    more = {"order": "name", "half_life": None, "algorithm": "streaming", "random_state": 0}
+    more = {"order": "name", "half_life": None, "random_state": 0}
     assert plain(jobs.stream, "feed", **stream, **more) == plain(jobs.stream, "feed", **stream)
 
 

@@ -13,7 +13,6 @@ import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.methods.catalogue import ALGORITHMS
-from daskcluster.methods.streaming.streams import STREAMS
 from daskcluster.parameters import Parameter
 from daskcluster.parameters.checks import check_value
 from tests.methods.declared import check_declaration, described, estimators
@@ -131,11 +130,6 @@ def test_jobs_refuse_before_they_begin(given: dict[str, Any], tmp_path: Path) ->
     with pytest.raises(InvalidParameterError, match=f"The {next(iter(given))!r} parameter of"):
         jobs.fit("no-such-rows", model=str(tmp_path / "m"), name="job", **arguments)
     assert not list(tmp_path.iterdir())
-
-
-def test_learners_of_streams_have_parameters_of_fits_alone() -> None:
-    declared = {p for entry in ALGORITHMS.values() for p in entry.table}
-    assert {p for entry in STREAMS.values() for p in entry.table} <= declared
 
 
 @pytest.mark.parametrize(

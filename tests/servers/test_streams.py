@@ -20,14 +20,6 @@ from tests.servers.conftest import Server
 real = pytest.mark.parametrize("server", ["ceph"], indirect=True)
 tagged = pytest.mark.parametrize("server", ["moto", "ceph"], indirect=True)
 """Stores whose tags are digests of the content: they know a copy."""
-some = pytest.mark.parametrize(
-    "algorithm",
-    [
-        "streaming",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("mini-batch", "vc-gmm")),
-    ],
-)
-
 
 PATIENCE = 1500
 """Seconds, on a machine that does other things besides."""
@@ -88,10 +80,9 @@ def findings(cycle: Any) -> dict[str, str]:
 
 
 @tagged
-@some
-def test_late_broken_and_duplicate_objects(bucket: Bucket, algorithm: str) -> None:
+def test_late_broken_and_duplicate_objects(bucket: Bucket) -> None:
     good = {f"{number}.zarr": portion(number) for number in range(6)}
-    loop = bucket.loop("state", algorithm=algorithm)
+    loop = bucket.loop("state")
     bucket.put("0.zarr", good["0.zarr"])
     bucket.put("2.zarr", good["2.zarr"], chunks=(0, 2))  # half-written
     bucket.put("3.zarr", good["3.zarr"])
@@ -108,16 +99,16 @@ def test_late_broken_and_duplicate_objects(bucket: Bucket, algorithm: str) -> No
     bucket.put("5.zarr", good["5.zarr"])
     bucket.fs.pipe_file(bucket.file("5.zarr/c/1/0"), b"not what a codec wrote")
     bucket.fs.copy(bucket.file("0.zarr"), bucket.file("0-again.zarr"), recursive=True)
-    cycle = bucket.loop("state", algorithm=algorithm).cycle()
+    cycle = bucket.loop("state").cycle()
     message = {"1.zarr": "late", "2.zarr": "late", "0-again.zarr": "duplicate", "5.zarr": "corrupt"}
     assert findings(cycle) == message
     assert cycle.rows_seen == 5 * 700
 
-    before = bits(bucket.loop("state", algorithm=algorithm))
+    before = bits(bucket.loop("state"))
     bucket.fs.rm(bucket.file("3.zarr"), recursive=True)
     bucket.put("3.zarr", good["3.zarr"][:90])  # shrunk
     bucket.put("0.zarr", good["0.zarr"][::-1].copy())  # changed
-    loop = bucket.loop("state", algorithm=algorithm)
+    loop = bucket.loop("state")
     cycle = loop.cycle()
     assert findings(cycle)["3.zarr"] == "shrunk"
     assert findings(cycle)["0.zarr"] == "changed"
@@ -129,7 +120,7 @@ def test_late_broken_and_duplicate_objects(bucket: Bucket, algorithm: str) -> No
     plain = Bucket(bucket.server, f"{bucket.name}/plain")
     for place, name in enumerate(folded):
         plain.put(f"{place}.zarr", good[name])
-    whole = plain.loop("state", algorithm=algorithm)
+    whole = plain.loop("state")
     whole.cycle()
     assert bits(whole)["arrays"] == before["arrays"]
     assert bits(whole)["model"] == before["model"]
@@ -170,15 +161,13 @@ def killed(bucket: Bucket, n_kills: int, n_objects: int, **more: Any) -> dict[st
 
 
 @real
-@some
-def test_killed(bucket: Bucket, algorithm: str) -> None:
-    took = killed(bucket, 3, 12, algorithm=algorithm)
+def test_killed(bucket: Bucket) -> None:
+    took = killed(bucket, 3, 12)
     assert took["before"] > 0
 
 
 @real
 @pytest.mark.slow
 @pytest.mark.timeout(2 * PATIENCE)
-@pytest.mark.parametrize("algorithm", ["streaming", "mini-batch", "vc-gmm"])
-def test_killed_fifty_times(bucket: Bucket, algorithm: str) -> None:
-    say(f"{algorithm}: {killed(bucket, 50, 120, algorithm=algorithm)}")
+def test_killed_fifty_times(bucket: Bucket) -> None:
+    say(str(killed(bucket, 50, 120)))

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +17,6 @@ from daskcluster.data.features import FeatureSpec
 from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.open import open_source
 from daskcluster.data.weighted import array_weights, stored_attributes, write_weighted
-from daskcluster.engine.engine import Segment, Segments
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
@@ -34,7 +33,6 @@ from daskcluster.methods.coreset.algorithm import (
     CoresetCheckpoint,
     CoresetState,
     RowsCheckpoint,
-    SavedSegment,
     coreset_shapes,
     draw_coreset,
     united,
@@ -44,7 +42,6 @@ from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.kmeans.initial import method_for
 from daskcluster.models.fitted import created_with
 from daskcluster.parameters.parameter import Parameter
-from daskcluster.sampling import Moments
 from daskcluster.sparse_rows import Rows
 from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
@@ -94,19 +91,13 @@ class CoresetDraw(Fit):
         with ExitStack() as stack:
             self.rows = rows = ScaledPlacement(self.placed(stack))
             self.recall(rows)
-            if self.checkpoints.commits is not None:
-                old = self.state.segment
-                segment = None if old is None else old.segment(rows.origin.size)
-                rows.segments = Segments(self._segment_ended, segment)
-
-            def measured(moments: Moments) -> None:
-                """Commit the state between the passes; another call starts with the second pass."""
-                if self.checkpoints.commits is not None:
-                    rows.segments = Segments(self._segment_ended)
-                self._keep(CoresetState(moments))
-
-            size, known = self.estimator.size, self.state.moments
-            found = draw_coreset(rows, size, self.seed, moments=known, measured=measured)
+            found = draw_coreset(
+                rows,
+                self.estimator.size,
+                self.seed,
+                moments=self.state.moments,
+                measured=lambda moments: self._keep(CoresetState(moments)),
+            )
             self._add(self.took())
         self.rows = None
         whole = self.estimator.size >= self.dataset.n_rows  # the rows themselves are the coreset
@@ -115,10 +106,6 @@ class CoresetDraw(Fit):
             drawn_rows = CoresetCheckpoint(kept, found.weights, found.indices)
             self._keep(CoresetState(found.moments, drawn=drawn_rows))
         return found
-
-    def _segment_ended(self, segment: Segment) -> None:
-        state = self.state
-        self.keep(lambda: replace(state, segment=SavedSegment.of(segment)), counts=False)
 
     def _keep(self, state: CoresetState) -> None:
         self.state = state
@@ -262,9 +249,8 @@ class LightweightCoreset(EngineMixin):
         Called with the events of `daskcluster.events`.
     checkpoint : str or path, optional
         Folder or URL under which the state of the draw is stored, for ``fit(..., resume=True)`` to
-        resume a killed one: at its beginning, between the passes, at the end, and each half a minute
-        within a pass over data that is not in memory. A commit takes what was found so far, at the most
-        the bytes of the coreset; the last two stay.
+        resume a killed one: at its beginning, between the passes and at the end. A commit takes what was
+        found so far, at the most the bytes of the coreset; the last two stay.
 
     Attributes
     ----------

@@ -17,7 +17,6 @@ import json
 import math
 import mmap
 import tempfile
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -76,7 +75,7 @@ from daskcluster.storage.document import Document
 from daskcluster.storage.files import list_names, read_file, write_file
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import open_once
-from daskcluster.typing import Dataset, Range, Visibility
+from daskcluster.typing import Dataset, Visibility
 
 _ALIGN = 64
 
@@ -148,67 +147,6 @@ class Scratch:
         """Return the numbers of the files of a kind."""
         names = list_names(self.place.child(kind))
         return frozenset(int(name[:-5]) for name in names if name[:-5].isdecimal())
-
-
-@dataclass(frozen=True)
-class RowFiles:
-    """Results for each row, in files on scratch that outlive the process; a sink of a pass.
-
-    Attributes
-    ----------
-    scratch : Scratch
-    kind : str
-        Kind of the files. The number of a file is its first row.
-    written : tuple of ranges
-        Rows that earlier runs have written, ascending and apart.
-
-    Examples
-    --------
-    >>> from daskcluster.storage.location import locate
-    >>> scratch = Scratch(locate("memory://row-files-example"))
-    >>> RowFiles(scratch, "cells").write(2, np.array([7, 8]))
-    >>> again = RowFiles.found(scratch, "cells")
-    >>> again.has((2, 4)), again.has((0, 4))
-    (True, False)
-    """
-
-    scratch: Scratch
-    kind: str
-    written: tuple[Range, ...] = ()
-
-    @classmethod
-    def found(cls, scratch: Scratch, kind: str) -> RowFiles:
-        """Return the sink of a pass that leaves out the rows of the files that are there."""
-        ranges: list[Range] = []
-        for first in sorted(scratch.finished(kind)):
-            last = first + len(scratch.read(kind, first)[0])
-            if ranges and first <= ranges[-1][1]:
-                first, last = ranges[-1][0], max(last, ranges.pop()[1])
-            ranges.append((first, last))
-        return cls(scratch, kind, tuple(ranges))
-
-    @property
-    def block_rows(self) -> int:
-        return 1
-
-    @property
-    def visibility(self) -> Visibility:
-        return self.scratch.visibility
-
-    def has(self, span: Range) -> bool:
-        """Return whether earlier runs have written all rows of a range."""
-        at = bisect_right(self.written, span[0], key=lambda each: each[0]) - 1
-        return at >= 0 and span[1] <= self.written[at][1]
-
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Write the values of rows from `start` on."""
-        self.scratch.write(self.kind, start, values)
-
-    def read(self, out: np.ndarray) -> None:
-        """Read the values of all rows; OUT: out (n, ...)."""
-        for first in self.scratch.finished(self.kind):
-            (values,) = self.scratch.read(self.kind, first)
-            out[first : first + len(values)] = values.view(out.dtype)
 
 
 def _name(kind: str, number: int) -> str:
@@ -846,15 +784,15 @@ class DuplicateSearch:
         scratch.write(INDEX, 0, *vars(self.sorted).values())
 
     def _described(self, scratch: Scratch) -> np.ndarray:
-        """Return what rows are sorted by, (n,); one pass over those that no earlier run has described."""
+        """Return what rows are sorted by, (n,); one pass, unless an earlier run has made it."""
         n = self.work.rows.n_rows
-        described = np.empty(n, DESCRIBED)
-        files = RowFiles.found(scratch, _CELLS) if scratch.durable else None
-        if files is None or not files.has((0, n)):
-            centres, sink = scratch.read(CENTRES, 0)[0], files or ArraySink(described)
-            self.work.map_rows(describe_rows, sink, centres, PreparedCentres, "cells")
-        if files is not None:
-            files.read(described)
+        if 0 in scratch.finished(_CELLS) and len(kept := scratch.read(_CELLS, 0)[0]) == n:
+            return kept.view(DESCRIBED)
+        described, centres = np.empty(n, DESCRIBED), scratch.read(CENTRES, 0)[0]
+        sink = ArraySink(described)
+        self.work.map_rows(describe_rows, sink, centres, PreparedCentres, "cells")
+        if scratch.durable:
+            scratch.write(_CELLS, 0, described)
         return described
 
     def _centres(self) -> tuple[np.ndarray, np.ndarray]:

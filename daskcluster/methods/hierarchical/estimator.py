@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -17,7 +17,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import undone
 from daskcluster.chunkwise.labelled import RANKED_BYTES
 from daskcluster.data.open import open_chunk
-from daskcluster.engine.engine import Engine, next_segment_count
+from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
@@ -59,10 +59,9 @@ from daskcluster.methods.hierarchical.cells import (
 )
 from daskcluster.methods.hierarchical.parameters import HIERARCHICAL
 from daskcluster.methods.kmeans.algorithm import lloyd
-from daskcluster.methods.kmeans.bounds import AssignmentChoice
+from daskcluster.methods.kmeans.assignment import FullAssignment
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.kmeans.fit import (
-    bounds_bytes,
     fit_footprint,
     measure_run,
     pass_flop,
@@ -74,8 +73,23 @@ from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import Key
 from daskcluster.typing import Dataset, Range
 
+_MIN_SECONDS, _MOST_GROWTH = 4.0, 8
+"""Shorter segments run together, for no longer than an interrupt waits for the end of a segment
+(`daskcluster.interrupts.GRACE_SECONDS`)."""
 _SHARES = 4
 """Groups of cells for each thread, where making more of them costs no pass."""
+
+
+def next_segment_count(segments: int, seconds: float) -> int:
+    """Return how many segments to run next if the last `segments` took `seconds`.
+
+    Examples
+    --------
+    >>> next_segment_count(1, 2.0), next_segment_count(4, 50.0), next_segment_count(1, 0.001)
+    (2, 1, 8)
+    """
+    wanted = int(segments * _MIN_SECONDS / max(seconds, 1e-9))
+    return max(1, min(wanted, segments * _MOST_GROWTH))
 
 
 class HierarchicalFit(Fit):
@@ -244,23 +258,16 @@ class HierarchicalFit(Fit):
         def keep(state: HierarchicalState) -> None:
             self._keep(state, now=state.reason is not None)
 
-        choice = AssignmentChoice(
-            "auto" if most > FEW_REFINEMENTS else "lloyd",
-            self.n_clusters,
-            self.estimator.bounds_memory,
-            self.callbacks,
+        end = lloyd(
+            rows,
+            state,
+            self.limits(0 if self.time_left() == 0.0 else most),
+            assign=FullAssignment(rows, labels, by_changes=True, plans=True),
+            tol=float(self.estimator.tol),
+            labels=labels,
+            keep=keep,
+            validate=self.validate,
         )
-        with closing(choice(rows, labels)) as assign:
-            end = lloyd(
-                rows,
-                state,
-                self.limits(0 if self.time_left() == 0.0 else most),
-                assign=assign,
-                tol=float(self.estimator.tol),
-                labels=labels,
-                keep=keep,
-                validate=self.validate,
-            )
         return FitResult.of(end, None if labels is None else state)
 
     def _resample(self, rows: ScaledPlacement, result: FitResult) -> FitResult:
@@ -339,9 +346,6 @@ def _division(cells: HierarchicalState) -> Notice:
     )
 
 
-FEW_REFINEMENTS = 5
-"""Up to so many iterations bounds are not kept: what they take, k^2 d for the centres' own distances among
-it, they give back in later ones."""
 _SAMPLE_ROWS, _SAMPLE_LEAST = 256, 10_000
 """Rows of the coreset that cells are found on: for each cell, and altogether at least."""
 _ONE_CELL, _ONE_CELL_BYTES = 1 << 30, 64 << 20
@@ -366,7 +370,6 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     gathering = 1 if dataset.in_memory else n_groups(size)
     seeding = CORESET_PASSES + _MEASURING_PASSES + gathering
     refinements = int(parameters["refine_iter"]) if parameters["refine"] else 0
-    budget = parameters["bounds_memory"]
     return Plan(
         seeding=method,
         passes_seeding=seeding,
@@ -374,10 +377,8 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_at_most=seeding + refinements + PASSES_OF_A_ROUND * resample_rounds(parameters) + 1,
         footprint=hierarchical_footprint(dataset, parameters),
         flop=pass_flop(dataset, k),
-        states=bounds_bytes(dataset, k, "auto") if refinements > FEW_REFINEMENTS else {},
-        states_at_most=None if budget == "auto" else int(budget),
         commit_bytes=centres_bytes(dataset, k + n_coarse) + 16 * n_coarse,
-        travel=travel(dataset, k, bounded=refinements > FEW_REFINEMENTS),
+        travel=travel(dataset, k, bounded=False),
     )
 
 
@@ -478,8 +479,6 @@ class HierarchicalKMeans(KMeansEstimator):
         Seconds; the refinement does not begin after them, and its iteration that exceeds them is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional
         The same as in `daskcluster.KMeans`, after each iteration of the refinement.
-    bounds_memory : int >= 0 or "auto", default "auto"
-        Bytes that the bounds of the refinement may take; up to five iterations do without.
     chain_length : int >= 1, default 10
         Length of the chains of ``"afk-mc2"``.
     checkpoint : str or path, optional
@@ -518,10 +517,10 @@ class HierarchicalKMeans(KMeansEstimator):
     and one more for inertia and labels. Only the last two use all k centres: with c = sqrt(k) all
     others together take O(n d sqrt(k)) operations a pass or iteration. A group is a sixteenth of the
     rows, but at least 64 MB and at most 4 GB; rows in memory are gathered once. Memory: for each thread one
-    group of cells and its statistics (8 k (d + 1) bytes, twice that for float64 or weighted rows), and the
-    bounds of the refinement, if it has more than five iterations. Each round of resampling in the first
-    level takes two passes, and memory for `resample_size` k rows in this process, which it clusters there.
-    Levels above the first take no pass: they cluster at most k centres in this process.
+    group of cells and its statistics (8 k (d + 1) bytes, twice that for float64 or weighted rows). Each
+    round of resampling in the first level takes two passes, and memory for `resample_size` k rows in this
+    process, which it clusters there. Levels above the first take no pass: they cluster at most k centres in
+    this process.
 
     Two-level clustering for large vocabularies: Nister and Stewenius, "Scalable Recognition with a
     Vocabulary Tree" (CVPR 2006), with equal branching. What differs: quotas in proportion to the square
@@ -561,7 +560,6 @@ class HierarchicalKMeans(KMeansEstimator):
     init: str = "auto"
     max_iter: int = 100
     tol: float = 1e-4
-    bounds_memory: int | str = "auto"
 
     def _learn_own(self, fit: HierarchicalFit) -> None:
         self.coarse_centers_ = undone(self.scaling_, fit.cells.coarse)

@@ -63,9 +63,6 @@ HIERARCHICAL = (
     shared.TOL,
     shared.METRIC,
     *shared.LOOP,
-    shared.BOUNDS_MEMORY.varied(
-        help="Memory for bounds in bytes; a refinement of up to five iterations uses none."
-    ),
     shared.CHAIN_LENGTH,
     shared.CHECKPOINT,
     shared.CHECKPOINT_EVERY.varied(

@@ -11,21 +11,12 @@ MAX_SIZE = Parameter(
     "max_size",
     int,
     None,
-    "Largest number of rows of a partition, copies left out; twice the target by default.",
+    "Largest number of rows of a partition; twice the target by default.",
     ge=1,
-)
-
-SPILL = Parameter(
-    "spill",
-    int,
-    0,
-    "Number of further partitions in which a row may have a copy, where that pays.",
-    ge=0,
-    le=4,
 )
 
 RANDOM_STATE = shared.RANDOM_STATE.varied(
     default=0, help="Seed of the sample and its first centres."
 )
 
-PARTITION = (TARGET_SIZE, MAX_SIZE, SPILL, shared.METRIC, RANDOM_STATE)
+PARTITION = (TARGET_SIZE, MAX_SIZE, shared.METRIC, RANDOM_STATE)

@@ -12,6 +12,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype, for_rows
 from daskcluster.chunkwise.assign import RowFunction
+from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import refuse_replacing
@@ -36,14 +37,11 @@ from daskcluster.methods.partition.parameters import PARTITION
 from daskcluster.methods.partition.training import (
     FEW_CELLS,
     GROUP_ROWS,
-    NEIGHBOURS,
     TASK_ROWS,
     BalancedKMeans,
     PartitionParams,
     Trained,
-    neighbours_of,
     partition_rows,
-    prepare_cells,
 )
 from daskcluster.models.balance import Balance
 from daskcluster.models.fitted import KMeansModel, check_per_cluster, created_with, save_model
@@ -195,7 +193,7 @@ class PartitionRows(KMeans):
         """Return the function that finds the partition of rows of `dtype`."""
         trained = Trained(for_rows(self._model.assigning, dtype), self._model.penalties)
         params, cosine = PartitionParams(trained.lifted()), self.metric == "cosine"
-        return RowFunction(partition_rows, params, prepare_cells, normalize=cosine)
+        return RowFunction(partition_rows, params, PartitionParams.prepare, normalize=cosine)
 
 
 def _write_faiss(found: Partitions, out: BinaryIO) -> None:
@@ -248,19 +246,6 @@ def centres_writer(url: str) -> Callable[[Partitions, BinaryIO], None]:
     return write
 
 
-def _add(faiss: Any, index: Any, found: Partitions, block: Chunk) -> None:
-    own = slice(block.start, block.stop)
-    rows = np.ascontiguousarray(block.rows, np.float32)
-    numbers = np.arange(block.start, block.stop)
-    cells = np.column_stack([found.partition[own], found.copies[own]]).astype(np.int64)
-    for at in range(cells.shape[1]):
-        which = np.flatnonzero(cells[:, at] >= 0)
-        if len(which):
-            added = [np.ascontiguousarray(each[which]) for each in (rows, numbers, cells[:, at])]
-            pointers = [faiss.swig_ptr(each) for each in added]
-            index.add_core(len(which), *pointers)
-
-
 @dataclass(frozen=True, eq=False)
 class Partitions(RowResults):
     """Partitions of an index.
@@ -271,10 +256,8 @@ class Partitions(RowResults):
         Means of the partitions in the sample, which searches compare with queries.
     partition : ndarray of shape (n,), int32
         The partition of each row.
-    copies : ndarray of shape (n, spill), int32
-        Other partitions that have a copy of a row, the best first; -1 where there is none.
     sizes : ndarray of shape (k,), int64
-        Rows of the partitions, without copies.
+        Rows of the partitions.
     assigning : Trained
         Centres and penalties by which rows are assigned.
     metric : str
@@ -284,7 +267,6 @@ class Partitions(RowResults):
 
     centres: np.ndarray
     partition: np.ndarray
-    copies: np.ndarray
     sizes: np.ndarray
     assigning: Trained
     metric: str
@@ -299,10 +281,6 @@ class Partitions(RowResults):
         return len(self.sizes)
 
     @property
-    def n_copies(self) -> int:
-        return int((self.copies >= 0).sum())
-
-    @property
     def balance(self) -> Balance:
         """How even the sizes are: number, mean, largest, variation (standard deviation over mean)."""
         return Balance.of(self.sizes)
@@ -313,42 +291,15 @@ class Partitions(RowResults):
 
     def __repr__(self) -> str:
         found = self.balance
-        return (
-            f"Partitions({found.n_clusters:,} of {found.smallest:,} to {found.largest:,} rows, "
-            f"{self.n_copies:,} copies)"
-        )
+        return f"Partitions({found.n_clusters:,} of {found.smallest:,} to {found.largest:,} rows)"
 
     def rows_of(self, number: int) -> np.ndarray:
-        """Return the numbers of the rows of a partition, those copied into it at last, int64 (m,)."""
-        copied = np.flatnonzero((self.copies == number).any(axis=1))
-        return np.concatenate([np.flatnonzero(self.partition == number), copied])
-
-    def predict(
-        self, source: Any, *, engine: Any = None, storage_options: Mapping[str, Any] | None = None
-    ) -> np.ndarray:
-        """Return the partition of each of other rows, int32 (m,), as `partition` would assign them.
-
-        If equal rows were divided among several partitions, it is the first.
-
-        Parameters
-        ----------
-        source : Dataset, or anything `open_dataset` takes
-        engine : see `KMeans`
-        storage_options : dict, optional
-
-        Raises
-        ------
-        InvalidDataError
-            The rows have another number of features, or NaN or infinity.
-        """
-        if not isinstance(source, Dataset):
-            source = open_dataset(source, storage_options=storage_options)
-        return self.to_model().predict(source, engine=engine)
+        """Return the numbers of the rows of a partition, int64 (m,)."""
+        return np.flatnonzero(self.partition == number)
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return the partition of every row, and those of its copies: ``copy_1`` and so on."""
-        copies = {f"copy_{at + 1}": self.copies[:, at] for at in range(self.copies.shape[1])}
-        return {"partition": self.partition, **copies}
+        """Return the partition of every row."""
+        return {"partition": self.partition}
 
     def to_model(self) -> PartitionModel:
         """Return the partitions without rows.
@@ -400,9 +351,8 @@ class Partitions(RowResults):
         Parameters
         ----------
         fill : bool
-            Add the rows, with their numbers as ids, to their partitions and those of their copies; a search
-            may return a row twice then. Otherwise the index is empty and trained: rows that are added go to
-            the nearest centre, which is not always the balanced one.
+            Add the rows, with their numbers as ids, to their partitions. Otherwise the index is empty and
+            trained: rows that are added go to the nearest centre, which is not always the balanced one.
 
         Raises
         ------
@@ -410,7 +360,7 @@ class Partitions(RowResults):
 
         Notes
         -----
-        Cost: with `fill`, a pass over the rows in this process, and 4 d + 8 bytes for each row and copy.
+        Cost: with `fill`, a pass over the rows in this process, and 4 d + 8 bytes for each row.
         """
         faiss = _import_faiss()
         centres = np.ascontiguousarray(self.centres, np.float32)
@@ -427,7 +377,12 @@ class Partitions(RowResults):
         if fill:
             for chunk in self.dataset.chunks(self.dataset.partitions):
                 for block in Chunk(chunk.rows, chunk.start, normalize=cosine).blocks():
-                    _add(faiss, index, self, block)
+                    added = [
+                        np.ascontiguousarray(block.rows, np.float32),
+                        np.arange(block.start, block.stop),
+                        self.partition[block.start : block.stop].astype(np.int64),
+                    ]
+                    index.add_core(block.n_rows, *map(faiss.swig_ptr, added))
         return index
 
     def to_lance(self) -> Any:
@@ -487,7 +442,7 @@ class PartitionPlan(WorkPlan):
     sample_rows: int
 
     @classmethod
-    def of(cls, dataset: Dataset, target_size: int, spill: int = 0) -> PartitionPlan:
+    def of(cls, dataset: Dataset, target_size: int) -> PartitionPlan:
         """Plan the partitions of a dataset.
 
         Examples
@@ -502,13 +457,13 @@ class PartitionPlan(WorkPlan):
         k, row = -(-n // target_size), d * dataset.dtype.itemsize
         item = compute_dtype(dataset.dtype).itemsize
         sample = min(n, max(min(_SAMPLE * k, _SAMPLE_BYTES // row), _LEAST_SAMPLE * k))
-        # Centres in float64 while they are moved, as stored and lifted; lists of neighbours.
-        centres = k * (d * (8 + 4 * item) + 8 * NEIGHBOURS)
+        # Centres in float64 while they are moved, as stored and lifted.
+        centres = k * d * (8 + 4 * item)
         # Rows are gathered from the blocks that are read.
         lists = 4 * k * (sample // GROUP_ROWS + 1) if k > FEW_CELLS else 0
         trained = sample * (2 * row + _SAMPLE_ROW_BYTES) + lists + centres
         driver = BASELINE_BYTES + reading_bytes(dataset, row) + max(trained, centres)
-        driver += n * (4 * (1 + spill) + 16)
+        driver += n * 20
         task = 2 * TASK_ROWS * d * item + max(64 * 16 * k, 2 * k * (d + 8) * item) + _BLOCK_BYTES
         return cls(
             **cls.of_passes(dataset, 2),
@@ -534,7 +489,6 @@ def partition(
     target_size: int = 1000,
     *,
     max_size: int | None = None,
-    spill: int = 0,
     metric: str = "euclidean",
     random_state: Any = 0,
     engine: Any = None,
@@ -552,9 +506,7 @@ def partition(
     target_size : int >= 1, default 1000
         Mean number of rows of a partition.
     max_size : int >= target_size, optional
-        Largest number of rows of a partition, copies left out; twice `target_size` by default.
-    spill : int in [0, 4], default 0
-        Number of further partitions in which a row may have a copy, where that pays.
+        Largest number of rows of a partition; twice `target_size` by default.
     metric : {"euclidean", "cosine"}, default "euclidean"
         cosine: rows are scaled to length one.
     random_state : int, RandomState, Generator, default 0
@@ -590,14 +542,11 @@ def partition(
     Cost: a pass that takes a sample of 128 rows a partition (at most 2 GiB, but 32 rows a partition), and a
     pass with k distances a row; for partitions above `max_size`, which are split, up to three times another
     two. Training computes at most 16 times k distances for each row of the sample. Memory: the sample,
-    4 (1 + `spill`) bytes a row for the result, and what `daskcluster partition --dry-run` shows.
+    4 bytes a row for the result, and what `daskcluster partition --dry-run` shows.
 
     Rows belong to the partition with the least sum of squared distance and penalty. Penalties grow with
     sizes in a sample, as in balanced k-means. Partitions above `max_size` are split, and all rows are
     assigned anew. Equal rows that no split can separate are divided by row numbers.
-
-    Copies are chosen as in Sun et al., "SOAR: Improved Indexing for Approximate Nearest Neighbor Search"
-    (2024), arXiv 2404.00774, Theorem 3.1.
 
     Examples
     --------
@@ -628,7 +577,7 @@ def plan_partitions(dataset: Dataset, given: Mapping[str, Any]) -> PartitionPlan
         )
     if given.get("centroids") is not None:  # a job writes them
         centres_writer(given["centroids"])
-    return PartitionPlan.of(dataset, target_size, given["spill"])
+    return PartitionPlan.of(dataset, target_size)
 
 
 @contextmanager
@@ -637,19 +586,20 @@ def partitioning(source: Any, given: Mapping[str, Any]) -> Iterator[Partitions]:
 
     The state at its ``checkpoint`` stays if the block raises or dies.
     """
-    spill, target_size, max_size = given["spill"], given["target_size"], given["max_size"]
+    target_size, max_size = given["target_size"], given["max_size"]
 
     def facts() -> dict[str, Any]:
         limit = 2 * int(target_size) if max_size is None else int(max_size)
-        return {"target_size": target_size, "max_size": limit, "spill": spill}
+        # States were made with `spill`, a number of copies of each row.
+        return {"target_size": target_size, "max_size": limit, "spill": 0}
 
     with Work.begin(source, given, plan_partitions, "the partitions", facts) as work:
-        job = _Partitioning(work, **facts())
+        job = _Partitioning(work, target_size, facts()["max_size"])
         job.train()
         found = job.assign()
-        sizes = np.bincount(found[:, 0], minlength=len(job.means))
+        sizes = np.bincount(found, minlength=len(job.means))
         yield Partitions(
-            job.means, found[:, 0].copy(), found[:, 1:], sizes, job.trained, given["metric"], work.seed,
+            job.means, found, sizes, job.trained, given["metric"], work.seed,
             dataset=work.dataset, **work.spent(),
         )  # fmt: skip
         if work.stored is not None:
@@ -657,9 +607,9 @@ def partitioning(source: Any, given: Mapping[str, Any]) -> Iterator[Partitions]:
 
 
 class _Partitioning:
-    def __init__(self, work: Work, target_size: int, max_size: int, spill: int) -> None:
+    def __init__(self, work: Work, target_size: int, max_size: int) -> None:
         self.work, self.target_size, self.max_size = work, target_size, max_size
-        self.spill, self.round = spill, 0
+        self.round = 0
 
     def train(self) -> None:
         """Train cells on a sample, unless an earlier run has."""
@@ -691,28 +641,21 @@ class _Partitioning:
             self.work.stored.commit(Document(KIND, {"round": self.round}, arrays))
 
     def assign(self) -> np.ndarray:
-        """Return the partition of every row, and those of its copies, int32 (n, 1 + spill)."""
+        """Return the partition of every row, int32 (n,)."""
         while True:
-            found = self._pass()
-            sizes = np.bincount(found[:, 0], minlength=len(self.means))
+            sink = ArraySink(np.empty(self.work.rows.n_rows, np.int32))
+            lifted = self.trained.lifted()
+            self.work.map_rows(partition_rows, sink, lifted, PreparedCentres, "partitions")
+            found = sink.array
+            sizes = np.bincount(found, minlength=len(self.means))
             large = np.flatnonzero(sizes > self.max_size)
             if not len(large):
                 return found
             if self.round == _ROUNDS:
                 return self._cut(found, large, sizes)
             self.round += 1
-            self._split(found[:, 0], large, sizes)
+            self._split(found, large, sizes)
             self._commit()
-
-    def _pass(self) -> np.ndarray:
-        neighbours = None
-        if self.spill:
-            neighbours = neighbours_of(self.trained, home_engine(self.work.engine))
-        params = PartitionParams(self.trained.lifted(), self.spill, neighbours)
-        n = self.work.rows.n_rows
-        sink = ArraySink(np.empty((n, 1 + self.spill) if self.spill else n, np.int32))
-        self.work.map_rows(partition_rows, sink, params, prepare_cells, "partitions")
-        return sink.array.reshape(n, -1)
 
     def _split(self, labels: np.ndarray, large: np.ndarray, sizes: np.ndarray) -> None:
         """Replace the centre of each large partition by those of parts of it."""
@@ -748,10 +691,10 @@ class _Partitioning:
         more = -(-sizes[large] // self.max_size) - 1
         first = len(self.means)
         for cell, parts in zip(large.tolist(), more.tolist(), strict=True):
-            which = np.flatnonzero(found[:, 0] == cell)
+            which = np.flatnonzero(found == cell)
             numbers = np.concatenate([[cell], np.arange(first, first + parts)])
             for number, part in zip(numbers, np.array_split(which, parts + 1), strict=True):
-                found[part, 0] = number
+                found[part] = number
             first += parts
         copied = np.repeat(large, more)
         kept = self.trained

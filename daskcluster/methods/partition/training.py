@@ -1,4 +1,4 @@
-"""Balanced k-means of a sample, and the partitions of all rows: the best one, and those worth a copy.
+"""Balanced k-means of a sample, and the partitions of all rows.
 
 Squared distances have a penalty that grows with the size of a cell. Cells begin as recursive halves of the
 sample. Then the centres of small cells are moved into large ones between iterations of k-means, and
@@ -18,32 +18,23 @@ from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.engine.engine import Engine
 from daskcluster.kernels import distance
-from daskcluster.methods.partition.kernels import spill_rows
 from daskcluster.randomness import Key
 
 
 @dataclass(frozen=True)
 class PartitionParams:
-    """Cells to which rows are assigned.
-
-    Attributes
-    ----------
-    lifted : ndarray of shape (k, d + 1)
-        See `daskcluster.methods.partition.training.Trained.lifted`.
-    spill : int
-        Largest number of copies of a row.
-    neighbours : ndarray of shape (k, m), int32
-        Cells that may have a copy of rows of each cell; its own is the first.
-    """
+    """Cells to which rows are assigned: `lifted` (k, d + 1), see `Trained.lifted`."""
 
     lifted: np.ndarray
-    spill: int = 0
-    neighbours: np.ndarray | None = None
 
     @property
     def centres(self) -> np.ndarray:
         """The centres (k, d) without the penalties."""
         return self.lifted[:, :-1]
+
+    def prepare(self) -> PreparedCentres:
+        """Prepare the cells, once per task."""
+        return PreparedCentres(self.lifted)
 
 
 def lifted_rows(rows: np.ndarray) -> np.ndarray:
@@ -53,29 +44,16 @@ def lifted_rows(rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def prepare_cells(params: PartitionParams) -> tuple[PartitionParams, PreparedCentres, np.ndarray]:
-    """Prepare the centres, once per task; return them with and without the penalties."""
-    return params, PreparedCentres(params.lifted), np.ascontiguousarray(params.centres)
-
-
-def partition_rows(
-    chunk: Chunk, prepared: tuple[PartitionParams, PreparedCentres, np.ndarray]
-) -> np.ndarray:
-    """Return the partition of every row, int32 (n,); with copies (n, 1 + spill), -1 where there is none."""
-    params, lifted, centres = prepared
-    found = np.full((chunk.n_rows, 1 + params.spill), -1, np.int32)
-    for block in chunk.cache_blocks(least=params.lifted.dtype):
+def partition_rows(chunk: Chunk, lifted: PreparedCentres) -> np.ndarray:
+    """Return the partition of every row, int32 (n,); see `Trained.lifted`."""
+    found = np.empty(chunk.n_rows, np.int32)
+    for block in chunk.cache_blocks(least=lifted.array.dtype):
         refuse_bad(block)
-        labels = np.empty(block.n_rows, np.int32)
-        lifted.nearest(lifted_rows(block.rows), labels)
         out = found[block.start - chunk.start : block.stop - chunk.start]
-        if params.spill and params.neighbours is not None:
-            spill_rows(block.rows, labels, centres, params.neighbours, out[:, 1:])
-        out[:, 0] = labels
-    return found if params.spill else found[:, 0].copy()
+        lifted.nearest(lifted_rows(block.rows), out)
+    return found
 
 
-NEIGHBOURS = 32
 _ITERATIONS, _SETTLING = 6, 10
 """Iterations that move centres, and those at the end that balance sizes by penalties."""
 _ENOUGH = 0.12
@@ -112,39 +90,6 @@ class Trained:
         """Return centres (k, d + 1) with these sums as squared distances to rows that end in 0."""
         last = np.sqrt(self.penalties - self.penalties.min())
         return np.ascontiguousarray(np.column_stack([self.centres, last]), self.centres.dtype)
-
-
-def neighbours_of(trained: Trained, engine: Engine, most: int = NEIGHBOURS) -> np.ndarray:
-    """Return the cells nearest to each centre, its own first, int32 (k, m); ties by number.
-
-    Notes
-    -----
-    Cost: k distances a centre; memory 16 k bytes for each centre of a block of 64 in each thread.
-    """
-    lifted, k = trained.lifted(), len(trained.centres)
-
-    def nearest(first: int) -> np.ndarray:
-        last = min(k, first + 64)
-        squares = np.empty((last - first, k))
-        distance.sqdist_all(lifted_rows(trained.centres[first:last]), lifted, squares)
-        squares[np.arange(last - first), np.arange(first, last)] = -1.0
-        return _least(squares, most)
-
-    tasks = [partial(nearest, first) for first in range(0, k, 64)]
-    return np.concatenate(list(engine.run_ahead(tasks)))
-
-
-def _least(values: np.ndarray, most: int) -> np.ndarray:
-    """Return the columns of the least values of each row, ascending, ties by number."""
-    if most >= values.shape[1]:
-        return np.argsort(values, axis=1, kind="stable").astype(np.int32)
-    # Ties at the threshold are broken by number on every machine.
-    limit = np.partition(values, most - 1, axis=1)[:, most - 1]
-    found = np.empty((len(values), most), np.int32)
-    for row, (own, at_most) in enumerate(zip(values, limit, strict=True)):
-        inside = np.flatnonzero(own <= at_most)
-        found[row] = inside[np.argsort(own[inside], kind="stable")[:most]]
-    return found
 
 
 class BalancedKMeans:

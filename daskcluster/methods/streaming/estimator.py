@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -28,8 +29,9 @@ from daskcluster.methods.streaming.parameters import STREAMING, leaf_rows_of, su
 from daskcluster.methods.streaming.tree import (
     Forgetting,
     LeafSettings,
+    Part,
     check_timestamp,
-    fold_dataset,
+    sum_up,
 )
 from daskcluster.models.fitted import KMeansModel
 from daskcluster.parameters.parameter import Parameter
@@ -77,17 +79,14 @@ class StreamingKMeans(KMeansEstimator):
     n_clusters : int >= 1, default 8
         Number of clusters.
     coreset_size : int >= 1 or "auto", default "auto"
-        m, the number of rows of each coreset. ``"auto"``: 20 k max(1, ln k), at least 2,000, where k is
-        the larger of `n_clusters` and `max_clusters`. A leaf has eight times as many rows, rounded up to
-        a multiple of 1,024.
+        m, the number of rows of each coreset. ``"auto"``: 20 k max(1, ln k), at least 2,000. A leaf has
+        eight times as many rows, rounded up to a multiple of 1,024.
     half_life : str or number, optional
         Number of later rows after which the weight of a row has halved; or, as a time such as ``"90s"``,
         ``"10m"``, ``"6h"`` or ``"7d"``, its age relative to the latest timestamp.
     window : str or number, optional
         Age, in rows or as a time, at which rows are forgotten, to within an eighth of the window. Cannot
         be combined with `half_life`.
-    max_clusters : int >= 1, optional
-        Maximum number of clusters; more are added when new rows no longer fit. None: none are added.
     drift_threshold : float >= 1, default 1.5
         New rows no longer fit when their mean squared distance to the current centres is this many times
         that of earlier leaves.
@@ -167,7 +166,6 @@ class StreamingKMeans(KMeansEstimator):
     coreset_size: int | str = "auto"
     half_life: Any = None
     window: Any = None
-    max_clusters: int | None = None
     drift_threshold: float = 1.5
     init: Any = "auto"
     max_iter: int = 100
@@ -287,14 +285,13 @@ class StreamingKMeans(KMeansEstimator):
 
     def fold_settings(self, dtype: str, seed: int) -> FoldSettings:
         """Return the settings of a stream of rows in `dtype`."""
-        most = max(self.n_clusters, self.max_clusters or 0)
-        size, cosine = summary_size(self.coreset_size, most), self.metric == "cosine"
+        size, cosine = summary_size(self.coreset_size, self.n_clusters), self.metric == "cosine"
         forgetting = Forgetting.of(self.half_life, self.window)
         names = "max_iter", "tol", "metric", "chain_length"
         search = {name: getattr(self, name) for name in names}
         return FoldSettings(
             LeafSettings(size, leaf_rows_of(size), seed, dtype, cosine, forgetting),
-            RefitSettings(self.n_clusters, most, self.init, search, seed),
+            RefitSettings(self.n_clusters, self.init, search, seed),
             self.drift_threshold,
         )
 
@@ -302,7 +299,12 @@ class StreamingKMeans(KMeansEstimator):
         self._rows = dataset, getattr(dataset, "grid", None)
         engine, callbacks = choose_engine(self.engine, dataset), all_callbacks(self)
         check_timestamp(self._fold.settings.leaf.forgetting, timestamp)
-        self._fold = fold_dataset(self._fold, dataset, engine, callbacks, timestamp)
+        fold, part = self._fold.twin(), Part(dataset, (0, dataset.n_rows), timestamp)
+        leaf = fold.settings.leaf
+        with closing(sum_up([part], fold.position(), leaf, engine, callbacks)) as pieces:
+            for piece in pieces:
+                fold.add_piece(piece, callbacks)
+        self._fold = fold
         if not dataset.in_memory:
             self.bytes_read_ += dataset.bytes_of((0, dataset.n_rows))
         return self
@@ -372,9 +374,4 @@ class StreamingKMeans(KMeansEstimator):
         super().check_parameters()
         if self.coreset_size != "auto":
             check_coreset_size(int(self.coreset_size), "cluster", self.n_clusters)
-        if self.max_clusters is not None and self.max_clusters < self.n_clusters:
-            raise InvalidParameterError(
-                f"max_clusters={self.max_clusters} should be >= n_clusters={self.n_clusters}; raise it, or "
-                "set it to None to add no clusters."
-            )
         Forgetting.of(self.half_life, self.window)

@@ -10,25 +10,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.centres import nearest_with_distances, normalized_rows
+from daskcluster.chunkwise.centres import nearest_with_distances
 from daskcluster.data.open import open_chunk, open_source
 from daskcluster.engine.local import InlineEngine, LocalEngine
 from daskcluster.engine.memory import Footprint
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan
 from daskcluster.events import Callback, DriftFound, publish
+from daskcluster.kernels import distance
 from daskcluster.methods.kmeans.algorithm import LEAST_GAIN, swap_centres
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.kmeans.initial import is_method, method_for
 from daskcluster.methods.streaming.tree import (
     PIECE_BYTES,
-    Carried,
     CoresetTree,
     LeafSettings,
     Node,
@@ -39,7 +39,7 @@ from daskcluster.methods.streaming.tree import (
 )
 from daskcluster.models.fitted import KMeansModel
 from daskcluster.randomness import Key
-from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, dense_rows
+from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
 from daskcluster.storage.document import (
     Document,
     read_count,
@@ -51,56 +51,10 @@ from daskcluster.storage.document import (
 )
 from daskcluster.typing import Dataset
 
-
-def matched(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return the order of `new` that matches it to `old`: each new centre takes the place of an old one.
-
-    The assignment has the least sum of squared distances (Kuhn 1955; Jonker and Volgenant 1987). Extra
-    new centres come last, in their own order.
-
-    Parameters
-    ----------
-    old : ndarray of shape (k, d)
-    new : ndarray of shape (k', d)
-        k' >= k.
-
-    Returns
-    -------
-    ndarray of shape (k',), int64
-
-    Notes
-    -----
-    Cost: k k' distances, and O(k^2 k') steps at most.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> matched(np.array([[0.0], [9.0]]), np.array([[9.5], [4.0], [0.1]]))
-    array([2, 0, 1])
-    """
-    from scipy.optimize import linear_sum_assignment
-
-    _, order = linear_sum_assignment(squared_distances(old, new))
-    others = np.setdiff1d(np.arange(len(new)), order)
-    return np.concatenate([order, others]).astype(np.int64)
-
-
-def squared_distances(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Return |o - n|^2 for all pairs, float64 (k, k'), by direct differences."""
-    found = np.empty((len(old), len(new)))
-    wide = new.astype(np.float64)
-    for number, centre in enumerate(old.astype(np.float64)):
-        difference = wide - centre
-        found[number] = (difference * difference).sum(axis=1)
-    return found
-
-
 _MOST_SEARCHES = 8
 """Maximum number of local searches, each followed by Lloyd's algorithm. Usually two or three suffice."""
-_CANDIDATES = 8
 _SHORT_PASS = 1 << 27
 """Multiplications per pass up to which one thread is used; they take a few milliseconds."""
-_LEAST_GAIN = 0.3
 
 
 @dataclass(frozen=True)
@@ -138,29 +92,17 @@ class StreamCentres:
 
     def reordered(self, order: np.ndarray) -> Self:
         """Return the same clusters with other numbers: cluster ``order[i]`` becomes cluster i."""
-        k = len(self.centres)
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        of_clusters = {
-            name: value[order]
-            for name, value in values.items()
-            if isinstance(value, np.ndarray) and len(value) == k
-        }
-        return replace(self, **of_clusters)
-
-    def nearest(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
-        """Return the label (n,), int32, and the squared distance (n,), float64, of every row."""
-        return nearest_with_distances(chunk, self.centres)
+        names = "centres", "births", "weights", "costs", "sizes"
+        return replace(self, **{name: getattr(self, name)[order] for name in names})
 
 
 def births_after(before: StreamCentres | None, centres: np.ndarray, n_rows: int) -> np.ndarray:
     """Return the births of centres: those of the same clusters in `before`, `n_rows` for new clusters."""
-    births = np.full(len(centres), n_rows, np.int64)
-    if before is not None:
-        k = len(before.centres)
-        nearest = squared_distances(before.centres, centres).argmin(axis=0)[:k]
-        same = np.flatnonzero(nearest == np.arange(k))
-        births[same] = before.births[same]
-    return births
+    if before is None:
+        return np.full(len(centres), n_rows, np.int64)
+    squares = np.empty((len(centres), len(centres)))
+    distance.sqdist_all(np.ascontiguousarray(centres), before.centres, squares)
+    return np.where(squares.argmin(axis=1) == np.arange(len(centres)), before.births, n_rows)
 
 
 @dataclass(frozen=True)
@@ -169,17 +111,14 @@ class RefitSettings:
 
     Attributes
     ----------
-    n_clusters, max_clusters : int
+    n_clusters : int
     init : object
     search : mapping
         Other parameters of `daskcluster.KMeans`.
     seed : int
     """
 
-    finds: ClassVar[type[StreamCentres]] = StreamCentres
-
     n_clusters: int
-    max_clusters: int
     init: Any
     search: Mapping[str, Any]
     seed: int
@@ -191,163 +130,73 @@ class RefitSettings:
         n_rows: int,
         *,
         fresh: bool = False,
-        grow: bool = False,
     ) -> StreamCentres | None:
         """Return the centres of a summary; None if it has fewer rows than clusters.
-
-        Parameters: see `CentreSearch.seek`. With `fresh`, and always for the initial centres, local
-        searches try to leave the local minimum. With `grow`, clusters are added, up to `max_clusters`, as
-        long as each lowers the cost of the summary substantially.
-
-        Notes
-        -----
-        Cost: k-means of m rows in memory, and once more for each cluster that is tried; with `fresh`, also
-        for each local search, including the last, unsuccessful one.
-        """
-        wanted = self.n_clusters if before is None else len(before.centres)
-        if rows.n_rows < wanted:
-            return None
-        task = _Refit(rows, self, n_rows)
-        if before is None:
-            return task.started()
-        start = before.centres
-        best = task.found(start, len(start), before)
-        while grow and len(best.centres) < self.max_clusters:
-            # Start from the old centres: a refined one may have left its cluster for the new rows.
-            more = task.with_one_more(best, start, before)
-            if more is None:
-                break
-            best, start = more, more.centres
-        return task.searched(best, before) if fresh else best
-
-
-class CentreSearch(Protocol):
-    """A search for the centres of a stream; its results depend only on its arguments and settings."""
-
-    finds: ClassVar[type[StreamCentres]]
-    """The class of the centres that `seek` returns."""
-
-    @property
-    def init(self) -> Any:
-        """The initialization of the first centres."""
-        ...
-
-    def seek(
-        self,
-        rows: Chunk,
-        before: StreamCentres | None,
-        n_rows: int,
-        *,
-        fresh: bool = False,
-        grow: bool = False,
-    ) -> StreamCentres | None:
-        """Return the centres of weighted rows, starting from `before`; None if there are too few rows.
 
         Parameters
         ----------
         rows : Chunk
             Rows with weights.
         before : StreamCentres, optional
-            The previous centres.
+            The previous centres, from which the search starts.
         n_rows : int
             Number of rows of the stream so far.
         fresh : bool
-            Search more widely instead of only refining the previous centres.
-        grow : bool
-            Allow more clusters than before.
+            Also try to leave the local minimum by local searches, as is always done for initial centres.
+
+        Notes
+        -----
+        Cost: k-means of m rows in memory, and once more for each cluster that is tried; with `fresh`, also
+        for each local search, including the last, unsuccessful one.
         """
-        ...
-
-
-def fit_summary(estimator: Any, rows: Chunk) -> None:
-    """Fit an estimator to a summary, without warnings: it may have few distinct rows."""
-    from sklearn.exceptions import ConvergenceWarning  # deferred: workers do not need it
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        estimator.fit(open_chunk(rows))
-
-
-@dataclass(frozen=True)
-class _Refit:
-    rows: Chunk
-    settings: RefitSettings
-    n_rows: int
-
-    def started(self) -> StreamCentres:
-        """Return the initial centres."""
-        init = self.settings.init
-        # "auto" would choose by dataset class; the summary is always in memory.
-        given = "k-means++" if isinstance(init, str) and init == "auto" else init
-        found = self.found(given, self.settings.n_clusters, None)
-        # Given centres are only refined.
-        return self.searched(found, None) if is_method(init) else found
-
-    def searched(self, best: StreamCentres, before: StreamCentres | None) -> StreamCentres:
-        """Return the centres after local searches, which end when one lowers the inertia too little."""
-        for attempt in range(min(_MOST_SEARCHES, self.settings.search["max_iter"])):
-            seed = Key(self.settings.seed, f"local search {attempt}", self.n_rows).derived_seed()
-            moved = swap_centres(self.rows, best.centres, seed)
-            found = self.found(moved, len(moved), before)
-            if found.inertia > (1.0 - LEAST_GAIN / len(moved)) * best.inertia:
+        k = self.n_clusters if before is None else len(before.centres)
+        if rows.n_rows < k:
+            return None
+        if before is None:
+            # "auto" would choose by dataset class; the summary is always in memory.
+            is_auto = isinstance(self.init, str) and self.init == "auto"
+            best = self._found(rows, "k-means++" if is_auto else self.init, k, None, n_rows)
+            fresh = is_method(self.init)  # given centres are only refined
+        else:
+            best = self._found(rows, before.centres, k, before, n_rows)
+        for attempt in range(min(_MOST_SEARCHES, self.search["max_iter"]) if fresh else 0):
+            seed = Key(self.seed, f"local search {attempt}", n_rows).derived_seed()
+            moved = swap_centres(rows, best.centres, seed)
+            found = self._found(rows, moved, k, before, n_rows)
+            if found.inertia > (1.0 - LEAST_GAIN / k) * best.inertia:
                 break
             best = found
         return best
 
-    def with_one_more(
-        self, best: StreamCentres, start: np.ndarray, before: StreamCentres
-    ) -> StreamCentres | None:
-        """Return centres with one cluster more than `start`; None if they are hardly better than `best`."""
-        k, centre = len(start), self._far_row(start)
-        if centre is None or self.rows.n_rows <= k:
-            return None
-        found = self.found(np.vstack([start, centre[None]]), k + 1, before)
-        # Splitting any cluster lowers the cost by up to 2 / k; separating distinct groups lowers it more.
-        gain = min(_LEAST_GAIN, 2.0 / k)
-        return found if found.inertia <= (1.0 - gain) * best.inertia else None
+    def _found(
+        self, rows: Chunk, init: Any, n_clusters: int, before: StreamCentres | None, n_rows: int
+    ) -> StreamCentres:
+        """Return the centres that k-means of the summary finds from `init`."""
+        from sklearn.exceptions import ConvergenceWarning  # deferred: workers do not need it
 
-    def _far_row(self, start: np.ndarray) -> np.ndarray | None:
-        """Return the best of several rows drawn by their costs: the one that lowers the cost most."""
-        _, distances = nearest_with_distances(self.rows, start)
-        weights = self.rows.masses
-        masses = np.cumsum(distances * weights)
-        if not masses[-1] > 0.0:
-            return None
-        generator = Key(self.settings.seed, "one more", self.n_rows).generator()
-        drawn = np.searchsorted(masses, generator.random(_CANDIDATES) * masses[-1], side="right")
-        chosen = dense_rows(self.rows.rows[np.minimum(drawn, len(masses) - 1)])
-        candidates = np.ascontiguousarray(chosen, start.dtype)
-        if self.rows.normalize:
-            candidates = normalized_rows(candidates)
-        left = []
-        for candidate in candidates:
-            _, to_candidate = nearest_with_distances(self.rows, candidate[None])
-            left.append(float((np.minimum(distances, to_candidate) * weights).sum()))
-        return candidates[int(np.argmin(left))]
-
-    def found(self, init: Any, n_clusters: int, before: StreamCentres | None) -> StreamCentres:
-        settings, (n, d) = self.settings, self.rows.rows.shape
         # Short passes take one thread, as handing them over would take longer.
-        is_short = n * d * n_clusters <= _SHORT_PASS
+        is_short = rows.n_rows * rows.rows.shape[1] * n_clusters <= _SHORT_PASS
         kmeans = KMeans(
             n_clusters,
             init=init,
             n_init=1,
-            **settings.search,
-            random_state=int(Key(settings.seed, "refit", self.n_rows).generator().integers(2**31)),
+            **self.search,
+            random_state=int(Key(self.seed, "refit", n_rows).generator().integers(2**31)),
             engine=InlineEngine() if is_short else LocalEngine(),
         )
-        fit_summary(kmeans, self.rows)
+        with warnings.catch_warnings():  # a summary may have few distinct rows
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            kmeans.fit(open_chunk(rows))
         return StreamCentres(
             kmeans.cluster_centers_,
-            births_after(before, kmeans.cluster_centers_, self.n_rows),
+            births_after(before, kmeans.cluster_centers_, n_rows),
             kmeans.cluster_weights_,
             kmeans.cluster_costs_,
             kmeans.cluster_sizes_,
-            self.n_rows,
+            n_rows,
             kmeans.n_iter_,
             kmeans.stop_reason_,
-            method_for(settings.init, in_memory=True) if before is None else before.seeding,
+            method_for(self.init, in_memory=True) if before is None else before.seeding,
         )
 
 
@@ -442,7 +291,6 @@ class Drift:
         }
 
 
-FoundT = TypeVar("FoundT", bound=StreamCentres)
 T = TypeVar("T")
 
 REFIT_SHARE = 6
@@ -461,12 +309,12 @@ class FoldSettings:
     Attributes
     ----------
     leaf : LeafSettings
-    refit : CentreSearch
+    refit : RefitSettings
     drift_threshold : float
     """
 
     leaf: LeafSettings
-    refit: CentreSearch
+    refit: RefitSettings
     drift_threshold: float
 
 
@@ -485,11 +333,7 @@ class StreamFold:
         Weight of the rows since that leaf, and since the last local search.
     history : list of dict
         A record for each of the last hundred times that centres were recomputed.
-    most_found : int
-        Maximum number of centres stored for `take_found`.
     """
-
-    most_found: ClassVar[int] = _MOST_HISTORY
 
     settings: FoldSettings
     tree: CoresetTree
@@ -516,82 +360,66 @@ class StreamFold:
     def add_piece(self, piece: Piece, callbacks: Sequence[Callback] = ()) -> None:
         """Fold in a piece that a worker has summarised."""
         for node, carried in piece.leaves_into(self.tree):
-            became_high = self._measure(node)
-            if became_high:
-                publish(callbacks, self._event())
-            self._close_leaf(node, carried, self._opening(), became_high=became_high)
+            drift = self._measure(node)
+            if drift is not None:
+                publish(callbacks, drift)
+            opening = self._opening()
+            self.tree.push(node, carried)
+            self.since += node.weight
+            self.since_fresh += node.weight
+            is_due = self.since * REFIT_SHARE >= self.tree.weight
+            if self.fitted is None or drift is not None or is_due:
+                self._seek(opening)
         self._current = None
 
-    def _close_leaf(
-        self, node: Node, carried: Carried, opening: Rows | None, *, became_high: bool
-    ) -> None:
-        self.tree.push(node, carried)
-        self.since += node.weight
-        self.since_fresh += node.weight
-        is_due = self.since * REFIT_SHARE >= self.tree.weight
-        if self.fitted is None or became_high or is_due:
-            self._seek(opening)
-
-    def _measure(self, node: Node) -> bool:
-        """Measure the error of a leaf under the current centres; return whether it has just become high."""
+    def _measure(self, node: Node) -> DriftFound | None:
+        """Measure the error of a leaf under the current centres; return an event if it just became high."""
         if self.fitted is None or not node.weight > 0.0:
-            return False
+            return None
         was_high = self.drift.is_high
         leaf = self.settings.leaf.chunk(node.rows, node.weights)
         error, counts = measure_fit(leaf, self.fitted.centres)
         self.drift = self.drift.after(error, counts, self.settings.drift_threshold)
-        return self.drift.is_high and not was_high
-
-    def _event(self) -> DriftFound:
-        drift = self.drift
-        assert drift.error is not None
-        assert drift.baseline is not None
-        return DriftFound(self.n_rows, drift.error, drift.baseline, tuple(drift.counts.tolist()))
+        if was_high or not self.drift.is_high:
+            return None
+        assert self.drift.baseline is not None
+        return DriftFound(self.n_rows, error, self.drift.baseline, tuple(counts.tolist()))
 
     def _opening(self) -> Rows | None:
         """Return all rows so far while the first leaf is open, which is always made in this process."""
         is_first = self.tree.n_leaves == 0 and self.tree.tail
         return joined_rows(self.tree.tail).rows if is_first else None
 
-    def _numbered(self, found: FoundT | None, opening: Rows | None, rows: Rows) -> FoundT | None:
-        """Return the initial centres, numbered in the order in which their clusters' first rows arrived.
+    def _sought(self, opening: Rows | None, *, fresh: bool = False) -> StreamCentres | None:
+        """Return the centres of the summary; see `RefitSettings.seek`.
 
-        The order is that of `opening`, or, after the first leaf, of `rows`, on which centres were found.
-        So the numbers do not depend on the number of rows at that time, unless the clusters differ.
-        Centres given as `init` keep their numbers, and so do later centres.
+        Initial centres are numbered in the order in which the first rows of their clusters arrived. The
+        order is that of `opening`, or, after the first leaf, of the rows on which centres were found. So
+        the numbers do not depend on the number of rows at that time, unless the clusters differ. Centres
+        given as `init` keep their numbers, and so do later centres.
         """
-        if found is None or self.fitted is not None or not is_method(self.settings.refit.init):
+        (rows, weights), leaf, refit = self.tree.summary(), self.settings.leaf, self.settings.refit
+        found = refit.seek(leaf.chunk(rows, weights), self.fitted, self.n_rows, fresh=fresh)
+        if found is None or self.fitted is not None or not is_method(refit.init):
             return found
         came = rows if opening is None else opening
-        labels, _ = found.nearest(self.settings.leaf.chunk(came))
+        labels, _ = nearest_with_distances(leaf.chunk(came), found.centres)
         first = np.full(len(found.centres), len(labels))
         np.minimum.at(first, labels, np.arange(len(labels)))
         return found.reordered(np.argsort(first, kind="stable"))
 
-    def _sought(self, opening: Rows | None, **wider: bool) -> StreamCentres | None:
-        """Return the centres of the summary; see `CentreSearch.seek`."""
-        rows, weights = self.tree.summary()
-        chunk = self.settings.leaf.chunk(rows, weights)
-        found = self.settings.refit.seek(chunk, self.fitted, self.n_rows, **wider)
-        return self._numbered(found, opening, rows)
-
     def _seek(self, opening: Rows | None = None) -> None:
         if not self.tree.kept_rows:
             return
-        high = self.drift.is_high
-        fresh = high or self.since_fresh * FRESH_SHARE >= self.tree.weight
-        found = self._sought(opening, fresh=fresh, grow=high)
+        fresh = self.drift.is_high or self.since_fresh * FRESH_SHARE >= self.tree.weight
+        found = self._sought(opening, fresh=fresh)
         if found is None:
             return
         self.since = 0.0
         if fresh:
             self.since_fresh = 0.0
-        self._take_over(found)
-
-    def _take_over(self, found: StreamCentres) -> None:
-        """Make `found` the current centres and record them in the history."""
         self.fitted = found
-        self._found = [*self._found[-self.most_found :], found]
+        self._found = [*self._found[-_MOST_HISTORY:], found]
         record = {
             "iteration": 1 + (self.history[-1]["iteration"] if self.history else 0),
             "n_rows": self.n_rows,
@@ -699,10 +527,8 @@ def document_of(fold: StreamFold) -> Document:
     return Document(KIND, body, arrays)
 
 
-def fold_of(
-    document: Document, settings: FoldSettings, kind: type[StreamFold] = StreamFold
-) -> StreamFold:
-    """Return the state, of class `kind`, that `document` describes for a stream with `settings`.
+def fold_of(document: Document, settings: FoldSettings) -> StreamFold:
+    """Return the state that `document` describes for a stream with `settings`.
 
     Raises
     ------
@@ -710,7 +536,7 @@ def fold_of(
         `document` is not the state of a stream.
     """
     body, arrays = document.body, document.arrays
-    fold = kind.empty(settings)
+    fold = StreamFold.empty(settings)
     tree, clock = fold.tree, read_mapping(body, "clock")
     tree.n_leaves, tree.n_rows = read_count(clock, "n_leaves"), read_count(clock, "n_rows")
     tree.now, fold.since = read_number(clock, "now"), read_number(clock, "since")
@@ -725,7 +551,7 @@ def fold_of(
     fold.history = list(read_records(body, "history"))
     if "fitted" in body:
         own = {name[7:]: array for name, array in arrays.items() if name.startswith("fitted_")}
-        fold.fitted = _restored(settings.refit.finds, read_mapping(body, "fitted"), own)
+        fold.fitted = _restored(StreamCentres, read_mapping(body, "fitted"), own)
     return fold
 
 

@@ -49,13 +49,6 @@ STREAMING = (
     SUMMARY_SIZE,
     HALF_LIFE,
     WINDOW,
-    Parameter(
-        "max_clusters",
-        int,
-        None,
-        "Maximum number of clusters; more are added when new rows no longer fit. Default: none are added.",
-        ge=1,
-    ),
     DRIFT_THRESHOLD,
     shared.INIT.varied(
         help="How to choose the initial centres. auto: k-means++. The URL of a saved model is a warm start."

@@ -25,17 +25,17 @@ version effective together; files that no commit names have no effect.
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
+from daskcluster.chunkwise.centres import nearest_with_distances
 from daskcluster.data.features import FeatureSpec
 from daskcluster.data.recipes import for_metric
 from daskcluster.data.writer import ZarrSink, write_rows_at
@@ -53,7 +53,9 @@ from daskcluster.errors import (
 )
 from daskcluster.events import Callback, CycleEnded, DriftFound, Event, Notice, publish
 from daskcluster.extras import install_command
-from daskcluster.methods.streaming.fold import StreamCentres, StreamFold, document_of
+from daskcluster.methods.streaming.estimator import StreamingKMeans
+from daskcluster.methods.streaming.fold import StreamCentres, StreamFold, document_of, fold_of
+from daskcluster.methods.streaming.parameters import STREAMING
 from daskcluster.methods.streaming.sources import (
     Entry,
     Finding,
@@ -65,9 +67,8 @@ from daskcluster.methods.streaming.sources import (
     Source,
     sort_out,
 )
-from daskcluster.methods.streaming.streams import Learner
-from daskcluster.methods.streaming.tree import UNREADABLE, Bad, Part, in_dtype, sum_up
-from daskcluster.models.fitted import Model, load_document, save_model
+from daskcluster.methods.streaming.tree import Forgetting, Part, in_dtype, sum_up
+from daskcluster.models.fitted import load_document, save_model
 from daskcluster.randomness import as_seed
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import (
@@ -81,7 +82,7 @@ from daskcluster.storage.document import (
 )
 from daskcluster.storage.files import list_names, read_file, remove_file, write_file
 from daskcluster.storage.location import Location, locate
-from daskcluster.typing import Dataset, Range, Visibility
+from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -108,7 +109,6 @@ class Cycle:
     remembered : float
         Weight of all rows after forgetting.
     n_clusters : int or None
-    algorithm : str
     seconds : float
     """
 
@@ -123,7 +123,6 @@ class Cycle:
     drift: dict[str, Any]
     remembered: float
     n_clusters: int | None
-    algorithm: str
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
@@ -185,6 +184,9 @@ def read_status(url: Any, storage_options: Mapping[str, Any] | None = None) -> d
 
 LATEST = "latest.json"
 
+_NOT_OF_THE_STATE = ("verbose", "random_state")
+"""Parameters that do not identify a state: `verbose`, and the seed, which the state itself stores."""
+
 
 @dataclass
 class StreamState:
@@ -222,18 +224,22 @@ class StateStore:
     ----------
     place : Location
     source : Source
-    learner : Learner
-        The state is that of this source and algorithm, with these parameters.
+    estimator : StreamingKMeans
+        The state is that of this source, with its parameters.
     """
 
-    def __init__(self, place: Location, source: Source, learner: Learner) -> None:
-        self.place, self._learner = place, learner
+    def __init__(self, place: Location, source: Source, estimator: StreamingKMeans) -> None:
+        self.place, self._estimator = place, estimator
         self._missing = source.spec.missing or "error"
-        self._facts = {
-            "source": source.facts(),
-            "algorithm": learner.algorithm,
-            "parameters": learner.facts(),
+        parameters = {
+            each.name: value if isinstance(value, (int, float, str, type(None))) else repr(value)
+            for each in STREAMING
+            if each.is_plain and each.name not in _NOT_OF_THE_STATE
+            for value in (getattr(estimator, each.name),)
         }
+        parameters["max_clusters"] = None  # which states were made with
+        facts = {"source": source.facts(), "algorithm": "streaming", "parameters": parameters}
+        self._facts = facts
         self._ledger = place.child("ledger")
         self._named: set[str] = set()
 
@@ -249,7 +255,7 @@ class StateStore:
         found = self._commits.latest()
         self._number = self._commits.newest()
         if found is None:
-            given = self._learner.parameters["random_state"]
+            given = self._estimator.random_state
             return StreamState(Ledger(), None, as_seed(0 if given is None else given))
         body = found.body
         ledger = Ledger.read(self._ledger, read_records(body, "ledger"))
@@ -259,7 +265,9 @@ class StateStore:
         if "fold" in body:
             document = Document(found.kind, read_mapping(body, "fold"), found.arrays)
             try:
-                fold = self._learner.restored(document, read_text(body, "dtype"), seed)
+                fold = fold_of(
+                    document, self._estimator.fold_settings(read_text(body, "dtype"), seed)
+                )
             except (KeyError, ModelFormatError) as error:
                 raise CheckpointError(
                     f"The state at {self.place.url!r} cannot be resumed ({error}); it may be from "
@@ -333,8 +341,8 @@ class StateStore:
         try:
             load_document(place.url, place.storage_options())
         except ModelFormatError:
-            found: Any = self._learner.model_of(state.fold, known.n_features, known.names)
-            model: Model = replace(found, decoded=known.decoded, missing=self._missing)
+            fitted = self._estimator.standing_for(state.fold, known.n_features, known.names)
+            model = replace(fitted.to_model(), decoded=known.decoded, missing=self._missing)
             options = place.storage_options() or None
             save_model(model, place.url, overwrite=True, storage_options=options)
         return version
@@ -354,6 +362,9 @@ class StateStore:
         if read_file(self.place, LATEST) != content:
             write_file(self.place, LATEST, content)
 
+
+UNREADABLE = (InvalidDataError, InvalidParameterError, DatasetNotFoundError)
+"""Errors of a single object, which is then rejected; other errors end the cycle."""
 
 WAVE_BYTES = 256 << 20
 WAVE_OBJECTS = 256
@@ -415,16 +426,13 @@ def waves(new: Sequence[New], row_bytes: int) -> list[list[New]]:
     return found
 
 
-NEAREST = np.dtype([("label", np.int32), ("distance", np.float64)])
-
-
 Centres = tuple[tuple[int, StreamCentres], ...]
 """The centres that label rows, each with the first of its rows; they are in the order of rows."""
 
 
 def label_by_arrival(chunk: Chunk, known: Centres) -> np.ndarray:
-    """Return the label and the distance of every row of a chunk."""
-    found = np.empty(chunk.n_rows, NEAREST)
+    """Return the label of every row of a chunk, int32 (n,)."""
+    found = np.empty(chunk.n_rows, np.int32)
     stops = [*(start for start, _ in known[1:]), chunk.stop]
     for (start, centres), stop in zip(known, stops, strict=True):
         first, last = max(start, chunk.start), min(stop, chunk.stop)
@@ -433,45 +441,18 @@ def label_by_arrival(chunk: Chunk, known: Centres) -> np.ndarray:
         place = slice(first - chunk.start, last - chunk.start)
         part = chunk.slice(place.start, place.stop)
         rows = in_dtype(part.rows, centres.centres.dtype)
-        labels, distances = centres.nearest(replace(part, rows=rows))
-        found["label"][place] = labels
-        found["distance"][place] = np.sqrt(distances)
+        found[place], _ = nearest_with_distances(replace(part, rows=rows), centres.centres)
     return found
 
 
-@dataclass(frozen=True)
-class FieldSinks:
-    """A sink that writes each field of its values, labels or distances, to a place of its own."""
-
-    sinks: Mapping[str, ZarrSink]
-
-    @property
-    def block_rows(self) -> int:
-        return self.sinks["label"].block_rows
-
-    @property
-    def visibility(self) -> Visibility:
-        return self.sinks["label"].visibility
-
-    def has(self, span: Range) -> bool:
-        """Return whether all sinks already have these rows."""
-        return all(sink.has(span) for sink in self.sinks.values())
-
-    def write(self, start: int, values: np.ndarray) -> None:
-        """Write the rows from `start` on."""
-        for name, sink in self.sinks.items():
-            sink.write(start, np.ascontiguousarray(values[name]))
-
-
-def write_labels(folded: Folded, places: Mapping[str, Location], engine: Engine) -> bool:
+def write_labels(folded: Folded, place: Location, engine: Engine) -> bool:
     """Write the labels of an object; return False if there are no centres yet.
 
     Parameters
     ----------
     folded : Folded
-    places : mapping of str to Location
-        Where to write the fields of `NEAREST`: ``"label"`` and, if wanted, ``"distance"``. An array, if the
-        source is one array; otherwise a folder with an array per object, named after it.
+    place : Location
+        An array, if the source is one array; otherwise a folder with an array per object, named after it.
     engine : Engine
 
     Notes
@@ -488,92 +469,20 @@ def write_labels(folded: Folded, places: Mapping[str, Location], engine: Engine)
     params, chunk_rows = tuple(intervals), max(dataset.chunk_sizes)
     if folded.new.arrival.grows:
         for chunk in dataset.chunks([folded.new.span]):
-            found = label_by_arrival(chunk, params)
-            for field, place in places.items():
-                values = np.ascontiguousarray(found[field])
-                write_rows_at(place, chunk.start, values, chunk_rows)
+            write_rows_at(place, chunk.start, label_by_arrival(chunk, params), chunk_rows)
         return True
     name = folded.new.arrival.name
-    with ExitStack() as written:
-        sinks = {
-            field: written.enter_context(
-                ZarrSink.create(
-                    place.child(name if name.endswith(".zarr") else f"{name}.zarr").url,
-                    n_rows=dataset.n_rows,
-                    chunk_rows=chunk_rows,
-                    dtype=NEAREST[field],
-                    overwrite=True,
-                    storage_options=place.storage_options() or None,
-                ).transaction()
-            )
-            for field, place in places.items()
-        }
-        placement = written.enter_context(engine.place(dataset, footprint=ONE_PASS))
-        placement.map_rows(label_by_arrival, FieldSinks(sinks), params, name="labels")
+    sink = ZarrSink.create(
+        place.child(name if name.endswith(".zarr") else f"{name}.zarr").url,
+        n_rows=dataset.n_rows,
+        chunk_rows=chunk_rows,
+        dtype=np.int32,
+        overwrite=True,
+        storage_options=place.storage_options() or None,
+    )
+    with sink.transaction() as out, engine.place(dataset, footprint=ONE_PASS) as placement:
+        placement.map_rows(label_by_arrival, out, params, name="labels")
     return True
-
-
-_SECONDS = 60.0
-
-
-@dataclass
-class DriftCommand:
-    """A callback that runs a command when new rows no longer fit (`DriftFound`).
-
-    The command runs without a shell. It gets a JSON object on its standard input, with keys ``rows_seen``,
-    ``error``, ``baseline``, ``ratio`` and ``counts``. The stream waits for it, at most a minute, and
-    continues whether it succeeds or not.
-
-    Parameters
-    ----------
-    command : tuple of str
-        Program and arguments.
-
-    Attributes
-    ----------
-    failures : list of str
-        Messages of failed runs.
-
-    Examples
-    --------
-    >>> command = DriftCommand(("false",))
-    >>> command(DriftFound(100, 3.0, 1.0, (60.0, 40.0)))
-    >>> command.failures
-    ['the drift command exited with code 1']
-    """
-
-    command: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        self.failures: list[str] = []
-
-    def __call__(self, event: Event) -> None:
-        if not isinstance(event, DriftFound):
-            return
-        try:
-            done = subprocess.run(
-                self.command,
-                input=json.dumps(drift_facts(event)),
-                text=True,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            self.failures.append(f"the drift command could not be run ({error})")
-            return
-        if done.returncode:
-            self.failures.append(f"the drift command exited with code {done.returncode}")
-
-
-def drift_facts(event: DriftFound) -> dict[str, object]:
-    """Return a drift as plain values."""
-    return {
-        "rows_seen": event.n_rows,
-        "error": event.error,
-        "baseline": event.baseline,
-        "ratio": event.error / event.baseline if event.baseline else None,
-        "counts": list(event.counts),
-    }
 
 
 @dataclass
@@ -583,25 +492,24 @@ class StreamLoop:
     Attributes
     ----------
     source : Source
-    learner : Learner
-        The algorithm and its parameters.
+    estimator : StreamingKMeans
+        Not fitted; its parameters are those of the stream.
     state_url : str
-    labels, distances : str or None
-        URLs under which labels and distances of new rows are written.
+    labels : str or None
+        URL under which labels of new rows are written.
     settle : float
         Seconds without a change after which an object is folded.
     storage_options : mapping or None
-        Options of the file systems of state, labels and distances.
+        Options of the file systems of state and labels.
     engine : object
     callbacks : sequence of callables
         Called with the events of `daskcluster.events`.
     """
 
     source: Source
-    learner: Learner
+    estimator: StreamingKMeans
     state_url: str
     labels: str | None = None
-    distances: str | None = None
     settle: float = 0.0
     storage_options: Mapping[str, Any] | None = None
     engine: Any = None
@@ -609,20 +517,16 @@ class StreamLoop:
     _drifts: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
-        if self.distances is not None and self.labels is None:
-            raise InvalidParameterError(
-                f"distances={self.distances!r} are written together with labels; pass labels= as well."
-            )
-        if self.learner.forgetting.by_time and not self.source.has_times:
+        forgetting = Forgetting.of(self.estimator.half_life, self.estimator.window)
+        if forgetting.by_time and not self.source.has_times:
             raise InvalidParameterError(
                 "half_life or window is a time, but rows of this source have no timestamps (only objects "
                 "below a prefix do); pass a number of rows instead."
             )
         place = locate(self.state_url, self.storage_options)
-        self.store = StateStore(place, self.source, self.learner)
+        self.store = StateStore(place, self.source, self.estimator)
         self.state = self.store.load()
         self._settling = Settling(self.settle)
-        self._watchers = (*self.callbacks, self._hear)
         self._reported: set[Finding] = set()
 
     @property
@@ -666,7 +570,6 @@ class StreamLoop:
             {} if fold is None else {**fold.drift.body(), "counts": fold.drift.counts.tolist()},
             0.0 if fold is None else fold.remembered,
             None if fitted is None else len(fitted.centres),
-            self.learner.algorithm,
             time.perf_counter() - began,
         )
         status = status_of(cycle, self.state.ledger)
@@ -678,17 +581,17 @@ class StreamLoop:
     def _fold_new(self) -> list[Finding]:
         known = self.state.known
         new, findings = sort_out(self.source, self.state.ledger, self._settling)
-        urls = {"label": self.labels, "distance": self.distances}
-        places = {
-            name: locate(url, self.storage_options) for name, url in urls.items() if url is not None
-        }
+        labels = None if self.labels is None else locate(self.labels, self.storage_options)
         for wanted in waves(new, 0 if known is None else 8 * known.n_features):
             folded = self._fold_wave(wanted, findings)
-            for each in folded if places else ():
-                if not write_labels(each, places, choose_engine(self.engine, each.dataset)):
-                    name = each.new.arrival.name
-                    text = f"{name!r} has no labels: there are fewer rows than clusters"
-                    publish(self.callbacks, Notice(text))
+            for each in folded:
+                if labels is None or write_labels(
+                    each, labels, choose_engine(self.engine, each.dataset)
+                ):
+                    continue
+                name = each.new.arrival.name
+                text = f"{name!r} has no labels: there are fewer rows than clusters"
+                publish(self.callbacks, Notice(text))
             self.store.commit(self.state)
             if wanted[0].arrival.grows and not folded:
                 break  # later rows have to wait for those that cannot be read
@@ -697,20 +600,23 @@ class StreamLoop:
     def _fold_wave(self, wanted: Sequence[New], findings: list[Finding]) -> list[Folded]:
         """Fold objects into the state, in order; OUT: findings: those that turned out to be unreadable.
 
-        Rows are read once; the rows of a wave once more for each unreadable object in it.
+        Rows are read once, or twice in a wave with unreadable objects.
         """
         left, folded = self._opened(wanted, findings), list[Folded]()
+        one_by_one = False
         while left:
             assert self.state.fold is not None
             chosen = choose_engine(self.engine, left[0][1])
             # Before there are centres, labels of an object need the state at its end.
-            is_alone = self.state.fold.fitted is None or left[0][0].arrival.grows
-            together, later = (left[:1], left[1:]) if is_alone else (left, [])
-            bad = self._fold(together, chosen, folded)
-            for number, why in bad.items():
-                findings.append(self._rejected(together[number][0], why))
-            # With those that are bad, none was folded.
-            left = [each for n, each in enumerate(together) if bad and n not in bad] + later
+            is_alone = self.state.fold.fitted is None or left[0][0].arrival.grows or one_by_one
+            together = left[:1] if is_alone else left
+            problem = self._fold(together, chosen, folded)
+            if problem is not None and len(together) > 1:
+                one_by_one = True  # which shows the objects that cannot be read
+                continue
+            if problem is not None:
+                findings.append(self._rejected(together[0][0], problem))
+            left = left[len(together) :]
         return folded
 
     def _opened(self, wanted: Sequence[New], findings: list[Finding]) -> list[_Ready]:
@@ -718,14 +624,13 @@ class StreamLoop:
         for new in wanted:
             try:
                 dataset = self._checked(self.source.open(new.arrival, new.span), new)
-                dataset = for_metric(dataset, self.learner.metric)
+                dataset = for_metric(dataset, self.estimator.metric)
             except UNREADABLE as error:
                 findings.append(self._rejected(new, str(error)))
                 continue
-            self.learner.check_rows(dataset)
             if state.fold is None:
                 dtype = compute_dtype(dataset.dtype).name
-                state.fold = self.learner.empty(dtype, state.seed)
+                state.fold = StreamFold.empty(self.estimator.fold_settings(dtype, state.seed))
                 own = FeatureSpec.of(dataset)
                 state.known = replace(own, scaling=None, missing="error", owner="the stream")
             ready.append((new, dataset))
@@ -738,15 +643,7 @@ class StreamLoop:
             raise InvalidDataError(
                 f"{new.arrival.name!r} has {dataset.n_rows} rows, expected {new.span[1]}; write it again."
             )
-        if known is None:
-            return dataset
-        has_names = known.names is not None and getattr(dataset, "feature_names", None)
-        if not has_names and dataset.n_features != known.n_features:
-            raise InvalidDataError(
-                f"{new.arrival.name!r} has {dataset.n_features} features, the stream has "
-                f"{known.n_features}; remove it from the source, or start another stream."
-            )
-        found: Dataset = known.align(dataset)
+        found: Dataset = dataset if known is None else known.align(dataset)
         return found
 
     def _rejected(self, new: New, why: str) -> Finding:
@@ -759,33 +656,42 @@ class StreamLoop:
             self.state.ledger.append(entry)
         return Finding(Oddity.CORRUPT, arrival.name, f"is not folded: {why}")
 
-    def _fold(self, ready: list[_Ready], engine: Engine, folded: list[Folded]) -> dict[int, str]:
-        """Fold objects; if some cannot be read, fold none and return the numbers of these, and why."""
-        before, bad = self.state.fold, dict[int, str]()
+    def _fold(self, ready: list[_Ready], engine: Engine, folded: list[Folded]) -> str | None:
+        """Fold objects; if one cannot be read, fold none and return the reason."""
+        before = self.state.fold
         assert before is not None
-        by_time = before.settings.leaf.forgetting.by_time
+        leaf = before.settings.leaf
         parts = [
-            Part(dataset, new.span, new.arrival.timestamp if by_time else None, number)
-            for number, (new, dataset) in enumerate(ready)
+            Part(dataset, new.span, new.arrival.timestamp if leaf.forgetting.by_time else None)
+            for new, dataset in ready
         ]
         after, changes = before.twin(), list[tuple[int, StreamCentres]]()
-        # Drift is reported only if the rows are folded.
         drifts = list[Event]()
-        with closing(sum_up(parts, before, engine, self._watchers, rejects=True)) as found:
-            for each in found:
-                if isinstance(each, Bad):
-                    bad[each.number] = each.why
-                    if len(ready) == 1:
-                        break
-                elif not bad:
-                    after.add_piece(each, [drifts.append])
-                    changes += [(centres.n_rows, centres) for centres in after.take_found()]
-        if not bad:
-            for event in drifts:
-                publish(self._watchers, event)
-            self.state.fold = after
-            self._enter(ready, before, changes, folded)
-        return bad
+        with closing(sum_up(parts, before.position(), leaf, engine, self.callbacks)) as pieces:
+            while True:
+                try:
+                    piece = next(pieces, None)
+                except UNREADABLE as error:
+                    return str(error)
+                if piece is None:
+                    break
+                after.add_piece(piece, [drifts.append])
+                changes += [(centres.n_rows, centres) for centres in after.take_found()]
+        for event in drifts:  # which are reported only if the rows are folded
+            publish(self.callbacks, event)
+            if isinstance(event, DriftFound):
+                self._drifts.append(
+                    {
+                        "rows_seen": event.n_rows,
+                        "error": event.error,
+                        "baseline": event.baseline,
+                        "ratio": event.error / event.baseline if event.baseline else None,
+                        "counts": list(event.counts),
+                    }
+                )
+        self.state.fold = after
+        self._enter(ready, before, changes, folded)
+        return None
 
     def _enter(
         self,
@@ -810,10 +716,6 @@ class StreamLoop:
             folded.append(Folded(new, dataset, entry, ((first, known), *inside), after))
             known = next((found for row, found in reversed(changes) if row <= last), known)
             first = last
-
-    def _hear(self, event: Event) -> None:
-        if isinstance(event, DriftFound):
-            self._drifts.append(drift_facts(event))
 
     def run(
         self,

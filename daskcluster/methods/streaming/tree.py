@@ -14,9 +14,9 @@ import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +30,7 @@ from daskcluster.elementary import exp2
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import InlinePlacement, LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import (
-    DatasetNotFoundError,
-    InvalidDataError,
-    InvalidParameterError,
-    WrongTypeError,
-)
+from daskcluster.errors import InvalidParameterError, WrongTypeError
 from daskcluster.events import Callback
 from daskcluster.methods.coreset.algorithm import draw_coreset, united
 from daskcluster.parameters.checks import seconds_of
@@ -439,8 +434,6 @@ def carried_ahead(leaves: Sequence[Node], settings: LeafSettings) -> list[Carrie
     >>> [[(node.first, node.stop) for node in each] for each in carried_ahead(leaves, settings)]
     [[], [], [], [], [(4, 8)], []]
     """
-    if settings.size >= settings.leaf_rows:  # leaves keep all of their rows
-        return [() for _ in leaves]
     found, nodes = list[Carried](), list[Node]()
     for each in leaves:
         nodes.append(each)
@@ -560,15 +553,11 @@ class CoresetTree:
         ready : sequence of Node
             Merges made by the worker that made the leaf; see `carry`.
         """
-        self.closed()
+        self.n_leaves += 1
+        self.tail = ()
         self.nodes.append(node)
         carry(self.nodes, self.settings, ready)
         self._forget()
-
-    def closed(self) -> None:
-        """Close the open leaf: count it and drop its rows from the tail."""
-        self.n_leaves += 1
-        self.tail = ()
 
     def _forget(self) -> None:
         forgetting = self.settings.forgetting
@@ -705,14 +694,11 @@ class Part:
     span : (start, stop)
     stamp : float or None
         Timestamp of all rows.
-    number : int
-        Position of the dataset among those that are summarised together.
     """
 
     dataset: Dataset
     span: Range
     stamp: float | None = None
-    number: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -788,9 +774,6 @@ _BYTES_IN_MEMORY = 4 << 20
 _PIECES_IN_MEMORY = 16
 """Rows in memory are cut into this many pieces, within limits, to keep several threads busy."""
 
-_FINE_PIECES = 2
-"""This many last pieces are cut into four each, so that threads finish at about the same time."""
-
 
 def cut_pieces(parts: Sequence[Part], position: Position, settings: LeafSettings) -> list[SumUp]:
     """Return the tasks that summarise rows, in order. Where possible, they end at the ends of leaves.
@@ -809,7 +792,7 @@ def cut_pieces(parts: Sequence[Part], position: Position, settings: LeafSettings
         if isinstance(dataset, RowDataset):
             dataset = dataset.sharing([span for span, _ in cuts])
         for span, is_last in cuts:
-            current.append(Part(dataset, span, part.stamp, part.number))
+            current.append(Part(dataset, span, part.stamp))
             if is_last:
                 tasks.append(SumUp(tuple(current), position, settings))
                 position, current = position.after(tasks[-1].n_rows, settings.leaf_rows), []
@@ -821,11 +804,7 @@ def _cuts(
 ) -> list[list[tuple[Range, bool]]]:
     """Return, for each part, its ranges of rows by piece, and whether each range ends its piece."""
     most, found = _most_leaves(parts, settings), list[list[tuple[Range, bool]]]()
-    n_rows = sum(part.n_rows for part in parts)
-    coarse = n_rows - _FINE_PIECES * most * settings.leaf_rows
-    # These small pieces still end where merges do.
-    fine = most // FAN_IN if coarse > 0 and most >= FAN_IN**2 else most
-    wanted = size = _rows_to(most if coarse > 0 else fine, position, settings)
+    wanted = size = _rows_to(most, position, settings)
     for part in parts:
         found.append([])
         start, stop = part.span
@@ -836,8 +815,7 @@ def _cuts(
             start = last
             if not wanted:
                 position = position.after(size, settings.leaf_rows)
-                coarse -= size
-                wanted = size = _rows_to(most if coarse > 0 else fine, position, settings)
+                wanted = size = _rows_to(most, position, settings)
     return found
 
 
@@ -869,10 +847,6 @@ def _rows_to(most: int, position: Position, settings: LeafSettings) -> int:
     return leaves * settings.leaf_rows - position.tail_rows
 
 
-if TYPE_CHECKING:
-    from daskcluster.methods.streaming.fold import StreamFold
-
-
 def check_timestamp(forgetting: Forgetting, timestamp: float | None) -> None:
     """Refuse a missing timestamp if ages are times, and a timestamp that has no effect."""
     if forgetting.by_time and timestamp is None:
@@ -887,100 +861,33 @@ def check_timestamp(forgetting: Forgetting, timestamp: float | None) -> None:
         )
 
 
-def fold_dataset(
-    fold: StreamFold,
-    dataset: Dataset,
-    engine: Engine,
-    callbacks: Sequence[Callback] = (),
-    timestamp: float | None = None,
-) -> StreamFold:
-    """Return a copy of `fold` with the rows of a dataset folded in; `fold` itself does not change.
-
-    Parameters
-    ----------
-    fold : StreamFold
-    dataset : Dataset
-    engine : Engine
-    callbacks : sequence of callables
-    timestamp : float, optional
-        Timestamp of all rows.
-
-    Notes
-    -----
-    Cost: one pass. Memory: a few pieces, which are prefetched and summarised; a summary has an eighth of
-    the rows of its piece.
-    """
-    twin, part = fold.twin(), Part(dataset, (0, dataset.n_rows), timestamp)
-    with closing(sum_up([part], fold, engine, callbacks)) as pieces:
-        for piece in pieces:
-            assert isinstance(piece, Piece)
-            twin.add_piece(piece, callbacks)
-    return twin
-
-
-UNREADABLE = (InvalidDataError, InvalidParameterError, DatasetNotFoundError)
-"""Errors of a single object, which is then rejected; other errors end the cycle."""
-
-
-@dataclass(frozen=True)
-class Bad:
-    """A part that cannot be read: its number, and the reason."""
-
-    number: int
-    why: str
-
-
-def _attempted(task: SumUp) -> Piece | Bad:
-    """Return the summary or, as a result too, why there is none: one bad part does not lose the others."""
-    try:
-        return task()
-    except UNREADABLE as error:
-        if len(task.parts) == 1:
-            return Bad(task.parts[0].number, str(error))
-        # Find the part that raises the error, by reading the parts one by one.
-        for part in task.parts:
-            try:
-                SumUp((part,), task.position, task.settings)()
-            except UNREADABLE as found:
-                return Bad(part.number, str(found))
-        raise
-
-
 def sum_up(
     parts: Sequence[Part],
-    fold: StreamFold,
+    position: Position,
+    settings: LeafSettings,
     engine: Engine,
     callbacks: Sequence[Callback] = (),
-    *,
-    rejects: bool = False,
-) -> Generator[Piece | Bad]:
-    """Summarise the next parts of a stream; yield the results in order while later parts are being read.
+) -> Generator[Piece]:
+    """Summarise the next parts of a stream; yield the pieces in order while later parts are being read.
 
     Parameters
     ----------
     parts : sequence of Part
-    fold : StreamFold
-        The state that the parts follow. Not changed.
+    position : Position
+        Position of the first row.
+    settings : LeafSettings
     engine : Engine
     callbacks : sequence of callables
-        Called with the events of one pass; progress is reported when the next result is requested.
-    rejects : bool
-        Yield a `Bad` for a part that cannot be read, instead of raising its error.
-
-    Yields
-    ------
-    Piece or Bad
-        Pieces after a `Bad` part are invalid, because their positions in the stream are wrong.
+        Called with the events of one pass; progress is reported when the next piece is requested.
     """
-    tasks = cut_pieces(parts, fold.position(), fold.settings.leaf)
+    tasks = cut_pieces(parts, position, settings)
     is_short = len(parts) == len(tasks) == 1  # not worth sending to workers
     if is_short or not all(engine.can_read(part.dataset) for part in parts):
         engine = LocalEngine(1) if is_short else LocalEngine()
-    calls = [partial(_attempted, task) if rejects else task for task in tasks]
     n_rows = sum(task.n_rows for task in tasks)
     with (
         one_pass("coresets", n_rows, callbacks) as running,
-        closing(engine.run_ahead(calls)) as found,
+        closing(engine.run_ahead(tasks)) as found,
     ):
         for task, each in zip(tasks, found, strict=True):
             yield each

@@ -13,7 +13,6 @@ from scipy.sparse.csgraph import connected_components
 
 import daskcluster as dc
 from daskcluster import jobs
-from daskcluster.data import partitions
 from daskcluster.errors import (
     CheckpointError,
     DataNotReachableError,
@@ -145,41 +144,6 @@ def test_a_killed_search_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 class KilledHereError(KeyboardInterrupt):
     """Stands for the end of the process."""
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_labels_of_a_killed_search_are_not_computed_again(
-    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partitions, "LEAST_BYTES", 1)
-    monkeypatch.setattr(partitions, "LEAST_ROWS", 100)
-    zarr.create_array(tmp_path / "rows.zarr", data=X, chunks=(100, 12))
-    source, state = str(tmp_path / "rows.zarr"), tmp_path / "state"
-    expected, whole, seen = find(source), search_module.describe_rows, list[int]()
-
-    def dies(chunk: Any, centres: Any) -> Any:
-        seen.append(chunk.n_rows)
-        if sum(seen) > 700:
-            raise KilledHereError
-        return whole(chunk, centres)
-
-    monkeypatch.setattr(search_module, "describe_rows", dies)
-    with pytest.raises(KilledHereError):
-        find(source, checkpoint=state, engine=dc.LocalEngine(1))
-    files = list(state.rglob("cells/*.rows"))
-    assert files
-    again = list[int]()
-
-    def counted(chunk: Any, centres: Any) -> Any:
-        again.append(chunk.n_rows)
-        return whole(chunk, centres)
-
-    monkeypatch.setattr(search_module, "describe_rows", counted)
-    found = find(source, checkpoint=state, resume=True, engine=dc.LocalEngine(threads))
-    assert same(found, expected)
-    assert sum(again) == len(X) - 700
-    assert found.passes == 2  # no sample
-    assert not list(state.iterdir())
 
 
 def test_a_search_that_is_killed_while_rows_are_sorted_keeps_their_labels(

@@ -22,7 +22,7 @@ X = (X + 0.4 * RNG.normal(size=(3000, 10))).astype(np.float32)
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_saved_partitions_predict_the_partition(metric: str, tmp_path: Path) -> None:
-    found = dc.partition(X, 100, max_size=150, spill=1, metric=metric)
+    found = dc.partition(X, 100, max_size=150, metric=metric)
     model = found.to_model()
     # Plain nearest centres would give other ones.
     assert (

@@ -1,4 +1,4 @@
-"""`partition`: every row once, no partition too large, copies, the same bits anywhere, resumed calls."""
+"""`partition`: every row once, no partition too large, the same bits anywhere, resumed calls."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import zarr
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster.chunk import Chunk
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.methods.partition import partitioning, training
-from daskcluster.methods.partition.training import PartitionParams, partition_rows, prepare_cells
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(30, 12))
@@ -30,19 +28,13 @@ def check_laws(found: Any, n: int, max_size: int) -> None:
     assert found.partition.shape == (n,)
     assert found.sizes.sum() == n
     assert found.sizes.max() <= max_size
-    together = np.column_stack([found.partition, found.copies])
-    for row in together:
-        real = row[row >= 0]
-        assert len(set(real.tolist())) == len(real)
-        assert real.max() < found.n_partitions
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_sizes_are_balanced_and_none_is_too_large(metric: str) -> None:
-    found = dc.partition(X, 100, metric=metric, spill=2)
+    found = dc.partition(X, 100, metric=metric)
     check_laws(found, len(X), 200)
     assert found.balance.variation < 0.4
-    assert found.n_copies > 0
     tight = dc.partition(X, 100, max_size=120, metric=metric)
     check_laws(tight, len(X), 120)
 
@@ -53,26 +45,6 @@ def test_rows_are_in_the_best_partition() -> None:
     costs = np.square(X[:, None].astype(float) - centres).sum(axis=2) + penalties
     own = costs[np.arange(len(X)), found.partition]
     np.testing.assert_allclose(own, costs.min(axis=1), rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(found.predict(X[300:]), found.partition[300:])
-    with pytest.raises(InvalidDataError, match="features"):
-        found.predict(X[:, 1:])
-
-
-def test_copies_have_the_least_losses_of_soar() -> None:
-    rng = np.random.default_rng(1)
-    rows, centres = rng.normal(size=(50, 5)), rng.normal(size=(9, 5))
-    lifted = np.column_stack([centres, np.zeros(9)])
-    near = np.stack([np.roll(np.arange(9, dtype=np.int32), -j) for j in range(9)])
-    params = PartitionParams(lifted, 2, near)
-    found = partition_rows(Chunk(rows), prepare_cells(params))
-    for row, labels in zip(rows, found, strict=True):
-        gaps = row - centres
-        squares = (gaps * gaps).sum(axis=1)
-        assert labels[0] == squares.argmin()
-        losses = squares + (gaps @ gaps[labels[0]]) ** 2 / squares[labels[0]]
-        losses[labels[0]] = np.inf
-        order = [j for j in np.argsort(losses)[:2] if losses[j] < 1.5 * squares[labels[0]]]
-        assert labels[1:].tolist() == order + [-1] * (2 - len(order))
 
 
 def test_equal_rows_are_divided() -> None:
@@ -82,18 +54,18 @@ def test_equal_rows_are_divided() -> None:
 
 
 def test_the_same_on_any_chunks_and_threads(tmp_path: Path) -> None:
-    expected = dc.partition(X, 150, spill=1, engine=dc.LocalEngine(1))
+    expected = dc.partition(X, 150, engine=dc.LocalEngine(1))
     url = str(tmp_path / "rows.zarr")
     zarr.create_array(url, data=X, chunks=(700, 12))
     for source, threads in ((X, 3), (url, 2)):
-        found = dc.partition(source, 150, spill=1, engine=dc.LocalEngine(threads))
-        for name in ("partition", "copies", "centres"):
+        found = dc.partition(source, 150, engine=dc.LocalEngine(threads))
+        for name in ("partition", "centres"):
             assert getattr(found, name).tobytes() == getattr(expected, name).tobytes()
 
 
 def test_many_cells_are_trained_by_lists_of_cells(monkeypatch: Any) -> None:
     """Beyond some thousand cells, most searches look at listed ones; the laws are the same."""
-    whole = dc.partition(X, 60, spill=1)
+    whole = dc.partition(X, 60)
     monkeypatch.setattr(training, "FEW_CELLS", 50)
     monkeypatch.setattr(training, "GROUP_ROWS", 256)
     searched: list[int] = []
@@ -104,29 +76,29 @@ def test_many_cells_are_trained_by_lists_of_cells(monkeypatch: Any) -> None:
         searched.append(len(fit.lists[group]))
 
     monkeypatch.setattr(training.BalancedKMeans, "_search_group", listed)
-    found = dc.partition(X, 60, spill=1, engine=dc.LocalEngine(1))
+    found = dc.partition(X, 60, engine=dc.LocalEngine(1))
     check_laws(found, len(X), 120)
     assert searched
     assert np.mean(searched) < 70
     assert found.balance.variation < 1.1 * whole.balance.variation + 0.02
     costs = [np.square(X - each.centres[each.partition]).sum() for each in (found, whole)]
     assert costs[0] < 1.02 * costs[1]
-    again = dc.partition(X, 60, spill=1, engine=dc.LocalEngine(3))
+    again = dc.partition(X, 60, engine=dc.LocalEngine(3))
     np.testing.assert_array_equal(found.partition, again.partition)
     assert found.centres.tobytes() == again.centres.tobytes()
 
 
 def test_a_killed_call_does_not_train_again(tmp_path: Path, monkeypatch: Any) -> None:
     expected = dc.partition(X, 100, max_size=110)
-    assign = partitioning._Partitioning._pass
+    assign = partitioning._Partitioning.assign
 
     def killed(job: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(partitioning._Partitioning, "_pass", killed)
+    monkeypatch.setattr(partitioning._Partitioning, "assign", killed)
     with pytest.raises(KeyboardInterrupt):
         dc.partition(X, 100, max_size=110, checkpoint=str(tmp_path))
-    monkeypatch.setattr(partitioning._Partitioning, "_pass", assign)
+    monkeypatch.setattr(partitioning._Partitioning, "assign", assign)
     drawn: list[Any] = []
     monkeypatch.setattr(partitioning, "draw_rows", lambda *args, **more: drawn.append(args))
     found = dc.partition(X, 100, max_size=110, checkpoint=str(tmp_path), resume=True)
@@ -136,18 +108,15 @@ def test_a_killed_call_does_not_train_again(tmp_path: Path, monkeypatch: Any) ->
 
 
 def test_results_are_saved_whole(tmp_path: Path) -> None:
-    found = dc.partition(X, 300, spill=1)
+    found = dc.partition(X, 300)
     found.save(str(tmp_path / "out.zarr"))
     group = zarr.open_group(str(tmp_path / "out.zarr"), mode="r")
     np.testing.assert_array_equal(group["partition"][:], found.partition)
-    np.testing.assert_array_equal(group["copy_1"][:], found.copies[:, 0])
 
 
 def test_errors() -> None:
     with pytest.raises(InvalidParameterError, match="max_size=50 should be >= target_size=100"):
         dc.partition(X, 100, max_size=50)
-    with pytest.raises(InvalidParameterError, match="spill"):
-        dc.partition(X, 100, spill=9)
     with pytest.raises(InvalidDataError, match="dense"):
         dc.partition(sparse.csr_array(X), 100)
     bad = X.copy()
@@ -159,9 +128,9 @@ def test_errors() -> None:
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_faiss_reads_the_partitions(metric: str, tmp_path: Path) -> None:
     faiss = pytest.importorskip("faiss")
-    found = dc.partition(X, 100, spill=1, metric=metric)
+    found = dc.partition(X, 100, metric=metric)
     index = found.to_faiss()
-    assert index.ntotal == len(X) + found.n_copies
+    assert index.ntotal == len(X)
     lists = index.invlists
     for number in range(found.n_partitions):
         ids = faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number))

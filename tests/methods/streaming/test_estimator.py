@@ -15,10 +15,8 @@ from sklearn.exceptions import NotFittedError
 
 import daskcluster as dc
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.events import DriftFound
 from daskcluster.methods.streaming.fold import document_of, fold_of
-from daskcluster.methods.streaming.streams import make_learner
-from daskcluster.methods.streaming.tree import Forgetting, fold_dataset
+from daskcluster.methods.streaming.tree import Forgetting
 
 FEW = {"coreset_size": 200, "random_state": 0}
 
@@ -172,19 +170,6 @@ def test_numbers_are_stable_from_the_first_rows_on(saved):
     assert list(dict.fromkeys(model.predict(rows[:60]).tolist())) == list(range(5))
 
 
-@pytest.mark.parametrize("algorithm", ["mini-batch", "vc-gmm"])
-def test_numbers_are_stable_for_all_algorithms(algorithm):
-    # Few clusters and several starts, so that every search ends at the same ones.
-    rows = blobs(n=20_000, k=3, spread=30.0)
-    fold = make_learner(algorithm, {"n_clusters": 3, "n_init": 5}).empty("float32", 0)
-    first = None
-    for part in np.array_split(rows, 25):
-        fold = fold_dataset(fold, dc.open_dataset(part), dc.LocalEngine())
-        centres = fold.current().centres
-        first = centres if first is None else first
-        np.testing.assert_allclose(centres, first, atol=3.0)
-
-
 def test_initial_numbers_follow_init_or_the_order_of_rows():
     rows = blobs(n=1000, spread=30.0)
     by_rows = dc.StreamingKMeans(5, **FEW).fit(rows)
@@ -195,26 +180,6 @@ def test_initial_numbers_follow_init_or_the_order_of_rows():
     weights[:500] = 0.0
     late = dc.StreamingKMeans(5, **FEW).fit(rows, sample_weight=weights)
     np.testing.assert_allclose(late.cluster_centers_, by_rows.cluster_centers_, atol=3.0)
-
-
-def test_clusters_are_added_up_to_max_clusters():
-    heard = []
-    model = dc.StreamingKMeans(
-        3, max_clusters=4, coreset_size=200, random_state=0, callbacks=[heard.append]
-    )
-    model.fit(blobs(20_000, 3, 2, 3))
-    assert not [event for event in heard if isinstance(event, DriftFound)]
-    before = model.cluster_centers_
-    model.partial_fit(np.random.default_rng(0).normal(size=(10_000, 2)).astype(np.float32) + 300)
-    (event,) = [event for event in heard if isinstance(event, DriftFound)]
-    assert event.error > 1.5 * event.baseline
-    assert sum(event.counts) > 0
-    assert len(model.cluster_centers_) == 4
-    np.testing.assert_allclose(model.cluster_centers_[:3], before, atol=1.0)
-    assert model.cluster_births_[3] > 20_000
-    assert max(model.cluster_births_[:3]) < 20_000
-    more = np.random.default_rng(1).normal(size=(10_000, 2)).astype(np.float32) - 900
-    assert len(model.partial_fit(more).cluster_centers_) == 4
 
 
 def test_merge_of_parallel_streams():
@@ -236,7 +201,7 @@ def test_merge_of_parallel_streams():
         one.merge(dc.StreamingKMeans(5, **FEW).fit(X[:, :2]))
 
 
-@pytest.mark.parametrize("options", [{}, {"half_life": 3000}, {"max_clusters": 7}])
+@pytest.mark.parametrize("options", [{}, {"half_life": 3000}])
 @pytest.mark.parametrize("rows", [X, sparse.csr_array(np.where(X > 0, X, 0))], ids=["dense", "csr"])
 def test_the_state_survives_saving_and_loading(options, rows):
     model = dc.StreamingKMeans(5, **FEW, **options).partial_fit(rows[:4321])
@@ -292,8 +257,6 @@ def test_invalid_rows_and_parameters_are_refused():
     assert model.rows_seen_ == 50
     with pytest.raises(ValueError, match="n_samples=3 should be >= n_clusters=5"):
         dc.StreamingKMeans(5).fit(X[:3])
-    with pytest.raises(InvalidParameterError, match="max_clusters"):
-        dc.StreamingKMeans(5, max_clusters=4).fit(X)
     with pytest.raises(InvalidParameterError, match="drift_threshold"):
         dc.StreamingKMeans(5, drift_threshold=0.5).fit(X)
     with pytest.raises(InvalidParameterError, match="coreset_size=3 should be >= n_clusters=5"):

@@ -13,13 +13,8 @@ from daskcluster import jobs
 from daskcluster.methods.streaming.fold import document_of
 from daskcluster.methods.streaming.service import StreamLoop
 
-OPTIONS = {"n_clusters": 4, "coreset_size": 120, "random_state": 1}
-OPTIONS_OF: dict[str, dict[str, Any]] = {
-    "streaming": OPTIONS,
-    "mini-batch": {"n_clusters": 4, "batch_size": 64, "random_state": 1},
-    "vc-gmm": {**OPTIONS, "covariance_type": "diag"},
-}
-"""Parameters for leaves of about a thousand rows, for each algorithm."""
+OPTIONS: dict[str, Any] = {"n_clusters": 4, "coreset_size": 120, "random_state": 1}
+"""Parameters for leaves of about a thousand rows."""
 
 
 def portion(number: int, rows: int = 700) -> np.ndarray:
@@ -42,9 +37,8 @@ def put(folder: Path, number: int, rows: np.ndarray | None = None, **attributes:
     return path
 
 
-def open_loop(source: Any, state: Any, *, algorithm: str = "streaming", **more: Any) -> StreamLoop:
-    options = {**OPTIONS_OF[algorithm], **more}
-    return jobs.open_stream(str(source), state=str(state), algorithm=algorithm, **options)
+def open_loop(source: Any, state: Any, **more: Any) -> StreamLoop:
+    return jobs.open_stream(str(source), state=str(state), **{**OPTIONS, **more})
 
 
 def bits(loop: StreamLoop) -> dict[str, Any]:

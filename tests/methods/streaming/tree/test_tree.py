@@ -123,17 +123,6 @@ def test_missing_merges_are_made():
     assert [each.weight for each in nodes] == [pytest.approx(400.0)]
 
 
-@pytest.mark.parametrize(
-    ("n_pieces", "ends"), [(2, [16, 32]), (3, [16, 20, 24, 28, 32, 36, 40, 44, 48])]
-)
-def test_the_last_pieces_of_many_are_small(monkeypatch, n_pieces, ends):
-    monkeypatch.setattr(tree_module, "PIECE_BYTES", 16 * 100 * ROWS[:1].nbytes)
-    n_rows = 1600 * n_pieces
-    dataset = open_dataset(np.zeros((n_rows, ROWS.shape[1]), ROWS.dtype))
-    tasks = cut_pieces([Part(dataset, (0, n_rows))], Position(0, 0, 0.0), settings())
-    assert [task.position.n_leaves for task in tasks[1:]] + [n_rows // 100] == ends
-
-
 def test_sparse_rows_make_a_tree_too():
     dense = np.where(ROWS > 1.0, ROWS, 0.0)
     rows = SparseRows.of(dense)

@@ -1,4 +1,4 @@
-"""Swaps of the centres of a mini-batch stream, which lower the cost of all remembered rows."""
+"""Swaps of the centres of mini-batches, which lower the cost of all remembered rows."""
 
 from __future__ import annotations
 
