@@ -394,7 +394,9 @@ class Run:
             with self._refusable():
                 earlier = self._lease.earlier()
         if earlier is not None and earlier.state == "done" and earlier.record:
-            found = self._record = kind(**earlier.record)
+            names = {each.name for each in fields(kind)}  # earlier versions recorded more
+            kept = {name: value for name, value in earlier.record.items() if name in names}
+            found = self._record = kind(**kept)
             return found
         spec, given = catalogue.spec_of(self.kind), self.given
         assert spec is not None
