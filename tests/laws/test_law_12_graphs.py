@@ -58,7 +58,6 @@ def problems(draw: st.DrawFn) -> Problem:
         "batch_size": draw(st.integers(3, 2 * n)),
         "max_iter": draw(st.integers(0, 12)),
         "truncation": draw(st.sampled_from([1, 20, 60, None])),
-        "cut_batches": draw(st.booleans()),
         "normalize_truncated": draw(st.booleans()),
         "learning_rate": draw(st.sampled_from(["sqrt", "count"])),
         "replacement": draw(st.booleans()),

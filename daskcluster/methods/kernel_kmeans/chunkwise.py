@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -241,39 +240,6 @@ class GramSums:
                 rows, panels, self.factors, self.groups, self.gram.term, self.gram.numbers, out
             )
         return out
-
-    def own(self, which: slice, out: np.ndarray) -> None:
-        """Compute S of the points over their own groups; values are not precomputed.
-
-        Parameters
-        ----------
-        which : slice
-            The groups. The points are in the order of their groups, none of which is empty.
-        out : ndarray of shape (m, 1), float64
-            OUT: elements of the points of these groups.
-        """
-        rows, ends = self.points.rows, np.arange(which.start, which.stop + 1)
-        assert rows is not None
-        ends = np.searchsorted(self.groups, ends)
-        if self.gram.is_function or isinstance(rows, SparseRows):
-            for first, last in pairwise(ends.tolist()):
-                points, none = (
-                    self.points.take(slice(first, last)),
-                    np.zeros(last - first, np.int64),
-                )
-                sums = GramSums(self.gram, points, self.factors[first:last], none, 1)
-                sums(rows[first:last], out[first:last])
-            return
-        panels = self._made("panels", rows.dtype)
-        height = panels.height
-        spans = np.stack([ends[:-1], ends[1:], ends[:-1] // height, -(-ends[1:] // height)], axis=1)
-        # A panel has points of at most `height` groups, which follow each other, so each has its column.
-        found, columns = np.empty((len(rows), height)), self.groups % height
-        kernels.gram_sums(
-            rows, panels, self.factors, columns, self.gram.term, self.gram.numbers, found, spans
-        )
-        here = slice(ends[0], ends[-1])
-        out[here] = np.take_along_axis(found[here], columns[here, None], axis=1)
 
     def _sum_values(self, rows: Rows, out: np.ndarray) -> None:
         columns, width = self.points.indices, rows.shape[1]

@@ -165,7 +165,7 @@ def _dense_kernel(dtype: np.dtype[Any], term: int) -> Any:
     height, vectors, width = gram_tile_for(dtype)
     block, shape = vectors * width, (vectors, width, lanes_of(dtype))
 
-    def add_all(rows, panels, factors, groups, function, blocks, spans, out):  # type: ignore[no-untyped-def]
+    def add_all(rows, panels, factors, groups, function, blocks, out):  # type: ignore[no-untyped-def]
         # `blocks` row blocks are packed at once and compared with one panel after the other.
         (n, d), n_groups = rows.shape, out.shape[1]
         scale, shift, degree = function
@@ -173,26 +173,24 @@ def _dense_kernel(dtype: np.dtype[Any], term: int) -> Any:
         packed, origin = aligned(blocks * d * block, panels), np.zeros(d, panels.dtype)
         sums = aligned(blocks * n_groups * block, out)
         places = groups * np.int64(block)
-        for s in range(spans.shape[0]):
-            begin, end = spans[s, 0], spans[s, 1]
-            for start in range(begin, end, blocks * block):
-                here = min(blocks, -(-(end - start) // block))
+        for start in range(0, n, blocks * block):
+            here = min(blocks, -(-(n - start) // block))
+            for b in range(here):
+                first = first_row(start + b * block, block, n)
+                pack_rows(flat, n, d, first, origin, packed, b * d * block, shape)
+            sums[: here * n_groups * block] = 0.0
+            for p in range(panels.shape[0]):
                 for b in range(here):
-                    first = begin + first_row(start + b * block - begin, block, end - begin)
-                    pack_rows(flat, n, d, first, origin, packed, b * d * block, shape)
-                sums[: here * n_groups * block] = 0.0
-                for p in range(spans[s, 2], spans[s, 3]):
-                    for b in range(here):
-                        add_gram(
-                            packed, b * d * block, panel, p * stride + height, d, factors, places,
-                            p * height, sums, b * n_groups * block, scale, shift, degree,
-                            term, height, vectors, width,
-                        )  # fmt: skip
-                for b in range(here):
-                    first = begin + first_row(start + b * block - begin, block, end - begin)
-                    for r in range(min(block, end - begin)):
-                        for g in range(n_groups):
-                            out[first + r, g] = sums[(b * n_groups + g) * block + r]
+                    add_gram(
+                        packed, b * d * block, panel, p * stride + height, d, factors, places,
+                        p * height, sums, b * n_groups * block, scale, shift, degree,
+                        term, height, vectors, width,
+                    )  # fmt: skip
+            for b in range(here):
+                first = first_row(start + b * block, block, n)
+                for r in range(min(block, n)):
+                    for g in range(n_groups):
+                        out[first + r, g] = sums[(b * n_groups + g) * block + r]
 
     return kernel(add_all)
 
@@ -205,7 +203,6 @@ def gram_sums(
     term: int,
     function: tuple[float, float, int],
     out: np.ndarray,
-    spans: np.ndarray | None = None,
 ) -> None:
     """Compute weighted sums of Gram values for dense rows.
 
@@ -223,9 +220,6 @@ def gram_sums(
         K is ``exp(scale * total)``, scale <= 0, or for products ``(scale * total + shift) ** degree``.
     out : ndarray of shape (n, n_groups), float64
         OUT.
-    spans : ndarray of shape (s, 4), optional
-        First row, end of rows, first panel and end of panels: only the sums of these rows over the points
-        of these panels. Default: of all rows over all points.
 
     Examples
     --------
@@ -243,10 +237,8 @@ def gram_sums(
     tile = gram_tile_for(panels.data.dtype)
     row_bytes = panels.d * panels.data.itemsize + 8 * out.shape[1]
     blocks = max(1, _PACKED_BYTES // (tile.rows * row_bytes))
-    if spans is None:
-        spans = np.array([[0, len(X), 0, len(panels.data)]])
     add_all = _dense_kernel(panels.data.dtype, term)
-    add_all(read_only(X), read_only(panels.data), *padded, function, blocks, spans, out)
+    add_all(read_only(X), read_only(panels.data), *padded, function, blocks, out)
 
 
 # -- CSR rows ---------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ MINI_BATCH_KERNEL = (
         int,
         200,
         "A centre consists of the latest batches that hold at least this many of its rows; none keeps all "
-        "batches and makes each step a pass over all rows.",
+        "batches.",
         off="none",
         ge=1,
     ),
@@ -113,12 +113,6 @@ MINI_BATCH_KERNEL = (
         bool,
         True,
         "Scale the coefficients of a truncated centre so that they sum to one.",
-    ),
-    Parameter(
-        "cut_batches",
-        bool,
-        False,
-        "Drop rows of a centre one by one, not batch by batch, so that it never has more than truncation.",
     ),
     LEARNING_RATE.varied(default="sqrt"),
     KERNEL_INIT.varied(help="How to choose the initial centres from a sample of rows."),

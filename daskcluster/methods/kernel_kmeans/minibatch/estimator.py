@@ -57,11 +57,8 @@ from daskcluster.methods.kernel_kmeans.minibatch.algorithm import (
     GramBatch,
     KernelSteps,
     Mean,
-    MovingGramCentres,
-    MovingProducts,
     MovingWindows,
     Window,
-    kept_bytes,
     merged,
     minibatch_kernel,
 )
@@ -180,77 +177,6 @@ class WindowsState:
 
 
 @dataclass(frozen=True)
-class ProductsState:
-    """Centres as inner products with all rows.
-
-    Attributes
-    ----------
-    squares : ndarray of shape (k,)
-        Squared lengths of the centres.
-    sizes : ndarray of shape (k,), int64
-        Number of points of each centre; the initial one comes first.
-    points : ndarray of shape (m,), int64
-        Row numbers of the points, one centre after the other.
-    factors : ndarray of shape (m,)
-        Coefficients of the points.
-    products : ndarray of shape (n, k), or None
-        Inner products; None if no step follows.
-    """
-
-    squares: np.ndarray
-    sizes: np.ndarray
-    points: np.ndarray
-    factors: np.ndarray
-    products: np.ndarray | None = None
-
-    @classmethod
-    def of(cls, moving: MovingProducts) -> Self:
-        """Return the state of moving centres."""
-        terms = [term for centre in moving.terms for term in centre]
-        return cls(
-            moving.squares.copy(),
-            np.array([sum(len(points) for points, _ in centre) for centre in moving.terms]),
-            np.concatenate([points.indices for points, _ in terms]),
-            np.concatenate([factors for _, factors in terms]),
-            moving.products,
-        )
-
-    @staticmethod
-    def shapes(n_rows: int, k: int) -> Shapes:
-        """Return the shapes of the arrays."""
-        free: Shapes = {"points": (None,), "factors": (None,)}
-        return {"squares": (k,), "sizes": (k,), "products": (n_rows, k), **free}
-
-    def check(self, n_rows: int) -> None:
-        """Refuse arrays that are not centres of `n_rows` rows.
-
-        Raises
-        ------
-        ModelFormatError
-        """
-        k, m = len(self.squares), len(self.points)
-        check_numbers("points", self.points, n_rows, -k)
-        check_numbers("sizes", self.sizes, m + 1, 1)
-        if not int(self.sizes.sum()) == m == len(self.factors):
-            raise ModelFormatError("the lengths of its arrays of centres do not match.")
-
-    def restored(self, gram: GramFunction, at: PointsAt, placement: Placement) -> MovingProducts:
-        """Return the moving centres; arguments as in `MovingProducts.start`."""
-        points, factors = at(self.points), self.factors.copy()
-        products = np.empty((0, 0)) if self.products is None else self.products
-        ends = np.cumsum(self.sizes)
-        terms = [
-            [
-                (points.take(slice(a, b)), factors[a:b])
-                for a, b in ((first, first + 1), (first + 1, last))
-                if b > a
-            ]
-            for first, last in zip(ends - self.sizes, ends, strict=True)
-        ]
-        return MovingProducts(gram, terms, self.squares, products, placement)
-
-
-@dataclass(frozen=True)
 class StartState:
     """State of one start between two steps. The seed and the number of steps determine the next batch.
 
@@ -259,45 +185,28 @@ class StartState:
     sample : ndarray of shape (s,), int64
         Numbers of the rows that the seeding sampled; they also fix the grid of cost sums.
     steps : KernelSteps
-    windows : WindowsState or None
-    products : ProductsState or None
-        The centres, in one of the two forms.
+    windows : WindowsState
+        The centres.
     """
 
     sample: np.ndarray
     steps: KernelSteps
-    windows: WindowsState | None = None
-    products: ProductsState | None = None
-
-    @classmethod
-    def of(cls, sample: np.ndarray, steps: KernelSteps, moving: MovingGramCentres) -> Self:
-        """Return the state after `steps`, with the centres `moving`."""
-        if isinstance(moving, MovingWindows):
-            return cls(sample, steps, windows=WindowsState.of(moving))
-        assert isinstance(moving, MovingProducts)
-        return cls(sample, steps, products=ProductsState.of(moving))
-
-    def ended(self) -> Self:
-        """Return the state of an ended start, without the inner products, which only steps need."""
-        if self.products is None:
-            return self
-        return replace(self, products=replace(self.products, products=None))
+    windows: WindowsState
 
     @property
     def n_steps(self) -> int:
         return len(self.steps.history)
 
     @staticmethod
-    def shapes(n_rows: int, k: int) -> Shapes:
+    def shapes(k: int) -> Shapes:
         """Return the shapes of the arrays."""
         return {
             "sample": (None,),
             "steps_seen": (k,),
             **within("windows", WindowsState.shapes(k)),
-            **within("products", ProductsState.shapes(n_rows, k)),
         }
 
-    def check(self, n_rows: int, *, truncated: bool) -> None:
+    def check(self, n_rows: int) -> None:
         """Refuse what is no state of such a fit.
 
         Raises
@@ -305,10 +214,7 @@ class StartState:
         ModelFormatError
         """
         check_numbers("sample", self.sample, n_rows)
-        centres = self.windows if truncated else self.products
-        if centres is None:
-            raise ModelFormatError("it has no centres.")
-        centres.check(n_rows)
+        self.windows.check(n_rows)
 
 
 @dataclass(frozen=True)
@@ -330,12 +236,12 @@ class BatchKernelState:
     best: StartState | None = None
 
     @staticmethod
-    def shapes(n_rows: int, k: int) -> Shapes:
+    def shapes(k: int) -> Shapes:
         """Return the shapes of the arrays."""
-        one = StartState.shapes(n_rows, k)
+        one = StartState.shapes(k)
         return {**within("made", one), **within("best", one)}
 
-    def check(self, n_rows: int, *, truncated: bool) -> None:
+    def check(self, n_rows: int) -> None:
         """Refuse what is no state of such a fit.
 
         Raises
@@ -344,10 +250,7 @@ class BatchKernelState:
         """
         for each in (self.made, self.best):
             if each is not None:
-                each.check(n_rows, truncated=truncated)
-        products = None if self.made is None else self.made.products
-        if products is not None and products.products is None:
-            raise ModelFormatError("it has no array 'made_products_products'.")
+                each.check(n_rows)
 
 
 @dataclass(frozen=True)
@@ -356,7 +259,7 @@ class End:
 
     state: StartState
     sample: GramBatch
-    moving: MovingGramCentres
+    moving: MovingWindows
 
 
 class MiniBatchKernelFit(GramFit, BatchFit):
@@ -377,21 +280,9 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         given = self.estimator.truncation
         return None if given is None or given is False else int(given)
 
-    @property
-    def has_windows(self) -> bool:
-        """Whether centres are windows of batches, not inner products with all rows."""
-        return self.truncation is not None
-
     def footprint(self) -> Footprint:
         """Return the memory that the fit needs."""
-        return minibatch_footprint(
-            self.dataset,
-            self.estimator.n_clusters,
-            self._most_points(),
-            self.room_bytes,
-            batch_rows=rows_per_step(self.dataset.n_rows, vars(self.estimator)),
-            truncated=self.has_windows,
-        )
+        return minibatch_footprint(self.dataset, vars(self.estimator), self.room_bytes)
 
     def function_for(self, rows: ScaledPlacement) -> GramFunction:
         """Return the Gram function."""
@@ -399,19 +290,16 @@ class MiniBatchKernelFit(GramFit, BatchFit):
 
     def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
         """Return the best start, evaluated."""
-        n, truncated = self.dataset.n_rows, self.has_windows
+        n, shapes = self.dataset.n_rows, BatchKernelState.shapes(self.n_clusters)
         self.placement, self.gram = rows.placement, self.function_for(rows)
-        shapes = BatchKernelState.shapes(n, self.n_clusters)
-        resumed = self.resumed(
-            BatchKernelState, shapes, lambda state: state.check(n, truncated=truncated)
-        )
+        resumed = self.resumed(BatchKernelState, shapes, lambda state: state.check(n))
         return self.best_restart(
             resumed,
             lambda kept: self.evaluated(self._ended(kept)),
             lambda run: run.found.inertia,
         )
 
-    def validated(self, rows: ScaledPlacement, moving: MovingGramCentres) -> float:
+    def validated(self, rows: ScaledPlacement, moving: MovingWindows) -> float:
         return mean_cost(measure_by_gram(rows.placement, moving.centres()), rows)
 
     def begin(self, restart: int, best: StartState | None) -> BatchKernelState:
@@ -425,7 +313,7 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         run = self.evaluated(end)
         if self.restarts > 1:
             publish(self.callbacks, StartEnded(state.restart, self.restarts, run.found.inertia))
-        return end.state.ended(), run
+        return end.state, run
 
     def evaluated(self, end: End) -> FitRun:
         """Return one start, evaluated on all rows. One pass."""
@@ -457,9 +345,12 @@ class MiniBatchKernelFit(GramFit, BatchFit):
                 sample = self._sample(batches, Key(seed, "sample"))
                 moving = self._start(sample, seed)
 
+            def made(steps: KernelSteps) -> StartState:
+                return StartState(sample.indices, steps, WindowsState.of(moving))
+
             def keep(steps: KernelSteps) -> None:
                 self.keep(
-                    lambda: replace(state, made=StartState.of(sample.indices, steps, moving)),
+                    lambda: replace(state, made=made(steps)),
                     now=not steps.history or steps.reason is not None,
                 )
 
@@ -481,7 +372,7 @@ class MiniBatchKernelFit(GramFit, BatchFit):
                 )
             self.batches = None
         self.bytes_read += batches.bytes_read
-        return End(StartState.of(sample.indices, steps, moving), sample, moving)
+        return End(made(steps), sample, moving)
 
     def _sample(self, batches: Batches, key: Key) -> GramBatch:
         """Return the rows that seeding samples; at least k of them have a positive weight."""
@@ -492,7 +383,7 @@ class MiniBatchKernelFit(GramFit, BatchFit):
             return self._batch_of(draw_rows(self.dataset, k, key))
         return GramBatch.of(drawn, batches.rows_of_last(), self.gram, self.dtype)
 
-    def _start(self, sample: GramBatch, seed: int) -> MovingGramCentres:
+    def _start(self, sample: GramBatch, seed: int) -> MovingWindows:
         estimator, gram, began = self.estimator, self.gram, time.perf_counter()
         if self.method == "array":
             first = given_centres(estimator.init, self.dataset, gram, self.n_clusters)
@@ -504,14 +395,14 @@ class MiniBatchKernelFit(GramFit, BatchFit):
             first = [sample.points(chosen[j : j + 1], gram) for j in range(len(chosen))]
             norms = sample.diagonal[chosen]
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
-        if not self.has_windows:
-            return MovingProducts.start(gram, first, norms, self.placement)
-        options = {"normalize": bool(estimator.normalize_truncated), **self._window_options}
-        return self.window_class.start(gram, first, norms, self.truncation, **options)
-
-    @property
-    def _window_options(self) -> dict[str, Any]:
-        return {"n_threads": threads_of(self.engine), "cut": bool(self.estimator.cut_batches)}
+        return self.window_class.start(
+            gram,
+            first,
+            norms,
+            self.truncation,
+            normalize=bool(estimator.normalize_truncated),
+            n_threads=threads_of(self.engine),
+        )
 
     def columns(self, sample: GramBatch, which: np.ndarray) -> np.ndarray:
         """Return K(x, y) for the rows x of a sample and its rows y in `which`."""
@@ -546,15 +437,11 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         places = np.where(inside, np.cumsum(inside) - 1, n_inside - 1 - numbers)
         return Points(join_rows(parts)[places], numbers)
 
-    def _restored(self, state: StartState) -> MovingGramCentres:
+    def _restored(self, state: StartState) -> MovingWindows:
         """Return the centres of a start from its saved state."""
-        at = self._points_of
-        if state.products is not None:
-            return state.products.restored(self.gram, at, self.placement)
-        assert state.windows is not None
         normalize = bool(self.estimator.normalize_truncated)
-        windows = state.windows.windows(at, self.truncation, normalize=normalize)
-        return self.window_class(self.gram, windows, **self._window_options)
+        windows = state.windows.windows(self._points_of, self.truncation, normalize=normalize)
+        return self.window_class(self.gram, windows, threads_of(self.engine))
 
     def _sample_rows(self) -> int:
         """Return the number of rows that the seeding samples."""
@@ -564,19 +451,21 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         fitting = max(3 * estimator.n_clusters, _SAMPLE_BYTES // row_bytes)
         return min(size, fitting, n)
 
-    def _most_points(self) -> int:
-        """Return the maximum number of rows that the centres consist of."""
-        estimator, n = self.estimator, self.dataset.n_rows
-        if self.truncation is None:
-            return min(n, max(1, estimator.max_iter) * estimator.batch_size)
-        most = estimator.n_clusters * (self.truncation + estimator.batch_size)
-        return most if estimator.replacement else min(n, most)
-
 
 def rows_per_step(n_rows: int, parameters: Mapping[str, Any]) -> int:
     """Return the number of rows of a batch."""
     size = int(parameters["batch_size"])
     return size if parameters["replacement"] else min(size, n_rows)
+
+
+def most_points(n_rows: int, parameters: Mapping[str, Any]) -> int:
+    """Return the maximum number of rows that the centres consist of."""
+    k, b = int(parameters["n_clusters"]), rows_per_step(n_rows, parameters)
+    tau = int(parameters["truncation"] or 0)
+    points = k * (tau + b) if tau else k + int(parameters["max_iter"]) * b
+    if parameters["replacement"] and parameters["kernel"] not in GRAPHS:
+        return points
+    return min(points, k * n_rows)
 
 
 def norms_of(first: list[Points], gram: GramFunction, dataset: Dataset) -> np.ndarray:
@@ -589,20 +478,12 @@ def norms_of(first: list[Points], gram: GramFunction, dataset: Dataset) -> np.nd
 
 
 def minibatch_footprint(
-    dataset: Dataset,
-    n_clusters: int,
-    n_points: int,
-    room_bytes: int = ROOM_BYTES,
-    *,
-    batch_rows: int,
-    truncated: bool,
+    dataset: Dataset, parameters: Mapping[str, Any], room_bytes: int = ROOM_BYTES
 ) -> Footprint:
-    """Return the memory that mini-batch kernel k-means needs, with windows (`truncated`) or without."""
-    found = kernel_footprint(dataset, n_clusters, n_points)
-    rows = held_bytes(dataset, room_bytes)
-    if truncated:
-        return replace(found, home_bytes=kept_bytes(batch_rows, n_points), ahead_bytes=rows)
-    return replace(found, home_bytes=rows + 16 * dataset.n_rows * n_clusters)
+    """Return the memory that mini-batch kernel k-means needs."""
+    points = most_points(dataset.n_rows, parameters)
+    found = kernel_footprint(dataset, int(parameters["n_clusters"]), points)
+    return replace(found, ahead_bytes=held_bytes(dataset, room_bytes))
 
 
 def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
@@ -610,17 +491,12 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
 
     With a graph, the rows are read once more, and steps are passes by their batches alone.
     """
-    n, k, max_iter = dataset.n_rows, *(int(parameters[name]) for name in ("n_clusters", "max_iter"))
-    check_enough_rows(dataset, k)
+    n, max_iter = dataset.n_rows, int(parameters["max_iter"])
+    check_enough_rows(dataset, int(parameters["n_clusters"]))
     restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
-    b, tau = rows_per_step(n, parameters), int(parameters["truncation"] or 0)
     is_graph, first = parameters["kernel"] in GRAPHS, first_passes(parameters)
-    points = k * (tau + b) if tau else k + max_iter * b
-    if is_graph or not parameters["replacement"]:
-        points = min(points, k * n)
-    per_start = -(-max_iter * b // n) + 2
-    if not (tau or is_graph):  # products with all rows, per step
-        per_start += max_iter + 1
+    points = most_points(n, parameters)
+    per_start = -(-max_iter * rows_per_step(n, parameters) // n) + 2
     return Plan(
         seeding=str(parameters["init"]),
         passes_seeding=first,
@@ -628,9 +504,9 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_at_most=first + is_graph + restarts * per_start,
         footprint=graph_footprint(dataset, parameters)
         if is_graph
-        else minibatch_footprint(dataset, k, points, batch_rows=b, truncated=bool(tau)),
+        else minibatch_footprint(dataset, parameters),
         flop=pass_flop(dataset, n if is_graph else points),
-        commit_bytes=(16 * points + (0 if tau or is_graph else 8 * n * k)) * min(restarts, 2),
+        commit_bytes=16 * points * min(restarts, 2),
     )
 
 
@@ -671,15 +547,11 @@ class MiniBatchKernelKMeans(KernelEstimator):
         (and more rows than there are). By default every row comes once a pass.
     truncation : int >= 1, None or False, default 200
         tau: a centre consists of the latest batches that together have at least tau of its rows, so of at
-        most tau + batch_size rows. None keeps all batches (Algorithm 1); each step is then a pass over
-        all rows.
+        most tau + batch_size rows. None keeps all batches (Algorithm 1); the cost of a step then grows
+        with the number of rows drawn so far.
     normalize_truncated : bool, default True
         Scale the coefficients of a truncated centre so that they sum to one. False leaves them as in
         equation (1) of the paper; centres then shrink towards the origin.
-    cut_batches : bool, default False
-        Drop rows one by one, oldest batch first, so that a centre never has more than tau rows. By default
-        whole batches are dropped, as the paper's formulas say; where a batch alone brings tau rows to each
-        cluster, smaller values of tau then change nothing.
     learning_rate : {"count", "sqrt"}, default "sqrt"
         As in `daskcluster.MiniBatchKMeans`.
     init : {"k-means++", "random"} or array, default "k-means++"
@@ -733,11 +605,10 @@ class MiniBatchKernelKMeans(KernelEstimator):
 
     Notes
     -----
-    Cost of a step: at most (b + b / k) k (tau + b) + b^2 Gram values for any n; with
-    ``truncation=None``, n b. ``gamma="auto"`` takes one pass before the first step. Inertia and labels
-    take one pass at the end, with at most k (tau + b) Gram values per row. Memory: k (tau + b) rows twice,
-    and the batches as in `daskcluster.MiniBatchKMeans`; with ``truncation=None``, all batches and 16 n k
-    bytes.
+    Cost of a step: at most b k (tau + b) + b^2 Gram values for any n. ``gamma="auto"`` takes one pass
+    before the first step. Inertia and labels take one pass at the end, with at most k (tau + b) Gram values
+    per row. Memory: k (tau + b) rows twice, and the batches as in `daskcluster.MiniBatchKMeans`. With
+    ``truncation=None``, the rows of all batches so far take the place of k (tau + b), each once a centre.
 
     For a graph, the rows are read once, and scikit-learn finds their nearest neighbours. The matrix is
     never formed. A step with ``"knn"`` takes the entries of b + k (tau + b) sparse rows, about
@@ -777,7 +648,6 @@ class MiniBatchKernelKMeans(KernelEstimator):
     replacement: bool = False
     truncation: int | None = 200
     normalize_truncated: bool = True
-    cut_batches: bool = False
     learning_rate: str = "sqrt"
     init_size: int | None = None
     max_iter: int = 200
@@ -855,7 +725,7 @@ class _Products:
 class GraphWindows(MovingWindows):
     """Centres as windows of the last batches, with the kernel of a graph.
 
-    Without truncation, a window is a single mean of all its rows. Products of windows stay zero.
+    Products of windows stay zero.
 
     Notes
     -----
@@ -889,28 +759,21 @@ class GraphWindows(MovingWindows):
         return np.asarray(found)
 
     def move(self, batch: GramBatch, labels: np.ndarray, alphas: np.ndarray) -> None:
-        for j, mean in batch.means(labels, self.k, self.gram).items():
+        for j, which in batch.members(labels, self.k).items():
             window = self.windows[j]
-            added = mean.single() if self.cut and window.truncation is not None else [mean]
-            shares = mean.shares if len(added) > 1 else np.ones(1)
-            nothing = np.zeros((len(added), len(window.means) + len(added)))
-            window.move(added, alphas[j] * shares, nothing)
-            if window.truncation is None:
-                rows, factors = _terms(window)
-                window.means, window.factors = [Mean(Points(None, rows), factors)], np.ones(1)
-                window.products = np.zeros((1, 1))
+            nothing = np.zeros(len(window.means) + 1)
+            window.move(batch.mean(which, self.gram), alphas[j], nothing)
         self._products = None
 
 
 def _terms(window: Window) -> tuple[np.ndarray, np.ndarray]:
-    points, factors = merged([window.terms()])
+    points, factors = merged(*window.terms())
     return points.indices, factors
 
 
 class GraphBatchFit(MiniBatchKernelFit):
     """One call of fit with the kernel of a graph."""
 
-    has_windows = True
     window_class = GraphWindows
     gram: GraphFunction
 

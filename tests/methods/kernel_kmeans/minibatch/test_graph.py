@@ -21,7 +21,6 @@ from tests.reference import kernel_kmeans as reference
 MATRICES = {"knn": reference.knn, "heat": reference.heat}
 OPTIONS: dict[str, dict[str, Any]] = {
     "windows": {},
-    "cut": {"truncation": 20, "cut_batches": True},
     "shrinking": {"truncation": 20, "normalize_truncated": False},
     "all batches": {"truncation": None, "learning_rate": "count"},
     "drawn again": {"replacement": True, "n_local_trials": 1},
