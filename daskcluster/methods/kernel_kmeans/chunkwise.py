@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +25,7 @@ from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.elementary import exp
 from daskcluster.errors import InvalidDataError
 from daskcluster.kernels.accumulate import accumulate_values
+from daskcluster.kernels.jit import read_only
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.methods.kernel_kmeans import kernels
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
@@ -101,17 +103,15 @@ class GramFunction:
             return float(self.gamma), float(self.coef0), int(self.degree)
         return (1.0 if self.term == kernels.PRODUCT else -float(self.gamma)), 0.0, 1
 
-    def diagonal(self, rows: Rows | None, indices: np.ndarray) -> np.ndarray:
+    def diagonal(self, rows: Rows, indices: np.ndarray) -> np.ndarray:
         """Return K(x, x) of rows that are ready for the kernels, float64 (n,).
 
         Parameters
         ----------
-        rows : Rows, shape (n, d), or None
-            None for kernels of a graph, which need row numbers only.
+        rows : Rows, shape (n, d)
         indices : ndarray of shape (n,)
             Their global row numbers: the columns of the diagonal in precomputed rows.
         """
-        assert rows is not None
         if self.name in ("rbf", "laplacian"):
             return np.ones(len(rows))
         if self.is_precomputed:
@@ -246,7 +246,7 @@ class GramSums:
         if not self.gram.is_precomputed:
             columns, width = np.arange(len(self.points)), len(self.points)
         elif not isinstance(rows, SparseRows):
-            kernels.add_columns(rows, columns, self.factors, self.groups, out)
+            kernels.add_columns(read_only(rows), columns, self.factors, self.groups, out)
             return
         step = max(1, _VALUES_BYTES // (8 * width))
         for first in range(0, len(rows), step):
@@ -257,7 +257,7 @@ class GramSums:
             else:
                 kind = "csr" if isinstance(part, SparseRows) else "dense"
                 values = self.gram.values(part, self._made(kind, part.dtype))
-            kernels.add_columns(values, columns, self.factors, self.groups, found)
+            kernels.add_columns(read_only(values), columns, self.factors, self.groups, found)
 
     def _made(self, kind: str, dtype: np.dtype[Any]) -> Any:
         """Return the points in the form `kind` ("csr", "panels" or "dense") and dtype. Made once."""
@@ -349,10 +349,11 @@ class Neighbourhoods:
     points: Rows
     radii: np.ndarray
     n_neighbors: int
-    norms: np.ndarray = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "norms", squared_lengths(self.points))
+    @cached_property
+    def norms(self) -> np.ndarray:
+        """Squared lengths of the points."""
+        return squared_lengths(self.points)
 
     def pairs(self, rows: Rows) -> Pairs:
         """Return the points that are neighbours of rows; `rows` are ready for the kernels.
@@ -365,13 +366,24 @@ class Neighbourhoods:
         Cost: n distances per row. Memory: about 100 MB, plus the pairs.
         """
         step = max(1, _ESTIMATES // max(1, len(self.points)))
-        parts = []
+        parts, g = (
+            [Pairs(0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))],
+            self.n_neighbors,
+        )
         for first in range(0, len(rows), step):
             part = like(rows[first : first + step], self.points)
-            found, own = _candidates(part, self, self.radii)
-            kept = found.gaps <= np.maximum(own[found.rows], self.radii[found.points])
-            parts.append((first, found.take(kept)))
-        return _joined(parts, len(rows))
+            lengths = squared_lengths(part)
+            estimates = _estimates(part, lengths, self)
+            slack = rounding(lengths, self.norms, self.points.shape[1])
+            threshold = np.partition(estimates, g - 1, axis=1)[:, g - 1] + slack
+            reached = np.maximum(threshold[:, None], self.radii + slack[:, None])
+            i, j = np.nonzero(estimates <= reached)
+            gaps = squared_gaps(part, i, self.points, j)
+            own = nth_of_each(i, gaps, len(part), g)
+            kept = gaps <= np.maximum(own[i], self.radii[j])
+            parts.append(Pairs(len(part), first + i[kept], j[kept], gaps[kept]))
+        columns = ([getattr(part, name) for part in parts] for name in ("rows", "points", "gaps"))
+        return Pairs(len(rows), *map(np.concatenate, columns))
 
 
 def nearest(rows: Rows, points: Rows, n_neighbors: int) -> tuple[Pairs, np.ndarray]:
@@ -390,36 +402,9 @@ def nearest(rows: Rows, points: Rows, n_neighbors: int) -> tuple[Pairs, np.ndarr
     Pairs
     ndarray of shape (n,), float64
     """
-    known = Neighbourhoods(points, np.empty(0), n_neighbors)
-    step, parts, radii = max(1, _ESTIMATES // len(points)), [], np.empty(len(rows))
-    for first in range(0, len(rows), step):
-        found, own = _candidates(rows[first : first + step], known, None)
-        radii[first : first + step] = own
-        parts.append((first, found.take(found.gaps <= own[found.rows])))
-    return _joined(parts, len(rows)), radii
-
-
-def _joined(parts: list[tuple[int, Pairs]], n_rows: int) -> Pairs:
-    if not parts:
-        return Pairs(0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-    rows = np.concatenate([first + part.rows for first, part in parts])
-    points = np.concatenate([part.points for _, part in parts])
-    return Pairs(n_rows, rows, points, np.concatenate([part.gaps for _, part in parts]))
-
-
-def _candidates(
-    rows: Rows, known: Neighbourhoods, radii: np.ndarray | None
-) -> tuple[Pairs, np.ndarray]:
-    """Return pairs that include all neighbours, and each row's squared distance to its g-th nearest."""
-    g, own = known.n_neighbors, squared_lengths(rows)
-    estimates = _estimates(rows, own, known)
-    slack = rounding(own, known.norms, known.points.shape[1])
-    threshold = (np.partition(estimates, g - 1, axis=1)[:, g - 1] + slack)[:, None]
-    if radii is not None:
-        threshold = np.maximum(threshold, radii + slack[:, None])
-    i, j = np.nonzero(estimates <= threshold)
-    gaps = squared_gaps(rows, i, known.points, j)
-    return Pairs(len(rows), i, j, gaps), nth_of_each(i, gaps, len(rows), g)
+    found = Neighbourhoods(points, np.zeros(len(points)), n_neighbors).pairs(rows)
+    starts = np.searchsorted(found.rows, np.arange(len(rows)))
+    return found, np.maximum.reduceat(found.gaps, starts)
 
 
 def _estimates(rows: Rows, lengths: np.ndarray, known: Neighbourhoods) -> np.ndarray:

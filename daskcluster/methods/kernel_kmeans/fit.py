@@ -48,7 +48,6 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
     Points,
 )
 from daskcluster.methods.kernel_kmeans.graph import (
-    NeighbourGraph,
     graph_and_matrix,
     graph_centres,
     graph_labels,
@@ -120,17 +119,22 @@ def refuse_distances(centres: GramCentres) -> None:
         )
 
 
+def given_numbers(init: Any, k: int, n_rows: int) -> np.ndarray:
+    """Return the numbers of rows given as `init`, int64 (k,)."""
+    numbers = np.asarray(init)
+    whole = numbers.dtype.kind in "iu" and numbers.shape == (k,)
+    if not whole or not ((numbers >= 0) & (numbers < n_rows)).all():
+        raise InvalidParameterError(
+            f"init={init!r} should be {k} row numbers in 0 to {n_rows - 1} with this kernel."
+        )
+    return numbers.astype(np.int64)
+
+
 def given_centres(init: Any, dataset: Dataset, gram: GramFunction, k: int) -> list[Points]:
-    """Return the centres given as `init`: rows (k, d); row numbers (k,) for matrices and graphs."""
+    """Return the centres given as `init`: rows (k, d); row numbers (k,) for matrices."""
     if gram.is_precomputed:
-        numbers = np.asarray(init)
-        inside = numbers.dtype.kind in "iu" and numbers.shape == (k,)
-        if not inside or not ((numbers >= 0) & (numbers < dataset.n_rows)).all():
-            raise InvalidParameterError(
-                f"init={init!r} should be {k} row numbers in 0 to {dataset.n_rows - 1} with "
-                f"kernel={gram.name!r}."
-            )
-        return [Points(None, numbers[j : j + 1].astype(np.int64)) for j in range(k)]
+        numbers = given_numbers(init, k, dataset.n_rows)
+        return [Points(None, numbers[j : j + 1]) for j in range(k)]
     centres = checked_centres(init, k, dataset, compute_dtype(dataset.dtype))
     rows = ready_rows(SparseRows.of(centres) if csr_of(dataset) is not None else centres, gram)
     # Given centres are not rows of the dataset and get negative numbers.
@@ -314,18 +318,6 @@ class GramFit(Fit):
         scores = measure_by_gram(placement, centres, labels=labels, bound=bound)
         return FitRun(FitResult.of(end, centres=centres), scores, labels)
 
-    def measured_on_graph(
-        self, centres: GraphCentres, graph: NeighbourGraph, end: Any, costs: np.ndarray
-    ) -> FitRun:
-        """Return the final figures for a graph's kernel; `costs` are those of all rows.
-
-        Labels are those of `predict`, which depend only on the neighbours of a row: rows at distance zero
-        have the same label.
-        """
-        labels = graph_labels(centres, graph)
-        scores = graph_scores(costs, labels, weights_of(self.dataset), self.n_clusters)
-        return FitRun(FitResult.of(end, centres=centres), scores, labels)
-
 
 class KernelFit(GramFit):
     """One call of fit."""
@@ -347,7 +339,9 @@ class KernelFit(GramFit):
             found = self._best()
             terms, norms = found.members.terms, found.members.norms
             of_graph = graph_centres(terms, norms, matrix, graph, estimator.kernel)
-            return self.measured_on_graph(of_graph, graph, found.state, found.costs)
+            labels = graph_labels(of_graph, graph)
+            scores = graph_scores(found.costs, labels, self.weights, self.n_clusters)
+            return FitRun(FitResult.of(found.state, centres=of_graph), scores, labels)
         if estimator.kernel == "precomputed" or callable(estimator.kernel):
             rows.known()  # looks for NaN
         self.gram = gram = StreamedGram(rows.placement, gram_of(estimator, rows))
@@ -397,12 +391,7 @@ class KernelFit(GramFit):
     def _seeds(self, seed: int) -> np.ndarray:
         estimator, gram, began = self.estimator, self.gram, time.perf_counter()
         if self.method == "array":
-            chosen = np.asarray(estimator.init)
-            whole = chosen.dtype.kind in "iu"
-            if not (whole and ((chosen >= 0) & (chosen < gram.n_rows)).all()):
-                raise InvalidParameterError(
-                    f"init={estimator.init!r} should have row numbers in 0 to {gram.n_rows - 1}."
-                )
+            chosen = given_numbers(estimator.init, self.n_clusters, gram.n_rows)
         else:
             chosen = chosen_rows(estimator, gram.columns, lambda: gram.diagonal, self.weights, seed)
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))

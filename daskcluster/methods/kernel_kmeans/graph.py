@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -21,7 +21,6 @@ import numpy as np
 
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.elementary import exp
-from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError, ModelFormatError
 from daskcluster.events import Callback, Notice, publish
@@ -42,7 +41,7 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
 )
 from daskcluster.methods.kernel_kmeans.minibatch.algorithm import Meter, joined
 from daskcluster.methods.kernel_kmeans.model import KernelKMeansModel, row_arrays, support_arrays
-from daskcluster.methods.minibatch.batches import ROOM_BYTES, held_bytes, whole
+from daskcluster.methods.minibatch.batches import whole
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, join_rows
 from daskcluster.typing import Dataset
@@ -105,18 +104,6 @@ class GraphGram:
         """
         beyond = vectors if self.heat_time is None else self._heat(vectors)[1]
         return np.asarray(self._scale[:, None] * beyond)
-
-    def scaled(self, rows: np.ndarray, factors: np.ndarray, groups: np.ndarray, k: int) -> Any:
-        """Return D^-1 C for the k-nn kernel, a CSR array (n, k): C has `factors` at (rows, groups)."""
-        from scipy.sparse import csr_array
-
-        return csr_array((factors * self._scale[rows], (rows, groups)), shape=(self.n_rows, k))
-
-    def rows_times(self, which: np.ndarray, scaled: Any) -> np.ndarray:
-        """Return rows of K C for the k-nn kernel, float64 (m, k), with D^-1 C from `scaled`."""
-        found = (self.adjacency[which] @ scaled).toarray()
-        found *= self._scale[which, None]
-        return np.asarray(found)
 
     def _step(self, vectors: np.ndarray, factor: float = 1.0) -> np.ndarray:
         """Return `factor` times S V, with S = D^-1 A D^-1 or D^-1/2 A D^-1/2 and V = `vectors` (n, m)."""
@@ -428,19 +415,3 @@ def weights_of(dataset: Dataset) -> np.ndarray:
     """Return the weights of rows, float64 (n,); ones if there are none."""
     weights = dataset.weights
     return np.ones(dataset.n_rows) if weights is None else np.asarray(weights, float)
-
-
-def graph_footprint(
-    dataset: Dataset, parameters: Mapping[str, Any], room_bytes: int = ROOM_BYTES
-) -> Footprint:
-    """Return the memory that mini-batches with a graph's kernel need, unless many rows tie.
-
-    The rows twice, in float64 for the search of neighbours; some twenty numbers for each neighbour; and
-    six numbers for each row and column that a product with the matrix has.
-    """
-    n, row_bytes = dataset.n_rows, 16 * dataset.n_features
-    columns, n_neighbors = int(parameters["n_clusters"]), int(parameters["n_neighbors"])
-    if parameters["kernel"] == HEAT:
-        columns = max(columns, COLUMNS if n <= EXACT_ROWS else PROBES)
-    taken = n * (row_bytes + 160 * (n_neighbors + SPARE) + 48 * columns)
-    return Footprint(home_bytes=taken, ahead_bytes=held_bytes(dataset, room_bytes))

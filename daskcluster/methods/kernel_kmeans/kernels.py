@@ -38,10 +38,7 @@ def gram_tile_for(dtype: np.dtype[Any]) -> TileShape:
 
 def _absolute(builder: Any, value: Any) -> Any:
     name = f"llvm.fabs.v{value.type.count}f{emit.bits(value.type.element)}"
-    function = builder.module.globals.get(name)
-    if function is None:
-        function = ir.Function(builder.module, ir.FunctionType(value.type, [value.type]), name)
-    return builder.call(function, [value])
+    return emit.call(builder, name, value.type, [value])
 
 
 def _square_term(builder: Any, row: Any, point: Any, total: Any) -> Any:
@@ -320,7 +317,11 @@ def gram_sums_sparse(rows, points, factors, groups, term, function, d, out):  # 
 
 
 @kernel
-def _add_columns(values, columns, factors, groups, out):  # type: ignore[no-untyped-def]
+def add_columns(values, columns, factors, groups, out):  # type: ignore[no-untyped-def]
+    """Sum columns of a read-only matrix by group.
+
+    ``out[i, groups[j]] += factors[j] * values[i, columns[j]]``; `columns` and `groups` are not checked.
+    """
     out[:] = 0.0
     for i in range(out.shape[0] if len(columns) else 0):
         group, total = groups[0], 0.0  # in a register while the group stays the same
@@ -330,24 +331,3 @@ def _add_columns(values, columns, factors, groups, out):  # type: ignore[no-unty
                 group, total = groups[j], out[i, groups[j]]
             total += factors[j] * np.float64(values[i, columns[j]])
         out[i, group] = total
-
-
-def add_columns(
-    values: np.ndarray,
-    columns: np.ndarray,
-    factors: np.ndarray,
-    groups: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Sum columns of a matrix by group: ``out[i, groups[j]] += factors[j] * values[i, columns[j]]``.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n, N), C-contiguous, float32 or float64
-    columns : ndarray of shape (m,)
-        In ``[0, N)``; not checked.
-    factors, groups, out
-        As in `gram_sums`.
-    """
-    where = columns.astype(np.int64), factors, groups.astype(np.int64)
-    _add_columns(read_only(values), *where, out)

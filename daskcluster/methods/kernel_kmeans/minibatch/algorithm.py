@@ -28,6 +28,7 @@ import numpy as np
 
 from daskcluster.estimators.loop import Limits, Stepped, run_loop
 from daskcluster.events import KernelStepEnded, StopReason
+from daskcluster.kernels.jit import read_only
 from daskcluster.methods.kernel_kmeans import kernels
 from daskcluster.methods.kernel_kmeans.chunkwise import (
     GramCentres,
@@ -310,18 +311,19 @@ class MovingWindows:
         lengths = np.array([len(window.means) for window in self.windows])
         sums = sums_over(self.gram, [mean for window in self.windows for mean in window.means])
         factors = np.concatenate([window.coefficients for window in self.windows])
+        every = np.arange(len(factors))
         homes, starts = np.repeat(np.arange(self.k), lengths), np.cumsum(lengths) - lengths
         norms = np.array([window.squared_norm for window in self.windows])
         self._kept = kept = np.empty((len(batch), lengths.max()))
 
         def part(cut: slice) -> None:
-            for inner in row_cuts(cut.stop - cut.start, len(homes)):
+            for inner in row_cuts(cut.stop - cut.start, len(every)):
                 some = slice(cut.start + inner.start, cut.start + inner.stop)
                 values = sums(batch.rows[some])
-                kernels.add_columns(values, np.arange(len(homes)), factors, homes, found[some])
+                kernels.add_columns(read_only(values), every, factors, homes, found[some])
                 found[some] = norms - 2.0 * found[some]
                 own = starts[found[some].argmin(axis=1)][:, None] + np.arange(kept.shape[1])
-                kept[some] = np.take_along_axis(values, own.clip(max=len(homes) - 1), axis=1)
+                kept[some] = np.take_along_axis(values, own.clip(max=len(every) - 1), axis=1)
 
         self._together(part, len(batch))
         self.meter.n_values += len(batch) * len(sums.points)

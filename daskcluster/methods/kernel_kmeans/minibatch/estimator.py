@@ -26,9 +26,7 @@ from daskcluster.events import SeedingEnded, StartEnded, StopReason, publish
 from daskcluster.methods.kernel_kmeans.chunkwise import (
     GramFunction,
     GramSums,
-    GraphCentres,
     Points,
-    clamped,
     join_points,
     nearest_of,
 )
@@ -44,26 +42,15 @@ from daskcluster.methods.kernel_kmeans.fit import (
     ready_rows,
     seed_of_start,
 )
-from daskcluster.methods.kernel_kmeans.graph import (
-    GraphGram,
-    GraphKMeansModel,
-    Terms,
-    coefficients_of,
-    graph_and_matrix,
-    graph_centres,
-    graph_footprint,
-)
 from daskcluster.methods.kernel_kmeans.minibatch.algorithm import (
     GramBatch,
     KernelSteps,
     Mean,
     MovingWindows,
     Window,
-    merged,
     minibatch_kernel,
 )
-from daskcluster.methods.kernel_kmeans.model import KernelKMeansModel
-from daskcluster.methods.kernel_kmeans.parameters import GRAPHS, MINI_BATCH_KERNEL, is_graph
+from daskcluster.methods.kernel_kmeans.parameters import MINI_BATCH_KERNEL
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
@@ -73,7 +60,7 @@ from daskcluster.methods.minibatch.sample import threads_of
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import Key
 from daskcluster.seeding.methods import draw_rows
-from daskcluster.sparse_rows import Rows, join_rows
+from daskcluster.sparse_rows import join_rows
 from daskcluster.storage.document import Shapes, check_numbers, stored_as, within
 from daskcluster.typing import Dataset
 
@@ -253,13 +240,8 @@ class BatchKernelState:
                 each.check(n_rows)
 
 
-@dataclass(frozen=True)
-class End:
-    """A start whose steps are done, with the rows that it was seeded from."""
-
-    state: StartState
-    sample: GramBatch
-    moving: MovingWindows
+End = tuple[StartState, GramBatch, MovingWindows]
+"""A start whose steps are done, the rows that it was seeded from, and its centres."""
 
 
 class MiniBatchKernelFit(GramFit, BatchFit):
@@ -267,7 +249,6 @@ class MiniBatchKernelFit(GramFit, BatchFit):
 
     estimator: MiniBatchKernelKMeans
     name = "mini-batch-kernel"
-    window_class: type[MovingWindows] = MovingWindows
     placement: Placement
     gram: GramFunction
 
@@ -284,18 +265,14 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         """Return the memory that the fit needs."""
         return minibatch_footprint(self.dataset, vars(self.estimator), self.room_bytes)
 
-    def function_for(self, rows: ScaledPlacement) -> GramFunction:
-        """Return the Gram function."""
-        return gram_of(self.estimator, rows)
-
     def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
         """Return the best start, evaluated."""
         n, shapes = self.dataset.n_rows, BatchKernelState.shapes(self.n_clusters)
-        self.placement, self.gram = rows.placement, self.function_for(rows)
+        self.placement, self.gram = rows.placement, gram_of(self.estimator, rows)
         resumed = self.resumed(BatchKernelState, shapes, lambda state: state.check(n))
         return self.best_restart(
             resumed,
-            lambda kept: self.evaluated(self._ended(kept)),
+            lambda kept: self.evaluated(*self._ended(kept)),
             lambda run: run.found.inertia,
         )
 
@@ -307,19 +284,20 @@ class MiniBatchKernelFit(GramFit, BatchFit):
 
     def finish(self, state: BatchKernelState) -> tuple[StartState, FitRun]:
         end = self._made(state)
-        self.stopped = end.state.steps.reason is StopReason.CALLBACK
+        made = end[0]
+        self.stopped = made.steps.reason is StopReason.CALLBACK
         size = rows_per_step(self.dataset.n_rows, vars(self.estimator))
-        self.passes += -(-end.state.n_steps * size // self.dataset.n_rows)
-        run = self.evaluated(end)
+        self.passes += -(-made.n_steps * size // self.dataset.n_rows)
+        run = self.evaluated(*end)
         if self.restarts > 1:
             publish(self.callbacks, StartEnded(state.restart, self.restarts, run.found.inertia))
-        return end.state, run
+        return made, run
 
-    def evaluated(self, end: End) -> FitRun:
+    def evaluated(self, made: StartState, sample: GramBatch, moving: MovingWindows) -> FitRun:
         """Return one start, evaluated on all rows. One pass."""
-        centres = end.moving.centres()
-        costs = nearest_of(centres.relative(end.sample.rows), end.sample.diagonal)[1]
-        return self.measured(self.placement, centres, end.state.steps, costs)
+        centres = moving.centres()
+        costs = nearest_of(centres.relative(sample.rows), sample.diagonal)[1]
+        return self.measured(self.placement, centres, made.steps, costs)
 
     def _made(self, state: BatchKernelState) -> End:
         """Make the remaining steps of a start."""
@@ -372,7 +350,7 @@ class MiniBatchKernelFit(GramFit, BatchFit):
                 )
             self.batches = None
         self.bytes_read += batches.bytes_read
-        return End(made(steps), sample, moving)
+        return made(steps), sample, moving
 
     def _sample(self, batches: Batches, key: Key) -> GramBatch:
         """Return the rows that seeding samples; at least k of them have a positive weight."""
@@ -387,7 +365,9 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         estimator, gram, began = self.estimator, self.gram, time.perf_counter()
         if self.method == "array":
             first = given_centres(estimator.init, self.dataset, gram, self.n_clusters)
-            norms = norms_of(first, gram, self.dataset)
+            points = join_points(first)
+            rows = self.dataset.take(points.indices) if points.rows is None else points.rows
+            norms = gram.diagonal(rows, points.indices)
         else:
             columns = partial(self.columns, sample)
             diagonal = sample.diagonal
@@ -395,7 +375,7 @@ class MiniBatchKernelFit(GramFit, BatchFit):
             first = [sample.points(chosen[j : j + 1], gram) for j in range(len(chosen))]
             norms = sample.diagonal[chosen]
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
-        return self.window_class.start(
+        return MovingWindows.start(
             gram,
             first,
             norms,
@@ -413,7 +393,7 @@ class MiniBatchKernelFit(GramFit, BatchFit):
 
     def _ended(self, state: StartState) -> End:
         """Return a start that had ended when its state was saved."""
-        return End(state, self._batch_of(state.sample), self._restored(state))
+        return state, self._batch_of(state.sample), self._restored(state)
 
     def _batch_of(self, numbers: np.ndarray) -> GramBatch:
         """Return rows of these numbers, which are read again, in the form of a batch."""
@@ -441,7 +421,7 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         """Return the centres of a start from its saved state."""
         normalize = bool(self.estimator.normalize_truncated)
         windows = state.windows.windows(self._points_of, self.truncation, normalize=normalize)
-        return self.window_class(self.gram, windows, threads_of(self.engine))
+        return MovingWindows(self.gram, windows, threads_of(self.engine))
 
     def _sample_rows(self) -> int:
         """Return the number of rows that the seeding samples."""
@@ -463,18 +443,9 @@ def most_points(n_rows: int, parameters: Mapping[str, Any]) -> int:
     k, b = int(parameters["n_clusters"]), rows_per_step(n_rows, parameters)
     tau = int(parameters["truncation"] or 0)
     points = k * (tau + b) if tau else k + int(parameters["max_iter"]) * b
-    if parameters["replacement"] and parameters["kernel"] not in GRAPHS:
+    if parameters["replacement"]:
         return points
     return min(points, k * n_rows)
-
-
-def norms_of(first: list[Points], gram: GramFunction, dataset: Dataset) -> np.ndarray:
-    """Return K(x, x) of points, (k,)."""
-    points = join_points(first)
-    if points.rows is not None or gram.name in GRAPHS:
-        return gram.diagonal(points.rows, points.indices)
-    rows: Any = dataset.take(points.indices)
-    return np.array([float(row[at]) for row, at in zip(rows, points.indices, strict=True)])
 
 
 def minibatch_footprint(
@@ -487,25 +458,19 @@ def minibatch_footprint(
 
 
 def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
-    """Return the projected cost of a `MiniBatchKernelKMeans` fit; `flop` is that of the last pass.
-
-    With a graph, the rows are read once more, and steps are passes by their batches alone.
-    """
+    """Return the projected cost of a `MiniBatchKernelKMeans` fit; `flop` is that of the last pass."""
     n, max_iter = dataset.n_rows, int(parameters["max_iter"])
     check_enough_rows(dataset, int(parameters["n_clusters"]))
     restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
-    is_graph, first = parameters["kernel"] in GRAPHS, first_passes(parameters)
-    points = most_points(n, parameters)
+    points, first = most_points(n, parameters), first_passes(parameters)
     per_start = -(-max_iter * rows_per_step(n, parameters) // n) + 2
     return Plan(
         seeding=str(parameters["init"]),
         passes_seeding=first,
         restarts=restarts,
-        passes_at_most=first + is_graph + restarts * per_start,
-        footprint=graph_footprint(dataset, parameters)
-        if is_graph
-        else minibatch_footprint(dataset, parameters),
-        flop=pass_flop(dataset, n if is_graph else points),
+        passes_at_most=first + restarts * per_start,
+        footprint=minibatch_footprint(dataset, parameters),
+        flop=pass_flop(dataset, points),
         commit_bytes=16 * points * min(restarts, 2),
     )
 
@@ -525,19 +490,14 @@ class MiniBatchKernelKMeans(KernelEstimator):
         Number of clusters.
     kernel : str or callable, default "rbf"
         exp(-gamma |x - y|^2), exp(-gamma |x - y|_1), (gamma x.y + coef0)^degree, x.y, x.y of rows scaled to
-        length one. ``"precomputed"``: X is the symmetric matrix (n, n), in memory or not. ``"knn"`` and
-        ``"heat"`` are kernels of the graph of nearest neighbours, as in `daskcluster.KernelKMeans`; the
-        rows must fit in memory. A callable takes two blocks of rows and returns the matrix of their values.
+        length one. ``"precomputed"``: X is the symmetric matrix (n, n), in memory or not. A callable takes
+        two blocks of rows and returns the matrix of their values.
     gamma : float >= 0 or "auto", default "auto"
         ``"auto"`` is 1 / (4 times the sum of the features' variances), from one pass.
     degree : int >= 1, default 3
         Degree of the polynomial kernel.
     coef0 : float, default 1.0
         Parameters of the polynomial kernel.
-    n_neighbors : int >= 1, default 10
-        Neighbours of each row, including the row itself; for ``"knn"`` and ``"heat"``.
-    heat_time : float > 0, default 1.0
-        t of ``"heat"``.
     kernel_params : dict, optional
         Further arguments of a callable kernel.
     batch_size : int >= 1, default 1024
@@ -556,7 +516,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
         As in `daskcluster.MiniBatchKMeans`.
     init : {"k-means++", "random"} or array, default "k-means++"
         How to choose the rows of a random sample whose images are the initial centres; or rows (k, d); or,
-        with a precomputed kernel or a graph, row numbers (k,).
+        with a precomputed kernel, row numbers (k,).
     n_local_trials : int >= 1, optional
         Candidates per centre of greedy k-means++; 1 is plain k-means++, as in the paper. By default
         2 + log(k), rounded down.
@@ -610,15 +570,6 @@ class MiniBatchKernelKMeans(KernelEstimator):
     per row. Memory: k (tau + b) rows twice, and the batches as in `daskcluster.MiniBatchKMeans`. With
     ``truncation=None``, the rows of all batches so far take the place of k (tau + b), each once a centre.
 
-    For a graph, the rows are read once, and scikit-learn finds their nearest neighbours. The matrix is
-    never formed. A step with ``"knn"`` takes the entries of b + k (tau + b) sparse rows, about
-    `n_neighbors` to twice as many in each. A step with ``"heat"`` takes one product of the matrix with k
-    columns, by a series of about 20 sparse products for t = 1, exact to 10^-13 of the sum: as much as an
-    iteration of `daskcluster.KernelKMeans`, for any batch size. K(x, x) and new rows are as there: exact
-    for up to 12,000 rows, and neither ``transform`` nor ``score``. Memory: at most
-    n (160 (n_neighbors + 8) + 48 c + 16 d) bytes, with ``truncation=None`` too. c is k for ``"knn"``; for
-    ``"heat"`` it is at least 512, or 64 beyond 12,000 rows, for K(x, x).
-
     B. Jourdan and G. Schwartzman, "Mini-batch kernel k-means" (2024), Algorithms 1 and 2. By default
     batches are drawn without replacement, pass after pass, as in `daskcluster.MiniBatchKMeans`.
     ``replacement=True``, ``normalize_truncated=False``, ``n_local_trials=1`` and ``init_size=n`` follow the
@@ -642,8 +593,6 @@ class MiniBatchKernelKMeans(KernelEstimator):
 
     _parameters: ClassVar[tuple[Parameter, ...]] = MINI_BATCH_KERNEL
 
-    model_kinds = (KernelKMeansModel.kind, GraphKMeansModel.kind)
-
     batch_size: int = 1024
     replacement: bool = False
     truncation: int | None = 200
@@ -652,9 +601,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
     init_size: int | None = None
     max_iter: int = 200
 
-    def fit_kind(self) -> type[GramFit]:
-        """Return the class of a call of fit."""
-        return GraphBatchFit if is_graph(self.kernel) else MiniBatchKernelFit
+    fit_kind = MiniBatchKernelFit
 
     def check_parameters(self) -> None:
         super().check_parameters()
@@ -663,136 +610,3 @@ class MiniBatchKernelKMeans(KernelEstimator):
                 f"init_size={self.init_size} should be >= n_clusters={self.n_clusters}: the initial "
                 "centres are distinct rows of the sample."
             )
-
-
-@dataclass(frozen=True, eq=False)
-class GraphFunction(GramFunction):
-    """The kernel of a graph: a function of two row numbers.
-
-    Attributes
-    ----------
-    graph : NeighbourGraph
-    matrix : GraphGram
-    """
-
-    graph: Any = None
-    matrix: Any = None
-
-    @property
-    def is_precomputed(self) -> bool:
-        """True: points are row numbers."""
-        return True
-
-    def diagonal(self, rows: Rows | None, indices: np.ndarray) -> np.ndarray:
-        return np.asarray(self.matrix.diagonal[indices])
-
-
-@dataclass(frozen=True, eq=False)
-class _Products:
-    """P = K C at any rows, and Q, the squared lengths of the centres.
-
-    The heat kernel has its products at all rows at once; those of the k-nn kernel come on demand.
-    """
-
-    matrix: GraphGram
-    scaled: Any
-    whole: np.ndarray | None
-    squares: np.ndarray
-
-    @classmethod
-    def of(cls, matrix: GraphGram, terms: Terms) -> _Products:
-        k, squares = len(terms), np.empty(len(terms))
-        rows = np.concatenate([which for which, _ in terms])
-        factors = np.concatenate([each for _, each in terms])
-        groups = np.repeat(np.arange(k), [len(which) for which, _ in terms])
-        if matrix.heat_time is None:
-            scaled = matrix.scaled(rows, factors, groups, k)
-            found = cls(matrix, scaled, None, squares)
-        else:
-            found = cls(matrix, None, matrix.apply(coefficients_of(terms, matrix.n_rows)), squares)
-        own = found.at(rows)[np.arange(len(rows)), groups]
-        squares[:] = np.bincount(groups, factors * own, minlength=k)
-        return found
-
-    def at(self, which: np.ndarray) -> np.ndarray:
-        """Return P at some rows, float64 (m, k)."""
-        return (
-            self.matrix.rows_times(which, self.scaled) if self.whole is None else self.whole[which]
-        )
-
-
-@dataclass
-class GraphWindows(MovingWindows):
-    """Centres as windows of the last batches, with the kernel of a graph.
-
-    Products of windows stay zero.
-
-    Notes
-    -----
-    Cost of a step: for the k-nn kernel, the entries of b + k (tau + b) sparse rows, some `n_neighbors`
-    each; for the heat kernel, a product with k columns, which is what an iteration on the full batch takes.
-    Memory: 48 n k bytes.
-    """
-
-    gram: GraphFunction
-    _products: _Products | None = None
-
-    def terms(self) -> Terms:
-        """Return the rows of each centre, each row once, and their coefficients."""
-        return [_terms(window) for window in self.windows]
-
-    def products(self) -> _Products:
-        """Return the products with the current centres."""
-        if self._products is None:
-            self._products = _Products.of(self.gram.matrix, self.terms())
-        return self._products
-
-    def centres(self) -> GraphCentres:
-        gram, norms = self.gram, self.products().squares
-        return graph_centres(self.terms(), norms, gram.matrix, gram.graph, gram.name)
-
-    def relative(self, batch: GramBatch) -> np.ndarray:
-        began, products = time.perf_counter(), self.products()
-        found = products.squares - 2.0 * products.at(batch.indices)
-        self.meter.n_values += len(batch) * self.k
-        self.meter.seconds += time.perf_counter() - began
-        return np.asarray(found)
-
-    def move(self, batch: GramBatch, labels: np.ndarray, alphas: np.ndarray) -> None:
-        for j, which in batch.members(labels, self.k).items():
-            window = self.windows[j]
-            nothing = np.zeros(len(window.means) + 1)
-            window.move(batch.mean(which, self.gram), alphas[j], nothing)
-        self._products = None
-
-
-def _terms(window: Window) -> tuple[np.ndarray, np.ndarray]:
-    points, factors = merged(*window.terms())
-    return points.indices, factors
-
-
-class GraphBatchFit(MiniBatchKernelFit):
-    """One call of fit with the kernel of a graph."""
-
-    window_class = GraphWindows
-    gram: GraphFunction
-
-    def footprint(self) -> Footprint:
-        return graph_footprint(self.dataset, vars(self.estimator), self.room_bytes)
-
-    def function_for(self, rows: ScaledPlacement) -> GramFunction:
-        graph, matrix = graph_and_matrix(self.estimator, rows, self.seed, self.callbacks)
-        return GraphFunction(str(self.estimator.kernel), graph=graph, matrix=matrix)
-
-    def columns(self, sample: GramBatch, which: np.ndarray) -> np.ndarray:
-        numbers = sample.indices
-        return np.asarray(self.gram.matrix.columns(numbers[which])[numbers])
-
-    def evaluated(self, end: End) -> FitRun:
-        """Return one start, evaluated on all rows, which are in memory."""
-        assert isinstance(end.moving, GraphWindows)
-        centres, gram = end.moving.centres(), self.gram
-        products = end.moving.products().at(np.arange(self.dataset.n_rows))
-        nearest = (centres.norms - 2.0 * products).min(axis=1)
-        costs = clamped(gram.matrix.diagonal + nearest)
-        return self.measured_on_graph(centres, gram.graph, end.state.steps, costs)
