@@ -222,7 +222,7 @@ STREAMS = Catalogue(
         "vc-gmm": Algorithm(
             "daskcluster.methods.streaming.streams:MixtureLearner",
             (
-                *_without(MIXTURE, *_STOPS, "coreset_size", "discard_empty"),
+                *_without(MIXTURE, *_STOPS, "coreset_size"),
                 SUMMARY_SIZE,
                 HALF_LIFE,
                 WINDOW,

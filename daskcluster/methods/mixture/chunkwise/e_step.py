@@ -17,7 +17,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.statistics import Additive, ExactScalar, Reduction, StatefulReduction
+from daskcluster.chunkwise.statistics import Reduction, StatefulReduction
 from daskcluster.errors import CheckpointError
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.jit import NO_WEIGHTS, read_only, weights_or_none
@@ -97,8 +97,8 @@ class MixtureParams:
     step : EStep
     scale : Scale
     truncation : int
-        Size of K(n).
-    initial : Key
+        Size of K(n), if rows have such sets.
+    initial : Key or None
         Random key of the initial sets.
     journal : tuple of EStep
         Steps since `saved`, in order.
@@ -111,13 +111,13 @@ class MixtureParams:
     rooted : bool
         Neighbours are ranked by mean distance, not by mean cost.
     room : int
-        Initial capacity of a thread's table of pairs of clusters.
+        Initial capacity of a table of pairs of clusters.
     """
 
     step: EStep
     scale: Scale
-    truncation: int
-    initial: Key
+    truncation: int = 0
+    initial: Key | None = None
     journal: tuple[EStep, ...] = field(default=(), repr=False)
     saved: StateFiles | None = None
     save_to: StateFiles | None = None
@@ -231,6 +231,7 @@ def _rebuild(chunk: Chunk, prepared: _PreparedEStep, state: np.ndarray) -> None:
     params = prepared.params
     q, k = state.shape[1], params.step.gaussians.k
     if params.saved is None:
+        assert params.initial is not None
         state[:] = first_sets(params.initial, chunk.start, chunk.stop, q, k)
     else:
         state[:] = params.saved.read(chunk.start, chunk.stop)
@@ -279,7 +280,7 @@ def truncated_pass(truncation: int) -> StatefulReduction:
 def _exact_chunk(chunk: Chunk, prepared: _PreparedEStep, into: MixtureStatistics) -> None:
     gaussians = prepared.params.step.gaussians
     visit = all_kernel(gaussians.means.dtype, scaled=gaussians.scaled)
-    for block in chunk.blocks():
+    for block in chunk.blocks(least=gaussians.means.dtype):
         bounds, nearest = np.empty(block.n_rows), np.empty((block.n_rows, 1), np.int32)
         visit(
             (read_only(block.rows), weights_or_none(block.weights)),
@@ -384,50 +385,3 @@ def _visit(
         bounds,
     )
     return index, posteriors, bounds
-
-
-# -- the log-likelihood of a dataset --------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LikelihoodParams:
-    """A mixture and the scale of the rows."""
-
-    gaussians: Gaussians
-    scale: Scale
-
-
-@dataclass
-class Likelihood(Additive):
-    """Weighted sum of log-densities without the common `log_constant`, and the total row weight."""
-
-    bounds: ExactScalar
-    weight: ExactScalar
-
-
-class _PreparedLikelihood:
-    def __init__(self, params: LikelihoodParams) -> None:
-        self.gaussians = params.gaussians
-        self.bounds = MixtureGrids.of(params.scale, params.gaussians, rooted=False).bounds
-        self.weights = params.scale.weights
-
-
-def _no_likelihood(prepared: _PreparedLikelihood) -> Likelihood:
-    return Likelihood(ExactScalar(), ExactScalar())
-
-
-def _likelihood_chunk(chunk: Chunk, prepared: _PreparedLikelihood, into: Likelihood) -> None:
-    for block in chunk.cache_blocks(least=prepared.gaussians.means.dtype):
-        bounds = _visit(block.rows, prepared.gaussians, 1, every=True)[2]
-        weights = np.ones(block.n_rows) if block.weights is None else block.weights
-        into.weight.add(*sum_on_grid(weights, prepared.weights))
-        into.bounds.add(*sum_on_grid(bounds * weights, prepared.bounds))
-
-
-LIKELIHOOD = Reduction(
-    name="log-likelihood",
-    prepare=_PreparedLikelihood,
-    zero=_no_likelihood,
-    chunk=_likelihood_chunk,
-)
-"""`LikelihoodParams` -> `Likelihood`, under the whole mixture."""
