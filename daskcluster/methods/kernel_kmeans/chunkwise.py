@@ -366,10 +366,7 @@ class Neighbourhoods:
         Cost: n distances per row. Memory: about 100 MB, plus the pairs.
         """
         step = max(1, _ESTIMATES // max(1, len(self.points)))
-        parts, g = (
-            [Pairs(0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))],
-            self.n_neighbors,
-        )
+        parts, g = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))], self.n_neighbors
         for first in range(0, len(rows), step):
             part = like(rows[first : first + step], self.points)
             lengths = squared_lengths(part)
@@ -381,9 +378,8 @@ class Neighbourhoods:
             gaps = squared_gaps(part, i, self.points, j)
             own = nth_of_each(i, gaps, len(part), g)
             kept = gaps <= np.maximum(own[i], self.radii[j])
-            parts.append(Pairs(len(part), first + i[kept], j[kept], gaps[kept]))
-        columns = ([getattr(part, name) for part in parts] for name in ("rows", "points", "gaps"))
-        return Pairs(len(rows), *map(np.concatenate, columns))
+            parts.append((first + i[kept], j[kept], gaps[kept]))
+        return Pairs(len(rows), *map(np.concatenate, zip(*parts, strict=True)))
 
 
 def nearest(rows: Rows, points: Rows, n_neighbors: int) -> tuple[Pairs, np.ndarray]:
@@ -488,18 +484,14 @@ class GramCentres:
         return np.concatenate(parts).astype(np.int32)
 
 
-def clamped(squares: np.ndarray) -> np.ndarray:
-    """Return squared distances, with negative ones (rounding, or not a Mercer kernel) set to 0."""
-    return np.asarray(np.maximum(squares, 0.0))
-
-
 def nearest_of(relative: np.ndarray, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the nearest centre of every row, int64 (n,), and the squared distance to it.
 
-    `relative` (n, k) are the squared distances minus K(x, x), which is `diagonal` (n,).
+    `relative` (n, k) are the squared distances minus K(x, x), which is `diagonal` (n,). Negative ones
+    (rounding, or not a Mercer kernel) count as 0.
     """
     labels = relative.argmin(axis=1)
-    return labels, clamped(diagonal + relative[np.arange(len(labels)), labels])
+    return labels, np.maximum(diagonal + relative[np.arange(len(labels)), labels], 0.0)
 
 
 # -- results for rows -------------------------------------------------------------------------------
@@ -524,7 +516,7 @@ def gram_distance_rows(chunk: Chunk, model: GramCentres) -> np.ndarray:
     found = np.empty((chunk.n_rows, model.k))
     for block, place in _blocks(chunk, model):
         own = model.gram.diagonal(block.rows, np.arange(block.start, block.stop))
-        found[place] = np.sqrt(clamped(model.relative(block.rows) + own[:, None]))
+        found[place] = np.sqrt(np.maximum(model.relative(block.rows) + own[:, None], 0.0))
     return found
 
 

@@ -31,8 +31,8 @@ from daskcluster.methods.kernel_kmeans.algorithm import (
     GramMatrix,
     Members,
     StreamedGram,
+    block_rows,
     full_batch,
-    n_blocks,
     restored,
 )
 from daskcluster.methods.kernel_kmeans.chunkwise import (
@@ -50,8 +50,6 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
 from daskcluster.methods.kernel_kmeans.graph import (
     graph_and_matrix,
     graph_centres,
-    graph_labels,
-    graph_scores,
     weights_of,
 )
 from daskcluster.methods.kernel_kmeans.parameters import GRAPHS, is_graph
@@ -79,20 +77,16 @@ def gram_of(estimator: Any, rows: ScaledPlacement) -> GramFunction:
     if kernel in FUNCTIONS:
         return GramFunction(kernel, function=FUNCTIONS[kernel])
     gamma = 1.0
-    if kernel in HAVE_GAMMA:
-        gamma = automatic_gamma(kernel, rows) if estimator.gamma == "auto" else estimator.gamma
+    if kernel in HAVE_GAMMA and estimator.gamma != "auto":
+        gamma = estimator.gamma
+    elif kernel in HAVE_GAMMA:
+        d = rows.placement.dataset.n_features
+        kappa = 4.0 * d * rows.known().mean_variance
+        if kappa > 0.0:  # else all rows are equal
+            gamma = 1.0 / np.sqrt(d * kappa) if kernel == "laplacian" else 1.0 / kappa
     if kernel == "polynomial":
         return GramFunction(kernel, float(gamma), int(estimator.degree), float(estimator.coef0))
     return GramFunction(kernel, float(gamma))
-
-
-def automatic_gamma(kernel: str, rows: ScaledPlacement) -> float:
-    """Return gamma from the variances of the features; 1 if all rows are equal."""
-    d = rows.placement.dataset.n_features
-    kappa = 4.0 * d * rows.known().mean_variance
-    if not kappa > 0.0:
-        return 1.0
-    return float(1.0 / np.sqrt(d * kappa) if kernel == "laplacian" else 1.0 / kappa)
 
 
 def check_square(estimator: Any, dataset: Dataset) -> None:
@@ -339,8 +333,13 @@ class KernelFit(GramFit):
             found = self._best()
             terms, norms = found.members.terms, found.members.norms
             of_graph = graph_centres(terms, norms, matrix, graph, estimator.kernel)
-            labels = graph_labels(of_graph, graph)
-            scores = graph_scores(found.costs, labels, self.weights, self.n_clusters)
+            # Those of `predict`, which depend only on the neighbours of a row.
+            nearest = of_graph.relative_to(graph.adjacency, graph.twins).argmin(axis=1)
+            labels = nearest.astype(np.int32)
+            summed, k = (self.weights, self.weights * found.costs), self.n_clusters
+            totals = [np.bincount(labels, each, minlength=k) for each in summed]
+            high = [np.stack([total, np.zeros(k)]) for total in totals]
+            scores = ScoreStatistics(np.bincount(labels, minlength=k), *high)
             return FitRun(FitResult.of(found.state, centres=of_graph), scores, labels)
         if estimator.kernel == "precomputed" or callable(estimator.kernel):
             rows.known()  # looks for NaN
@@ -403,7 +402,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     n, k, max_iter = dataset.n_rows, int(parameters["n_clusters"]), int(parameters["max_iter"])
     check_enough_rows(dataset, k)
     restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
-    blocks = n_blocks(dataset) if parameters["kernel"] != "precomputed" else 1
+    blocks = -(-n // block_rows(dataset)) if parameters["kernel"] != "precomputed" else 1
     seeding = 1 + first_passes(parameters) + (k if parameters["init"] == "k-means++" else 1)
     return Plan(
         seeding=str(parameters["init"]),

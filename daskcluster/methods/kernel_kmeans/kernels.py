@@ -7,7 +7,6 @@ the points, in float64, so that the sums of a row are the same on any CPU.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -131,30 +130,20 @@ _SPARSE_LANES = 32
 """Points per panel for CSR rows: their sums fit in registers."""
 
 
-@dataclass(frozen=True)
-class PointPanels:
-    """Points packed for the tile of this process's CPU.
+def pack_points(points: np.ndarray) -> np.ndarray:
+    """Pack points (m, d), float32 or float64, into panels for the tile of this process's CPU.
 
-    Attributes
-    ----------
-    data : ndarray of shape (n_panels, (d + 1) * height)
+    Returns
+    -------
+    ndarray of shape (n_panels, (d + 1) * height)
         `height` unused numbers, then the coordinates of `height` points, feature by feature.
-    d, height : int
     """
-
-    data: np.ndarray
-    d: int
-    height: int
-
-
-def pack_points(points: np.ndarray) -> PointPanels:
-    """Pack points (m, d), float32 or float64, for `gram_sums`."""
     points = np.ascontiguousarray(points)
     m, d = points.shape
     height = gram_tile_for(points.dtype).height
-    data = np.empty((-(-m // height), (d + 1) * height), points.dtype)
-    fill_panels(points, np.zeros(d, points.dtype), data, height)
-    return PointPanels(data, d, height)
+    panels = np.empty((-(-m // height), (d + 1) * height), points.dtype)
+    fill_panels(points, np.zeros(d, points.dtype), panels, height)
+    return panels
 
 
 @cache
@@ -194,7 +183,7 @@ def _dense_kernel(dtype: np.dtype[Any], term: int) -> Any:
 
 def gram_sums(
     X: np.ndarray,
-    panels: PointPanels,
+    panels: np.ndarray,
     factors: np.ndarray,
     groups: np.ndarray,
     term: int,
@@ -206,8 +195,8 @@ def gram_sums(
     Parameters
     ----------
     X : ndarray of shape (n, d), C-contiguous, dtype of the panels
-    panels : PointPanels
-        The points.
+    panels : ndarray
+        The points, from `pack_points`.
     factors : ndarray of shape (m,), float64
         Weight of each point.
     groups : ndarray of shape (m,)
@@ -227,15 +216,15 @@ def gram_sums(
     >>> out.ravel()
     array([23., 45.])
     """
-    room = len(panels.data) * panels.height
+    tile = gram_tile_for(panels.dtype)
+    room = len(panels) * tile.height
     padded = np.zeros(room), np.zeros(room, np.int64)
     for whole, part in zip(padded, (factors, groups), strict=True):
         whole[: len(part)] = part
-    tile = gram_tile_for(panels.data.dtype)
-    row_bytes = panels.d * panels.data.itemsize + 8 * out.shape[1]
+    row_bytes = X.shape[1] * panels.itemsize + 8 * out.shape[1]
     blocks = max(1, _PACKED_BYTES // (tile.rows * row_bytes))
-    add_all = _dense_kernel(panels.data.dtype, term)
-    add_all(read_only(X), read_only(panels.data), *padded, function, blocks, out)
+    add_all = _dense_kernel(panels.dtype, term)
+    add_all(read_only(X), read_only(panels), *padded, function, blocks, out)
 
 
 # -- CSR rows ---------------------------------------------------------------------------------------

@@ -44,7 +44,6 @@ from daskcluster.methods.mixture.chunkwise.e_step import (
     label_by_density,
     posterior_rows,
     prepare_labels,
-    stored_posteriors,
 )
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, packed_size, precisions
 from daskcluster.methods.mixture.fit import MixtureFit
@@ -67,10 +66,10 @@ def as_csr(found: np.ndarray, n_components: int) -> Any:
     kept = found["components"][:, 0] >= 0
     starts = np.append(0, np.cumsum(q * kept))
     found = found if kept.all() else found[kept]
-    order = np.argsort(found["components"], axis=1, kind="stable")
-    index = np.take_along_axis(found["components"], order, axis=1).ravel()
-    values = np.take_along_axis(found["probabilities"], order, axis=1).ravel()
-    return csr_array((values, index, starts), shape=(n, n_components))
+    values, index = (found[name].ravel() for name in ("probabilities", "components"))
+    posteriors = csr_array((values, index, starts), shape=(n, n_components))
+    posteriors.sort_indices()
+    return posteriors
 
 
 def dense_dataset(estimator: Any, X: Any, sample_weight: Any, **options: bool) -> Dataset:
@@ -382,10 +381,10 @@ class VariationalGaussianMixture(LoopParameters, DensityMixin, RowsEstimator):
 
     def posterior_function(self, dtype: Any, *, stored: bool = True) -> RowFunction:
         """Return the function that finds the largest posteriors of rows, as stored or in float64."""
-        compute = stored_posteriors if stored else posterior_rows
         kind = STORED_POSTERIOR if stored else POSTERIOR
         most = min(int(self.truncation), len(self._means))
-        return RowFunction(compute, (self._gaussians(dtype), most), None, kind, most, "posteriors")
+        params = self._gaussians(dtype), most, kind
+        return RowFunction(posterior_rows, params, None, kind, most, "posteriors")
 
     def save_posteriors(self, X: Any, output: str, **writing: Any) -> None:
         """Write the posteriors of all rows; see `predict_proba` and `map_rows`."""

@@ -17,7 +17,7 @@ paper's test has the other sign).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -157,11 +157,6 @@ class Window:
         return join_points([points for points, _ in pairs]), np.concatenate([c for _, c in pairs])
 
 
-def sums_over(gram: GramFunction, means: Collection[Mean]) -> GramSums:
-    """Return the sums of K over each of several means."""
-    return joined(gram, [(mean.points, mean.shares) for mean in means])
-
-
 def joined(gram: GramFunction, centres: list[tuple[Points, np.ndarray]]) -> GramSums:
     """Return the sums of several centres, each given by its points and their coefficients."""
     sizes = [len(points) for points, _ in centres]
@@ -228,14 +223,6 @@ class GramBatch:
 
 
 @dataclass
-class Meter:
-    """Number of Gram values computed, and the seconds that it took."""
-
-    n_values: int = 0
-    seconds: float = 0.0
-
-
-@dataclass
 class MovingWindows:
     """Centres as windows of the last batches.
 
@@ -244,6 +231,8 @@ class MovingWindows:
     gram : GramFunction
     windows : list of k Window
     n_threads : int
+    n_values, seconds
+        Number of Gram values computed so far, and the seconds that it took.
 
     Notes
     -----
@@ -256,7 +245,8 @@ class MovingWindows:
     gram: GramFunction
     windows: list[Window]
     n_threads: int = 1
-    meter: Meter = field(default_factory=Meter)
+    n_values: int = 0
+    seconds: float = 0.0
     _kept: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     _pool: ThreadPoolExecutor | None = None
 
@@ -309,7 +299,8 @@ class MovingWindows:
         """Return Q - 2 P of a batch, float64 (b, k); `move` may follow."""
         began, found = time.perf_counter(), np.empty((len(batch), self.k))
         lengths = np.array([len(window.means) for window in self.windows])
-        sums = sums_over(self.gram, [mean for window in self.windows for mean in window.means])
+        means = [mean for window in self.windows for mean in window.means]
+        sums = joined(self.gram, [(mean.points, mean.shares) for mean in means])
         factors = np.concatenate([window.coefficients for window in self.windows])
         every = np.arange(len(factors))
         homes, starts = np.repeat(np.arange(self.k), lengths), np.cumsum(lengths) - lengths
@@ -326,8 +317,8 @@ class MovingWindows:
                 kept[some] = np.take_along_axis(values, own.clip(max=len(every) - 1), axis=1)
 
         self._together(part, len(batch))
-        self.meter.n_values += len(batch) * len(sums.points)
-        self.meter.seconds += time.perf_counter() - began
+        self.n_values += len(batch) * len(sums.points)
+        self.seconds += time.perf_counter() - began
         return found
 
     def move(self, batch: GramBatch, labels: np.ndarray, alphas: np.ndarray) -> None:
@@ -348,8 +339,8 @@ class MovingWindows:
                 products[j] = (means[j].shares[:, None] * np.hstack([old, own])).sum(axis=0)
 
         self._together(cross, len(means))
-        self.meter.n_values += sum(len(mean) ** 2 for mean in means.values())
-        self.meter.seconds += time.perf_counter() - began
+        self.n_values += sum(len(mean) ** 2 for mean in means.values())
+        self.seconds += time.perf_counter() - began
         for j, mean in means.items():
             self.windows[j].move(mean, alphas[j], products[j])
 
@@ -458,7 +449,7 @@ def minibatch_kernel(
     """
 
     def step(state: KernelSteps) -> Stepped[KernelSteps]:
-        before = Meter(moving.meter.n_values, moving.meter.seconds)
+        values, seconds = moving.n_values, moving.seconds
         drawn = batches.next()
         batches.refuse_bad(drawn)
         batch = GramBatch.of(drawn, batches.rows_of_last(), moving.gram, dtype)
@@ -473,10 +464,10 @@ def minibatch_kernel(
             "inertia": float((batch.weights * costs).sum()),
             "shift": 0.0,
             "n_touched": len(batch),
-            "n_distances": moving.meter.n_values - before.n_values,
+            "n_distances": moving.n_values - values,
             "batch_size": len(batch),
             "n_points": moving.n_points,
-            "gram_seconds": moving.meter.seconds - before.seconds,
+            "gram_seconds": moving.seconds - seconds,
         }
         weight = float(batch.weights.sum())
         return Stepped(replace(state, seen=state.seen + counts), facts, weight, reason=reason)

@@ -67,10 +67,6 @@ from daskcluster.typing import Dataset
 _SAMPLE_BYTES = 256 << 20
 
 
-PointsAt = Callable[[np.ndarray], Points]
-"""Row numbers -> points that are ready for the kernels."""
-
-
 @dataclass(frozen=True)
 class WindowsState:
     """Centres as windows of the last batches: one window after the other, oldest batch first.
@@ -139,8 +135,10 @@ class WindowsState:
         if not (whole and inner and int(self.sizes.sum()) == m == len(self.shares)):
             raise ModelFormatError("the lengths of its arrays of windows do not match.")
 
-    def windows(self, at: PointsAt, truncation: int | None, *, normalize: bool) -> list[Window]:
-        """Return the windows; arguments as in `MovingWindows.start`."""
+    def windows(
+        self, at: Callable[[np.ndarray], Points], truncation: int | None, *, normalize: bool
+    ) -> list[Window]:
+        """Return the windows; `at` returns the points of row numbers, others as in `Window`."""
         points, ends = at(self.points), np.cumsum(self.sizes)
         means = [
             Mean(points.take(slice(first, last)), self.shares[first:last])

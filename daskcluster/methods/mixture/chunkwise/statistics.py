@@ -16,7 +16,7 @@ from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import ExactScalar
 from daskcluster.elementary import LN2, LOG_2PI, log
 from daskcluster.errors import InvalidParameterError
-from daskcluster.kernels.jit import aligned_zeros, read_only
+from daskcluster.kernels.jit import read_only
 from daskcluster.kernels.sum_grid import SumGrid, grid_shift
 from daskcluster.methods.mixture.kernels import candidates
 from daskcluster.methods.mixture.kernels.candidates import (
@@ -34,7 +34,6 @@ from daskcluster.methods.mixture.kernels.mahalanobis import (
     whiten_means,
 )
 from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
-from daskcluster.methods.mixture.kernels.truncated import NeighbourSums
 
 RESOLUTION = 2.0**-40
 """Minimum variance in any direction, relative to a component's own variances: what float64 resolves."""
@@ -318,7 +317,11 @@ class MixtureGrids:
         cost = float((by_feature * steepest).sum()) + weight * most
         # A bound of log-sums, and of the least costs that a search returns: its variance is one.
         bound = cost * 2.0 * gaussians.sharpness + weight * (float(log(gaussians.k + 1.0)) + 1.0)
-        seconds = SumGrid.of_total(_totals_of_seconds(gaussians, by_feature), n)
+        of_seconds = by_feature if gaussians.by_feature else np.empty(0)
+        if gaussians.has_matrices:  # of products, by Cauchy and Schwarz
+            root, (first, second) = np.sqrt(by_feature), np.triu_indices(gaussians.d)
+            of_seconds = root[first] * root[second]
+        seconds = SumGrid.of_total(of_seconds, n)
         totals = scale.weights, SumGrid.of_total(_SLACK * scale.squares(means), n)
         moments = MomentGrids(
             scale.sums, seconds, SumGrid(*map(np.array, zip(*totals, strict=True)))
@@ -330,15 +333,6 @@ class MixtureGrids:
             SumGrid.of_total(bound, n),
             grid_shift(math.sqrt(n * keys) if rooted else keys, 1),
         )
-
-
-def _totals_of_seconds(gaussians: Gaussians, by_feature: np.ndarray) -> np.ndarray:
-    """Return bounds on the sums of squares, (d,), or of products, (m,), from bounds on the former."""
-    if gaussians.has_matrices:  # by Cauchy and Schwarz
-        root, (first, second) = np.sqrt(by_feature), np.triu_indices(gaussians.d)
-        bounds: np.ndarray = root[first] * root[second]
-        return bounds
-    return by_feature if gaussians.by_feature else np.empty(0)
 
 
 class PairSums:
@@ -416,43 +410,6 @@ class MixtureStatistics:
     n_distances: int = 0
     n_moved: int = 0
     n_saved: int = 0
-
-    @classmethod
-    def zero(
-        cls,
-        gaussians: Gaussians,
-        *,
-        two_grids: bool,
-        learns: bool,
-        collects: bool,
-        width: int,
-        room: int = 0,
-        key_shift: float = 0.0,
-    ) -> MixtureStatistics:
-        k, d = (gaussians.k if learns else 0), gaussians.d
-        moments = Moments(
-            aligned_zeros(k * d),
-            aligned_zeros(k * d if two_grids else 0),
-            np.zeros((2, gaussians.seconds_size if learns else 0)),
-            aligned_zeros(4 * k),
-        )
-        neighbour_sums_of = gaussians.k if collects else 0
-        return cls(
-            moments,
-            ExactScalar(),
-            np.zeros((neighbour_sums_of, width)),
-            np.zeros(neighbour_sums_of, np.int64),
-            PairSums(room if collects else 0),
-            key_shift,
-            len(gaussians.variances) if gaussians.has_matrices and learns else 0,
-        )
-
-    def neighbour_sums_of(self, *, rooted: bool, selected_only: bool) -> NeighbourSums:
-        """Return the arrays that the kernel adds keys to."""
-        how = np.array([rooted]), np.array([selected_only])
-        return NeighbourSums(
-            self.neighbour_sums, self.neighbour_counts, np.array([self.key_shift]), *how
-        )
 
     def combine(self, other: MixtureStatistics) -> MixtureStatistics:
         for total, more in zip(self.moments, other.moments, strict=True):

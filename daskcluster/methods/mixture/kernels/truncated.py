@@ -84,13 +84,6 @@ def draw_sets(words, k, sets):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _steps(key, shift, step, rooted):  # type: ignore[no-untyped-def]
-    """Return a key in whole steps of the grid."""
-    value = np.float64(math.sqrt(key)) if rooted else np.float64(key)
-    return np.int64(rounded(value, shift) * step)
-
-
-@kernel
 def _add_moved(  # type: ignore[no-untyped-def]
     costs, number, counts, here, home, stays, grid, table, used, keys
 ):
@@ -116,7 +109,9 @@ def _add_moved(  # type: ignore[no-untyped-def]
     for p in range(n_pairs):
         fetch_row(flat, np.int64(slot_of(keys[0, p], mask)) * SLOT, 1)
     for p in range(n_pairs):
-        key, value = keys[0, p], _steps(costs[keys[1, p]], shift, step, rooted)
+        key, cost = keys[0, p], costs[keys[1, p]]
+        rank = np.float64(math.sqrt(cost)) if rooted else np.float64(cost)
+        value = np.int64(rounded(rank, shift) * step)  # in whole steps of the grid
         at = slot_of(key, mask)
         while table[at, 0] != key:
             if table[at, 0] < 0:
