@@ -198,14 +198,14 @@ _NO_MATTER = frozenset(
 """Parameters that do not change the state after a given iteration, so that a resuming fit may change
 them."""
 
-_ADDED = frozenset(
-    {
-        "MiniBatchKernelKMeans.heat_time", "MiniBatchKernelKMeans.n_neighbors", "adaptive_rate",
-        "cut_batches", "discard_empty", "guard", "n_local_trials", "replacement",
-    }
-)  # fmt: skip
-"""Parameters younger than some checkpoints, of all estimators or of one. At their defaults, fits are what
+_ADDED = frozenset("adaptive_rate guard n_local_trials replacement".split())
+"""Parameters younger than some checkpoints. At their defaults, fits are what
 they were before, so that they only count otherwise."""
+
+_REMOVED: dict[str, dict[str, Any]] = {
+    "VariationalGaussianMixture": {"precisions_init": None, "weights_init": None}
+}
+"""Parameters that are gone, with the values that make older checkpoints those of the same fit."""
 
 Check = Callable[[Document, Callable[[str], Location]], None]
 
@@ -340,14 +340,15 @@ def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
     defaults = inspect.signature(type(estimator)).parameters
     kind = type(estimator).__name__
     ignored = _NO_MATTER | {
-        name
-        for name, value in given
-        if {name, f"{kind}.{name}"} & _ADDED and value == defaults[name].default
+        name for name, value in given if name in _ADDED and value == defaults[name].default
     }
     versions = created_with()
     return {
         "estimator": kind,
-        "parameters": {name: _plain(value) for name, value in given if name not in ignored},
+        "parameters": {
+            **{name: _plain(value) for name, value in given if name not in ignored},
+            **_REMOVED.get(kind, {}),
+        },
         "data": data_identity(dataset),
         "daskcluster": versions["daskcluster"],
     }

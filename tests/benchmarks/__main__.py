@@ -45,7 +45,6 @@ REPRODUCTIONS = {
     "kernel": "tests.benchmarks.kernel_kmeans",
     "table1": "tests.benchmarks.table1",
     "vc-gmm": "tests.benchmarks.vc_gmm",
-    "vc-gmm-discarded": "tests.benchmarks.vc_gmm.discarded",
     "vrkm": "tests.benchmarks.vrkm",
     "vrkm-rates": "tests.benchmarks.vrkm.rates",
 }
@@ -60,7 +59,7 @@ COMMANDS = {
 """Commands with their own options; each module has a ``command``."""
 
 SEEDED = (
-    "nested-digits", "figure2", "figure3", "vc-gmm", "vc-gmm-discarded", "vrkm", "backward-euler",
+    "nested-digits", "figure2", "figure3", "vc-gmm", "vrkm", "backward-euler",
     "kernel", "stream",
 )  # fmt: skip
 """Benchmarks that average over seeds."""

@@ -55,9 +55,7 @@ def test_the_chart_of_the_readme_is_drawn_from_the_published_table(tmp_path) -> 
 
 
 @pytest.mark.benchmark
-@pytest.mark.parametrize(
-    "name", [*BENCHMARKS, "figure2", "figure3", "table1", "kernel", "vc-gmm-discarded", "vrkm"]
-)
+@pytest.mark.parametrize("name", [*BENCHMARKS, "figure2", "figure3", "table1", "kernel", "vrkm"])
 def test_quick_benchmark_runs(name: str, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "benchmarks.md"
     few = ["--repeats", "1", "--seeds", "2", "--scratch", str(tmp_path / "scratch")]

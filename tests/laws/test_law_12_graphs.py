@@ -1,4 +1,4 @@
-"""Law 12 for graphs of neighbours: the same mini-batches for any chunks and engine, and for the matrix."""
+"""Law 12 for graphs of neighbours: the same clusters for any chunks and engine, and for the matrix."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ class Problem:
     graph: dict[str, Any]
     fit: dict[str, Any]
 
-    def fitted(self, source: Any, **parameters: Any) -> dc.MiniBatchKernelKMeans:
-        return dc.MiniBatchKernelKMeans(**self.fit, **parameters).fit(
-            source, sample_weight=self.weights
-        )
+    def fitted(self, source: Any, **parameters: Any) -> dc.KernelKMeans:
+        return dc.KernelKMeans(**self.fit, **parameters).fit(source, sample_weight=self.weights)
 
     @property
     def matrix(self) -> np.ndarray:
@@ -55,13 +53,7 @@ def problems(draw: st.DrawFn) -> Problem:
     }
     fit = {
         "n_clusters": k,
-        "batch_size": draw(st.integers(3, 2 * n)),
         "max_iter": draw(st.integers(0, 12)),
-        "truncation": draw(st.sampled_from([1, 20, 60, None])),
-        "cut_batches": draw(st.booleans()),
-        "normalize_truncated": draw(st.booleans()),
-        "learning_rate": draw(st.sampled_from(["sqrt", "count"])),
-        "replacement": draw(st.booleans()),
         "init": draw(st.sampled_from(["k-means++", "random"])),
         "random_state": draw(st.integers(0, 999)),
     }
@@ -69,7 +61,7 @@ def problems(draw: st.DrawFn) -> Problem:
     return Problem(rows.astype(dtype), weights, draw(st.integers(1, n)), graph, fit)
 
 
-def fits(problem: Problem, engine: Any) -> list[dc.MiniBatchKernelKMeans]:
+def fits(problem: Problem, engine: Any) -> list[dc.KernelKMeans]:
     """Fit rows in memory on a thread, and in chunks on an engine."""
     chunks = da.from_array(problem.rows, chunks=(problem.chunk, -1))
     return [
@@ -78,7 +70,7 @@ def fits(problem: Problem, engine: Any) -> list[dc.MiniBatchKernelKMeans]:
     ]
 
 
-def check_same(one: dc.MiniBatchKernelKMeans, other: dc.MiniBatchKernelKMeans) -> None:
+def check_same(one: dc.KernelKMeans, other: dc.KernelKMeans) -> None:
     """Compare two fits bit by bit."""
     np.testing.assert_array_equal(one.labels_, other.labels_)
     assert one.inertia_ == other.inertia_
@@ -92,20 +84,11 @@ def test_any_chunks_and_threads_give_the_same(problem: Problem, n_threads: int) 
     check_same(*fits(problem, dc.LocalEngine(n_threads)))
 
 
-@pytest.mark.parametrize("truncation", [20, None])
 @pytest.mark.parametrize("kernel", ["knn", "heat"])
-def test_a_cluster_gives_the_same_as_the_matrix(
-    client: Any, kernel: str, truncation: int | None
-) -> None:
+def test_a_cluster_gives_the_same_as_the_matrix(client: Any, kernel: str) -> None:
     rng = np.random.default_rng(5)
     graph = {"kernel": kernel, "n_neighbors": 7, "heat_time": 1.0}
-    fit = {
-        "n_clusters": 5,
-        "batch_size": 40,
-        "max_iter": 9,
-        "truncation": truncation,
-        "random_state": 0,
-    }
+    fit = {"n_clusters": 5, "max_iter": 9, "random_state": 0}
     problem = Problem(rng.normal(size=(130, 3)), rng.lognormal(size=130), 29, graph, fit)
     first, second = fits(problem, client)
     check_same(first, second)

@@ -53,10 +53,8 @@ def sqdist(K, coefficients):
     return np.maximum(np.diag(K)[:, None] - 2.0 * P + Q, 0.0)
 
 
-def centre(n, first, steps, truncation, normalize, cut=False):
+def centre(n, first, steps, truncation, normalize):
     """Coefficients (n,) of a centre after `steps`: (alpha, rows, weights) of each batch with rows of it."""
-    if cut:
-        return centre_of_points(n, first, steps, truncation, normalize)
     window = len(steps)
     if truncation is not None:
         sizes = np.cumsum([len(rows) for _, rows, _ in steps][::-1])
@@ -74,26 +72,7 @@ def centre(n, first, steps, truncation, normalize, cut=False):
     return found
 
 
-def centre_of_points(n, first, steps, most, normalize):
-    """The same of the last `most` points, of which the oldest batch gives its last."""
-    points, left = [], 1.0
-    for alpha, rows, weights in steps[::-1]:
-        own = alpha * left * weights / weights.sum()
-        points += list(zip(rows[::-1], own[::-1], strict=True))
-        left *= 1.0 - alpha
-    found = np.zeros(n)
-    for row, coefficient in points[:most]:
-        found[row] += coefficient
-    if len(points) <= most:
-        found[first] += left
-    elif normalize:
-        found /= found.sum()
-    return found
-
-
-def minibatch(
-    K, first, batches, rate="sqrt", weights=None, truncation=None, normalize=True, cut=False
-):
+def minibatch(K, first, batches, rate="sqrt", weights=None, truncation=None, normalize=True):
     """Coefficients (k, n) of the centres after all `batches` (lists of rows)."""
     n, k = len(K), len(first)
     weights = np.ones(n) if weights is None else weights
@@ -112,7 +91,7 @@ def minibatch(
             seen[j] += b_j
             steps[j].append((alpha, mine, weights[mine]))
         coefficients = np.stack(
-            [centre(n, first[j], steps[j], truncation, normalize, cut) for j in range(k)]
+            [centre(n, first[j], steps[j], truncation, normalize) for j in range(k)]
         )
     return coefficients
 

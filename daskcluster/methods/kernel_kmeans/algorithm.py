@@ -7,9 +7,8 @@ for all rows from pairs of blocks of rows.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -30,7 +29,7 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
     nearest_of,
 )
 from daskcluster.methods.kernel_kmeans.graph import GraphGram
-from daskcluster.methods.kernel_kmeans.minibatch.algorithm import Meter, joined
+from daskcluster.methods.kernel_kmeans.minibatch.algorithm import joined
 from daskcluster.sparse_rows import join_rows
 from daskcluster.storage.document import Shapes, check_numbers, within
 from daskcluster.typing import Dataset
@@ -57,12 +56,6 @@ class Members:
     def nearest(self, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the nearest centre of every row, int64 (n,), and the squared distance to it."""
         return nearest_of(self.norms - 2.0 * self.products, diagonal)
-
-    @classmethod
-    def nowhere(cls, n_rows: int, k: int) -> Self:
-        """Return centres at the origin, made of no rows."""
-        none = np.empty(0, np.int64), np.empty(0)
-        return cls([none] * k, np.zeros((n_rows, k)), np.zeros(k))
 
 
 @dataclass(frozen=True)
@@ -174,11 +167,13 @@ class StreamedGram:
     ----------
     placement : Placement
     gram : GramFunction
+    n_values : int
+        Number of Gram values computed so far.
     """
 
     placement: Placement
     gram: GramFunction
-    meter: Meter = field(default_factory=Meter)
+    n_values: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -216,7 +211,7 @@ class StreamedGram:
     def blocks(self) -> list[tuple[int, int]]:
         """Return the ranges of rows that passes compare with all rows; they depend on the dataset only."""
         n = self.n_rows
-        step = n if self.gram.is_precomputed else _block_rows(self.placement.dataset)
+        step = n if self.gram.is_precomputed else block_rows(self.placement.dataset)
         return [(first, min(first + step, n)) for first in range(0, n, step)]
 
     def centres(self, members: Members) -> GramCentres:
@@ -233,15 +228,13 @@ class StreamedGram:
         return Points(self.gram.chunk(chunk).computed(), indices)
 
     def _map(self, fn: object, sums: GramSums, out: np.ndarray) -> np.ndarray:
-        began = time.perf_counter()
         self.placement.map_rows(
             fn,  # type: ignore[arg-type]
             ArraySink(out),
             sums,
             name="inner products",
         )
-        self.meter.seconds += time.perf_counter() - began
-        self.meter.n_values += self.n_rows * max(1, len(sums.points))
+        self.n_values += self.n_rows * max(1, len(sums.points))
         return out
 
 
@@ -249,12 +242,8 @@ GramMatrix = StreamedGram | GraphGram
 """The matrix of K(x, y) for all rows x and y: the operations that kernel k-means needs."""
 
 
-def n_blocks(dataset: Dataset) -> int:
-    """Return the number of blocks of rows, which is the number of passes per iteration."""
-    return -(-dataset.n_rows // _block_rows(dataset))
-
-
-def _block_rows(dataset: Dataset) -> int:
+def block_rows(dataset: Dataset) -> int:
+    """Return the number of rows of a block; an iteration takes a pass for each block."""
     row_bytes = max(1, dataset.bytes_of((0, dataset.n_rows)) // dataset.n_rows)
     return max(_LEAST_BLOCK, _BLOCK_BYTES // row_bytes)
 
@@ -307,7 +296,8 @@ def restored(gram: GramMatrix, state: FullState, weights: np.ndarray) -> FullRes
         terms = [(seeds[j : j + 1], np.ones(1)) for j in range(len(seeds))]
         members = Members(terms, gram.columns(seeds), diagonal[seeds])
     else:
-        before = Members.nowhere(gram.n_rows, len(seeds))
+        none, k = (np.empty(0, np.int64), np.empty(0)), len(seeds)
+        before = Members([none] * k, np.zeros((gram.n_rows, k)), np.zeros(k))
         if state.gone is not None:
             state.gone.put(before)
         members = members_of(gram, state.assigned, weights, before)
@@ -350,7 +340,7 @@ def full_batch(
 
     def step(state: FullState) -> Stepped[FullState]:
         nonlocal before
-        values, k = gram.meter.n_values, len(state.seeds)
+        values, k = gram.n_values, len(state.seeds)
         members = members_of(gram, before.labels, weights, before.members)
         labels, costs = members.nearest(gram.diagonal)
         facts = {
@@ -358,7 +348,7 @@ def full_batch(
             "shift": 0.0,
             "n_empty": int((np.bincount(before.labels, minlength=k) == 0).sum()),
             "n_touched": gram.n_rows,
-            "n_distances": gram.meter.n_values - values,
+            "n_distances": gram.n_values - values,
         }
         gone = Gone.of(members, np.bincount(before.labels, weights, minlength=k))
         state = replace(state, assigned=before.labels, gone=gone)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -25,6 +25,7 @@ from daskcluster.chunkwise.statistics import Reduction
 from daskcluster.elementary import exp
 from daskcluster.errors import InvalidDataError
 from daskcluster.kernels.accumulate import accumulate_values
+from daskcluster.kernels.jit import read_only
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.methods.kernel_kmeans import kernels
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
@@ -102,17 +103,15 @@ class GramFunction:
             return float(self.gamma), float(self.coef0), int(self.degree)
         return (1.0 if self.term == kernels.PRODUCT else -float(self.gamma)), 0.0, 1
 
-    def diagonal(self, rows: Rows | None, indices: np.ndarray) -> np.ndarray:
+    def diagonal(self, rows: Rows, indices: np.ndarray) -> np.ndarray:
         """Return K(x, x) of rows that are ready for the kernels, float64 (n,).
 
         Parameters
         ----------
-        rows : Rows, shape (n, d), or None
-            None for kernels of a graph, which need row numbers only.
+        rows : Rows, shape (n, d)
         indices : ndarray of shape (n,)
             Their global row numbers: the columns of the diagonal in precomputed rows.
         """
-        assert rows is not None
         if self.name in ("rbf", "laplacian"):
             return np.ones(len(rows))
         if self.is_precomputed:
@@ -242,45 +241,12 @@ class GramSums:
             )
         return out
 
-    def own(self, which: slice, out: np.ndarray) -> None:
-        """Compute S of the points over their own groups; values are not precomputed.
-
-        Parameters
-        ----------
-        which : slice
-            The groups. The points are in the order of their groups, none of which is empty.
-        out : ndarray of shape (m, 1), float64
-            OUT: elements of the points of these groups.
-        """
-        rows, ends = self.points.rows, np.arange(which.start, which.stop + 1)
-        assert rows is not None
-        ends = np.searchsorted(self.groups, ends)
-        if self.gram.is_function or isinstance(rows, SparseRows):
-            for first, last in pairwise(ends.tolist()):
-                points, none = (
-                    self.points.take(slice(first, last)),
-                    np.zeros(last - first, np.int64),
-                )
-                sums = GramSums(self.gram, points, self.factors[first:last], none, 1)
-                sums(rows[first:last], out[first:last])
-            return
-        panels = self._made("panels", rows.dtype)
-        height = panels.height
-        spans = np.stack([ends[:-1], ends[1:], ends[:-1] // height, -(-ends[1:] // height)], axis=1)
-        # A panel has points of at most `height` groups, which follow each other, so each has its column.
-        found, columns = np.empty((len(rows), height)), self.groups % height
-        kernels.gram_sums(
-            rows, panels, self.factors, columns, self.gram.term, self.gram.numbers, found, spans
-        )
-        here = slice(ends[0], ends[-1])
-        out[here] = np.take_along_axis(found[here], columns[here, None], axis=1)
-
     def _sum_values(self, rows: Rows, out: np.ndarray) -> None:
         columns, width = self.points.indices, rows.shape[1]
         if not self.gram.is_precomputed:
             columns, width = np.arange(len(self.points)), len(self.points)
         elif not isinstance(rows, SparseRows):
-            kernels.add_columns(rows, columns, self.factors, self.groups, out)
+            kernels.add_columns(read_only(rows), columns, self.factors, self.groups, out)
             return
         step = max(1, _VALUES_BYTES // (8 * width))
         for first in range(0, len(rows), step):
@@ -291,7 +257,7 @@ class GramSums:
             else:
                 kind = "csr" if isinstance(part, SparseRows) else "dense"
                 values = self.gram.values(part, self._made(kind, part.dtype))
-            kernels.add_columns(values, columns, self.factors, self.groups, found)
+            kernels.add_columns(read_only(values), columns, self.factors, self.groups, found)
 
     def _made(self, kind: str, dtype: np.dtype[Any]) -> Any:
         """Return the points in the form `kind` ("csr", "panels" or "dense") and dtype. Made once."""
@@ -383,10 +349,11 @@ class Neighbourhoods:
     points: Rows
     radii: np.ndarray
     n_neighbors: int
-    norms: np.ndarray = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "norms", squared_lengths(self.points))
+    @cached_property
+    def norms(self) -> np.ndarray:
+        """Squared lengths of the points."""
+        return squared_lengths(self.points)
 
     def pairs(self, rows: Rows) -> Pairs:
         """Return the points that are neighbours of rows; `rows` are ready for the kernels.
@@ -399,13 +366,20 @@ class Neighbourhoods:
         Cost: n distances per row. Memory: about 100 MB, plus the pairs.
         """
         step = max(1, _ESTIMATES // max(1, len(self.points)))
-        parts = []
+        parts, g = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))], self.n_neighbors
         for first in range(0, len(rows), step):
             part = like(rows[first : first + step], self.points)
-            found, own = _candidates(part, self, self.radii)
-            kept = found.gaps <= np.maximum(own[found.rows], self.radii[found.points])
-            parts.append((first, found.take(kept)))
-        return _joined(parts, len(rows))
+            lengths = squared_lengths(part)
+            estimates = _estimates(part, lengths, self)
+            slack = rounding(lengths, self.norms, self.points.shape[1])
+            threshold = np.partition(estimates, g - 1, axis=1)[:, g - 1] + slack
+            reached = np.maximum(threshold[:, None], self.radii + slack[:, None])
+            i, j = np.nonzero(estimates <= reached)
+            gaps = squared_gaps(part, i, self.points, j)
+            own = nth_of_each(i, gaps, len(part), g)
+            kept = gaps <= np.maximum(own[i], self.radii[j])
+            parts.append((first + i[kept], j[kept], gaps[kept]))
+        return Pairs(len(rows), *map(np.concatenate, zip(*parts, strict=True)))
 
 
 def nearest(rows: Rows, points: Rows, n_neighbors: int) -> tuple[Pairs, np.ndarray]:
@@ -424,36 +398,9 @@ def nearest(rows: Rows, points: Rows, n_neighbors: int) -> tuple[Pairs, np.ndarr
     Pairs
     ndarray of shape (n,), float64
     """
-    known = Neighbourhoods(points, np.empty(0), n_neighbors)
-    step, parts, radii = max(1, _ESTIMATES // len(points)), [], np.empty(len(rows))
-    for first in range(0, len(rows), step):
-        found, own = _candidates(rows[first : first + step], known, None)
-        radii[first : first + step] = own
-        parts.append((first, found.take(found.gaps <= own[found.rows])))
-    return _joined(parts, len(rows)), radii
-
-
-def _joined(parts: list[tuple[int, Pairs]], n_rows: int) -> Pairs:
-    if not parts:
-        return Pairs(0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-    rows = np.concatenate([first + part.rows for first, part in parts])
-    points = np.concatenate([part.points for _, part in parts])
-    return Pairs(n_rows, rows, points, np.concatenate([part.gaps for _, part in parts]))
-
-
-def _candidates(
-    rows: Rows, known: Neighbourhoods, radii: np.ndarray | None
-) -> tuple[Pairs, np.ndarray]:
-    """Return pairs that include all neighbours, and each row's squared distance to its g-th nearest."""
-    g, own = known.n_neighbors, squared_lengths(rows)
-    estimates = _estimates(rows, own, known)
-    slack = rounding(own, known.norms, known.points.shape[1])
-    threshold = (np.partition(estimates, g - 1, axis=1)[:, g - 1] + slack)[:, None]
-    if radii is not None:
-        threshold = np.maximum(threshold, radii + slack[:, None])
-    i, j = np.nonzero(estimates <= threshold)
-    gaps = squared_gaps(rows, i, known.points, j)
-    return Pairs(len(rows), i, j, gaps), nth_of_each(i, gaps, len(rows), g)
+    found = Neighbourhoods(points, np.zeros(len(points)), n_neighbors).pairs(rows)
+    starts = np.searchsorted(found.rows, np.arange(len(rows)))
+    return found, np.maximum.reduceat(found.gaps, starts)
 
 
 def _estimates(rows: Rows, lengths: np.ndarray, known: Neighbourhoods) -> np.ndarray:
@@ -537,18 +484,14 @@ class GramCentres:
         return np.concatenate(parts).astype(np.int32)
 
 
-def clamped(squares: np.ndarray) -> np.ndarray:
-    """Return squared distances, with negative ones (rounding, or not a Mercer kernel) set to 0."""
-    return np.asarray(np.maximum(squares, 0.0))
-
-
 def nearest_of(relative: np.ndarray, diagonal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the nearest centre of every row, int64 (n,), and the squared distance to it.
 
-    `relative` (n, k) are the squared distances minus K(x, x), which is `diagonal` (n,).
+    `relative` (n, k) are the squared distances minus K(x, x), which is `diagonal` (n,). Negative ones
+    (rounding, or not a Mercer kernel) count as 0.
     """
     labels = relative.argmin(axis=1)
-    return labels, clamped(diagonal + relative[np.arange(len(labels)), labels])
+    return labels, np.maximum(diagonal + relative[np.arange(len(labels)), labels], 0.0)
 
 
 # -- results for rows -------------------------------------------------------------------------------
@@ -573,7 +516,7 @@ def gram_distance_rows(chunk: Chunk, model: GramCentres) -> np.ndarray:
     found = np.empty((chunk.n_rows, model.k))
     for block, place in _blocks(chunk, model):
         own = model.gram.diagonal(block.rows, np.arange(block.start, block.stop))
-        found[place] = np.sqrt(clamped(model.relative(block.rows) + own[:, None]))
+        found[place] = np.sqrt(np.maximum(model.relative(block.rows) + own[:, None], 0.0))
     return found
 
 

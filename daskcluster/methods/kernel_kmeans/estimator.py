@@ -52,15 +52,14 @@ class KernelEstimator(LoopParameters, ClusterEstimator):
     Its fields are the parameters that all of them have.
     """
 
-    model_kinds: ClassVar[tuple[str, ...]] = (KernelKMeansModel.kind,)
+    model_kinds: ClassVar[tuple[str, ...]] = (KernelKMeansModel.kind, GraphKMeansModel.kind)
+    fit_kind: ClassVar[type[GramFit]]
     n_clusters: int = 8
     _: KW_ONLY
     kernel: Any = "rbf"
     gamma: float | str = "auto"
     degree: int = 3
     coef0: float = 1.0
-    n_neighbors: int = 10
-    heat_time: float = 1.0
     kernel_params: dict[str, Any] | None = None
     init: Any = "k-means++"
     n_local_trials: int | None = None
@@ -147,10 +146,6 @@ class KernelEstimator(LoopParameters, ClusterEstimator):
 
     # -- results -----------------------------------------------------------------------------------
 
-    def fit_kind(self) -> type[GramFit]:
-        """Return the class of a call of fit."""
-        raise NotImplementedError
-
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, resume: bool = False
     ) -> Self:
@@ -181,7 +176,7 @@ class KernelEstimator(LoopParameters, ClusterEstimator):
         check_enough_rows(dataset, self.n_clusters)
         if precomputed:
             check_square(self, dataset)
-        fit = self.fit_kind()(self, X, dataset, resume=resume)
+        fit = self.fit_kind(self, X, dataset, resume=resume)
         run = fit.run()
         self._centres = run.result.centres
         self._show_centres()
@@ -321,18 +316,7 @@ class KernelKMeans(KernelEstimator):
 
     _parameters: ClassVar[tuple[Parameter, ...]] = KERNEL_KMEANS
 
-    model_kinds = (KernelKMeansModel.kind, GraphKMeansModel.kind)
-
+    n_neighbors: int = 10
+    heat_time: float = 1.0
     max_iter: int = 300
-
-    def fit_kind(self) -> type[GramFit]:
-        """Return the class of a call of fit."""
-        return KernelFit
-
-    def check_parameters(self) -> None:
-        super().check_parameters()
-        if not isinstance(self.init, str) and np.shape(self.init) != (self.n_clusters,):
-            raise InvalidParameterError(
-                f"init of shape {np.shape(self.init)} should have shape ({self.n_clusters},): the numbers "
-                "of the rows to start from."
-            )
+    fit_kind = KernelFit

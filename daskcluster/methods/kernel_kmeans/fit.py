@@ -31,8 +31,8 @@ from daskcluster.methods.kernel_kmeans.algorithm import (
     GramMatrix,
     Members,
     StreamedGram,
+    block_rows,
     full_batch,
-    n_blocks,
     restored,
 )
 from daskcluster.methods.kernel_kmeans.chunkwise import (
@@ -48,11 +48,8 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
     Points,
 )
 from daskcluster.methods.kernel_kmeans.graph import (
-    NeighbourGraph,
     graph_and_matrix,
     graph_centres,
-    graph_labels,
-    graph_scores,
     weights_of,
 )
 from daskcluster.methods.kernel_kmeans.parameters import GRAPHS, is_graph
@@ -80,20 +77,16 @@ def gram_of(estimator: Any, rows: ScaledPlacement) -> GramFunction:
     if kernel in FUNCTIONS:
         return GramFunction(kernel, function=FUNCTIONS[kernel])
     gamma = 1.0
-    if kernel in HAVE_GAMMA:
-        gamma = automatic_gamma(kernel, rows) if estimator.gamma == "auto" else estimator.gamma
+    if kernel in HAVE_GAMMA and estimator.gamma != "auto":
+        gamma = estimator.gamma
+    elif kernel in HAVE_GAMMA:
+        d = rows.placement.dataset.n_features
+        kappa = 4.0 * d * rows.known().mean_variance
+        if kappa > 0.0:  # else all rows are equal
+            gamma = 1.0 / np.sqrt(d * kappa) if kernel == "laplacian" else 1.0 / kappa
     if kernel == "polynomial":
         return GramFunction(kernel, float(gamma), int(estimator.degree), float(estimator.coef0))
     return GramFunction(kernel, float(gamma))
-
-
-def automatic_gamma(kernel: str, rows: ScaledPlacement) -> float:
-    """Return gamma from the variances of the features; 1 if all rows are equal."""
-    d = rows.placement.dataset.n_features
-    kappa = 4.0 * d * rows.known().mean_variance
-    if not kappa > 0.0:
-        return 1.0
-    return float(1.0 / np.sqrt(d * kappa) if kernel == "laplacian" else 1.0 / kappa)
 
 
 def check_square(estimator: Any, dataset: Dataset) -> None:
@@ -120,17 +113,22 @@ def refuse_distances(centres: GramCentres) -> None:
         )
 
 
+def given_numbers(init: Any, k: int, n_rows: int) -> np.ndarray:
+    """Return the numbers of rows given as `init`, int64 (k,)."""
+    numbers = np.asarray(init)
+    whole = numbers.dtype.kind in "iu" and numbers.shape == (k,)
+    if not whole or not ((numbers >= 0) & (numbers < n_rows)).all():
+        raise InvalidParameterError(
+            f"init={init!r} should be {k} row numbers in 0 to {n_rows - 1} with this kernel."
+        )
+    return numbers.astype(np.int64)
+
+
 def given_centres(init: Any, dataset: Dataset, gram: GramFunction, k: int) -> list[Points]:
-    """Return the centres given as `init`: rows (k, d); row numbers (k,) for matrices and graphs."""
+    """Return the centres given as `init`: rows (k, d); row numbers (k,) for matrices."""
     if gram.is_precomputed:
-        numbers = np.asarray(init)
-        inside = numbers.dtype.kind in "iu" and numbers.shape == (k,)
-        if not inside or not ((numbers >= 0) & (numbers < dataset.n_rows)).all():
-            raise InvalidParameterError(
-                f"init={init!r} should be {k} row numbers in 0 to {dataset.n_rows - 1} with "
-                f"kernel={gram.name!r}."
-            )
-        return [Points(None, numbers[j : j + 1].astype(np.int64)) for j in range(k)]
+        numbers = given_numbers(init, k, dataset.n_rows)
+        return [Points(None, numbers[j : j + 1]) for j in range(k)]
     centres = checked_centres(init, k, dataset, compute_dtype(dataset.dtype))
     rows = ready_rows(SparseRows.of(centres) if csr_of(dataset) is not None else centres, gram)
     # Given centres are not rows of the dataset and get negative numbers.
@@ -314,18 +312,6 @@ class GramFit(Fit):
         scores = measure_by_gram(placement, centres, labels=labels, bound=bound)
         return FitRun(FitResult.of(end, centres=centres), scores, labels)
 
-    def measured_on_graph(
-        self, centres: GraphCentres, graph: NeighbourGraph, end: Any, costs: np.ndarray
-    ) -> FitRun:
-        """Return the final figures for a graph's kernel; `costs` are those of all rows.
-
-        Labels are those of `predict`, which depend only on the neighbours of a row: rows at distance zero
-        have the same label.
-        """
-        labels = graph_labels(centres, graph)
-        scores = graph_scores(costs, labels, weights_of(self.dataset), self.n_clusters)
-        return FitRun(FitResult.of(end, centres=centres), scores, labels)
-
 
 class KernelFit(GramFit):
     """One call of fit."""
@@ -347,7 +333,14 @@ class KernelFit(GramFit):
             found = self._best()
             terms, norms = found.members.terms, found.members.norms
             of_graph = graph_centres(terms, norms, matrix, graph, estimator.kernel)
-            return self.measured_on_graph(of_graph, graph, found.state, found.costs)
+            # Those of `predict`, which depend only on the neighbours of a row.
+            nearest = of_graph.relative_to(graph.adjacency, graph.twins).argmin(axis=1)
+            labels = nearest.astype(np.int32)
+            summed, k = (self.weights, self.weights * found.costs), self.n_clusters
+            totals = [np.bincount(labels, each, minlength=k) for each in summed]
+            high = [np.stack([total, np.zeros(k)]) for total in totals]
+            scores = ScoreStatistics(np.bincount(labels, minlength=k), *high)
+            return FitRun(FitResult.of(found.state, centres=of_graph), scores, labels)
         if estimator.kernel == "precomputed" or callable(estimator.kernel):
             rows.known()  # looks for NaN
         self.gram = gram = StreamedGram(rows.placement, gram_of(estimator, rows))
@@ -397,12 +390,7 @@ class KernelFit(GramFit):
     def _seeds(self, seed: int) -> np.ndarray:
         estimator, gram, began = self.estimator, self.gram, time.perf_counter()
         if self.method == "array":
-            chosen = np.asarray(estimator.init)
-            whole = chosen.dtype.kind in "iu"
-            if not (whole and ((chosen >= 0) & (chosen < gram.n_rows)).all()):
-                raise InvalidParameterError(
-                    f"init={estimator.init!r} should have row numbers in 0 to {gram.n_rows - 1}."
-                )
+            chosen = given_numbers(estimator.init, self.n_clusters, gram.n_rows)
         else:
             chosen = chosen_rows(estimator, gram.columns, lambda: gram.diagonal, self.weights, seed)
         publish(self.callbacks, SeedingEnded(self.method, 0, time.perf_counter() - began))
@@ -414,7 +402,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     n, k, max_iter = dataset.n_rows, int(parameters["n_clusters"]), int(parameters["max_iter"])
     check_enough_rows(dataset, k)
     restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
-    blocks = n_blocks(dataset) if parameters["kernel"] != "precomputed" else 1
+    blocks = -(-n // block_rows(dataset)) if parameters["kernel"] != "precomputed" else 1
     seeding = 1 + first_passes(parameters) + (k if parameters["init"] == "k-means++" else 1)
     return Plan(
         seeding=str(parameters["init"]),

@@ -11,17 +11,14 @@ for shorter times.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.elementary import exp
-from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError, ModelFormatError
 from daskcluster.events import Callback, Notice, publish
@@ -40,11 +37,12 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
     squared_gaps,
     squared_lengths,
 )
-from daskcluster.methods.kernel_kmeans.minibatch.algorithm import Meter, joined
+from daskcluster.methods.kernel_kmeans.minibatch.algorithm import joined
 from daskcluster.methods.kernel_kmeans.model import KernelKMeansModel, row_arrays, support_arrays
-from daskcluster.methods.minibatch.batches import ROOM_BYTES, held_bytes, whole
+from daskcluster.methods.minibatch.batches import whole
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, join_rows
+from daskcluster.storage.document import check_numbers
 from daskcluster.typing import Dataset
 
 EXACT_ROWS = 12_000
@@ -70,12 +68,14 @@ class GraphGram:
         Seed of the probes that estimate the diagonal of a large heat kernel. A probe is a vector z of
         random signs; K(x, x) is the mean of z * Kz, with a standard error of ``sqrt(2 / 64)`` times the
         length of the rest of the row. Seeding and inertia use the estimate, labels do not.
+    n_values : int
+        Number of Gram values used so far.
     """
 
     adjacency: Any
     heat_time: float | None = None
     seed: int = 0
-    meter: Meter = field(default_factory=Meter)
+    n_values: int = 0
 
     def __post_init__(self) -> None:
         degrees = np.asarray(self.adjacency.sum(axis=1)).ravel()
@@ -92,10 +92,7 @@ class GraphGram:
 
     def apply(self, vectors: np.ndarray) -> np.ndarray:
         """Return K times `vectors` (n, m)."""
-        began = time.perf_counter()
-        found = self._step(vectors) if self.heat_time is None else self._heat(vectors)[0]
-        self.meter.seconds += time.perf_counter() - began
-        return np.asarray(found)
+        return self._step(vectors) if self.heat_time is None else self._heat(vectors)[0]
 
     def spread(self, vectors: np.ndarray) -> np.ndarray:
         """Return the contribution of an edge from a new row to each row, for `vectors` (n, m).
@@ -105,18 +102,6 @@ class GraphGram:
         """
         beyond = vectors if self.heat_time is None else self._heat(vectors)[1]
         return np.asarray(self._scale[:, None] * beyond)
-
-    def scaled(self, rows: np.ndarray, factors: np.ndarray, groups: np.ndarray, k: int) -> Any:
-        """Return D^-1 C for the k-nn kernel, a CSR array (n, k): C has `factors` at (rows, groups)."""
-        from scipy.sparse import csr_array
-
-        return csr_array((factors * self._scale[rows], (rows, groups)), shape=(self.n_rows, k))
-
-    def rows_times(self, which: np.ndarray, scaled: Any) -> np.ndarray:
-        """Return rows of K C for the k-nn kernel, float64 (m, k), with D^-1 C from `scaled`."""
-        found = (self.adjacency[which] @ scaled).toarray()
-        found *= self._scale[which, None]
-        return np.asarray(found)
 
     def _step(self, vectors: np.ndarray, factor: float = 1.0) -> np.ndarray:
         """Return `factor` times S V, with S = D^-1 A D^-1 or D^-1/2 A D^-1/2 and V = `vectors` (n, m)."""
@@ -177,7 +162,7 @@ class GraphGram:
     def sums(self, factors: np.ndarray, groups: np.ndarray, n_groups: int) -> np.ndarray:
         vectors = np.zeros((self.n_rows, n_groups))
         vectors[np.arange(self.n_rows), groups] = factors
-        self.meter.n_values += self.adjacency.nnz
+        self.n_values += self.adjacency.nnz
         return self.apply(vectors)
 
 
@@ -230,8 +215,7 @@ class GraphKMeansModel(KernelKMeansModel):
             raise ModelFormatError("radii should be finite and >= 0.")
         if not np.isfinite(self.spread).all():
             raise ModelFormatError("spread should be finite.")
-        if not ((self.rows >= 0) & (self.rows < n)).all():
-            raise ModelFormatError(f"row numbers should be in 0 to {n - 1}.")
+        check_numbers("rows", self.rows, n)
         if not (1 <= self.n_neighbors <= n and self.heat_time > 0.0):
             raise ModelFormatError(
                 f"n_neighbors should be in 1 to {n}, got {self.n_neighbors!r}, and heat_time > 0, got "
@@ -344,18 +328,16 @@ def _nearest(points: Rows, n_neighbors: int) -> tuple[Pairs, np.ndarray]:
     beyond = radii + rounding(lengths, lengths, points.shape[1])
     sure = (gaps.reshape(n, wanted).max(axis=1) > beyond) | (wanted == n)
     kept = sure[i] & (gaps <= radii[i])
-    parts = [Pairs(n, i[kept], j[kept], gaps[kept])]
+    parts = [(i[kept], j[kept], gaps[kept])]
     unsure, total = np.flatnonzero(~sure), int(kept.sum())
     for which in np.array_split(unsure, -(-len(unsure) // 256)) if len(unsure) else []:
         found, radii[which] = nearest(points[which], points, n_neighbors)
-        parts.append(Pairs(n, which[found.rows], found.points, found.gaps))
+        parts.append((which[found.rows], found.points, found.gaps))
         total += len(found.rows)
         _refuse_ties(total, n_neighbors, n)
-    rows = np.concatenate([part.rows for part in parts])
-    found_points = np.concatenate([part.points for part in parts])
-    order = np.lexsort((found_points, rows))
-    gaps = np.concatenate([part.gaps for part in parts])[order]
-    return Pairs(n, rows[order], found_points[order], gaps), radii
+    i, j, gaps = map(np.concatenate, zip(*parts, strict=True))
+    order = np.lexsort((j, i))
+    return Pairs(n, i[order], j[order], gaps[order]), radii
 
 
 def _refuse_ties(n_pairs: int, n_neighbors: int, n_rows: int) -> None:
@@ -389,58 +371,19 @@ def graph_and_matrix(
     return graph, gram
 
 
-def coefficients_of(terms: Terms, n_rows: int) -> np.ndarray:
-    """Return the coefficient of every row in every centre, float64 (n, k)."""
-    found = np.zeros((n_rows, len(terms)))
-    for j, (which, factors) in enumerate(terms):
-        found[which, j] = factors
-    return found
-
-
 def graph_centres(
     terms: Terms, norms: np.ndarray, gram: GraphGram, graph: NeighbourGraph, kernel: str
 ) -> GraphCentres:
     """Return centres that label rows of the fit and new rows."""
     numbers = Points(None, np.arange(gram.n_rows))
     sums = joined(GramFunction(kernel), [(numbers.take(rows), factors) for rows, factors in terms])
-    spread = gram.spread(coefficients_of(terms, gram.n_rows))
+    coefficients = np.zeros((gram.n_rows, len(terms)))
+    coefficients[sums.points.indices, sums.groups] = sums.factors
+    spread = gram.spread(coefficients)
     return GraphCentres(sums, norms, graph.neighbourhoods, spread, gram.heat_time)
-
-
-def graph_labels(centres: GraphCentres, graph: NeighbourGraph) -> np.ndarray:
-    """Return the labels of the rows of the fit, int32 (n,), which are those of `predict`.
-
-    They depend only on the neighbours of a row: rows at distance zero have the same label.
-    """
-    return centres.relative_to(graph.adjacency, graph.twins).argmin(axis=1).astype(np.int32)
-
-
-def graph_scores(
-    costs: np.ndarray, labels: np.ndarray, weights: np.ndarray, k: int
-) -> ScoreStatistics:
-    """Return the statistics of clusters; `costs` (n,) are squared distances to the nearest centres."""
-    totals = [np.bincount(labels, each, minlength=k) for each in (weights, weights * costs)]
-    high = [np.stack([total, np.zeros(k)]) for total in totals]
-    return ScoreStatistics(np.bincount(labels, minlength=k), *high)
 
 
 def weights_of(dataset: Dataset) -> np.ndarray:
     """Return the weights of rows, float64 (n,); ones if there are none."""
     weights = dataset.weights
     return np.ones(dataset.n_rows) if weights is None else np.asarray(weights, float)
-
-
-def graph_footprint(
-    dataset: Dataset, parameters: Mapping[str, Any], room_bytes: int = ROOM_BYTES
-) -> Footprint:
-    """Return the memory that mini-batches with a graph's kernel need, unless many rows tie.
-
-    The rows twice, in float64 for the search of neighbours; some twenty numbers for each neighbour; and
-    six numbers for each row and column that a product with the matrix has.
-    """
-    n, row_bytes = dataset.n_rows, 16 * dataset.n_features
-    columns, n_neighbors = int(parameters["n_clusters"]), int(parameters["n_neighbors"])
-    if parameters["kernel"] == HEAT:
-        columns = max(columns, COLUMNS if n <= EXACT_ROWS else PROBES)
-    taken = n * (row_bytes + 160 * (n_neighbors + SPARE) + 48 * columns)
-    return Footprint(home_bytes=taken, ahead_bytes=held_bytes(dataset, room_bytes))

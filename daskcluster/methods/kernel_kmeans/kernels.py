@@ -7,7 +7,6 @@ the points, in float64, so that the sums of a row are the same on any CPU.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -38,10 +37,7 @@ def gram_tile_for(dtype: np.dtype[Any]) -> TileShape:
 
 def _absolute(builder: Any, value: Any) -> Any:
     name = f"llvm.fabs.v{value.type.count}f{emit.bits(value.type.element)}"
-    function = builder.module.globals.get(name)
-    if function is None:
-        function = ir.Function(builder.module, ir.FunctionType(value.type, [value.type]), name)
-    return builder.call(function, [value])
+    return emit.call(builder, name, value.type, [value])
 
 
 def _square_term(builder: Any, row: Any, point: Any, total: Any) -> Any:
@@ -134,30 +130,20 @@ _SPARSE_LANES = 32
 """Points per panel for CSR rows: their sums fit in registers."""
 
 
-@dataclass(frozen=True)
-class PointPanels:
-    """Points packed for the tile of this process's CPU.
+def pack_points(points: np.ndarray) -> np.ndarray:
+    """Pack points (m, d), float32 or float64, into panels for the tile of this process's CPU.
 
-    Attributes
-    ----------
-    data : ndarray of shape (n_panels, (d + 1) * height)
+    Returns
+    -------
+    ndarray of shape (n_panels, (d + 1) * height)
         `height` unused numbers, then the coordinates of `height` points, feature by feature.
-    d, height : int
     """
-
-    data: np.ndarray
-    d: int
-    height: int
-
-
-def pack_points(points: np.ndarray) -> PointPanels:
-    """Pack points (m, d), float32 or float64, for `gram_sums`."""
     points = np.ascontiguousarray(points)
     m, d = points.shape
     height = gram_tile_for(points.dtype).height
-    data = np.empty((-(-m // height), (d + 1) * height), points.dtype)
-    fill_panels(points, np.zeros(d, points.dtype), data, height)
-    return PointPanels(data, d, height)
+    panels = np.empty((-(-m // height), (d + 1) * height), points.dtype)
+    fill_panels(points, np.zeros(d, points.dtype), panels, height)
+    return panels
 
 
 @cache
@@ -165,7 +151,7 @@ def _dense_kernel(dtype: np.dtype[Any], term: int) -> Any:
     height, vectors, width = gram_tile_for(dtype)
     block, shape = vectors * width, (vectors, width, lanes_of(dtype))
 
-    def add_all(rows, panels, factors, groups, function, blocks, spans, out):  # type: ignore[no-untyped-def]
+    def add_all(rows, panels, factors, groups, function, blocks, out):  # type: ignore[no-untyped-def]
         # `blocks` row blocks are packed at once and compared with one panel after the other.
         (n, d), n_groups = rows.shape, out.shape[1]
         scale, shift, degree = function
@@ -173,47 +159,44 @@ def _dense_kernel(dtype: np.dtype[Any], term: int) -> Any:
         packed, origin = aligned(blocks * d * block, panels), np.zeros(d, panels.dtype)
         sums = aligned(blocks * n_groups * block, out)
         places = groups * np.int64(block)
-        for s in range(spans.shape[0]):
-            begin, end = spans[s, 0], spans[s, 1]
-            for start in range(begin, end, blocks * block):
-                here = min(blocks, -(-(end - start) // block))
+        for start in range(0, n, blocks * block):
+            here = min(blocks, -(-(n - start) // block))
+            for b in range(here):
+                first = first_row(start + b * block, block, n)
+                pack_rows(flat, n, d, first, origin, packed, b * d * block, shape)
+            sums[: here * n_groups * block] = 0.0
+            for p in range(panels.shape[0]):
                 for b in range(here):
-                    first = begin + first_row(start + b * block - begin, block, end - begin)
-                    pack_rows(flat, n, d, first, origin, packed, b * d * block, shape)
-                sums[: here * n_groups * block] = 0.0
-                for p in range(spans[s, 2], spans[s, 3]):
-                    for b in range(here):
-                        add_gram(
-                            packed, b * d * block, panel, p * stride + height, d, factors, places,
-                            p * height, sums, b * n_groups * block, scale, shift, degree,
-                            term, height, vectors, width,
-                        )  # fmt: skip
-                for b in range(here):
-                    first = begin + first_row(start + b * block - begin, block, end - begin)
-                    for r in range(min(block, end - begin)):
-                        for g in range(n_groups):
-                            out[first + r, g] = sums[(b * n_groups + g) * block + r]
+                    add_gram(
+                        packed, b * d * block, panel, p * stride + height, d, factors, places,
+                        p * height, sums, b * n_groups * block, scale, shift, degree,
+                        term, height, vectors, width,
+                    )  # fmt: skip
+            for b in range(here):
+                first = first_row(start + b * block, block, n)
+                for r in range(min(block, n)):
+                    for g in range(n_groups):
+                        out[first + r, g] = sums[(b * n_groups + g) * block + r]
 
     return kernel(add_all)
 
 
 def gram_sums(
     X: np.ndarray,
-    panels: PointPanels,
+    panels: np.ndarray,
     factors: np.ndarray,
     groups: np.ndarray,
     term: int,
     function: tuple[float, float, int],
     out: np.ndarray,
-    spans: np.ndarray | None = None,
 ) -> None:
     """Compute weighted sums of Gram values for dense rows.
 
     Parameters
     ----------
     X : ndarray of shape (n, d), C-contiguous, dtype of the panels
-    panels : PointPanels
-        The points.
+    panels : ndarray
+        The points, from `pack_points`.
     factors : ndarray of shape (m,), float64
         Weight of each point.
     groups : ndarray of shape (m,)
@@ -223,9 +206,6 @@ def gram_sums(
         K is ``exp(scale * total)``, scale <= 0, or for products ``(scale * total + shift) ** degree``.
     out : ndarray of shape (n, n_groups), float64
         OUT.
-    spans : ndarray of shape (s, 4), optional
-        First row, end of rows, first panel and end of panels: only the sums of these rows over the points
-        of these panels. Default: of all rows over all points.
 
     Examples
     --------
@@ -236,17 +216,15 @@ def gram_sums(
     >>> out.ravel()
     array([23., 45.])
     """
-    room = len(panels.data) * panels.height
+    tile = gram_tile_for(panels.dtype)
+    room = len(panels) * tile.height
     padded = np.zeros(room), np.zeros(room, np.int64)
     for whole, part in zip(padded, (factors, groups), strict=True):
         whole[: len(part)] = part
-    tile = gram_tile_for(panels.data.dtype)
-    row_bytes = panels.d * panels.data.itemsize + 8 * out.shape[1]
+    row_bytes = X.shape[1] * panels.itemsize + 8 * out.shape[1]
     blocks = max(1, _PACKED_BYTES // (tile.rows * row_bytes))
-    if spans is None:
-        spans = np.array([[0, len(X), 0, len(panels.data)]])
-    add_all = _dense_kernel(panels.data.dtype, term)
-    add_all(read_only(X), read_only(panels.data), *padded, function, blocks, spans, out)
+    add_all = _dense_kernel(panels.dtype, term)
+    add_all(read_only(X), read_only(panels), *padded, function, blocks, out)
 
 
 # -- CSR rows ---------------------------------------------------------------------------------------
@@ -328,7 +306,11 @@ def gram_sums_sparse(rows, points, factors, groups, term, function, d, out):  # 
 
 
 @kernel
-def _add_columns(values, columns, factors, groups, out):  # type: ignore[no-untyped-def]
+def add_columns(values, columns, factors, groups, out):  # type: ignore[no-untyped-def]
+    """Sum columns of a read-only matrix by group.
+
+    ``out[i, groups[j]] += factors[j] * values[i, columns[j]]``; `columns` and `groups` are not checked.
+    """
     out[:] = 0.0
     for i in range(out.shape[0] if len(columns) else 0):
         group, total = groups[0], 0.0  # in a register while the group stays the same
@@ -338,24 +320,3 @@ def _add_columns(values, columns, factors, groups, out):  # type: ignore[no-unty
                 group, total = groups[j], out[i, groups[j]]
             total += factors[j] * np.float64(values[i, columns[j]])
         out[i, group] = total
-
-
-def add_columns(
-    values: np.ndarray,
-    columns: np.ndarray,
-    factors: np.ndarray,
-    groups: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Sum columns of a matrix by group: ``out[i, groups[j]] += factors[j] * values[i, columns[j]]``.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n, N), C-contiguous, float32 or float64
-    columns : ndarray of shape (m,)
-        In ``[0, N)``; not checked.
-    factors, groups, out
-        As in `gram_sums`.
-    """
-    where = columns.astype(np.int64), factors, groups.astype(np.int64)
-    _add_columns(read_only(values), *where, out)

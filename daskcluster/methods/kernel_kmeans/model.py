@@ -21,9 +21,11 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
 )
 from daskcluster.models.fitted import FittedModel, check_per_cluster
 from daskcluster.sparse_rows import Rows, SparseRows
+from daskcluster.storage.document import check_numbers
 
 _PER_CLUSTER = ("weights", "sizes", "costs")
 _NONE = np.zeros(1, np.int64)
+_MOST = 1 << 62
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +83,6 @@ class KernelKMeansModel(FittedModel):
         for name in _PER_CLUSTER:
             check_per_cluster(name, getattr(self, name), self.n_clusters)
         self._check_gram()
-        whole = {"rows", "clusters", "columns", "starts"}
-        for name in (*sorted(whole), "coefficients", "norms"):
-            wanted = np.int64 if name in whole else np.float64
-            found = getattr(self, name).dtype
-            if found != wanted:
-                raise ModelFormatError(f"{name} should have dtype {np.dtype(wanted)}, got {found}.")
         self._check_supports()
         if self.supports.ndim == 1 and self.kernel != PRECOMPUTED:
             self._check_csr()
@@ -118,13 +114,14 @@ class KernelKMeansModel(FittedModel):
                 f"rows, coefficients and clusters should have shape ({m},) and norms ({k},), got {shapes} "
                 f"and {self.norms.shape}."
             )
-        if not (np.isfinite(self.coefficients).all() and np.isfinite(self.norms).all()):
-            raise ModelFormatError("coefficients and norms should be finite.")
-        if not ((self.clusters >= 0) & (self.clusters < k)).all():
-            raise ModelFormatError(f"clusters of supports should be in 0 to {k - 1}.")
-        if self.kernel == PRECOMPUTED:
-            if not ((self.rows >= 0) & (self.rows < d)).all():
-                raise ModelFormatError(f"supports should be columns in 0 to {d - 1}.")
+        for values in (self.coefficients, self.norms):
+            if values.dtype != np.float64 or not np.isfinite(values).all():
+                raise ModelFormatError("coefficients and norms should be finite, in float64.")
+        check_numbers("clusters", self.clusters, k)
+        # Centres that were given as rows have negative numbers.
+        own_columns = self.kernel == PRECOMPUTED
+        check_numbers("rows", self.rows, d if own_columns else _MOST, 0 if own_columns else -_MOST)
+        if own_columns:
             return
         if self.supports.dtype not in (np.float32, np.float64):
             raise ModelFormatError("support rows should be float32 or float64.")
@@ -136,14 +133,14 @@ class KernelKMeansModel(FittedModel):
 
     def _check_csr(self) -> None:
         starts, columns, d = self.starts, self.columns, self.n_features
+        check_numbers("starts", starts, _MOST)
         rising = starts.shape == (self.n_supports + 1,) and bool((np.diff(starts) >= 0).all())
         if not rising or starts[0] != 0 or starts[-1] > min(len(self.supports), len(columns)):
             raise ModelFormatError(
                 f"starts of CSR support rows should be {self.n_supports + 1} ascending offsets from 0 to "
                 "at most the number of stored values."
             )
-        if not ((columns >= 0) & (columns < d)).all():
-            raise ModelFormatError(f"columns of support rows should be in 0 to {d - 1}.")
+        check_numbers("columns", columns, d)
 
     @property
     def gram(self) -> GramFunction:

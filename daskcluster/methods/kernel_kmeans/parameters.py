@@ -64,18 +64,18 @@ KERNEL_N_INIT = shared.N_INIT.varied(
 )
 
 _BOTH = (
-    shared.N_CLUSTERS,
-    KERNEL,
     GAMMA,
     DEGREE,
     COEF0,
-    N_NEIGHBORS,
-    HEAT_TIME,
-    KERNEL_PARAMS,
 )
 
 KERNEL_KMEANS = (
+    shared.N_CLUSTERS,
+    KERNEL,
     *_BOTH,
+    N_NEIGHBORS,
+    HEAT_TIME,
+    KERNEL_PARAMS,
     KERNEL_INIT,
     N_LOCAL_TRIALS,
     KERNEL_N_INIT,
@@ -91,7 +91,13 @@ KERNEL_KMEANS = (
 )
 
 MINI_BATCH_KERNEL = (
+    shared.N_CLUSTERS,
+    KERNEL.varied(
+        help="Mercer kernel; precomputed: the rows are those of its symmetric matrix.",
+        choices=KERNELS.keys(),
+    ),
     *_BOTH,
+    KERNEL_PARAMS,
     Parameter("batch_size", int, 1024, "Rows per step.", ge=1),
     Parameter(
         "replacement",
@@ -104,7 +110,7 @@ MINI_BATCH_KERNEL = (
         int,
         200,
         "A centre consists of the latest batches that hold at least this many of its rows; none keeps all "
-        "batches and makes each step a pass over all rows.",
+        "batches.",
         off="none",
         ge=1,
     ),
@@ -113,12 +119,6 @@ MINI_BATCH_KERNEL = (
         bool,
         True,
         "Scale the coefficients of a truncated centre so that they sum to one.",
-    ),
-    Parameter(
-        "cut_batches",
-        bool,
-        False,
-        "Drop rows of a centre one by one, not batch by batch, so that it never has more than truncation.",
     ),
     LEARNING_RATE.varied(default="sqrt"),
     KERNEL_INIT.varied(help="How to choose the initial centres from a sample of rows."),

@@ -20,8 +20,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.estimators.loop import NO_LIMITS, Limits, Stepped, run_loop
 from daskcluster.events import EMStepEnded, StopReason
@@ -240,74 +238,6 @@ def as_kind(gaussians: Gaussians, kind: str, weights: np.ndarray | None = None) 
     )
 
 
-class Saves:
-    """Decides when the candidate sets are saved, and removes the saves that are not needed any more.
-
-    Sets are saved when the caller requests it and, on a cluster with a folder that all workers share,
-    every `SAVE_EVERY` steps. Threads lose no sets and need neither saves nor a journal.
-
-    Parameters
-    ----------
-    placement : Placement
-    width : int
-        Size of a set.
-    last : StateFiles, optional
-        A complete save of an earlier fit.
-
-    Attributes
-    ----------
-    last : StateFiles or None
-        The last complete save.
-    """
-
-    def __init__(self, placement: Placement, width: int, last: StateFiles | None = None) -> None:
-        self._placement, self._width = placement, width
-        self._count = 0
-        self.last = last
-        self._next: StateFiles | None = None
-
-    def next(self, n_steps: int, asked: StateFiles | None = None) -> StateFiles | None:
-        """Return where to save the sets in the next step, or None not to save them.
-
-        Parameters
-        ----------
-        n_steps : int
-            Length of the journal after that step.
-        asked : StateFiles, optional
-            Files that the caller requests in any case.
-        """
-        self._next = asked
-        if asked is not None or n_steps < SAVE_EVERY:
-            return asked
-        folder = self._placement.shared_folder()
-        if folder is not None:
-            self._count += 1
-            self._next = StateFiles(locate(f"{folder}/{self._count}"), self._width)
-        return self._next
-
-    def done(self, n_rows: int) -> bool:
-        """Return whether the sets of all rows were saved; remove the save that is not needed any more.
-
-        Saves of a checkpoint are never removed.
-
-        Raises
-        ------
-        CheckpointError
-            The driver does not see the checkpoint files that the workers wrote.
-        """
-        if self._next is None:
-            return False
-        whole = n_rows == self._placement.dataset.n_rows
-        if self._next.kept:
-            self._next.check(self._placement.dataset.n_rows, whole=False)
-        useless = self.last if whole else self._next
-        if useless is not None and not useless.kept:
-            useless.remove()
-        if whole:
-            self.last = self._next
-        return whole
-
-
 @dataclass(frozen=True)
 class EMState:
     """State of EM between two iterations, which commits hold without the sets of rows; or its result.
@@ -391,8 +321,8 @@ class EMState:
 class ExactPasses:
     """Passes of exact EM: rows are compared with all clusters and have no state."""
 
-    def __init__(self, rows: ScaledPlacement, settings: EMSettings) -> None:
-        self._rows, self._settings = rows, settings
+    def __init__(self, rows: ScaledPlacement) -> None:
+        self._rows = rows
         self._n_uncounted = self._n_steps = 0
 
     def first_cost(self, gaussians: Gaussians) -> float:
@@ -405,12 +335,10 @@ class ExactPasses:
 
     def step(self, gaussians: Gaussians, save_to: StateFiles | None = None) -> MixtureStatistics:
         """Make an E-step and return the statistics of the M-step; `save_to` is ignored."""
-        key = Key(self._settings.seed, "mixture sets")
-
-        def params(scale: Scale) -> MixtureParams:
-            return MixtureParams(EStep(gaussians, None), scale, gaussians.k, key)
-
-        found: MixtureStatistics = self._rows.reduce(EXACT_EM, params)
+        step = EStep(gaussians, None)
+        found: MixtureStatistics = self._rows.reduce(
+            EXACT_EM, lambda scale: MixtureParams(step, scale)
+        )
         found.n_distances += self._n_uncounted
         self._n_uncounted = 0
         self._n_steps += 1
@@ -426,6 +354,9 @@ class ExactPasses:
 
 class TruncatedPasses:
     """Passes of truncated EM: K(n) stays with the rows, G_c in this object.
+
+    The sets are saved when the caller requests it and, on a cluster with a folder that all workers share,
+    every `SAVE_EVERY` steps. Threads lose no sets and need neither saves nor a journal.
 
     Parameters
     ----------
@@ -455,7 +386,7 @@ class TruncatedPasses:
             assert resumed.neighbours is not None
             self.neighbours = resumed.neighbours.astype(np.int32)
             self._n_steps = resumed.n_steps
-        self._saves = Saves(rows.placement, settings.truncation, sets)
+        self._saved, self._n_saves = sets, 0
         self._rooted = settings.covariance_type == "isotropic"
         self._searched = False
         self._n_uncounted = self._room = 0
@@ -507,14 +438,19 @@ class TruncatedPasses:
         save_to: StateFiles | None = None,
     ) -> MixtureStatistics:
         settings, step = self._settings, EStep(gaussians, search)
+        if save_to is None and len(self._journal) + 1 >= SAVE_EVERY:
+            folder = self._rows.placement.shared_folder()
+            if folder is not None:
+                self._n_saves += 1
+                save_to = StateFiles(locate(f"{folder}/{self._n_saves}"), settings.truncation)
         params = MixtureParams(
             step,
             self._rows.scale,
             settings.truncation,
             Key(settings.seed, "mixture sets"),
             tuple(self._journal),
-            self._saves.last,
-            self._saves.next(len(self._journal) + 1, save_to),
+            self._saved,
+            save_to,
             learns=learns,
             rooted=self._rooted,
             room=self._room,
@@ -524,16 +460,35 @@ class TruncatedPasses:
         if self._rows.placement.loses_state:
             # A copy of the parameters, without the factors and costs that were derived from them.
             self._journal.append(EStep(replace(gaussians), search))
-        if self._saves.done(found.n_saved):
-            self._journal.clear()
+        if save_to is not None:
+            self._end_save(save_to, found.n_saved)
         if search is not None:
-            # Otherwise the pairs of several threads are merged, and their number says little about one.
             if self._rows.placement.shares_memory:
-                self._room = found.pairs.most_used
+                self._room = int(found.pairs.used[0])
             lists = search.lists(listed_tile_for(gaussians.means.dtype).height)
             sums = found.neighbour_sums, found.neighbour_counts, STEPS / found.key_shift
             self.neighbours = learn_neighbours(*lists, *sums, found.pairs.listed(), self.neighbours)
         return found
+
+    def _end_save(self, place: StateFiles, n_rows: int) -> None:
+        """Start the journal anew if all rows are saved; remove the save that is not needed any more.
+
+        Saves of a checkpoint are never removed.
+
+        Raises
+        ------
+        CheckpointError
+            The driver does not see the checkpoint files that the workers wrote.
+        """
+        n_all = self._rows.placement.dataset.n_rows
+        if place.kept:
+            place.check(n_all, whole=False)
+        useless = self._saved if n_rows == n_all else place
+        if useless is not None and not useless.kept:
+            useless.remove()
+        if n_rows == n_all:
+            self._saved = place
+            self._journal.clear()
 
     def close(self) -> None:
         self._rows.placement.drop_state(self._reduction.name)
@@ -577,7 +532,7 @@ def variational_em(
     variances : ndarray of shape (), (k,), (k, d), (k, d, d) or (1, d, d), optional
         Initial variances, in the shape of `settings.covariance_type`; None: one for all, by eq. 8.
     weights : ndarray of shape (k,), optional
-        Initial mixing weights, where they are learnt; None: equal ones.
+        Initial mixing weights, with initial variances; None: equal ones.
     resumed : EMState, optional
         State to resume from, to a bit-identical result; `rows` must have its data statistics.
     sets : StateFiles, optional
@@ -596,7 +551,7 @@ def variational_em(
     """
     rows.known()
     centres = np.ascontiguousarray(centres, dtype=rows.dtype)
-    passes: ExactPasses | TruncatedPasses = ExactPasses(rows, settings)
+    passes: ExactPasses | TruncatedPasses = ExactPasses(rows)
     if settings.truncation < len(centres):
         passes = TruncatedPasses(rows, len(centres), settings, resumed, sets)
     run = _Run(rows, settings, passes)
@@ -646,8 +601,8 @@ class _Run:
         else:
             cost = self.passes.first_cost(gaussians) / (gaussians.d * self.weight)
             gaussians = Gaussians(centres, np.asarray(max(cost, self._floor)))
-            if weights is not None or self.settings.shared_steps == 0:
-                gaussians = as_kind(gaussians, kind, weights)
+            if self.settings.shared_steps == 0:
+                gaussians = as_kind(gaussians, kind)
         masses = np.full(gaussians.k, self.weight / gaussians.k)
         return EMState.of(gaussians, masses, **self.passes.carried())
 

@@ -35,15 +35,15 @@ from daskcluster.events import Callback, StopReason
 from daskcluster.methods.coreset.estimator import check_coreset_size
 from daskcluster.methods.mixture.algorithm import SETTLED, EMState
 from daskcluster.methods.mixture.chunkwise.e_step import (
-    LIKELIHOOD,
+    EXACT_EM,
     POSTERIOR,
     STORED_POSTERIOR,
-    LikelihoodParams,
+    EStep,
+    MixtureParams,
     density_rows,
     label_by_density,
     posterior_rows,
     prepare_labels,
-    stored_posteriors,
 )
 from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, packed_size, precisions
 from daskcluster.methods.mixture.fit import MixtureFit
@@ -66,10 +66,10 @@ def as_csr(found: np.ndarray, n_components: int) -> Any:
     kept = found["components"][:, 0] >= 0
     starts = np.append(0, np.cumsum(q * kept))
     found = found if kept.all() else found[kept]
-    order = np.argsort(found["components"], axis=1, kind="stable")
-    index = np.take_along_axis(found["components"], order, axis=1).ravel()
-    values = np.take_along_axis(found["probabilities"], order, axis=1).ravel()
-    return csr_array((values, index, starts), shape=(n, n_components))
+    values, index = (found[name].ravel() for name in ("probabilities", "components"))
+    posteriors = csr_array((values, index, starts), shape=(n, n_components))
+    posteriors.sort_indices()
+    return posteriors
 
 
 def dense_dataset(estimator: Any, X: Any, sample_weight: Any, **options: bool) -> Dataset:
@@ -107,13 +107,15 @@ def log_likelihood(rows: ScaledPlacement, gaussians: Gaussians) -> tuple[float, 
     InvalidParameterError
         All rows have weight zero.
     """
-    found = rows.reduce(LIKELIHOOD, lambda scale: LikelihoodParams(gaussians, scale))
-    weight = float(found.weight.value)
+    step = EStep(gaussians, None)
+    found = rows.reduce(EXACT_EM, lambda scale: MixtureParams(step, scale, learns=False))
+    unweighted = rows.placement.dataset.weights is None
+    weight = float(rows.known().n_rows if unweighted else rows.known().weight.value)
     if not weight > 0.0:
         raise InvalidParameterError(
             f"the total weight of the rows should be > 0, got {weight}; give some rows a positive weight."
         )
-    return found.bounds.value + weight * gaussians.log_constant, weight
+    return found.bound.value + weight * gaussians.log_constant, weight
 
 
 _NOT_CONVERGED = (
@@ -151,16 +153,11 @@ class VariationalGaussianMixture(LoopParameters, DensityMixin, RowsEstimator):
     init : str, URL, array, callable or estimator, default "auto"
         Initial means. ``"auto"``: from a sample that is clustered by k-means++, Lloyd's algorithm and local
         search; with more than 64 components, ``"afk-mc2"``. A fitted estimator or the URL of a saved model
-        is a warm start. A mixture (ours or scikit-learn's) provides its variances and weights as well.
+        is a warm start. A mixture of the same `covariance_type` (ours or scikit-learn's) provides its
+        variances and weights as well.
     n_init : int >= 1, default 1
         Restarts, each with newly drawn initial means and candidate sets; the one with the highest free
         energy is kept. Means that are given start a single fit.
-    weights_init : array-like of shape (k,), optional
-        Initial mixing weights; not for ``"isotropic"``.
-    precisions_init : array-like, optional
-        Inverses of the initial variances or matrices, in the shape that `covariance_type` has and, like
-        `covariances_`, on the scale of the fit. With these or `weights_init`, each component has its own
-        variance from the first iteration on.
     warmup_steps : int >= 0, default 0
         Searches before the first variance is set; 2 to 4 help where clusters overlap.
     reg_covar : float >= 0 or "auto", default "auto"
@@ -169,15 +166,11 @@ class VariationalGaussianMixture(LoopParameters, DensityMixin, RowsEstimator):
         A matrix has at least this variance in every direction, and at least 1e-12 of its own variances:
         eigenvalues are raised where needed, and other matrices stay as they are. Nothing is added to the
         diagonal, unlike in scikit-learn.
-    discard_empty : bool, default False
-        Leave components that have no posterior weight at the end out of the mixture, which then has fewer
-        than `n_components`, numbered in the same order. With ``"isotropic"``, the others get their
-        weights.
     tol : float >= 0, default 0.0001
         Stop when the free energy, divided by total row weight and number of features, changes by less
         than this; 0 never stops. It is tested once each component has learnt its own variance: with
-        all types but ``"isotropic"`` from the fourth iteration on, or from the second if initial
-        variances or weights are given, or if EM is exact and starts from a sample.
+        all types but ``"isotropic"`` from the fourth iteration on, or from the second if `init` gives
+        variances, or if EM is exact and starts from a sample.
     max_iter : int >= 0, default 300
         Maximum number of EM iterations; 0 keeps the initial means.
     search : {"tile", "row", "alternate"}, default "tile"
@@ -283,11 +276,8 @@ class VariationalGaussianMixture(LoopParameters, DensityMixin, RowsEstimator):
     coreset_size: int | None = None
     init: Any = "auto"
     n_init: int = 1
-    weights_init: Any = None
-    precisions_init: Any = None
     warmup_steps: int = 0
     reg_covar: float | str = "auto"
-    discard_empty: bool = False
     tol: float = 1e-4
     max_iter: int = 300
     search: str = "tile"
@@ -391,10 +381,10 @@ class VariationalGaussianMixture(LoopParameters, DensityMixin, RowsEstimator):
 
     def posterior_function(self, dtype: Any, *, stored: bool = True) -> RowFunction:
         """Return the function that finds the largest posteriors of rows, as stored or in float64."""
-        compute = stored_posteriors if stored else posterior_rows
         kind = STORED_POSTERIOR if stored else POSTERIOR
         most = min(int(self.truncation), len(self._means))
-        return RowFunction(compute, (self._gaussians(dtype), most), None, kind, most, "posteriors")
+        params = self._gaussians(dtype), most, kind
+        return RowFunction(posterior_rows, params, None, kind, most, "posteriors")
 
     def save_posteriors(self, X: Any, output: str, **writing: Any) -> None:
         """Write the posteriors of all rows; see `predict_proba` and `map_rows`."""

@@ -9,27 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.elementary import log
-from daskcluster.engine.engine import Engine, Placement, Traffic
+from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.local import LocalEngine, home_engine
-from daskcluster.engine.memory import Footprint
+from daskcluster.engine.memory import Footprint, check_limit
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import MemoryLimitError
-from daskcluster.estimators.checkpoints import CheckpointDocument, Commits
+from daskcluster.estimators.checkpoints import CheckpointDocument
 from daskcluster.estimators.fit import FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import mean_distance
 from daskcluster.estimators.plan import DriverWork, Plan, centres_bytes
 from daskcluster.events import (
-    Callback,
-    Event,
-    PassEnded,
-    PassProgress,
-    PassStarted,
     StopReason,
-    publish,
 )
-from daskcluster.host import format_bytes
 from daskcluster.methods.coreset.estimator import (
     CORESET_PASSES,
     LightweightCoreset,
@@ -53,8 +44,8 @@ from daskcluster.methods.mixture.algorithm import (
     EMState,
     variational_em,
 )
-from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, packed_size
-from daskcluster.methods.mixture.model import SAMPLED, means_method, start_of
+from daskcluster.methods.mixture.chunkwise.statistics import packed_size
+from daskcluster.methods.mixture.model import SAMPLED, means_method, start_of, variances_shape
 from daskcluster.methods.mixture.parameters import MATRICES
 from daskcluster.randomness import Key
 from daskcluster.storage.checkpoint import StateFiles
@@ -168,9 +159,7 @@ def _components_met(parameters: Mapping[str, Any]) -> int:
 def commit_bytes(dataset: Dataset, parameters: Mapping[str, Any], n_rows: int) -> int:
     """Return the bytes of a commit of EM on `n_rows` rows: mixture, neighbourhoods, sets of rows."""
     k, q = int(parameters["n_components"]), int(parameters["truncation"])
-    kind, d = parameters["covariance_type"], dataset.n_features
-    own = {"isotropic": 0, "spherical": 2, "tied": 1, "full": 1 + d * d}.get(kind, 1 + d)
-    mixture = centres_bytes(dataset, k) + 8 * k * (1 + own) + (8 * d * d if kind == "tied" else 0)
+    mixture = step_bytes(dataset, k, parameters["covariance_type"]) + 8 * k
     if int(parameters["n_init"]) > 1:
         mixture *= 2  # also stores the best restart
     if q >= k:
@@ -196,11 +185,16 @@ class MixtureFit(SeededFit):
     """
 
     coreset: LightweightCoreset | None = None
+    variances: np.ndarray | None
+    weights: np.ndarray | None
+    _is_due: bool = False
+    _sets: str | None = None
 
     def prepare(self) -> None:
         estimator, dataset = self.estimator, self.dataset
         self.init = getattr(estimator.init, "means_", estimator.init)  # of another mixture
-        self.start = start_of(estimator, dataset.n_features)
+        shape = self.n_clusters, dataset.n_features
+        self.variances, self.weights = start_of(estimator.init, estimator.covariance_type, shape)
         self.state = self.resumed(MixtureState, self._shapes) or MixtureState()
 
     @property
@@ -213,13 +207,16 @@ class MixtureFit(SeededFit):
         engine, callbacks = self.engine, self.callbacks
         if estimator.coreset_size is not None:
             self.coreset = coreset = self._coreset(estimator.coreset_size)
-            dataset, callbacks = coreset.coreset_, (_Quiet(callbacks),)
-            engine = home_engine(engine)
+            # Only passes over the rows are reported.
+            dataset, engine, callbacks = coreset.coreset_, home_engine(engine), ()
         self.method = self.method_on(dataset)
         self.restarts = restarts_for(self.method, estimator.n_init, in_memory=True)
         warn_of_one_start(estimator, self.method, stacklevel=5)
-        kind = estimator.covariance_type
-        check_matrices(estimator.n_components, dataset.n_features, kind, engine)
+        if isinstance(engine, LocalEngine):
+            kind = estimator.covariance_type
+            own, shared = matrices_bytes(self.n_clusters, dataset.n_features, kind)
+            what = f"matrices of covariance_type={kind!r} ('tied' has one) and their sums take"
+            check_limit(what, engine.n_threads * own + shared, engine.memory_limit)
         footprint = mixture_footprint(dataset, vars(estimator), self.method)
         placement = engine.place(dataset, footprint=footprint, callbacks=callbacks)
         return stack.enter_context(placement)
@@ -237,11 +234,8 @@ class MixtureFit(SeededFit):
 
     def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
         """Return the restart with the highest free energy; the first one on ties."""
-        kept = without_empty if self.estimator.discard_empty else lambda result: result
-        best = kept(
-            self.best_restart(
-                self.state, lambda result: result, lambda result: -kept(result).free_energy
-            )
+        best = self.best_restart(
+            self.state, lambda result: result, lambda result: -result.free_energy
         )
         return FitRun(best, best)
 
@@ -255,23 +249,20 @@ class MixtureFit(SeededFit):
         return state
 
     def finish(self, state: MixtureState) -> tuple[EMState, EMState]:
-        rows, commits = self.rows, self.checkpoints.commits
+        rows = self.rows
         assert rows is not None
-        kept: dict[str, Any] = {}
-        if commits is not None:
-            keeper = _Keeper(self, commits)
-            kept = {"save_to": keeper.begin, "keep": keeper.end}
         result = variational_em(
             rows,
             self._centres(rows),
             self._settings(rows),
             limits=self.limits(),
-            variances=self.start.variances,
-            weights=self.start.weights,
+            variances=self.variances,
+            weights=self.weights,
             resumed=self.state.em,
             sets=self._resumed_sets(),
+            save_to=self._save_to,
+            keep=self._keep,
             validate=self.validate,
-            **kept,
         )
         self.stopped = result.stop_reason == StopReason.CALLBACK
         return result, result
@@ -327,7 +318,7 @@ class MixtureFit(SeededFit):
             floor = _FLOOR * (variance if variance > 0.0 else 1.0)
         # Means from a sample let components learn variances of their own at once, but not before rows
         # have found their candidate sets.
-        has_variances = self.start.is_given or (self.method == SAMPLED and not self.has_sets)
+        has_variances = self.variances is not None or (self.method == SAMPLED and not self.has_sets)
         return EMSettings(
             covariance_type=estimator.covariance_type,
             truncation=self.width,
@@ -364,10 +355,10 @@ class MixtureFit(SeededFit):
     def _shapes(self) -> Shapes:
         """Shapes of the arrays of a `MixtureState`."""
         k, d, kind = self.n_clusters, self.dataset.n_features, self.estimator.covariance_type
-        shapes: Shapes = {"diag": (k, d), "tied": (1, d, d), "full": (k, d, d)}
         own: Shapes = {
             "means": (k, d),
-            "variances": shapes.get(kind, (k,)),
+            # A shared variance is stored as a number.
+            "variances": variances_shape("spherical" if kind == "isotropic" else kind, k, d),
             "mixing": (k,),
             "masses": (k,),
         }
@@ -390,63 +381,21 @@ class MixtureFit(SeededFit):
             return None
         return self.sets_at(commits.folder.attachment(sets))
 
-
-class _Keeper:
-    """Commits states of EM; in the pass before a commit, the tasks write the sets of their rows."""
-
-    def __init__(self, fit: MixtureFit, commits: Commits) -> None:
-        self._fit, self._commits = fit, commits
-        self._is_due, self._sets = False, ""
-
-    def begin(self, is_last: bool) -> StateFiles | None:
-        self._is_due, self._sets = is_last or self._commits.is_due(), ""
-        if not (self._is_due and self._fit.has_sets):
+    def _save_to(self, is_last: bool) -> StateFiles | None:
+        """Return where the tasks write the sets of their rows, in the pass before a commit."""
+        commits = self.checkpoints.commits
+        self._is_due, self._sets = commits is not None and (is_last or commits.is_due()), None
+        if commits is None or not (self._is_due and self.has_sets):
             return None
-        self._sets = self._commits.folder.new_attachment("sets")
-        return self._fit.sets_at(self._commits.folder.attachment(self._sets))
+        self._sets = commits.folder.new_attachment("sets")
+        return self.sets_at(commits.folder.attachment(self._sets))
 
-    def end(self, state: EMState) -> None:
-        fit = self._fit
+    def _keep(self, em: EMState) -> None:
+        state = self.state
+        attached = replace(state.attached, sets=self._sets)
         # A fixed point needs no sets: no fit resumes from it.
-        due = self._is_due or state.reason in SETTLED
-
-        def kept() -> MixtureState:
-            attached = replace(fit.state.attached, sets=self._sets or None)
-            return replace(fit.state, attached=attached, centres=None, em=state)
-
-        fit.keep(kept, due=due)
-
-
-class _Quiet:
-    """Drops the events of passes over the coreset; only passes over the rows are reported."""
-
-    def __init__(self, callbacks: tuple[Callback, ...]) -> None:
-        self._callbacks = callbacks
-
-    def __call__(self, event: Event) -> None:
-        if not isinstance(event, PassStarted | PassProgress | PassEnded):
-            publish(self._callbacks, event)
-
-
-def without_empty(result: EMState) -> EMState:
-    """Return the mixture of the components that have posterior weight; all of them if none has.
-
-    With equal weights, those of the others rise, and with them the free energy of every row.
-    """
-    found, filled = result.gaussians, result.masses > 0.0
-    n_filled = int(filled.sum())
-    if n_filled in (0, found.k):
-        return result
-    shared = found.shared or (found.has_matrices and len(found.variances) < found.k)
-    variances = found.variances if shared else found.variances[filled]
-    weights = None if found.weights is None else found.weights[filled]
-    gain = 0.0 if weights is not None else float(log(found.k)) - float(log(n_filled))
-    figures = {
-        "free_energy": result.free_energy + result.weight * gain,
-        "weight": result.weight,
-    }
-    gaussians = Gaussians(found.means[filled], variances, weights)
-    return EMState.of(gaussians, result.masses[filled], result.history, result.reason, **figures)
+        due = self._is_due or em.reason in SETTLED
+        self.keep(lambda: replace(state, attached=attached, centres=None, em=em), due=due)
 
 
 def mixture_footprint(dataset: Dataset, parameters: Mapping[str, Any], method: str) -> Footprint:
@@ -488,19 +437,3 @@ def matrices_bytes(k: int, d: int, covariance_type: str) -> tuple[int, int]:
         return 0, 0
     n = 1 if covariance_type == "tied" else k
     return 2 * 2 * 8 * n * packed_size(d), 8 * 8 * n * d * d
-
-
-def check_matrices(k: int, d: int, covariance_type: str, engine: Engine) -> None:
-    """Refuse covariance matrices that exceed the memory limit of local threads."""
-    if covariance_type not in MATRICES or not isinstance(engine, LocalEngine):
-        return
-    of_thread, of_process = matrices_bytes(k, d, covariance_type)
-    needed, limit = engine.n_threads * of_thread + of_process, engine.memory_limit
-    if needed > limit:
-        number = "one matrix" if covariance_type == "tied" else f"{k} matrices"
-        raise MemoryLimitError(
-            f"covariance_type={covariance_type!r} needs {format_bytes(needed)} for {number} of {d} x {d} "
-            f"features and their sums in {engine.n_threads} thread(s), but memory_limit="
-            f"{format_bytes(limit)}; project the rows to fewer features (e.g. by PCA), use "
-            "covariance_type='tied' or 'diag', or raise the limit."
-        )

@@ -8,15 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskcluster.errors import InvalidParameterError, ModelFormatError
+from daskcluster.errors import ModelFormatError
 from daskcluster.methods.kmeans.algorithm import MOST_SWAPPED
 from daskcluster.methods.kmeans.initial import is_auto, is_method, method_for
 from daskcluster.methods.mixture.chunkwise.statistics import (
-    cholesky,
-    diagonals,
     is_positive_definite,
-    precisions,
-    whitening,
 )
 from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES, MATRICES
 from daskcluster.models.fitted import FittedModel, check_per_cluster, load_document
@@ -88,9 +84,7 @@ class MixtureModel(FittedModel):
             )
 
     def _check_variances(self) -> None:
-        k, d = self.centres.shape
-        shapes = {"isotropic": (1,), "spherical": (k,), "diag": (k, d), "tied": (1, d, d)}
-        shape = shapes.get(self.covariance_type, (k, d, d))
+        shape = variances_shape(self.covariance_type, *self.centres.shape)
         if self.variances.shape != shape or self.variances.dtype != np.float64:
             raise ModelFormatError(
                 f"variances should have shape {shape} and dtype float64 for "
@@ -115,6 +109,12 @@ class MixtureModel(FittedModel):
             "dtype": str(self.centres.dtype),
             "lower_bound": self.lower_bound,
         }
+
+
+def variances_shape(kind: str, k: int, d: int) -> tuple[int, ...]:
+    """Return the shape that the variances of a model have."""
+    shapes = {"isotropic": (1,), "spherical": (k,), "diag": (k, d), "tied": (1, d, d)}
+    return shapes.get(kind, (k, d, d))
 
 
 def stored_variances(covariances: Any, covariance_type: str) -> np.ndarray:
@@ -144,149 +144,33 @@ def means_method(init: Any, n_components: int, *, in_memory: bool) -> str:
     return SAMPLED if n_components <= MOST_SWAPPED else "afk-mc2"
 
 
-@dataclass(frozen=True)
-class MixtureStart:
-    """Initial variances and weights; None leaves them to the fit.
+def start_of(
+    init: Any, kind: str, shape: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
+    """Return the variances and weights of a mixture given as `init`, (None, None) where it gives none.
 
-    Attributes
+    Parameters
     ----------
-    variances : ndarray of shape (), (k,), (k, d), (1, d, d) or (k, d, d), float64, or None
-        In the shape of the fit's covariance type.
-    weights : ndarray of shape (k,), float64, or None
+    init : object
+        A fitted mixture (ours or scikit-learn's) or a saved model, or anything else. A mixture of another
+        covariance type gives its means alone.
+    kind : {"isotropic", "spherical", "diag", "tied", "full"}
+    shape : (k, d)
     """
-
-    variances: np.ndarray | None = None
-    weights: np.ndarray | None = None
-
-    @property
-    def is_given(self) -> bool:
-        return self.variances is not None or self.weights is not None
-
-
-def start_of(estimator: Any, n_features: int) -> MixtureStart:
-    """Return the initial variances and weights of `estimator` for rows with `n_features` features.
-
-    ``weights_init`` and ``precisions_init`` override those of a mixture given as ``init``.
-
-    Raises
-    ------
-    InvalidParameterError
-        ``weights_init`` or ``precisions_init`` has a wrong shape or invalid values.
-    """
-    kind, k = estimator.covariance_type, int(estimator.n_components)
-    start = _of_another(estimator.init, kind, (k, n_features))
-    variances, weights = start.variances, start.weights
-    if estimator.precisions_init is not None:
-        given = _precisions(estimator.precisions_init, kind, (k, n_features))
-        variances = _inverses(given, kind) if kind in MATRICES else 1.0 / given
-    if estimator.weights_init is not None:
-        weights = _weights(estimator.weights_init, kind, k)
-    return MixtureStart(variances, weights)
-
-
-def _of_another(init: Any, kind: str, shape: tuple[int, int]) -> MixtureStart:
-    """Return the variances and weights of a fitted mixture (ours or scikit-learn's) or a saved model."""
     if isinstance(init, str) and not is_method(init):
         try:
             init = load_document(init)
         except (ModelFormatError, FileNotFoundError):
-            return MixtureStart()  # loading the means raises the error
+            return None, None  # loading the means raises the error
     if isinstance(init, MixtureModel):
         found, weights, scaling = init.variances, init.mixing, init.scaling
-        theirs = init.covariance_type
     elif hasattr(init, "means_") and hasattr(init, "covariances_"):
-        found, weights = init.covariances_, init.weights_
-        scaling, theirs = getattr(init, "scaling_", None), getattr(init, "covariance_type", kind)
-        if theirs not in COVARIANCE_TYPES:
-            return MixtureStart()
+        found, weights = stored_variances(init.covariances_, kind), init.weights_
+        scaling = getattr(init, "scaling_", None)
     else:
-        return MixtureStart()
-    variances, weights = np.asarray(found, np.float64), np.asarray(weights, np.float64)
+        return None, None
     # Variances on another scale are useless; a wrong number of components is refused with the means.
-    if scaling is not None or len(weights) != shape[0]:
-        return MixtureStart()
-    k, d = shape
-    if theirs in MATRICES:
-        variances = variances.reshape(-1, *variances.shape[-2:])
-        if variances.shape[1:] != (d, d):
-            return MixtureStart()
-        matrices = np.broadcast_to(variances, (k, d, d))
-        wide = diagonals(matrices)
-    elif variances.shape[1:] in ((), (d,)):
-        wide = np.broadcast_to(variances[:, None] if variances.ndim == 1 else variances, shape)
-    else:
-        return MixtureStart()
-    if kind in MATRICES:
-        own = matrices if theirs in MATRICES else wide[:, :, None] * np.eye(d)
-        return MixtureStart(_of_kind(own, weights, kind), weights)
-    if kind == "isotropic":
-        return MixtureStart(np.asarray(float((weights * wide.mean(axis=1)).sum() / weights.sum())))
-    return MixtureStart(wide.mean(axis=1) if kind == "spherical" else wide.copy(), weights)
-
-
-def _of_kind(matrices: np.ndarray, weights: np.ndarray, kind: str) -> np.ndarray:
-    """Return matrices (k, d, d), or their weighted mean (1, d, d) if all components share one."""
-    if kind == "full":
-        return matrices.copy()
-    if (matrices == matrices[:1]).all():
-        return matrices[:1].copy()
-    shares = weights / weights.sum()
-    found: np.ndarray = (shares[:, None, None] * matrices).sum(axis=0, keepdims=True)
-    return found
-
-
-def _inverses(given: np.ndarray, kind: str) -> np.ndarray:
-    """Return the covariance matrices, (k, d, d) or (1, d, d), of precision matrices."""
-    found = given[None] if kind == "tied" else given
-    if not (
-        np.allclose(found, found.transpose(0, 2, 1), rtol=1e-6) and is_positive_definite(found)
-    ):
-        raise InvalidParameterError(
-            f"'{kind} precision' should be symmetric, positive-definite: precisions_init has a matrix that "
-            f"is not; pass precisions_ of a mixture with covariance_type={kind!r}."
-        )
-    return precisions(whitening(cholesky(found)), found.shape[1])
-
-
-def _precisions(given: Any, kind: str, shape: tuple[int, int]) -> np.ndarray:
-    wanted = np.asarray(given, np.float64)
-    k, d = shape
-    shapes = {"isotropic": (), "spherical": (k,), "diag": shape, "tied": (d, d)}
-    expected = shapes.get(kind, (k, d, d))
-    if wanted.shape != expected:
-        raise InvalidParameterError(
-            f"The parameter '{kind} precision' should have the shape of {expected}, but got "
-            f"{wanted.shape}; pass precisions_ of a mixture with covariance_type={kind!r}."
-        )
-    positive = kind in MATRICES or bool((wanted > 0.0).all())
-    if not (np.isfinite(wanted).all() and positive):
-        raise InvalidParameterError(
-            f"'{kind} precision' should be positive and finite: precisions_init has values from "
-            f"{wanted.min()} to {wanted.max()}; pass 1 / variance."
-        )
-    return wanted
-
-
-def _weights(given: Any, kind: str, k: int) -> np.ndarray:
-    weights = np.asarray(given, np.float64)
-    if kind == "isotropic":
-        raise InvalidParameterError(
-            "weights_init has no effect with covariance_type='isotropic', whose components have equal "
-            "weights; omit it, or use another covariance_type."
-        )
-    if weights.shape != (k,):
-        raise InvalidParameterError(
-            f"The parameter 'weights' should have the shape of ({k},), but got {weights.shape}; pass one "
-            "weight per component as weights_init."
-        )
-    if not ((weights >= 0.0) & (weights <= 1.0)).all():
-        raise InvalidParameterError(
-            f"The parameter 'weights' should be in the range [0, 1], but got max value "
-            f"{weights.max():.5f}, min value {weights.min():.5f}; divide weights_init by its sum."
-        )
-    if not np.isclose(weights.sum(), 1.0):
-        raise InvalidParameterError(
-            f"The parameter 'weights' should be normalized, but got sum(weights) = {weights.sum():.5f}; "
-            "divide weights_init by its sum."
-        )
-    return weights
+    theirs = getattr(init, "covariance_type", kind)
+    if scaling is not None or theirs != kind or found.shape != variances_shape(kind, *shape):
+        return None, None
+    return np.squeeze(found) if kind == "isotropic" else found, np.asarray(weights, np.float64)

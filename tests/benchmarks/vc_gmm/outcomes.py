@@ -27,8 +27,6 @@ class Setting:
         Relative change of the free energy at which to stop.
     search : str
         Of the mixture.
-    discards : bool
-        Components without rows are left out at the end.
     """
 
     program: str
@@ -40,7 +38,6 @@ class Setting:
     warmup_steps: int = 0
     tol: float = TOLERANCE
     search: str = "tile"
-    discards: bool = False
 
     @property
     def name(self) -> str:
@@ -56,7 +53,6 @@ class Setting:
         words += [f"{key}{value}" for key, value in parts.items() if value]
         words += [f"eps{self.tol:.0e}"] if self.tol != TOLERANCE else []
         words += [self.search] if self.search != "tile" else []
-        words += ["discard"] if self.discards else []
         return "_".join(words)
 
     @property

@@ -129,7 +129,7 @@ def gaussian_mixture(rows: np.ndarray, setting: Setting, seed: int, threads: int
     model = VariationalGaussianMixture(
         setting.k, truncation=setting.truncation, n_neighbors=setting.truncation,
         n_random=setting.n_random, warmup_steps=setting.warmup_steps, tol=0.0,
-        search=setting.search, discard_empty=setting.discards, max_iter=MOST_ITERATIONS,
+        search=setting.search, max_iter=MOST_ITERATIONS,
         chain_length=setting.chain, random_state=seed, engine=LocalEngine(threads),
         callbacks=(stages, rule),
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tests.benchmarks.verdicts.claims import ABOVE, Claim, Finding, listed, share
+from tests.benchmarks.verdicts.claims import Claim, Finding, listed, share
 from tests.published import first_number, published
 
 SETS = {
@@ -89,18 +89,6 @@ def near_k_means() -> Finding:
     return Finding(listed(said), tuple(one <= 0.016 for one in found.values()), _seeds())
 
 
-def without_empty() -> Finding:
-    table = published("vc-gmm-discarded", "Components left")
-    columns = ("set", "program", "components", "left", "error, left / all", "runs")
-    lines = [[line[table.header.index(name)] for name in columns] for line in table.lines]
-    said = {f"{line[0]} {line[1]}": f"{line[3]} of {line[2]} ({line[4]})" for line in lines}
-    return Finding(
-        f"components left (error over that with all): {listed(said)}",
-        tuple(float(line[4]) <= 1 + ABOVE for line in lines),
-        " or ".join(sorted({line[5] for line in lines})),
-    )
-
-
 CLAIMS = (
     Claim(
         "it computes hundreds to thousands of times fewer distances than k-means++ (Table 1)",
@@ -126,10 +114,5 @@ CLAIMS = (
     Claim(
         "the same on KDD, SONG, SUSY, CIFAR-10 and 80 million tiny images",
         "these sets are not available; sets of their shape stand for them",
-    ),
-    Claim(
-        "components without rows can be discarded (the journal version)",
-        without_empty,
-        "with `discard_empty=True`; the other tables keep all components",
     ),
 )

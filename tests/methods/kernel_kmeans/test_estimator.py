@@ -238,7 +238,7 @@ def test_the_best_of_several_starts_is_kept():
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"init": np.array([1, 2])}, "init of shape"),
+        ({"init": np.array([1, 2])}, "4 row numbers in 0 to 399"),
         ({"init": np.array([0, 1, 2, 400])}, "row numbers in 0 to 399"),
         ({"kernel": "knn", "n_neighbors": 401}, "n_neighbors=401 should be <= n_samples=400"),
     ],

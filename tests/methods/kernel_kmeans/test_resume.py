@@ -45,11 +45,6 @@ FITS: dict[str, tuple[Any, dict[str, Any]]] = {
         {**STEPS, "replacement": True, "n_local_trials": 1, "truncation": 60},
     ),
     "batches, given": (dc.MiniBatchKernelKMeans, {**STEPS, "init": X[:K], "truncation": 60}),
-    "batches, knn": (dc.MiniBatchKernelKMeans, {**STEPS, "kernel": "knn", "truncation": 20}),
-    "batches, heat": (
-        dc.MiniBatchKernelKMeans,
-        {**STEPS, "kernel": "heat", "truncation": None, "n_init": 2, "max_iter": 5},
-    ),
     "batches, all": (
         dc.MiniBatchKernelKMeans,
         {**STEPS, "truncation": None, "n_init": 2, "max_iter": 6},
@@ -195,17 +190,12 @@ def spoil_sizes(arrays: dict[str, np.ndarray]) -> None:
     arrays["state_made_windows_sizes"][0] += 1
 
 
-def spoil_products(arrays: dict[str, np.ndarray]) -> None:
-    arrays["state_made_products_factors"] = arrays["state_made_products_factors"][1:]
-
-
 @pytest.mark.parametrize(
     ("name", "spoil", "summary"),
     [
         ("full", spoil_assigned, "'assigned' should be whole numbers from 0 to 4"),
         ("batches", spoil_points, "'points' should be whole numbers from -5 to 499"),
         ("batches", spoil_sizes, "the lengths of its arrays of windows do not match"),
-        ("batches, all", spoil_products, "the lengths of its arrays of centres do not match"),
     ],
 )
 def test_damaged_states_are_refused(

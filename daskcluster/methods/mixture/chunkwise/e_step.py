@@ -9,7 +9,7 @@ repeating the steps of the journal, to identical bits.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,19 +17,25 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.chunkwise.statistics import Additive, ExactScalar, Reduction, StatefulReduction
+from daskcluster.chunkwise.statistics import ExactScalar, Reduction, StatefulReduction
 from daskcluster.errors import CheckpointError
 from daskcluster.kernels.accumulate import sum_on_grid
-from daskcluster.kernels.jit import NO_WEIGHTS, read_only, weights_or_none
+from daskcluster.kernels.jit import NO_WEIGHTS, aligned_zeros, read_only, weights_or_none
 from daskcluster.kernels.sum_grid import SumGrid
 from daskcluster.methods.mixture.chunkwise.statistics import (
     Gaussians,
     MixtureGrids,
     MixtureStatistics,
+    PairSums,
 )
 from daskcluster.methods.mixture.kernels.candidates import Space, listed_tile_for, neighbour_lists
 from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
-from daskcluster.methods.mixture.kernels.truncated import all_kernel, draw_sets, step_kernel
+from daskcluster.methods.mixture.kernels.truncated import (
+    NeighbourSums,
+    all_kernel,
+    draw_sets,
+    step_kernel,
+)
 from daskcluster.randomness import Key
 
 if TYPE_CHECKING:
@@ -97,8 +103,8 @@ class MixtureParams:
     step : EStep
     scale : Scale
     truncation : int
-        Size of K(n).
-    initial : Key
+        Size of K(n), if rows have such sets.
+    initial : Key or None
         Random key of the initial sets.
     journal : tuple of EStep
         Steps since `saved`, in order.
@@ -111,13 +117,13 @@ class MixtureParams:
     rooted : bool
         Neighbours are ranked by mean distance, not by mean cost.
     room : int
-        Initial capacity of a thread's table of pairs of clusters.
+        Initial capacity of a table of pairs of clusters.
     """
 
     step: EStep
     scale: Scale
-    truncation: int
-    initial: Key
+    truncation: int = 0
+    initial: Key | None = None
     journal: tuple[EStep, ...] = field(default=(), repr=False)
     saved: StateFiles | None = None
     save_to: StateFiles | None = None
@@ -174,7 +180,13 @@ class _Ready:
             gaussians.costs,
             (gaussians.sharpness, gaussians.least_posterior),
             self.space(block.start, block.stop),
-            into.neighbour_sums_of(rooted=rooted, selected_only=selected_only),
+            NeighbourSums(
+                into.neighbour_sums,
+                into.neighbour_counts,
+                np.array([into.key_shift]),
+                np.array([rooted]),
+                np.array([selected_only]),
+            ),
             (pairs.table, pairs.used),
             (grids.moments, into.moments),
             bounds,
@@ -204,15 +216,25 @@ class _PreparedEStep:
         return self._replay
 
     def zero(self, *, quiet: bool = False) -> MixtureStatistics:
-        params = self.params
-        return MixtureStatistics.zero(
-            params.step.gaussians,
-            two_grids=params.scale.two_grids,
-            learns=params.learns and not quiet,
-            collects=params.step.search is not None and not quiet,
-            width=self.ready.lists.shape[1],
-            room=params.room,
-            key_shift=self.grids.keys,
+        """Return empty statistics; with `quiet`, those of a step whose sums are not needed."""
+        params, gaussians = self.params, self.params.step.gaussians
+        learns, d = params.learns and not quiet, gaussians.d
+        collects = params.step.search is not None and not quiet
+        k, k_near = (gaussians.k if learns else 0), (gaussians.k if collects else 0)
+        moments = Moments(
+            aligned_zeros(k * d),
+            aligned_zeros(k * d if params.scale.two_grids else 0),
+            np.zeros((2, gaussians.seconds_size if learns else 0)),
+            aligned_zeros(4 * k),
+        )
+        return MixtureStatistics(
+            moments,
+            ExactScalar(),
+            np.zeros((k_near, self.ready.lists.shape[1])),
+            np.zeros(k_near, np.int64),
+            PairSums(params.room if collects else 0),
+            self.grids.keys,
+            len(gaussians.variances) if gaussians.has_matrices and learns else 0,
         )
 
 
@@ -231,6 +253,7 @@ def _rebuild(chunk: Chunk, prepared: _PreparedEStep, state: np.ndarray) -> None:
     params = prepared.params
     q, k = state.shape[1], params.step.gaussians.k
     if params.saved is None:
+        assert params.initial is not None
         state[:] = first_sets(params.initial, chunk.start, chunk.stop, q, k)
     else:
         state[:] = params.saved.read(chunk.start, chunk.stop)
@@ -279,7 +302,7 @@ def truncated_pass(truncation: int) -> StatefulReduction:
 def _exact_chunk(chunk: Chunk, prepared: _PreparedEStep, into: MixtureStatistics) -> None:
     gaussians = prepared.params.step.gaussians
     visit = all_kernel(gaussians.means.dtype, scaled=gaussians.scaled)
-    for block in chunk.blocks():
+    for block in chunk.blocks(least=gaussians.means.dtype):
         bounds, nearest = np.empty(block.n_rows), np.empty((block.n_rows, 1), np.int32)
         visit(
             (read_only(block.rows), weights_or_none(block.weights)),
@@ -333,24 +356,20 @@ def label_by_density(chunk: Chunk, prepared: tuple[Gaussians, PreparedCentres]) 
     return labels
 
 
-def posterior_rows(chunk: Chunk, params: tuple[Gaussians, int]) -> np.ndarray:
-    """Return the clusters with the largest posteriors of every row, (n, most) of `POSTERIOR`.
+def posterior_rows(chunk: Chunk, params: tuple[Gaussians, int, np.dtype[Any]]) -> np.ndarray:
+    """Return the clusters with the largest posteriors of every row, (n, most) of a dtype.
 
-    `params` are the mixture and `most`. Largest first; the posteriors of a row sum to one.
+    `params` are the mixture, `most` and `POSTERIOR` or `STORED_POSTERIOR`. Largest first; the posteriors
+    of a row sum to one.
     """
-    gaussians, most = params
-    found = np.empty((chunk.n_rows, most), POSTERIOR)
+    gaussians, most, kind = params
+    found = np.empty((chunk.n_rows, most), kind)
     for block in chunk.cache_blocks(least=gaussians.means.dtype):
         refuse_bad(block)
         index, posteriors, _ = _visit(block.rows, gaussians, most, every=False)
         out = found[block.start - chunk.start : block.stop - chunk.start]
         out["components"], out["probabilities"] = index, posteriors
     return found
-
-
-def stored_posteriors(chunk: Chunk, params: tuple[Gaussians, int]) -> np.ndarray:
-    """Return `posterior_rows` in the stored dtype, (n, most) of `STORED_POSTERIOR`."""
-    return posterior_rows(chunk, params).astype(STORED_POSTERIOR)
 
 
 def density_rows(chunk: Chunk, gaussians: Gaussians) -> np.ndarray:
@@ -384,50 +403,3 @@ def _visit(
         bounds,
     )
     return index, posteriors, bounds
-
-
-# -- the log-likelihood of a dataset --------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LikelihoodParams:
-    """A mixture and the scale of the rows."""
-
-    gaussians: Gaussians
-    scale: Scale
-
-
-@dataclass
-class Likelihood(Additive):
-    """Weighted sum of log-densities without the common `log_constant`, and the total row weight."""
-
-    bounds: ExactScalar
-    weight: ExactScalar
-
-
-class _PreparedLikelihood:
-    def __init__(self, params: LikelihoodParams) -> None:
-        self.gaussians = params.gaussians
-        self.bounds = MixtureGrids.of(params.scale, params.gaussians, rooted=False).bounds
-        self.weights = params.scale.weights
-
-
-def _no_likelihood(prepared: _PreparedLikelihood) -> Likelihood:
-    return Likelihood(ExactScalar(), ExactScalar())
-
-
-def _likelihood_chunk(chunk: Chunk, prepared: _PreparedLikelihood, into: Likelihood) -> None:
-    for block in chunk.cache_blocks(least=prepared.gaussians.means.dtype):
-        bounds = _visit(block.rows, prepared.gaussians, 1, every=True)[2]
-        weights = np.ones(block.n_rows) if block.weights is None else block.weights
-        into.weight.add(*sum_on_grid(weights, prepared.weights))
-        into.bounds.add(*sum_on_grid(bounds * weights, prepared.bounds))
-
-
-LIKELIHOOD = Reduction(
-    name="log-likelihood",
-    prepare=_PreparedLikelihood,
-    zero=_no_likelihood,
-    chunk=_likelihood_chunk,
-)
-"""`LikelihoodParams` -> `Likelihood`, under the whole mixture."""

@@ -6,7 +6,7 @@ A covariance matrix stands for each component, or one for all of them: (n, d, d)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import ExactScalar
 from daskcluster.elementary import LN2, LOG_2PI, log
 from daskcluster.errors import InvalidParameterError
-from daskcluster.kernels.jit import aligned_zeros, read_only
+from daskcluster.kernels.jit import read_only
 from daskcluster.kernels.sum_grid import SumGrid, grid_shift
 from daskcluster.methods.mixture.kernels import candidates
 from daskcluster.methods.mixture.kernels.candidates import (
@@ -34,7 +34,6 @@ from daskcluster.methods.mixture.kernels.mahalanobis import (
     whiten_means,
 )
 from daskcluster.methods.mixture.kernels.sums import MomentGrids, Moments
-from daskcluster.methods.mixture.kernels.truncated import NeighbourSums
 
 RESOLUTION = 2.0**-40
 """Minimum variance in any direction, relative to a component's own variances: what float64 resolves."""
@@ -318,7 +317,11 @@ class MixtureGrids:
         cost = float((by_feature * steepest).sum()) + weight * most
         # A bound of log-sums, and of the least costs that a search returns: its variance is one.
         bound = cost * 2.0 * gaussians.sharpness + weight * (float(log(gaussians.k + 1.0)) + 1.0)
-        seconds = SumGrid.of_total(_totals_of_seconds(gaussians, by_feature), n)
+        of_seconds = by_feature if gaussians.by_feature else np.empty(0)
+        if gaussians.has_matrices:  # of products, by Cauchy and Schwarz
+            root, (first, second) = np.sqrt(by_feature), np.triu_indices(gaussians.d)
+            of_seconds = root[first] * root[second]
+        seconds = SumGrid.of_total(of_seconds, n)
         totals = scale.weights, SumGrid.of_total(_SLACK * scale.squares(means), n)
         moments = MomentGrids(
             scale.sums, seconds, SumGrid(*map(np.array, zip(*totals, strict=True)))
@@ -332,73 +335,46 @@ class MixtureGrids:
         )
 
 
-def _totals_of_seconds(gaussians: Gaussians, by_feature: np.ndarray) -> np.ndarray:
-    """Return bounds on the sums of squares, (d,), or of products, (m,), from bounds on the former."""
-    if gaussians.has_matrices:  # by Cauchy and Schwarz
-        root, (first, second) = np.sqrt(by_feature), np.triu_indices(gaussians.d)
-        bounds: np.ndarray = root[first] * root[second]
-        return bounds
-    return by_feature if gaussians.by_feature else np.empty(0)
-
-
-@dataclass
 class PairSums:
     """Sparse sums of keys over pairs of clusters (c, other).
 
+    Parameters
+    ----------
+    room : int
+        Number of pairs that it has room for.
+
     Attributes
     ----------
-    table : ndarray, used : ndarray of shape (1,)
-        The hash table that the kernel adds to, and the number of its keys.
-    others : list of (table, used)
-        Tables of other threads. Pickling merges them; `listed` does not, so its readers have to add up
-        the entries of a pair.
+    table : ndarray
+        The hash table that the kernel adds to.
+    used : ndarray of shape (1,)
+        The number of its keys.
     """
 
-    table: np.ndarray = field(default_factory=lambda: new_table(_FIRST_ROOM))
-    used: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
-    others: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    def __init__(self, room: int = 0) -> None:
+        self.used = np.zeros(1, np.int64)
+        self.table = with_room(new_table(_FIRST_ROOM), self.used, room)
 
     @classmethod
-    def with_room(cls, n_pairs: int) -> PairSums:
-        """Return empty sums with room for `n_pairs` pairs."""
-        used = np.zeros(1, np.int64)
-        return cls(with_room(new_table(_FIRST_ROOM), used, n_pairs), used)
+    def of(cls, pairs: np.ndarray) -> PairSums:
+        """Return the sums of `listed` pairs."""
+        self = cls(len(pairs))
+        merge_pairs(self.table, self.used, pairs)
+        return self
 
-    @property
-    def most_used(self) -> int:
-        """Number of pairs in the fullest table."""
-        return max(int(used[0]) for _, used in self._tables)
-
-    @property
-    def _tables(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        return [(self.table, self.used), *self.others]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PairSums.of, (self.listed(),)  # without the free slots
 
     def combine(self, other: PairSums) -> PairSums:
-        self.others += other._tables
+        self.table = with_room(self.table, self.used, int(other.used[0]))
+        merge_pairs(self.table, self.used, other.table)
         return self
 
     def listed(self) -> np.ndarray:
-        """Return keys, sums and counts, (n, 3) int64. A pair has an entry for each table that holds it."""
-        tables = self._tables
-        ends = np.cumsum([0, *(int(used[0]) for _, used in tables)])
-        pairs = np.empty((ends[-1] + 1, 3), np.int64)
-        for (table, _), start in zip(tables, ends[:-1], strict=True):
-            list_pairs(table, start, pairs)
+        """Return keys, sums and counts of all pairs, (n, 3) int64."""
+        pairs = np.empty((int(self.used[0]) + 1, 3), np.int64)
+        list_pairs(self.table, pairs)
         return pairs[:-1]
-
-    def __getstate__(self) -> dict[str, np.ndarray]:
-        table, used = self.table, self.used
-        if self.others:
-            table, used = new_table(_FIRST_ROOM), np.zeros(1, np.int64)
-            for more, n_more in self._tables:
-                table = with_room(table, used, int(n_more[0]))
-                merge_pairs(table, used, more)
-        return {"pairs": table[table[:, 0] >= 0]}  # without the free slots
-
-    def __setstate__(self, state: dict[str, np.ndarray]) -> None:
-        used, pairs = np.zeros(1, np.int64), state["pairs"]
-        self.table, self.used, self.others = with_room(new_table(1), used, len(pairs)), used, []
-        merge_pairs(self.table, self.used, pairs)
 
 
 @dataclass
@@ -434,43 +410,6 @@ class MixtureStatistics:
     n_distances: int = 0
     n_moved: int = 0
     n_saved: int = 0
-
-    @classmethod
-    def zero(
-        cls,
-        gaussians: Gaussians,
-        *,
-        two_grids: bool,
-        learns: bool,
-        collects: bool,
-        width: int,
-        room: int = 0,
-        key_shift: float = 0.0,
-    ) -> MixtureStatistics:
-        k, d = (gaussians.k if learns else 0), gaussians.d
-        moments = Moments(
-            aligned_zeros(k * d),
-            aligned_zeros(k * d if two_grids else 0),
-            np.zeros((2, gaussians.seconds_size if learns else 0)),
-            aligned_zeros(4 * k),
-        )
-        neighbour_sums_of = gaussians.k if collects else 0
-        return cls(
-            moments,
-            ExactScalar(),
-            np.zeros((neighbour_sums_of, width)),
-            np.zeros(neighbour_sums_of, np.int64),
-            PairSums.with_room(room if collects else 0),
-            key_shift,
-            len(gaussians.variances) if gaussians.has_matrices and learns else 0,
-        )
-
-    def neighbour_sums_of(self, *, rooted: bool, selected_only: bool) -> NeighbourSums:
-        """Return the arrays that the kernel adds keys to."""
-        how = np.array([rooted]), np.array([selected_only])
-        return NeighbourSums(
-            self.neighbour_sums, self.neighbour_counts, np.array([self.key_shift]), *how
-        )
 
     def combine(self, other: MixtureStatistics) -> MixtureStatistics:
         for total, more in zip(self.moments, other.moments, strict=True):

@@ -322,10 +322,10 @@ def with_room(table, used, more):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def list_pairs(table, start, pairs):  # type: ignore[no-untyped-def]
-    """Copy all pairs of a table to ``pairs[start:]``, which needs one extra row."""
+def list_pairs(table, pairs):  # type: ignore[no-untyped-def]
+    """Copy all pairs of a table to `pairs`, which needs one extra row."""
     # Without a branch, which would be mispredicted at every other slot.
-    at = start
+    at = 0
     for slot in range(table.shape[0]):
         for j in range(3):
             pairs[np.uint64(at), j] = table[np.uint64(slot), j]
@@ -375,7 +375,7 @@ def learn_neighbours(lists, sizes, sums, counts, step, pairs, old):  # type: ign
 
     ``sums[c, j]`` is the sum of keys over the ``counts[c]`` rows that stayed with c, for the j-th cluster
     of its list; `step` is the number of grid steps in a key of one. `pairs` has the sums, in grid steps,
-    over rows that moved to c; a pair may occur several times. Clusters without rows, and places without
+    over rows that moved to c. Clusters without rows, and places without
     a candidate, keep the members of `old`.
     """
     # One cluster at a time, so that `place` maps each other cluster directly to its sums.

@@ -10,32 +10,23 @@ from typing import Any
 from llvmlite import ir
 
 from daskcluster.kernels import emit
-from daskcluster.kernels.exponential import exponential, polynomial
+from daskcluster.kernels.exponential import constant, exponential, polynomial
 from daskcluster.kernels.sum_grid import emit_rounded
 
 _LN2 = 0.6931471805599453
 _LOG_TERMS = [2.0 / (2 * m + 1) for m in range(16)]
 
 
-def _constant(value: float, lanes: int) -> Any:
-    return ir.Constant(ir.VectorType(emit.F64, lanes), [value] * lanes)
-
-
-def _whole(value: int, lanes: int) -> Any:
-    return ir.Constant(ir.VectorType(emit.I64, lanes), [value] * lanes)
-
-
 def logarithm(builder: Any, x: Any) -> Any:
     """Return log(x) of a float64 vector of normal numbers x >= 1."""
-    lanes = x.type.count
-    bits = builder.bitcast(x, ir.VectorType(emit.I64, lanes))
-    exponent = builder.sub(builder.lshr(bits, _whole(52, lanes)), _whole(1023, lanes))
-    mantissa = builder.and_(bits, _whole((1 << 52) - 1, lanes))
-    m = builder.bitcast(builder.or_(mantissa, _whole(1023 << 52, lanes)), x.type)
-    one = _constant(1.0, lanes)
+    bits = builder.bitcast(x, ir.VectorType(emit.I64, x.type.count))
+    exponent = builder.sub(builder.lshr(bits, constant(52, bits)), constant(1023, bits))
+    mantissa = builder.and_(bits, constant((1 << 52) - 1, bits))
+    m = builder.bitcast(builder.or_(mantissa, constant(1023 << 52, bits)), x.type)
+    one = constant(1.0, x)
     s = builder.fdiv(builder.fsub(m, one), builder.fadd(m, one))
     tail = builder.fmul(s, polynomial(builder, builder.fmul(s, s), _LOG_TERMS))
-    return emit.fma(builder, builder.sitofp(exponent, x.type), _constant(_LN2, lanes), tail)
+    return emit.fma(builder, builder.sitofp(exponent, x.type), constant(_LN2, x), tail)
 
 
 @emit.vector_intrinsic(literals="vectors width")
@@ -66,14 +57,14 @@ def weigh(builder, least, costs, keep, sharpness, floor, posterior, bound, vecto
             emit.store(builder, value, place_of(posterior, rank), 8)
             return [builder.fadd(totals[0], value)]
 
-        (total,) = emit.loop(builder, keep, 1, [_constant(0.0, wide)], raise_up)
-        factor = builder.fdiv(_constant(1.0, wide), total)
+        (total,) = emit.loop(builder, keep, 1, [constant(0.0, sharp)], raise_up)
+        factor = builder.fdiv(constant(1.0, sharp), total)
 
         def divide(rank: Any, _: list[Any], factor: Any = factor) -> list[Any]:
             place = place_of(posterior, rank)
             value = builder.fmul(emit.load(builder, place, emit.F64, wide, 8), factor)
             large = builder.fcmp_ordered(">=", value, low)
-            emit.store(builder, builder.select(large, value, _constant(0.0, wide)), place, 8)
+            emit.store(builder, builder.select(large, value, constant(0.0, sharp)), place, 8)
             return []
 
         emit.loop(builder, keep, 1, [], divide)
@@ -204,7 +195,7 @@ def add_keys(builder, near, count, sums, counted, shift, rooted, vectors, width)
     kind = near.type.pointee
     full, block = wide * emit.bits(kind) // 8, ir.Constant(emit.I64, many * wide)
     grid, wide_kind = emit.splat(builder, shift, wide), ir.VectorType(emit.F64, wide)
-    flag = builder.trunc(rooted, ir.IntType(1))
+    flag, square_root = builder.trunc(rooted, ir.IntType(1)), f"llvm.sqrt.v{wide}f{emit.bits(kind)}"
     counts = [
         emit.load(builder, emit.step(builder, counted, v * wide), emit.F64, wide, 8)
         for v in range(many)
@@ -215,7 +206,8 @@ def add_keys(builder, near, count, sums, counted, shift, rooted, vectors, width)
         for v, mine in enumerate(counts):
             at = builder.add(run, ir.Constant(emit.I64, v * wide))
             cost = emit.load(builder, builder.gep(near, [at]), kind, wide, full)
-            cost = builder.select(flag, square_root(builder, cost), cost)
+            root = emit.call(builder, square_root, cost.type, [cost])
+            cost = builder.select(flag, root, cost)
             value = cost if kind == emit.F64 else builder.fpext(cost, wide_kind)
             value = emit_rounded(builder, value, grid)
             place = builder.gep(sums, [at])
@@ -224,9 +216,3 @@ def add_keys(builder, near, count, sums, counted, shift, rooted, vectors, width)
         return []
 
     emit.loop(builder, count, 1, [], body)
-
-
-def square_root(builder: Any, value: Any) -> Any:
-    """Return the square roots of a vector."""
-    name = f"llvm.sqrt.v{value.type.count}f{emit.bits(value.type.element)}"
-    return emit.call(builder, name, value.type, [value])

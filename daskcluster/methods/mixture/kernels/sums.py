@@ -199,15 +199,6 @@ class MomentGrids(NamedTuple):
 
 
 @kernel
-def _add_squares(x, row_at, w, means, at, d, shifts, low_shifts, high, low):  # type: ignore[no-untyped-def]
-    for t in range(d):
-        gap = np.float64(x[row_at + t]) - np.float64(means[at + t])
-        value, rest = split(w * (gap * gap), shifts[t], low_shifts[t])
-        high[at + t] += value
-        low[at + t] += rest
-
-
-@kernel
 def add_block(  # type: ignore[no-untyped-def]
     x, d, taken, here, weights, found, costs, sums, scratch
 ):
@@ -242,10 +233,11 @@ def add_block(  # type: ignore[no-untyped-def]
                             second, low_second, seconds, low_seconds, c * stride, gaps,
                         )  # fmt: skip
                     else:
-                        _add_squares(
-                            x, taken[r] * d, w, means, c * d, d,
-                            second, low_second, seconds, low_seconds,
-                        )  # fmt: skip
+                        for t in range(d):
+                            gap = np.float64(x[taken[r] * d + t]) - np.float64(means[c * d + t])
+                            value, rest = split(w * (gap * gap), second[t], low_second[t])
+                            seconds[c * d + t] += value
+                            low_seconds[c * d + t] += rest
     if low_firsts.shape[0] > 0:
         add_rows(
             x, taken, here, d, factors, posterior, best, index, count, scale, add, squares, False,

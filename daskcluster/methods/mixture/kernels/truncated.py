@@ -19,7 +19,7 @@ import numpy as np
 
 from daskcluster.kernels.accumulate import group_by_label
 from daskcluster.kernels.jit import kernel
-from daskcluster.kernels.row_block import aligned, first_row, lanes_of, pack_listed_rows, pack_rows
+from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
 from daskcluster.kernels.row_ops import fetch_row
 from daskcluster.kernels.sum_grid import rounded
 from daskcluster.methods.mixture.kernels.candidates import (
@@ -84,13 +84,6 @@ def draw_sets(words, k, sets):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _steps(key, shift, step, rooted):  # type: ignore[no-untyped-def]
-    """Return a key in whole steps of the grid."""
-    value = np.float64(math.sqrt(key)) if rooted else np.float64(key)
-    return np.int64(rounded(value, shift) * step)
-
-
-@kernel
 def _add_moved(  # type: ignore[no-untyped-def]
     costs, number, counts, here, home, stays, grid, table, used, keys
 ):
@@ -116,7 +109,9 @@ def _add_moved(  # type: ignore[no-untyped-def]
     for p in range(n_pairs):
         fetch_row(flat, np.int64(slot_of(keys[0, p], mask)) * SLOT, 1)
     for p in range(n_pairs):
-        key, value = keys[0, p], _steps(costs[keys[1, p]], shift, step, rooted)
+        key, cost = keys[0, p], costs[keys[1, p]]
+        rank = np.float64(math.sqrt(cost)) if rooted else np.float64(cost)
+        value = np.int64(rounded(rank, shift) * step)  # in whole steps of the grid
         at = slot_of(key, mask)
         while table[at, 0] != key:
             if table[at, 0] < 0:
@@ -358,16 +353,16 @@ def all_kernel(dtype: np.dtype[Any], *, scaled: int) -> Any:  # noqa: C901
         for c in range(k):
             number[c * block : (c + 1) * block] = c
         for start in range(0, n, block):
-            first, here = first_row(start, block, n), min(block, n - start)
+            here = min(block, n - start)
+            for r in range(block):
+                taken[r] = min(start + r, n - 1)
             if not once:
-                pack_rows(x, n, d, first, zero, packed, 0, shape)
+                pack_listed_rows(x, taken, d, zero, packed, shape)
             if whitened:
                 listed_mahalanobis(
                     packed, means, inverse, listed, 0, k, d, gaps, near, vectors, width
                 )
             elif once:
-                for r in range(block):
-                    taken[r] = min(first + r, n - 1)
                 whiten_block(x, taken, d, origin, inverse, gaps, lines)
                 listed_distances(
                     lines, white[d:], white, listed, 0, k, d, far, tall, many, narrow, 0
@@ -400,31 +395,15 @@ def all_kernel(dtype: np.dtype[Any], *, scaled: int) -> Any:  # noqa: C901
                 weigh(best, near, k, sharpness, least, posterior, bound, vectors, width)
             else:
                 weigh(best, best, q, sharpness, least, posterior, bound, vectors, width)
-            skip = start - first if n >= block else 0
             if learns:
-                for r in range(here):
-                    taken[r] = start + r
-                if (
-                    skip
-                ):  # the last block overlaps the one before; its first rows are already counted
-                    _drop_first(near, posterior, k, skip, block)
                 add_block(
                     x, d, taken, here, weights, (number, near, posterior), costs, sums, scratch
                 )
             for r in range(here):
-                bounds[start + r] = bound[skip + r]
+                bounds[start + r] = bound[r]
                 for a in range(q):
-                    index[start + r, a] = held[a * block + skip + r]
+                    index[start + r, a] = held[a * block + r]
                 for a in range(posteriors.shape[1]):
-                    posteriors[start + r, a] = posterior[a * block + skip + r]
+                    posteriors[start + r, a] = posterior[a * block + r]
 
     return kernel(visit)
-
-
-@kernel
-def _drop_first(near, posterior, k, skip, block):  # type: ignore[no-untyped-def]
-    """Move the lanes from `skip` on to the front."""
-    for c in range(k):
-        for r in range(skip, block):
-            near[c * block + r - skip] = near[c * block + r]
-            posterior[c * block + r - skip] = posterior[c * block + r]

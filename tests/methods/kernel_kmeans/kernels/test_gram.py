@@ -61,23 +61,6 @@ def test_the_sums_of_a_row_do_not_depend_on_its_position():
         assert part.tobytes() == whole[cut].tobytes()
 
 
-def test_sums_of_spans_are_those_of_their_rows_and_panels():
-    X, Y, factors, groups = problem(90, 50, 7, np.float32)
-    term, numbers, _ = FUNCTIONS["laplacian"]
-    panels, out = gram.pack_points(Y), np.full((90, 4), 7.0)
-    h = panels.height
-    spans = np.array([[3, 4, 0, 2], [4, 40, 1, 5], [50, 90, 5, 5]])
-    gram.gram_sums(X, panels, factors, groups, term, numbers, out, spans)
-    for first, last, start, stop in spans:
-        some = slice(start * h, stop * h)
-        if stop > start:
-            wanted = dense_sums(X[first:last], Y[some], factors[some], groups[some], term, numbers)
-            assert out[first:last].tobytes() == wanted.tobytes()
-    assert (out[50:] == 0.0).all()
-    assert (out[:3] == 7.0).all()
-    assert (out[40:50] == 7.0).all()
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_exponential_is_accurate_to_two_ulps(dtype):
     squares = np.concatenate([np.linspace(0, 80, 4001), 2.0 ** np.arange(-40, 6)]).astype(dtype)

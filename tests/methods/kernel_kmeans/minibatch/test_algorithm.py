@@ -45,10 +45,7 @@ CASES = {
     "window, count": {"truncation": 40, "learning_rate": "count"},
     "window as printed": {"truncation": 40, "normalize_truncated": False},
     "a window of one batch": {"truncation": 1},
-    "cut batches": {"truncation": 40, "cut_batches": True},
-    "cut batches as printed": {"truncation": 15, "cut_batches": True, "normalize_truncated": False},
     "with replacement": {"truncation": 40, "replacement": True},
-    "with replacement, cut": {"truncation": 40, "replacement": True, "cut_batches": True},
     "recursion with replacement": {"truncation": None, "replacement": True},
     "a window that never fills": {"truncation": 10_000},
 }
@@ -68,7 +65,6 @@ def test_centres_have_the_coefficients_of_the_definition(name, weighted):
         weights,
         options["truncation"],
         options.get("normalize_truncated", True),
-        options.get("cut_batches", False),
     )
     np.testing.assert_allclose(coefficients(model, len(X)), wanted, atol=1e-12)
     squares = reference.sqdist(reference.gram(X, X, gamma=GAMMA), wanted)
@@ -131,16 +127,3 @@ def test_fitted_centres_hold_between_tau_and_tau_plus_b_rows(tau, b):
     held = np.bincount(model.support_clusters_, minlength=4)
     assert (held >= tau).all()
     assert (held <= tau + b).all()
-
-
-def test_cut_batches_leave_as_many_rows_as_truncation_says():
-    X = blobs(600)
-    found = {}
-    for tau in (5, 15):
-        whole = fitted(X, 12, b=300, truncation=tau)
-        cut = fitted(X, 12, b=300, truncation=tau, cut_batches=True)
-        sizes = np.bincount(cut.support_clusters_)
-        assert sizes.max() <= tau, "a row may count twice"
-        found[tau] = whole.inertia_, cut.inertia_
-    assert found[5][0] == found[15][0], "each batch alone has enough rows for both"
-    assert found[5][1] != found[15][1]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
-from daskcluster.methods.kernel_kmeans.chunkwise import GramFunction, GramSums, Points
+from daskcluster.methods.kernel_kmeans.chunkwise import GramFunction, Points
 from daskcluster.methods.kernel_kmeans.minibatch.algorithm import GramBatch, MovingWindows
-from daskcluster.sparse_rows import SparseRows
 from tests.reference import kernel_kmeans as reference
 
 K, B, TAU = 5, 96, 30
@@ -60,17 +58,3 @@ def test_an_error_frees_the_threads_and_steps_go_on_without_them() -> None:
     with pytest.raises(ValueError, match="stop"), moving.threads():
         raise ValueError("stop")
     assert np.array_equal(moving.relative(batch), before)
-
-
-@pytest.mark.parametrize("form", ["dense", "sparse"])
-def test_sums_of_points_over_their_own_groups(form: str) -> None:
-    groups = np.repeat(np.arange(9), [1, 1, 1, 1, 1, 40, 2, 17, 30])  # several in a panel
-    factors = np.random.default_rng(1).random(len(groups))
-    rows: Any = ROWS[: len(groups)] if form == "dense" else SparseRows.of(ROWS[: len(groups)])
-    sums = GramSums(GRAMS["rbf"], Points(rows, np.arange(len(groups))), factors, groups, 9)
-    wanted = np.take_along_axis(sums(rows), groups[:, None], axis=1)
-    for cuts in ([0, 9], [0, 3, 4, 9]):
-        found = np.empty((len(groups), 1))
-        for first, last in pairwise(cuts):
-            sums.own(slice(first, last), found)
-        assert found.tobytes() == wanted.tobytes()
