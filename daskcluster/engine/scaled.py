@@ -25,7 +25,7 @@ from daskcluster.chunkwise.data_statistics import (
 from daskcluster.chunkwise.exact_sum import PROBE_ROWS, Scale
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.chunkwise.statistics import DataStatistics, Reduction, joined
-from daskcluster.engine.engine import Placement, Segments
+from daskcluster.engine.engine import Placement
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
 
 
@@ -44,14 +44,11 @@ class ScaledPlacement:
         Scale that the last pass used.
     data_statistics : DataStatistics or None
         Data statistics of the first pass; None before it.
-    segments : Segments or None
-        If set, passes without state run in segments and report them here.
     """
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
         self.data_statistics: DataStatistics | None = None
-        self.segments: Segments | None = None
         dataset = placement.dataset
         first = [(0, min(PROBE_ROWS, dataset.n_rows))]
         # These are views if the rows are in memory, so that scanning every batch of a stream is cheap.
@@ -98,9 +95,7 @@ class ScaledPlacement:
 
     def run(self, reduction: Reduction, params: Any) -> Any:
         """Run one pass of a reduction whose `params` already contain every scale it needs."""
-        if self.segments is None:
-            return self.placement.reduce(reduction, params)
-        return self.placement.reduce_in_segments(reduction, params, self.segments)
+        return self.placement.reduce(reduction, params)
 
     def _statistics_with(self, reduction: Reduction | None, params: Callable[[Scale], Any]) -> Any:
         """Run the first pass, with or without a reduction that needs it."""

@@ -103,13 +103,13 @@ def test_a_fit_under_a_name_commits_too(here: Path) -> None:
 
 
 def test_a_draw_commits_and_leaves(here: Path) -> None:
-    # Mostly a hole, which takes no space: a pass in two segments and more, that takes a while.
+    # Mostly a hole, which takes no space: a pass that takes a while.
     rows = np.lib.format.open_memmap("long.npy", mode="w+", dtype=np.float32, shape=(3 * 10**6, 64))
     rows[:1000] = np.random.default_rng(0).random((1000, 64), np.float32)
     rows.flush()
     draw = ["coreset", "long.npy", "--size", "500", "--random-state", "0", "--threads", "1"]
     kept = [*draw, "--checkpoint", "kept", "--output", "c.zarr"]
-    # The first commit is that before the first pass, and would be the last for half a minute.
+    # The first commit is that before the first pass.
     command, ended = stopped(
         here, signal.SIGINT, *kept, when=lambda: committed_a_while_ago(Path("kept"))
     )

@@ -11,20 +11,16 @@ The state of an unfinished draw is kept as plain values and arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daskcluster.chunkwise.seeding import Candidates
-from daskcluster.chunkwise.statistics import DataStatistics, ExactScalar, KMeansStatistics
-from daskcluster.engine.engine import Segment
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.randomness import Key
 from daskcluster.sampling import Moments, draw_about, measure
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows, take_rows
-from daskcluster.storage.document import Shapes, stored_as
+from daskcluster.storage.document import Document, Shapes
 
 
 @dataclass(frozen=True)
@@ -207,78 +203,6 @@ def _is_csr(rows: SparseRows) -> bool:
 
 
 @dataclass(frozen=True)
-class CandidatesCheckpoint:
-    """`Candidates` of an unfinished pass."""
-
-    spread: ExactScalar
-    indices: np.ndarray
-    ranks: np.ndarray
-    sqdist: np.ndarray
-    weights: np.ndarray
-    rows: RowsCheckpoint
-
-    @classmethod
-    def of(cls, found: Candidates) -> CandidatesCheckpoint | None:
-        """Return the stored form of candidates; None if there are none."""
-        if not found.parts:
-            return None
-        indices, ranks, sqdist, weights, rows = found.joined()
-        kept = RowsCheckpoint.of(rows)
-        if kept is None:
-            return None
-        return cls(found.spread, indices, ranks.astype(np.int64), sqdist, weights, kept)
-
-    def candidates(self, d: int) -> Candidates:
-        """Return the candidates."""
-        ranks = self.ranks.astype(np.uint16)
-        part = self.indices, ranks, self.sqdist, self.weights, self.rows.rows(d)
-        return Candidates(self.spread, [part])
-
-
-@dataclass(frozen=True)
-class SavedSegment:
-    """A `Segment` of one of the passes of a coreset, with the parts of its total.
-
-    Attributes
-    ----------
-    number, n_segments, n_work_items, done : int
-    data_statistics : DataStatistics or None
-    sums : KMeansStatistics or None
-    candidates : CandidatesCheckpoint or None
-    """
-
-    number: int
-    n_segments: int = field(metadata=stored_as("n_legs"))
-    n_work_items: int = field(metadata=stored_as("n_units"))
-    done: int
-    data_statistics: DataStatistics | None = field(default=None, metadata=stored_as("survey"))
-    sums: KMeansStatistics | None = None
-    candidates: CandidatesCheckpoint | None = None
-
-    @classmethod
-    def of(cls, segment: Segment) -> SavedSegment | None:
-        """Return the stored form of a segment; None if it found nothing yet."""
-        own = segment.number, segment.n_segments, segment.n_work_items, segment.done
-        if isinstance(segment.total, Candidates):
-            candidates = CandidatesCheckpoint.of(segment.total)
-            return None if candidates is None else cls(*own, candidates=candidates)
-        parts = segment.total if isinstance(segment.total, tuple) else (segment.total,)
-        kinds: dict[type, str] = {DataStatistics: "data_statistics", KMeansStatistics: "sums"}
-        named: dict[str, Any] = {kinds[type(part)]: part for part in parts}
-        return cls(*own, **named)
-
-    def segment(self, d: int) -> Segment:
-        """Return the segment, of rows with d features."""
-        parts: list[Any] = [each for each in (self.data_statistics, self.sums) if each is not None]
-        if self.candidates is not None:
-            parts = [self.candidates.candidates(d)]
-        if not parts or not 0 < self.done < self.n_segments <= self.n_work_items:
-            raise ModelFormatError("its pass is at no possible segment.")
-        total = parts[0] if len(parts) == 1 else tuple(parts)
-        return Segment(self.number, self.n_segments, self.n_work_items, self.done, total)
-
-
-@dataclass(frozen=True)
 class CoresetCheckpoint:
     """A drawn coreset without its moments."""
 
@@ -289,21 +213,24 @@ class CoresetCheckpoint:
 
 @dataclass(frozen=True)
 class CoresetState:
-    """State of a draw: within its first pass, or before, within or after its second.
+    """State of a draw: before its first pass, or before or after its second.
 
     Attributes
     ----------
     moments : Moments or None
         Moments of all rows, once the first pass was made.
-    segment : SavedSegment or None
-        Within a pass: where it is.
     drawn : CoresetCheckpoint or None
         Once the second one was.
     """
 
     moments: Moments | None = None
-    segment: SavedSegment | None = field(default=None, metadata=stored_as("leg"))
     drawn: CoresetCheckpoint | None = None
+
+    @staticmethod
+    def upgrade(document: Document) -> Document:
+        """Return the document without the place in a pass, which earlier versions kept."""
+        arrays = {n: v for n, v in document.arrays.items() if not n.startswith("leg_")}
+        return replace(document, arrays=arrays)
 
     def coreset(self, d: int) -> Coreset | None:
         """Return the coreset of rows with d features, if it was drawn."""
@@ -319,21 +246,9 @@ def coreset_shapes(found: Mapping[str, tuple[int, ...]], d: int) -> Shapes:
     The number of rows is not stored elsewhere, so all arrays of rows should be as long as the first.
     """
     shapes: dict[str, tuple[int, ...]] = {"moments_mean": (d,)}
-    for name in ("max_abs", "sums", "origin"):
-        shapes[f"leg_survey_{name}"] = (d,)
-    for name in ("sums", "sums_low"):
-        shapes[f"leg_sums_{name}"] = (1, d)
-    for name in ("counts", "counts_low"):
-        shapes[f"leg_sums_{name}"] = (1,)
-    for prefix, plain in (
-        ("leg_candidates", ("indices", "ranks", "sqdist", "weights")),
-        ("drawn", ("indices", "weights")),
-    ):
-        m = next(iter(found.get(f"{prefix}_indices", (0,))))
-        shapes |= {f"{prefix}_{name}": (m,) for name in plain}
-        shapes[f"{prefix}_rows_values"] = (m, d)
-        if f"{prefix}_rows_columns" in found:
-            z = found[f"{prefix}_rows_columns"]
-            shapes |= {f"{prefix}_rows_columns": z, f"{prefix}_rows_values": z}
-            shapes[f"{prefix}_rows_starts"] = (m + 1,)
+    m = next(iter(found.get("drawn_indices", (0,))))
+    shapes |= {"drawn_indices": (m,), "drawn_weights": (m,), "drawn_rows_values": (m, d)}
+    if "drawn_rows_columns" in found:
+        z = found["drawn_rows_columns"]
+        shapes |= {"drawn_rows_columns": z, "drawn_rows_values": z, "drawn_rows_starts": (m + 1,)}
     return shapes

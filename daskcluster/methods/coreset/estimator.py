@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +17,6 @@ from daskcluster.data.features import FeatureSpec
 from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.open import open_source
 from daskcluster.data.weighted import array_weights, stored_attributes, write_weighted
-from daskcluster.engine.engine import Segment, Segments
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
@@ -34,7 +33,6 @@ from daskcluster.methods.coreset.algorithm import (
     CoresetCheckpoint,
     CoresetState,
     RowsCheckpoint,
-    SavedSegment,
     coreset_shapes,
     draw_coreset,
     united,
@@ -94,15 +92,9 @@ class CoresetDraw(Fit):
         with ExitStack() as stack:
             self.rows = rows = ScaledPlacement(self.placed(stack))
             self.recall(rows)
-            if self.checkpoints.commits is not None:
-                old = self.state.segment
-                segment = None if old is None else old.segment(rows.origin.size)
-                rows.segments = Segments(self._segment_ended, segment)
 
             def measured(moments: Moments) -> None:
                 """Commit the state between the passes; another call starts with the second pass."""
-                if self.checkpoints.commits is not None:
-                    rows.segments = Segments(self._segment_ended)
                 self._keep(CoresetState(moments))
 
             size, known = self.estimator.size, self.state.moments
@@ -115,10 +107,6 @@ class CoresetDraw(Fit):
             drawn_rows = CoresetCheckpoint(kept, found.weights, found.indices)
             self._keep(CoresetState(found.moments, drawn=drawn_rows))
         return found
-
-    def _segment_ended(self, segment: Segment) -> None:
-        state = self.state
-        self.keep(lambda: replace(state, segment=SavedSegment.of(segment)), counts=False)
 
     def _keep(self, state: CoresetState) -> None:
         self.state = state

@@ -17,7 +17,7 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.feature_scaling import undone
 from daskcluster.chunkwise.labelled import RANKED_BYTES
 from daskcluster.data.open import open_chunk
-from daskcluster.engine.engine import Engine, next_segment_count
+from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
@@ -76,6 +76,8 @@ from daskcluster.typing import Dataset, Range
 
 _SHARES = 4
 """Groups of cells for each thread, where making more of them costs no pass."""
+_SEGMENT_SECONDS = 4.0
+"""Shorter segments are made together, for no longer than an interrupt waits for the end of one."""
 
 
 class HierarchicalFit(Fit):
@@ -192,7 +194,8 @@ class HierarchicalFit(Fit):
             if not groups:
                 state = state.filled(self.n_clusters)
             self._keep(state, now=not groups, counts=False)
-            step = next_segment_count(step, time.perf_counter() - began)
+            wanted = int(step * _SEGMENT_SECONDS / (time.perf_counter() - began))
+            step = max(1, min(wanted, 8 * step))
         return state
 
     def _centres_of(

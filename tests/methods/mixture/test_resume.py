@@ -11,13 +11,10 @@ import zarr
 from scipy import sparse
 
 import daskcluster as dc
-from daskcluster.engine import engine as engine_module
 from daskcluster.engine.local import LocalPlacement
 from daskcluster.engine.operations import CacheSlot
 from daskcluster.errors import CheckpointError
-from daskcluster.estimators import checkpoints
 from daskcluster.events import PassStarted
-from tests.data.test_sparse_zarr import put
 from tests.estimators import interruption
 from tests.estimators.interruption import killed, summary
 from tests.laws.data import CASES, case
@@ -215,37 +212,6 @@ def test_a_coreset_killed_after_any_commit_resumes(tmp_path: Path, name: str) ->
         died = killed(lambda k=kept: coreset(**k).fit(X, None, weights), n_commits)
         assert died == (name != "whole" or n_commits < 3)
         same_coreset(coreset(**kept).fit(X, None, weights, resume=True), whole)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_a_coreset_resumes_within_a_pass(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, weighted: bool
-) -> None:
-    n = 20_000
-    monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(engine_module, "MIN_SECONDS", 0.0)
-    url = str(tmp_path / "rows")
-    if kind == "dense":
-        X, weights = case("weighted float32", n, 128)
-        zarr.create_array(url, data=X, chunks=(1024, 128))
-    else:
-        weights = case("weighted float32", n, 1)[1]
-        rows = sparse.random_array((n, 200), density=0.1, format="csr", rng=0)
-        put(zarr.open_group(url, mode="w"), rows)
-    weights = weights if weighted else None
-    engine = {"engine": dc.LocalEngine(1)}
-    whole = coreset(**engine).fit(url, None, weights)
-    n_commits = 2
-    while True:
-        kept = {"checkpoint": str(tmp_path / str(n_commits)), **engine}
-        if not killed(lambda k=kept: coreset(**k).fit(url, None, weights), n_commits):
-            break
-        resumed = coreset(**kept).fit(url, None, weights, resume=True)
-        same_coreset(resumed, whole)
-        assert resumed.bytes_read_ <= 2 * whole.bytes_read_  # rows stay in memory after a pass
-        n_commits += 1
-    assert n_commits >= 6  # after the beginning, within both passes, between them, and the end
 
 
 def test_a_coreset_of_other_rows_is_refused(tmp_path: Path) -> None:
