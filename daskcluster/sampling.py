@@ -135,7 +135,7 @@ def draw_about(
     spread = moments.spread_about(point.astype(np.float64))
     for _ in range(_MOST_PASSES):
         params = _params(rows, point, moments.weight, spread, size, key)
-        found: Candidates = rows.run(DRAWS, params)
+        found: Candidates = rows.placement.reduce(DRAWS, params)
         true = found.spread.value
         if spread <= _SPREAD_ERROR * true and true <= _SPREAD_ERROR * spread:
             draws = _first_arrivals(found, params, size)

@@ -90,22 +90,20 @@ class ScaledPlacement:
         """Run one pass of `reduction` with ``params(scale)``; the first also gathers data statistics."""
         self.used = self.scale
         if self.data_statistics is not None:
-            return self.run(reduction, params(self.scale))
+            return self.placement.reduce(reduction, params(self.scale))
         return self._statistics_with(reduction, params)
-
-    def run(self, reduction: Reduction, params: Any) -> Any:
-        """Run one pass of a reduction whose `params` already contain every scale it needs."""
-        return self.placement.reduce(reduction, params)
 
     def _statistics_with(self, reduction: Reduction | None, params: Callable[[Scale], Any]) -> Any:
         """Run the first pass, with or without a reduction that needs it."""
         while True:
             wanted = DataStatisticsParams(self.origin, self.scale)
             if reduction is None:
-                data_statistics, statistics = self.run(DATA_STATISTICS, wanted), None
+                data_statistics, statistics = self.placement.reduce(DATA_STATISTICS, wanted), None
             else:
                 both = joined(reduction.name, DATA_STATISTICS, reduction)
-                data_statistics, statistics = self.run(both, (wanted, params(self.scale)))
+                data_statistics, statistics = self.placement.reduce(
+                    both, (wanted, params(self.scale))
+                )
             self.used = self.scale
             self._refuse_bad(data_statistics)
             refuse_large(data_statistics.max_abs, self.dtype)
