@@ -172,15 +172,8 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     "--output",
     metavar="FOLDER",
     type=_FOLDER,
-    help="Write kernels to one subfolder per CPU, for shipping. Default: fill this machine's own cache.",
-)
-@click.option(
-    "--cpu",
-    "cpus",
-    metavar="NAME",
-    multiple=True,
-    help="With --output: x86-64-v3, x86-64-v4 or neoverse-n1; repeatable. This machine must be able to run "
-    "its code. Default: all of them that it can run.",
+    help="Write kernels for shipping to one subfolder per CPU: of x86-64-v3, x86-64-v4 and neoverse-n1, "
+    "those whose code this machine can run. Default: fill this machine's own cache.",
 )
 @click.option(
     "--take",
@@ -190,14 +183,10 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     "version, and print shell commands that set the variables numba needs.",
 )
 @takes_console
-def warm_up(
-    output: Path | None, cpus: tuple[str, ...], take: Path | None, console: Console
-) -> None:
+def warm_up(output: Path | None, take: Path | None, console: Console) -> None:
     """Compile kernels before the first fit needs them; a minute or two for each CPU."""
-    if (cpus and output is None) or (take and output):
-        raise click.UsageError(
-            "--cpu needs --output, and --take works with neither; give --output FOLDER with --cpu."
-        )
+    if take and output:
+        raise click.UsageError("--take and --output are two uses of kernels; give one of them.")
     if take is not None:
         cache = os.environ.get("NUMBA_CACHE_DIR")
         if not cache:
@@ -220,16 +209,9 @@ def warm_up(
             "them; fill them on a machine that can, or let the first fit on each machine compile its "
             "kernels."
         )
-    for cpu in cpus:
-        if cpu not in known:
-            raise click.UsageError(
-                f"--cpu {cpu}: this machine can run code for {', '.join(known)}; fill the folder on a "
-                "machine with the features of that CPU."
-            )
-    filled = list(cpus) or known
-    for cpu in filled:
+    for cpu in known:
         ship(cpu, output)
     console.emit(
-        {"output": str(output), "cpus": filled},
-        [("output", str(output)), ("CPUs", ", ".join(filled))],
+        {"output": str(output), "cpus": known},
+        [("output", str(output)), ("CPUs", ", ".join(known))],
     )

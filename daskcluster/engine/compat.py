@@ -7,11 +7,9 @@ installed Dask, so a release that changes one fails a test that names it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from distributed import Lock
-from distributed.comm import get_address_host, resolve_address
 from distributed.protocol.pickle import dumps as dumps
 from distributed.threadpoolexecutor import thread_state
 
@@ -72,22 +70,6 @@ def ended_unexpectedly(client: Client, worker: str, key: str) -> bool:
         for event in events
         if event.get("action") == "remove-worker"
     )
-
-
-@lru_cache(maxsize=256)
-def resolved(place: str) -> str:
-    """Return the address of a worker given as ``host:port``, or the IP of a host; else the same text.
-
-    Relies on ``distributed.comm``: ``resolve_address`` raises ValueError if there is no port.
-    """
-    try:
-        return str(resolve_address(place))
-    except (ValueError, OSError):  # no port, or no such host
-        pass
-    try:
-        return str(get_address_host(resolve_address(f"{place}:0")))
-    except (ValueError, OSError):
-        return place
 
 
 def stored_bytes(client: Client, workers: Iterable[str], prefix: str) -> dict[str, dict[str, int]]:

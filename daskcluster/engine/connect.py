@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-import queue
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
 
 import dask
 from distributed import Client as Client
@@ -23,9 +23,8 @@ from daskcluster.host import MOST_KEPT_BLOCK
 TIMEOUT = 10.0
 """Default seconds to wait for a scheduler, and for a first worker."""
 
-_ATTEMPTS = 3
-_EXACT = ("dask", "distributed", "daskcluster")
-_TWO_PARTS = ("python", "numpy")
+_PARTS = {"dask": None, "distributed": None, "daskcluster": None, "python": 2, "numpy": 2}
+"""Packages whose versions should agree, in so many parts; None for all."""
 # Dask makes glibc return every freed page to the system, so each read of a chunk faults its pages in
 # again: decoding becomes 2 to 3 times slower (measured). These settings allocate buffers up to 32 MiB on
 # the heap, which keeps a part of the worker's limit. All threads share one heap: every pass has new reader
@@ -80,45 +79,30 @@ def _to_check(error: Exception) -> str:
 
 
 def _create_within(address: str, timeout: float, security: Security | None) -> Client:
-    # In a thread, because Client waits forever on a port that accepts connections but never answers.
-    answer: queue.SimpleQueue[Client | Exception] = queue.SimpleQueue()
-    given_up = threading.Event()
-
-    def close_late_client() -> None:
-        with suppress(queue.Empty):
-            late = answer.get_nowait()
-            if not isinstance(late, Exception):
-                late.close()
+    # In a daemon thread, because Client waits forever on a port that accepts connections but never answers.
+    answer: Future[Client] = Future()
 
     def create() -> None:
-        for attempt in range(_ATTEMPTS):
+        for is_last in (False, False, True):
             try:
-                client = Client(
-                    address, timeout=0.9 * timeout, set_as_default=False, security=security
+                answer.set_result(
+                    Client(address, timeout=0.9 * timeout, set_as_default=False, security=security)
                 )
-                answer.put(client)
-                if given_up.is_set():
-                    close_late_client()
                 return
             except Exception as error:  # raised in the caller's thread
                 failed = error.with_traceback(None)
             # A failed client closes itself when it is garbage-collected. If that happened while Dask
             # starts an event loop, it would deadlock on a lock of its own thread, so collect it now.
             gc.collect()
-            if not isinstance(failed, GREETING_ERROR) or attempt == _ATTEMPTS - 1:
-                answer.put(failed)
+            if is_last or not isinstance(failed, GREETING_ERROR):
+                answer.set_exception(failed)
                 return
 
     threading.Thread(target=create, name="daskcluster-connect", daemon=True).start()
-    try:
-        found = answer.get(timeout=timeout)
-    except queue.Empty:
-        given_up.set()
-        close_late_client()  # it may have connected in the meantime
-        raise TimeoutError("the port is open but no Dask scheduler answers there") from None
-    if isinstance(found, Exception):
-        raise found
-    return found
+    if not wait([answer], timeout).done:
+        answer.add_done_callback(lambda late: None if late.exception() else late.result().close())
+        raise TimeoutError("the port is open but no Dask scheduler answers there")
+    return answer.result()
 
 
 @contextmanager
@@ -202,29 +186,18 @@ def check_versions(client: Client) -> None:
     here = found["client"]["packages"]
     places = {"scheduler": found["scheduler"], **found["workers"]}
     wrong = [
-        f"{package} {_shown(there, package)} on {place}, {_shown(here, package)} here"
+        f"{name} {there} on {place}, {here[name]} here"
         for place, report in places.items()
-        if report
-        for there in (report["packages"],)
-        for package in (*_EXACT, *_TWO_PARTS)
-        if _differs(here.get(package), there.get(package), exact=package in _EXACT)
+        for name, there in (report["packages"] if report else {}).items()
+        # A checkout on PYTHONPATH has no version, and a scheduler may lack numpy and this package.
+        if name in _PARTS and there and here.get(name)
+        if there.split(".")[: _PARTS[name]] != here[name].split(".")[: _PARTS[name]]
     ]
     if wrong:
         raise EngineError(
             f"client, scheduler and workers should run the same software: {'; '.join(wrong)}; install "
             "the same versions everywhere (use the same image)."
         )
-
-
-def _shown(packages: Mapping[str, str | None], name: str) -> str:
-    return packages.get(name) or "none"
-
-
-def _differs(here: str | None, there: str | None, *, exact: bool) -> bool:
-    # A checkout on PYTHONPATH has no version, and a scheduler may lack numpy and this package.
-    if here is None or there is None:
-        return False
-    return here != there if exact else here.split(".")[:2] != there.split(".")[:2]
 
 
 def in_task() -> bool:

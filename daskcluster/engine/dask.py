@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, MutableSequence, Sequence, Set
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -23,7 +23,7 @@ from daskcluster.annotations import unannotated
 from daskcluster.engine.assignment import MAX_REMAINING_TASKS, TaskQueue
 from daskcluster.engine.cache import ResidentCache, cached_bytes
 from daskcluster.engine.connect import TIMEOUT, Client, KilledWorker, check_versions, connect
-from daskcluster.engine.engine import AHEAD, Engine, PassWork, Placement
+from daskcluster.engine.engine import Engine, PassWork, Placement
 from daskcluster.engine.fit_log import FitLog
 from daskcluster.engine.memory import BASELINE_BYTES, RESIDENT_SHARE, Footprint, MemoryPlan, project
 from daskcluster.engine.operations import FoldState, Payload
@@ -340,38 +340,16 @@ class DaskEngine(Engine):
             cleanup=cleanup,
         )
 
-    def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
-        """Run independent picklable calls on the workers and return their results in order.
-
-        Raises
-        ------
-        EngineError
-            A call killed every worker that ran it.
-
-        Notes
-        -----
-        Cost: one task per call; calls and results pass through the scheduler.
-        """
-        started: list[_Call] = []
-        try:
-            with self._registry.watched():
-                self._registry.refresh()
-                started += map(self._begin, tasks)
-                return self._results(started, len(tasks))
-        finally:
-            self._cancel(started)
-
-    def run_ahead(self, tasks: Sequence[Callable[[], T]]) -> Generator[T]:
-        """Yield the results of picklable calls on the workers in order; raises the errors of `run`."""
+    def _run(self, tasks: Sequence[Callable[[], T]], most: int) -> Generator[T]:
         waiting = iter(tasks)
         started: deque[_Call] = deque()
         try:
             with self._registry.watched():
                 self._registry.refresh()
-                started.extend(map(self._begin, islice(waiting, AHEAD * self.n_threads)))
+                started.extend(map(self._begin, islice(waiting, most)))
             while started:
                 with self._registry.watched():
-                    (result,) = self._results([started[0]], len(tasks))
+                    result = self._first_result(started)
                     self.client.cancel([started.popleft().future], force=True)
                     started.extend(map(self._begin, islice(waiting, 1)))
                 yield result
@@ -392,14 +370,19 @@ class DaskEngine(Engine):
         future = unannotated(send, _call, task, key=key, workers=workers, pure=False)
         return _Call(task, future, frozenset(workers or ()))
 
-    def _results(self, calls: Sequence[_Call], n_tasks: int) -> list[Any]:
+    def _first_result(self, calls: Sequence[_Call]) -> Any:
+        """Wait for the first of the calls; raise if no workers remain."""
         try:
-            self._wait(calls)
-            return list(self.client.gather([call.future for call in calls]))
+            while not calls[0].future.done():
+                with suppress(TimeoutError), self.client.as_current():
+                    wait([calls[0].future], timeout=POLL_SECONDS)
+                    break
+                self._send_stranded(calls, self._registry.present())
+            return self.client.gather(calls[0].future)
         except KilledWorker as error:
             raise EngineError(
-                f"one of {n_tasks} tasks killed every worker that ran it, most often because it ran out "
-                "of memory; give workers more memory, or use fewer threads."
+                "a task killed every worker that ran it, most often because it ran out of memory; give "
+                "workers more memory, or use fewer threads."
             ) from error
 
     def can_read(self, dataset: Reachable) -> bool:
@@ -407,20 +390,6 @@ class DaskEngine(Engine):
         if dataset.visibility is Visibility.EVERYONE:
             return True
         return dataset.visibility is Visibility.HOST and self.is_on_this_host()
-
-    def _wait(self, calls: Sequence[_Call]) -> None:
-        """Wait for all calls or the first failure; raise if no workers remain."""
-        while True:
-            futures = [call.future for call in calls]
-            try:
-                with self.client.as_current():
-                    wait(futures, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
-            except TimeoutError:
-                self._send_stranded(calls, self._registry.present())
-                continue
-            if all(f.done() for f in futures) or any(f.status == "error" for f in futures):
-                return
-            calls = [call for call in calls if not call.future.done()]
 
     def _send_stranded(self, calls: Iterable[_Call], present: Set[str]) -> None:
         """Send calls again that are restricted to workers which have all left."""

@@ -322,12 +322,21 @@ class Engine(ABC):
             The workers cannot read the dataset.
         """
 
-    @abstractmethod
     def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
         """Run independent picklable calls (restarts, sweeps) and return their results in order.
 
         Each call uses one thread; as many run at a time as there are threads.
+
+        Raises
+        ------
+        EngineError
+            A call killed every worker that ran it.
+
+        Notes
+        -----
+        Cost: on a cluster, one task per call; calls and results pass through the scheduler.
         """
+        return list(self._run(tasks, len(tasks)))
 
     def listeners(self) -> tuple[Callback, ...]:
         """Return the engine's own callbacks for one fit, in addition to those of the caller."""
@@ -337,14 +346,18 @@ class Engine(ABC):
         """Return this engine for the job `name`; its listeners report fits under that name."""
         return self
 
-    @abstractmethod
     def run_ahead(self, tasks: Sequence[Callable[[], T]]) -> Generator[T]:
         """Yield the results of `tasks` in order, while later calls already run; see `run`.
 
         The caller's work on one result overlaps with the calls that follow. At most `AHEAD` calls per
         thread are started and not yet taken. Closing the iterator early (``close``) drops the calls that
-        have not started.
+        have not started. With one thread of this process, calls run as results are requested.
         """
+        return self._run(tasks, AHEAD * self.n_threads)
+
+    @abstractmethod
+    def _run(self, tasks: Sequence[Callable[[], T]], most: int) -> Generator[T]:
+        """Yield the results of calls in order, at most so many of them started and not yet taken."""
 
     @abstractmethod
     def can_read(self, dataset: Reachable) -> bool:

@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 from numbers import Real
 from typing import Any, TypeVar
 
-from daskcluster.engine.engine import AHEAD, Engine, PassWork, Placement
+from daskcluster.engine.engine import Engine, PassWork, Placement
 from daskcluster.engine.memory import (
     Footprint,
     MemoryPlan,
@@ -138,14 +138,6 @@ class LocalEngine(Engine):
     ) -> LocalPlacement:
         self._keep_no_large_blocks()
         return LocalPlacement(dataset, self.n_threads, self.plan(dataset, footprint), callbacks)
-
-    def run(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
-        """Run independent calls on the threads and return their results in order."""
-        return list(self._run(tasks, len(tasks)))
-
-    def run_ahead(self, tasks: Sequence[Callable[[], T]]) -> Generator[T]:
-        """Yield the results of calls in order; with one thread, calls run as results are requested."""
-        return self._run(tasks, AHEAD * self.n_threads)
 
     def _keep_no_large_blocks(self) -> None:
         if self._memory_limit is not None:

@@ -14,10 +14,10 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import Future as Fetched
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -545,26 +545,10 @@ class PassRun:
 
     def _send_stranded(self) -> None:
         in_flight = {key: task for key, (_, task) in self._in_flight.items()}
-        with self._naming_rows(in_flight.values()):
-            stranded = self.stranded(in_flight)
-        for key in stranded:
+        for key in self.stranded(in_flight):
             future, task = self._in_flight.pop(key)
             self.cancel([future])
             self._resend(task, key)
-
-    @contextmanager
-    def _naming_rows(self, tasks: Collection[Task]) -> Iterator[None]:
-        """If no workers remain, add to the error the rows that the last ones worked on."""
-        try:
-            yield
-        except EngineError as error:
-            worst = max(tasks, key=lambda task: task.deaths)
-            if not worst.deaths:
-                raise
-            raise EngineError(
-                f"{error} Before, {worst.deaths} worker(s) died while they worked on "
-                f"{self._named(worst)}; if that happens again, give workers more memory."
-            ) from error
 
     def _settle(self, future: Future) -> None:
         if future.key not in self._in_flight:
@@ -609,8 +593,7 @@ class PassRun:
 
     def _resend(self, task: Task, key: str) -> None:
         """Send a lost task again, or quarantine it if it keeps killing workers."""
-        with self._naming_rows([task]):
-            self.renew()
+        self.renew()
         deaths = task.deaths + self.deaths(key)
         if deaths >= _MOST_DEATHS:
             self._quarantine(task, None)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import Future as Joining
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import dask
@@ -26,7 +26,7 @@ from dask.utils import parse_timedelta
 from daskcluster.annotations import unannotated
 from daskcluster.chunk import compute_dtype
 from daskcluster.engine.assignment import LEAST_MEASURED_SECONDS
-from daskcluster.engine.compat import resolved, running_workers, threads_of
+from daskcluster.engine.compat import running_workers, threads_of
 from daskcluster.engine.operations import count_rows, make_ready
 from daskcluster.errors import (
     DaskClusterError,
@@ -53,11 +53,9 @@ class WorkerLimit:
     Parameters
     ----------
     workers : tuple
-        Names, addresses or hosts; empty for any.
+        Names, addresses or IPs of hosts; empty for any.
     resources : mapping of name to amount
         Each worker must have as much, in use or not.
-    is_preference : bool
-        Use other workers while there are none of these (``allow_other_workers=True``).
 
     Examples
     --------
@@ -71,11 +69,10 @@ class WorkerLimit:
 
     workers: tuple[Any, ...] = ()
     resources: Mapping[str, float] = field(default_factory=dict)
-    is_preference: bool = False
 
     @classmethod
     def of_caller(cls) -> WorkerLimit:
-        """Return the limit that holds here.
+        """Return the limit that holds here; a preference (``allow_other_workers=True``) is none.
 
         Raises
         ------
@@ -83,17 +80,18 @@ class WorkerLimit:
             An annotation is a function of a task's key.
         """
         found = limits_of_caller()
+        if found.get("allow_other_workers"):
+            return cls()
         workers = found.get("workers") or ()
         return cls(
             workers=tuple(workers) if isinstance(workers, list | tuple | set) else (workers,),
             resources=found.get("resources") or {},
-            is_preference=bool(found.get("allow_other_workers")),
         )
 
     @property
     def is_strict(self) -> bool:
         """Whether some workers must not be used."""
-        return bool(self.workers or self.resources) and not self.is_preference
+        return bool(self.workers or self.resources)
 
     def admitted(self, workers: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
         """Return those of `workers` that may be used.
@@ -102,18 +100,18 @@ class WorkerLimit:
         ----------
         workers : mapping of address to the scheduler's information
         """
-        named: set[str] = set()
-        for worker in self.workers:
-            text = ":".join(map(str, worker)) if isinstance(worker, list | tuple) else str(worker)
-            # A name is looked up in the network only if no worker has it.
-            named |= _spelled(text, workers) or _spelled(resolved(text), workers)
+        named = {
+            ":".join(map(str, worker)) if isinstance(worker, list | tuple) else str(worker)
+            for worker in self.workers
+        }
         found = {}
         for address, info in workers.items():
             there = info.get("resources") or {}
             suffices = all(there.get(name, -1) >= least for name, least in self.resources.items())
-            if suffices and (address in named or not self.workers):
+            spelled = {address, address.rpartition("/")[2], str(info.get("name")), info.get("host")}
+            if suffices and (named & spelled or not named):
                 found[address] = info
-        return found or (dict(workers) if self.is_preference else {})
+        return found
 
     def unmatched(self, there: Mapping[str, Mapping[str, Any]]) -> str:
         """Return the text of an error: none of these workers is admitted."""
@@ -145,14 +143,6 @@ def limits_of_caller() -> dict[str, Any]:
                 "all tasks of a fit; give names, addresses or amounts, or leave the annotation out."
             )
     return found
-
-
-def _spelled(text: str, workers: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    return {
-        address
-        for address, info in workers.items()
-        if text in (address, str(info.get("name")), info.get("host"))
-    }
 
 
 def described(workers: Mapping[str, Mapping[str, Any]]) -> str:
@@ -254,8 +244,8 @@ _NOTICE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class WorkerReport:
-    """A report of a worker's process about itself.
+class WorkerInfo:
+    """A worker's report about itself, with what the scheduler says of it.
 
     Attributes
     ----------
@@ -264,11 +254,14 @@ class WorkerReport:
     process : int
         Its `process_token`.
     resident : int
-        Resident memory of the process, in bytes.
+        Resident memory of the process when it was first queried, in bytes.
     host_bytes : int
         Bytes that the process may use if Dask sets no limit.
     trouble : str
         Why the worker cannot take part; empty if it can.
+    n_threads : int
+    limit : int
+        Bytes it may use.
     """
 
     host: str = ""
@@ -276,31 +269,16 @@ class WorkerReport:
     resident: int = 0
     host_bytes: int = 0
     trouble: str = ""
-
-
-@dataclass(frozen=True)
-class WorkerInfo(WorkerReport):
-    """A usable worker; its resident memory is that when it was first queried.
-
-    Attributes
-    ----------
-    n_threads : int
-    limit : int
-        Bytes it may use.
-    """
-
     n_threads: int = 1
     limit: int = 0
 
 
-async def report_worker(
-    recipe: Recipe | None, driver: int, dask_worker: Any = None
-) -> WorkerReport:
+async def report_worker(recipe: Recipe | None, driver: int, dask_worker: Any = None) -> WorkerInfo:
     """Open the dataset, load the kernels and report; runs on a worker, outside its task threads."""
     return await asyncio.to_thread(_report_worker, recipe, driver, threads_of(dask_worker))
 
 
-def _report_worker(recipe: Recipe | None, driver: int, n_threads: int) -> WorkerReport:
+def _report_worker(recipe: Recipe | None, driver: int, n_threads: int) -> WorkerInfo:
     make_ready(driver, n_threads)
     trouble = ""
     if recipe is not None:
@@ -316,7 +294,7 @@ def _report_worker(recipe: Recipe | None, driver: int, n_threads: int) -> Worker
             is_sparse = getattr(dataset, "csr", None) is not None
             with watched(_log_compiling):
                 warm_up(dtype=compute_dtype(dataset.dtype), is_sparse=is_sparse)
-    return WorkerReport(
+    return WorkerInfo(
         host=machine_name(),
         process=process_token(),
         resident=psutil.Process().memory_info().rss,
@@ -360,7 +338,7 @@ class WorkerRegistry:
         self._timeout = timeout
         self._memory_limit = memory_limit
         self._recipe: Recipe | None = None
-        self._reports: dict[str, WorkerReport] = {}
+        self._reports: dict[str, WorkerInfo] = {}
         if client.scheduler is None:
             raise SchedulerUnreachableError(
                 "the Dask client is closed, so its workers cannot be reached; read results that they "
@@ -499,10 +477,10 @@ class WorkerRegistry:
             report_worker, self._recipe, process_token(), workers=addresses, on_error="return"
         )
         for address, result in found.items():
-            if isinstance(result, WorkerReport):
+            if isinstance(result, WorkerInfo):
                 self._reports[address] = result
             elif not isinstance(result, OSError):  # an OSError means that the worker has just left
-                self._reports[address] = WorkerReport(
+                self._reports[address] = WorkerInfo(
                     trouble=f"worker {address} cannot take part ({result}); install the same versions "
                     "of daskcluster and its dependencies on every worker (use the same image).",
                 )
@@ -518,8 +496,7 @@ class WorkerRegistry:
             )
             if self._memory_limit is not None:
                 limit = min(limit, self._memory_limit // len(ready))
-            own: dict[str, Any] = {"n_threads": int(info["nthreads"]), "limit": limit}
-            workers[address] = WorkerInfo(**vars(found), **own)
+            workers[address] = replace(found, n_threads=int(info["nthreads"]), limit=limit)
         return workers
 
     def _refuse_trouble(self, workers: Iterable[str]) -> None:

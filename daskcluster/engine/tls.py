@@ -49,18 +49,16 @@ def client_security(ca: str, cert: str, key: str | None = None) -> Security:
     >>> client_security("no-ca.pem", "no-cert.pem")
     Traceback (most recent call last):
         ...
-    daskcluster.errors.InvalidParameterError: TLS: the authority 'no-ca.pem' cannot be read ...
+    daskcluster.errors.InvalidParameterError: TLS: the file 'no-ca.pem' cannot be read ...
     """
-    for what, path in (("authority", ca), ("certificate", cert), ("key", key)):
-        if path is not None:
-            _check_file(what, path)
+    for path in filter(None, (ca, cert, key)):
+        _check_file(path)
     # Absolute paths, so that Dask never takes a file name for the content of a certificate.
-    files = [None if path is None else os.path.abspath(path) for path in (ca, cert, key)]
     security = Security(
         require_encryption=True,
-        tls_ca_file=files[0],
-        tls_client_cert=files[1],
-        tls_client_key=files[2],
+        tls_ca_file=os.path.abspath(ca),
+        tls_client_cert=os.path.abspath(cert),
+        tls_client_key=None if key is None else os.path.abspath(key),
     )
     try:
         security.get_connection_args("client")
@@ -73,18 +71,18 @@ def client_security(ca: str, cert: str, key: str | None = None) -> Security:
     return security
 
 
-def _check_file(what: str, path: str) -> None:
+def _check_file(path: str) -> None:
     try:
         with open(path, "rb") as file:
             content = file.read(1 << 20)
     except OSError as error:
         raise InvalidParameterError(
-            f"TLS: the {what} {path!r} cannot be read ({error.strerror}); give the path of a PEM file."
+            f"TLS: the file {path!r} cannot be read ({error.strerror}); give the path of a PEM file."
         ) from error
     # OpenSSL would prompt for the passphrase on the terminal and wait.
     if b"ENCRYPTED" in content:
         raise InvalidParameterError(
-            f"TLS: the {what} {path!r} needs a passphrase, which is not supported; give a key without "
+            f"TLS: the file {path!r} needs a passphrase, which is not supported; give a key without "
             "one, in a file that only you can read."
         )
 

@@ -365,8 +365,7 @@ def render(template: str, **values: Any) -> Markup:
 
     Examples
     --------
-    >>> page = render("fit.html", known=[("a<b", "1,797")], picture={}, steps=[])
-    >>> "<th>a&lt;b</th><td>1,797</td>" in page
+    >>> "<main>a&lt;b</main>" in render("dashboard.html", part="a<b", has_dask_pages=False)
     True
     """
     from markupsafe import Markup

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -37,6 +36,7 @@ from daskcluster.events import (
     PassProgress,
     PassShare,
     PassStarted,
+    Remaining,
     SeedingEnded,
     StartEnded,
     WorkersPrepare,
@@ -44,45 +44,6 @@ from daskcluster.events import (
     share_looked_at,
 )
 from daskcluster.reports.pages import format_rate, format_seconds, short_rate
-
-_REMEMBERED = 5
-
-
-class Remaining:
-    """An upper bound of the remaining time: iterations left times the time of the last ones.
-
-    A fit that converges ends earlier.
-
-    Examples
-    --------
-    >>> remaining = Remaining()
-    >>> remaining(FitStarted("lloyd", 10, 2, 3, max_iter=11, engine="local"))
-    >>> remaining(IterationEnded(1, inertia=1.0, shift=1.0, seconds=2.0))
-    >>> remaining.at_most
-    22.0
-    """
-
-    def __init__(self) -> None:
-        self._max_iter = 0
-        self._iteration = 0
-        self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, FitStarted):
-            self._max_iter, self._iteration = event.max_iter, 0
-            self._seconds.clear()
-        elif isinstance(event, IterationEnded):
-            self._iteration = event.iteration
-            self._seconds.append(event.seconds)
-
-    @property
-    def at_most(self) -> float | None:
-        """Most seconds left, including the final pass; None before the first iteration."""
-        if not self._seconds:
-            return None
-        mean = sum(self._seconds) / len(self._seconds)
-        return mean * (max(0, self._max_iter - self._iteration) + 1)
-
 
 _EVERY_SECONDS = 5.0
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,83 +164,3 @@ def _damaged(name: str, what: str) -> ModelFormatError:
     return ModelFormatError(
         f"the model is damaged: array {name!r} {what}; save the model again or restore a copy."
     )
-
-
-LONG = 256
-"""Least number of records stored as an array; fewer stay a list, since an array takes two more files."""
-_SAFE = 1 << 53
-"""float64 represents all integers up to this exactly."""
-_KINDS = {"int": int, "bool": bool, "float": float}
-_MAYBE = "float or null"
-"""Kind of a column in which NaN stands for None."""
-
-
-def table_of(records: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, dict[str, str]] | None:
-    """Return records as a table; None if they are few, or not numbers with the same fields in all.
-
-    Returns
-    -------
-    values : ndarray of shape (m, c), float64
-    columns : dict
-        Kind of each column by name: int, bool, float, or "float or null".
-
-    Examples
-    --------
-    >>> records = [{"step": i, "inertia": i / 2, "validation": None} for i in range(300)]
-    >>> values, columns = table_of(records)
-    >>> values.shape, columns
-    ((300, 3), {'step': 'int', 'inertia': 'float', 'validation': 'float or null'})
-    >>> records_of(values, columns, "history") == records
-    True
-    """
-    if len(records) < LONG:
-        return None
-    names = list(records[0])
-    if not names or any(list(record) != names for record in records):
-        return None
-    values, columns = np.empty((len(records), len(names))), {}
-    for at, name in enumerate(names):
-        column = [record[name] for record in records]
-        kind = _kind_of(column)
-        if kind is None:
-            return None
-        columns[name] = kind
-        values[:, at] = [np.nan if entry is None else entry for entry in column]
-    return values, columns
-
-
-def _kind_of(column: Sequence[Any]) -> str | None:
-    """Return the kind of a column; None if it has none."""
-    kinds = {type(each.item() if isinstance(each, np.generic) else each) for each in column}
-    if kinds == {int}:
-        return "int" if all(-_SAFE <= entry <= _SAFE for entry in column) else None
-    if kinds in ({bool}, {float}):
-        return next(name for name, kind in _KINDS.items() if kinds == {kind})
-    known = kinds <= {float, type(None)} and not any(entry != entry for entry in column)
-    return _MAYBE if known else None
-
-
-def records_of(values: np.ndarray, columns: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return the records of a table; `name` is used in errors.
-
-    Raises
-    ------
-    ModelFormatError
-        The array does not match the columns.
-    """
-    known = all(kind in (*_KINDS, _MAYBE) for kind in columns.values())
-    if not known or values.ndim != 2 or values.shape[1] != len(columns):
-        raise ModelFormatError(
-            f"its array {name!r} of shape {values.shape} is not a table of records."
-        )
-    read = [_column(values[:, at], kind, name) for at, kind in enumerate(columns.values())]
-    return [dict(zip(columns, entries, strict=True)) for entries in zip(*read, strict=True)]
-
-
-def _column(values: np.ndarray, kind: str, name: str) -> list[Any]:
-    numbers = values.tolist()
-    if kind == _MAYBE:
-        return [None if entry != entry else float(entry) for entry in numbers]
-    if kind != "float" and not all(float(entry).is_integer() for entry in numbers):
-        raise ModelFormatError(f"its array {name!r} has values that are not of type {kind}.")
-    return list(map(_KINDS[kind], numbers))

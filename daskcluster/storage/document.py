@@ -26,7 +26,7 @@ import numpy as np
 
 from daskcluster.errors import InvalidParameterError, ModelFormatError, ModelNotFoundError
 from daskcluster.host import format_bytes, host_memory
-from daskcluster.storage.arrays import ArraySpec, decode, encode, records_of, table_of
+from daskcluster.storage.arrays import ArraySpec, decode, encode
 from daskcluster.storage.files import file_size, read_at_most
 from daskcluster.storage.location import Location
 from daskcluster.storage.zarr_stores import HEAD
@@ -437,9 +437,8 @@ def state_of(kind: type[S], document: Document, shapes: Shapes) -> S:
     if document.kind != stored_kind(kind):
         raise ModelFormatError(f"it is of kind {document.kind[:40]!r}, not {stored_kind(kind)!r}.")
     document = getattr(kind, "upgrade", lambda same: same)(document)
-    tables = set(_tables(kind, ""))
     for name, array in document.arrays.items():
-        if name not in tables and not _fits(array.shape, shapes.get(name)):
+        if not _fits(array.shape, shapes.get(name)):
             raise ModelFormatError(
                 f"its array {name!r} is of shape {array.shape}, not {shapes.get(name, 'there')}."
             )
@@ -493,16 +492,6 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...] | None) -> bool
     )
 
 
-def _tables(kind: Any, prefix: str) -> Iterator[str]:
-    """Yield the array names that lists of records may be stored under."""
-    for name, hint in get_type_hints(kind).items():
-        hint = _without_none(hint)
-        if is_dataclass(hint):
-            yield from _tables(hint, f"{prefix}{name}_")
-        elif get_origin(hint) in _LISTS:
-            yield f"{prefix}{name}"
-
-
 def _without_none(hint: Any) -> Any:
     options = get_args(hint) if NoneType in get_args(hint) else (hint,)
     return next(option for option in options if option is not NoneType)
@@ -528,10 +517,6 @@ def _entry(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if is_dataclass(value):
         return _body(value, f"{path}_", arrays)
     if isinstance(value, (list, tuple)):
-        table = table_of(value)
-        if table is not None:
-            arrays[path], columns = table
-            return columns
         return [{name: _scalar(entry) for name, entry in record.items()} for record in value]
     return _scalar(value)
 
@@ -573,8 +558,6 @@ class _Reader:
         if is_dataclass(hint):
             return self.built(hint, read_mapping(body, name), f"{path}_")
         if get_origin(hint) in _LISTS:
-            if path in self.arrays:
-                return records_of(self.arrays[path], read_mapping(body, name), path)
             return [_record(record) for record in read_records(body, name)]
         return _read_scalar(hint, body, name)
 

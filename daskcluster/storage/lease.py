@@ -50,7 +50,7 @@ class Holder:
     name, token : str
         Name of the job, and a token of this run.
     arguments : dict
-        Arguments of the job; of an older lease, those that the job has now, too.
+        Arguments of the job.
     attempt : int
         Number of this run of the job, from 1.
     started : bool
@@ -62,7 +62,7 @@ class Holder:
     since, host : str
         Start time and host, for display.
     version : int
-        Version of the form of the arguments.
+        Version of the form of leases.
     """
 
     number: int
@@ -220,12 +220,9 @@ class Lease:
                 f"(since {last.since}, on {last.host}); wait for it, cancel it or write elsewhere. If that "
                 f"job is dead, submit it again under its name, or remove {self._place.url!r}."
             )
-        mine = self._arguments
-        if last.version < _VERSION:  # which kept defaults too: what both have is compared
-            mine = {name: mine[name] for name in last.arguments}
-        if last.arguments != mine:
+        if last.arguments != self._arguments:
             if last.state != "failed":
-                what = what_differs(last.arguments, mine)
+                what = what_differs(last.arguments, self._arguments)
                 raise InvalidParameterError(
                     f"the job {self.name!r} was started with other arguments: {what}; give the same ones "
                     "to resume it, or another name to start a new one."
@@ -245,13 +242,6 @@ class Lease:
             lease = _parsed(read_file(self._place, _file(number)))
             if lease.pop("format", None) != _FORMAT:
                 continue
-            lease.setdefault("version", 1)
-            if lease["version"] < _VERSION:
-                kept = lease["arguments"].items()
-                shared = {
-                    n: v for n, v in kept if n in self._arguments and not str(v).startswith("<")
-                }
-                lease["arguments"] = shared
             marked = read_file(self._place, _file(number, "begun")) is not None
             ended = _parsed(read_file(self._place, _file(number, "ended")))
             lease["started"] = bool(lease.pop("begun", False)) or marked

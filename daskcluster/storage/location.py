@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -105,8 +106,8 @@ class Location:
     ----------
     url : str
         Normalised: an absolute path for local files, else ``scheme://...`` without a trailing slash.
-    options : tuple of (name, value)
-        Options that are pickled, nested mappings as tuples.
+    options : str
+        Options that are pickled, as JSON: locations can be hashed and compared.
     withheld : tuple of str
         Names of the options that are not pickled.
     held : ProcessLocal or None
@@ -114,7 +115,7 @@ class Location:
     """
 
     url: str
-    options: tuple[Any, ...] = ()
+    options: str = "{}"
     withheld: tuple[str, ...] = ()
     held: ProcessLocal[dict[str, Any]] | None = None
 
@@ -141,7 +142,7 @@ class Location:
         """Return all options known to this process; credentials only in the process that received them."""
         if self.held is not None and self.held.value is not None:
             return dict(self.held.value)
-        return _thaw(self.options)
+        return dict(json.loads(self.options))
 
     def child(self, name: str) -> Location:
         """Return the location of `name` below this one."""
@@ -220,7 +221,7 @@ def locate(url: Any, storage_options: Mapping[str, Any] | None = None) -> Locati
     options = dict(storage_options or {})
     public, withheld = split_options(options)
     held = ProcessLocal(options, "storage options") if withheld else None
-    return Location(_normalise(url), _freeze(public), tuple(withheld), held)
+    return Location(_normalise(url), json.dumps(public, sort_keys=True), tuple(withheld), held)
 
 
 def _normalise(url: str) -> str:
@@ -251,26 +252,6 @@ def _refuse_credentials(url: str) -> None:
             f"The URL under {shown} contains a credential, which would appear in recipes, models and "
             "logs; remove it, and give credentials through the environment or the cloud's own files."
         )
-
-
-def _freeze(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return tuple(sorted((str(name), ("map", _freeze(v)) if isinstance(v, Mapping) else _freeze(v))
-                            for name, v in value.items()))  # fmt: skip
-    if isinstance(value, (list, tuple)):
-        return ("list", *value)
-    return value
-
-
-def _thaw(options: tuple[Any, ...]) -> dict[str, Any]:
-    thawed: dict[str, Any] = {}
-    for name, value in options:
-        if isinstance(value, tuple) and value[:1] == ("map",):
-            value = _thaw(value[1])
-        elif isinstance(value, tuple) and value[:1] == ("list",):
-            value = list(value[1:])
-        thawed[name] = value
-    return thawed
 
 
 def explain(error: BaseException, location: Location, what: str = "dataset") -> DaskClusterError:

@@ -23,7 +23,6 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 import daskcluster as dc
 from daskcluster import jobs, open_dataset
 from daskcluster.engine.dask import DaskEngine
-from daskcluster.engine.registry import WorkerLimit
 from daskcluster.errors import EngineError, InvalidParameterError
 from daskcluster.events import Event, IterationEnded
 from tests.clusters import default_scheduler_kept
@@ -169,7 +168,7 @@ def tasks(cluster: Cluster) -> list[str]:
     return list(map(str, cluster.cluster.scheduler.tasks))
 
 
-@pytest.mark.parametrize("spelled", ["address", "tuple", "localhost"])
+@pytest.mark.parametrize("spelled", ["address", "tuple", "host"])
 def test_workers_have_several_spellings(
     cluster: Cluster, url: str, inertia: float, spelled: str
 ) -> None:
@@ -178,24 +177,12 @@ def test_workers_have_several_spellings(
     workers: Any = {
         "address": [address],
         "tuple": [(host, port)],
-        "localhost": host.replace("127.0.0.1", "localhost"),
+        "host": host,
     }[spelled]
     with dask.annotate(workers=workers):
         assert fit(url, cluster.client).inertia_ == inertia
-    expected = {"gpu", "one", "two"} if spelled == "localhost" else {"two"}
+    expected = {"gpu", "one", "two"} if spelled == "host" else {"two"}
     assert cluster.places.names <= expected
-
-
-def test_hosts_are_looked_up_only_if_no_worker_has_the_name() -> None:
-    there = {
-        "tcp://127.0.0.1:1": {"name": 0, "host": "127.0.0.1", "resources": {}},
-        "tcp://10.0.0.5:1": {"name": "localhost", "host": "10.0.0.5", "resources": {}},
-    }
-    assert list(WorkerLimit(("localhost",)).admitted(there)) == ["tcp://10.0.0.5:1"]
-    assert list(WorkerLimit(("0",)).admitted(there)) == ["tcp://127.0.0.1:1"]
-    del there["tcp://10.0.0.5:1"]
-    assert list(WorkerLimit(("localhost",)).admitted(there)) == ["tcp://127.0.0.1:1"]
-    assert list(WorkerLimit(("localhost:1",)).admitted(there)) == ["tcp://127.0.0.1:1"]
 
 
 @pytest.mark.parametrize(

@@ -265,26 +265,6 @@ def test_a_task_that_is_lost_with_every_worker_is_divided_and_its_rows_are_named
     assert [task.indices for task in cluster.sent if task.alone] == [(4,), (5,), (5,), (5,)]
 
 
-def test_without_workers_the_error_names_the_rows_that_were_in_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("daskcluster.engine.pass_run.POLL_SECONDS", 0.01)
-
-    def nobody(in_flight: Mapping[str, Task]) -> list[str]:
-        raise EngineError("no Dask worker appeared within 1 s.")
-
-    def once(task: Task) -> tuple[str, Any]:
-        cluster.ended["key-1"] = 1
-        return ("lost" if len(cluster.sent) == 1 else "pending"), None
-
-    cluster = FakeCluster(once)
-    cluster.stranded = nobody  # type: ignore[method-assign]
-    with pytest.raises(
-        EngineError, match=r"within 1 s\. Before, 1 worker.* worked on rows 0 to 29;"
-    ):
-        cluster.settle(two_slots())
-
-
 def test_workers_that_leave_as_planned_are_not_blamed_on_rows() -> None:
     cluster = deadly_cluster(ends=False)
     with pytest.raises(EngineError, match=r"rows 40 to 69 were sent .* 8 times .* workers left"):

@@ -109,7 +109,7 @@ def test_a_draw_commits_and_leaves(here: Path) -> None:
     rows.flush()
     draw = ["coreset", "long.npy", "--size", "500", "--random-state", "0", "--threads", "1"]
     kept = [*draw, "--checkpoint", "kept", "--output", "c.zarr"]
-    # The first commit is that before the first pass, and would be the last for half a minute.
+    # The first commit is that before the first pass.
     command, ended = stopped(
         here, signal.SIGINT, *kept, when=lambda: committed_a_while_ago(Path("kept"))
     )

@@ -20,6 +20,7 @@ from daskcluster.events import (
     PassEnded,
     PassProgress,
     PassStarted,
+    Remaining,
     SeedingEnded,
     StopReason,
     WorkersPrepare,
@@ -27,7 +28,7 @@ from daskcluster.events import (
 from daskcluster.kernels.compiling import announce, watched
 from daskcluster.reports import progress as lines_module
 from daskcluster.reports.pages import cluster_rows, format_seconds, rows_of_model, rows_of_record
-from daskcluster.reports.progress import ProgressDisplay, ProgressLines, Remaining
+from daskcluster.reports.progress import ProgressDisplay, ProgressLines
 from tests.reports.models import make_model
 
 

@@ -130,7 +130,7 @@ def test_files_that_are_not_there(files: Files, run: Callable[..., Any]) -> None
     flags = (*files.flags()[:2], "--tls-cert", "absent.pem")
     found = run("score", "m", "rows.npy", "--scheduler", "tls://127.0.0.1:1", *flags)
     assert found.exit_code == 1
-    assert "the certificate 'absent.pem' cannot be read (No such file" in found.stderr
+    assert "the file 'absent.pem' cannot be read (No such file" in found.stderr
 
 
 def test_files_that_do_not_go_together(files: Files, strangers: Files, tmp_path: Path) -> None:

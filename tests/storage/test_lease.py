@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -89,23 +88,6 @@ def test_a_name_stands_for_one_set_of_arguments(folder: Location) -> None:
     again.end("failed")
     mended = started(folder, n=4, init="random")
     assert mended.attempt == 1
-
-
-def test_arguments_of_an_earlier_release_are_compared_where_both_have_them(
-    folder: Location,
-) -> None:
-    # They held defaults, which are left out now, and the types of what is no plain value.
-    started(folder, n=3, init="<ndarray>", array=None).end("done", {"inertia": 0.5})
-    place = folder.child("jobs")
-    content = json.loads(read_file(place, "00000001.json") or b"")
-    remove_file(place, "00000001.json")
-    del content["version"]
-    create_file(place, "00000001.json", json.dumps(content).encode())
-    earlier = Lease(folder, "a", {"n": 3, "init": "<array 3>"}).earlier()
-    assert earlier is not None
-    assert earlier.record == {"inertia": 0.5}
-    with pytest.raises(InvalidParameterError, match="n was 3 and is 4"):
-        Lease(folder, "a", {"n": 4}).earlier()
 
 
 def test_a_job_that_is_done_has_its_record(folder: Location) -> None:

@@ -92,58 +92,6 @@ def test_any_numbers_come_back(seed: int, cost: float, records: list[dict[str, A
     assert repr((found.cost, list(found.history))) == repr((cost, records))
 
 
-def record(i: int) -> dict[str, Any]:
-    validation = None if i % 3 else 0.1 * i
-    return {"iteration": i, "inertia": 1.0 / (i + 1), "v": validation, "back": i % 2 == 0}
-
-
-def test_long_lists_of_records_are_tables() -> None:
-    history = [record(i) for i in range(1000)]
-    history[3]["inertia"], history[4]["inertia"] = math.inf, math.nan
-    document = document_of(replace(state, history=history))
-    assert document.arrays["history"].shape == (1000, 4)
-    assert list(document.body["history"].values()) == ["int", "float", "float or null", "bool"]
-    found = through_a_store(replace(state, history=history))
-    assert repr(list(found.history)) == repr(history)
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"iteration": 1.5},
-        {"back": 1},
-        {"v": math.nan},
-        {"inertia": "much"},
-        {"more": 1.0},
-    ],
-)
-def test_records_that_make_no_table_stay_a_list(odd: dict[str, Any]) -> None:
-    history = [record(i) for i in range(300)]
-    history[7] |= odd
-    document = document_of(replace(state, history=history))
-    assert "history" not in document.arrays
-    found = state_of(State, document, SHAPES)
-    assert repr(list(found.history)) == repr(history)
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"a": "int", "b": "float"}, "not a table of records"),
-        ({"a": "int", "b": "float", "c": "text"}, "not a table of records"),
-        ({"a": "int", "b": "float", "c": []}, "not a table of records"),
-        ({"a": "int", "b": "int", "c": "float"}, "values that are not of type int"),
-        (3, "'history'"),
-    ],
-)
-def test_objects_that_are_no_tables_are_refused(columns: Any, message: str) -> None:
-    history = [{"a": i, "b": i + 0.5, "c": 0.0} for i in range(300)]
-    document = document_of(replace(state, history=history))
-    body = {**document.body, "history": columns}
-    with pytest.raises(ModelFormatError, match=message):
-        state_of(State, Document(document.kind, body, document.arrays), SHAPES)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -78,6 +78,8 @@ _MIN_SECONDS, _MOST_GROWTH = 4.0, 8
 (`daskcluster.interrupts.GRACE_SECONDS`)."""
 _SHARES = 4
 """Groups of cells for each thread, where making more of them costs no pass."""
+_SEGMENT_SECONDS = 4.0
+"""Shorter segments are made together, for no longer than an interrupt waits for the end of one."""
 
 
 def next_segment_count(segments: int, seconds: float) -> int:
@@ -206,7 +208,8 @@ class HierarchicalFit(Fit):
             if not groups:
                 state = state.filled(self.n_clusters)
             self._keep(state, now=not groups, counts=False)
-            step = next_segment_count(step, time.perf_counter() - began)
+            wanted = int(step * _SEGMENT_SECONDS / (time.perf_counter() - began))
+            step = max(1, min(wanted, 8 * step))
         return state
 
     def _centres_of(

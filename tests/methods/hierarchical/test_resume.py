@@ -33,7 +33,7 @@ def source(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     if request.param == "memory":
         return X
     monkeypatch.setattr(hierarchical_fit, "n_groups", lambda n_bytes: 5)
-    monkeypatch.setattr(hierarchical_fit, "next_segment_count", lambda segments, seconds: 1)
+    monkeypatch.setattr(hierarchical_fit, "_SEGMENT_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     url = str(tmp_path / "rows.zarr")
     zarr.create_array(url, data=X, chunks=(20, X.shape[1]))
