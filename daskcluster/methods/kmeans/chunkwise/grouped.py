@@ -1,8 +1,9 @@
-"""Assignment with one lower bound per group of centres, or per centre, for many features.
+"""Assignment with one lower bound per group of centres, or per centre.
 
-As in `hamerly`, but a row that fails is compared only with groups whose bounds fail, so the tile computes a
-part of the distances. (Ding et al., "Yinyang K-means", ICML 2015. Its groups come from k-means on the
-initial centres; ours are of one size, whole panels of the tile.)
+A row that fails is compared only with groups whose bounds fail, so the tile computes a part of the
+distances. (Ding et al., "Yinyang K-means", ICML 2015. Its groups come from k-means on the initial centres;
+ours are of one size, whole panels of the tile.) With all centres in one group, these are the bounds of
+Hamerly ("Making k-means even faster", SDM 2010).
 
 With a bound for each of few centres, a row that fails is compared with single centres in place; only rows
 that fail for many centres, or that rounding leaves undecided, go through the tile. (Elkan, "Using the
@@ -18,15 +19,13 @@ import numpy as np
 
 from daskcluster.chunkwise.pruned import (
     ORDERED_AXES,
-    GroupSearch,
     close_together,
     every_so_many,
     one_blas_thread,
     principal_axes,
 )
 from daskcluster.chunkwise.statistics import StatefulReduction
-from daskcluster.kernels.panels import PORTABLE, Tile
-from daskcluster.kernels.pruned_search import UNDECIDED
+from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.quantized import project_points
 from daskcluster.kernels.tile import group_size, pack, pack_groups
 from daskcluster.methods.kmeans.chunkwise.bounded import (
@@ -40,14 +39,12 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
     prepare,
 )
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, CostModel, Counts, Drift, Gaps
-from daskcluster.methods.kmeans.kernels.bounds import OWN, Listed, Moved
+from daskcluster.methods.kmeans.kernels.bounds import OWN
 from daskcluster.methods.kmeans.kernels.elkan import probe_kernel, rough_error
 from daskcluster.methods.kmeans.kernels.groups import (
     Groups,
     filter_groups,
     reassign_groups_kernel,
-    renew_groups,
-    split_by_needs,
 )
 
 
@@ -83,12 +80,6 @@ def balanced_groups(centres: np.ndarray, size: int) -> tuple[np.ndarray, ...]:
 
 _SAMPLED_CENTRES = 1024
 """Centres, at most, whose principal axes are those along which all of them are halved."""
-_SEARCHED = 0.75
-"""Rows that need more than this share of the groups that a search would pay for are searched."""
-_VISITED = 8.0
-"""Rows that were searched are visited, too, where that tightens bounds in the time of so many searches."""
-_COPIED_BYTES, _MOST_COPIED = 1 << 22, 1024
-"""Bytes and number of rows that are copied for that search at once, with their bounds."""
 _WAITING_BYTES, _MOST_WAITING_BYTES = 1 << 20, 1 << 23
 _LEAST_WAITING, _MOST_WAITING = 64, 1024
 _WAITING = 4
@@ -135,7 +126,6 @@ class _Grouped(_WithGroups):
 
     groups: Groups
     most: int
-    search: GroupSearch | None
 
 
 def _prepare(params: GroupedParams) -> _Grouped:
@@ -155,19 +145,11 @@ def _prepare(params: GroupedParams) -> _Grouped:
         groups=Groups(per_group, order, group_of),
         drift=params.drift,
         most=most,
-        search=_search(params, panels.tile),
     )
 
 
-def _search(params: GroupedParams, tile: Tile) -> GroupSearch | None:
-    found = params.bounded.search
-    if found is None or not found.bounds_groups or tile == PORTABLE:
-        return None
-    return GroupSearch(found, np.ascontiguousarray(params.bounded.centres), params.groups)
-
-
 def _fresh(n_rows: int, prepared: _WithGroups) -> BoundState:
-    return fresh_state(n_rows, prepared.params, len(prepared.drift))
+    return fresh_state(n_rows, len(prepared.drift))
 
 
 def _failing(prepared: _WithGroups, state: BoundState, margin: np.ndarray) -> np.ndarray:
@@ -179,106 +161,52 @@ def _failing(prepared: _WithGroups, state: BoundState, margin: np.ndarray) -> np
 def _reassign(
     some: Gathered, prepared: _Grouped, into: Changes, state: BoundState
 ) -> tuple[np.ndarray, np.ndarray]:
-    if prepared.search is not None:
-        return _reassign_searching(some, prepared, prepared.search, into, state)
-    moved = some.moved()
-    n_moved, computed = _visit(some.listed, prepared, state, moved)
-    into.n_distances += computed
-    return moved.which[:n_moved], moved.old[:n_moved]
-
-
-def _visit(some: Listed, prepared: _Grouped, state: BoundState, moved: Moved) -> tuple[int, int]:
-    """Compare rows with the groups that they need; return how many moved, and distances computed."""
-    params, panels = prepared.params, prepared.panels
+    """Compare rows with the groups that they need."""
+    panels, moved = prepared.panels, some.moved()
     reassign = reassign_groups_kernel(panels.tile, panels.dtype)
     computed, n_moved = reassign(
-        some, state.arrays, prepared.near, prepared.groups, params.drift, prepared.drift,
-        prepared.margin, prepared.most, moved,
+        some.listed, state.arrays, prepared.near, prepared.groups, prepared.params.drift,
+        prepared.drift, prepared.margin, prepared.most, moved,
     )  # fmt: skip
-    return n_moved, computed
-
-
-def _reassign_searching(
-    some: Gathered, prepared: _Grouped, search: GroupSearch, into: Changes, state: BoundState
-) -> tuple[np.ndarray, np.ndarray]:
-    """Reassign rows that need many groups by a search that bounds all of them, and others as usual."""
-    params, listed, n = prepared.params, some.listed, len(some.which)
-    common = listed, state.arrays, params.centres, params.drift, prepared.drift, prepared.margin
-    few, many = np.empty(n, np.int64), np.empty((2, n), np.int64)
-    most = int(_SEARCHED * search.share * search.n_groups)
-    widest = int(_VISITED * search.share * search.n_groups)
-    n_measured = int((state.labels[some.which] >= 0).sum())
-    n_few, n_many = split_by_needs(*common, most, few, many)
-    moved, n_moved, n_unlabelled = some.moved(), 0, 0
-    row_bytes = some.rows.shape[1] * some.rows.itemsize + 4 * search.n_groups
-    step = max(_LEAST_WAITING, min(_COPIED_BYTES // row_bytes, _MOST_COPIED))
-    labels = np.empty(min(n_many, step), np.int32)
-    lower = np.empty((len(labels), search.n_groups), np.float32)
-    for first in range(0, n_many, step):
-        part = many[:, first : min(first + step, n_many)]
-        found = labels[: part.shape[1]], lower[: part.shape[1]]
-        if not search.bound(some.rows[some.at[part[0]]], *found):
-            found[0][:] = UNDECIDED
-        room = Moved(moved.which[n_moved:], moved.old[n_moved:])
-        more, n_few, n_left = renew_groups(*common, widest, part, found, room, few, n_few)
-        n_moved, n_unlabelled = n_moved + more, n_unlabelled + n_left
-    rest = few[:n_few]
-    room = Moved(moved.which[n_moved:], moved.old[n_moved:])
-    visited = Listed(listed.rows, listed.at[rest], listed.which[rest])
-    # Visited rows are measured twice, and count once.
-    again = int((state.labels[visited.which] >= 0).sum())
-    more, computed = _visit(visited, prepared, state, room)
-    room.which[:more] = rest[room.which[:more]]
-    n_searched = n_many - n_unlabelled
-    into.n_distances += n_measured + n_searched * len(params.centres) + computed - again
-    into.n_searched += n_searched
-    n_moved += more
+    into.n_distances += computed
     return moved.which[:n_moved], moved.old[:n_moved]
 
 
 _PASS = BoundedPass(_failing, _reassign)
 
 
-def _row_bytes(n_clusters: int, dtype: np.dtype[Any]) -> int:
-    return 8 + 4 * -(-n_clusters // group_size(n_clusters, dtype))
-
-
 def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulReduction, Any]:
-    row_bytes = 8 + 4 * len(drift.groups) + params.recent_bytes
+    row_bytes = 8 + 4 * len(drift.groups)
     reduction = _PASS.reduction("assign within bounds of groups", row_bytes, _fresh, _prepare)
     return reduction, GroupedParams(params, drift.groups, drift.of_groups.copy())
 
 
 def _cost(shape: CostModel, counts: Counts) -> float:
     n_groups = -(-shape.k // shape.group)
-    met = max(0.0, counts.distances - counts.touched - counts.searched * shape.k)
+    met = max(0.0, counts.distances - counts.touched)
     filtered = _FILTERED + n_groups * _FILTERED_GROUP
     touched = _TOUCHED + n_groups * _TOUCHED_GROUP + shape.fetch()
-    tile = shape.met(met, _MET) + counts.searched * shape.search()
-    return filtered + counts.touched * touched + tile + shape.decode(counts.read)
-
-
-def _setting(shape: CostModel) -> float:
-    if not shape.bounds_groups:
-        return shape.all_fail()
-    return _cost(shape, Counts(1.0, shape.k, searched=1.0))
-
-
-def _may_win(shape: CostModel) -> bool:
-    """Return True if visiting a row within groups may cost less than comparing it with all centres."""
-    return _cost(shape, Counts(1.0, 1.0)) < shape.all_fail()
+    return filtered + counts.touched * touched + shape.met(met, _MET) + shape.decode(counts.read)
 
 
 YINYANG = BoundKind(
     "yinyang",
-    _row_bytes,
+    lambda n_clusters, dtype: 8 + 4 * -(-n_clusters // group_size(n_clusters, dtype)),
     _step,
     _cost,
     groups=lambda centres: balanced_groups(centres, group_size(len(centres), centres.dtype)),
     suits=lambda n_features, n_clusters, dtype: True,
-    may_win=_may_win,
-    searches=True,
-    setting=_setting,
+    # Visiting a row within groups may cost less than comparing it with all centres.
+    may_win=lambda shape: _cost(shape, Counts(1.0, 1.0)) < shape.all_fail(),
+)
+
+HAMERLY = BoundKind(
+    "hamerly",
+    lambda n_clusters, dtype: 12,
+    _step,
+    CostModel.one_bound,
+    groups=lambda centres: (np.arange(len(centres), dtype=np.int32),),
+    suits=lambda n_features, n_clusters, dtype: True,
 )
 
 # -- one bound per centre ------------------------------------------------------------------------------
@@ -328,7 +256,7 @@ _ELKAN_PASS = BoundedPass(_failing, _reassign_alone)
 
 
 def _elkan_step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulReduction, Any]:
-    row_bytes = 8 + 4 * len(params.centres) + params.recent_bytes
+    row_bytes = 8 + 4 * len(params.centres)
     reduction = _ELKAN_PASS.reduction(
         "assign within bounds of centres", row_bytes, _fresh, _prepare_elkan
     )
