@@ -68,7 +68,7 @@ class FullAssignment:
     plans : bool
         Calls 1, 2, 4, ... find out on some rows how to search all centres. Otherwise each task does.
     by_changes : bool
-        Nothing else writes to `labels` unless `resume` is called. Totals are kept,
+        Nothing else writes to `labels` unless `close` is called. Totals are kept,
         8 k (d + 1) bytes, and only rows that moved change them. Sums are exact, so the bits are
         those of totals computed from scratch.
 
@@ -119,12 +119,8 @@ class FullAssignment:
             self._totals, self._scale = found.copy(), rows.used
         return found
 
-    def resume(self) -> None:
-        """Continue after the rows were assigned elsewhere: labels are no longer those of the last call."""
-        self._totals = None
-
     def close(self) -> None:
-        """Forget the totals."""
+        """Forget the totals: in the next call, labels may be others than those of the last one."""
         self._totals = None
 
 
@@ -234,16 +230,11 @@ def search_for(
     return None if isinstance(block.rows, SparseRows) else fixed_search(centres, block.rows)
 
 
-def is_at_hand(rows: ScaledPlacement) -> bool:
-    """True if all rows are in the memory of this process."""
-    return rows.placement.shares_memory and rows.placement.dataset.in_memory
-
-
 def few_rows(rows: ScaledPlacement) -> Rows:
     """Return as many rows as show which search by bounds pays, from all over the dataset."""
-    n_runs = _RUNS
-    if not is_at_hand(rows):
-        n_runs = min(max(len(rows.placement.work_items) // _PARTITIONS, 1), _RUNS)
+    n_runs, placement = _RUNS, rows.placement
+    if not (placement.shares_memory and placement.dataset.in_memory):
+        n_runs = min(max(len(placement.work_items) // _PARTITIONS, 1), _RUNS)
     return join_rows(sampled_runs(rows, _RUNS * MOST_RUN // n_runs, n_runs))
 
 

@@ -122,7 +122,7 @@ class AutoAssignment:
             costs = {probe.kind: probe.kind.cost(shape, probe(centres)) for probe in self._probes}
             self._in_a_row += 1
             # Probes have measured enough after passes in which their new bounds aged.
-            aged = self._in_a_row > (1 if self._pass <= _OPENING else self._settling_passes())
+            aged = self._in_a_row > (1 if self._pass <= _OPENING else len(self._probes))
             if aged and not first:
                 self._choose(costs, shape)
         else:
@@ -131,7 +131,7 @@ class AutoAssignment:
             found = self._full(centres)
             self._gaps.note(self._pruned * found.n_distances)
             return found
-        self._full.resume()
+        self._full.close()
         return self._check_fallback(self._bounded(centres), shape)
 
     @property
@@ -149,7 +149,8 @@ class AutoAssignment:
         if self._bounded is not None and not self._idle:
             every = max(_EVERY, 1 << (self._pass // _SELDOM).bit_length())
         opening = self._pass <= _OPENING and every <= _EVERY
-        return opening or self._pass % every <= self._settling_passes()
+        # New bounds hold better than old ones, by different amounts for different kinds.
+        return opening or self._pass % every <= len(self._probes or ())
 
     def _probe_interval(self, shape: CostModel) -> int:
         """Return of how many passes probes run in a few: of more if passes are short, a power of two."""
@@ -158,10 +159,6 @@ class AutoAssignment:
         return max(
             _EVERY, 1 << int(n_kinds * (n_kinds + 1) * _PROBE / (_PROBED * taken)).bit_length()
         )
-
-    def _settling_passes(self) -> int:
-        # New bounds hold better than old ones, by different amounts for different kinds.
-        return len(self._probes or ())
 
     def _choose(self, costs: dict[BoundKind, float], shape: CostModel) -> None:
         current = self.kind
@@ -175,7 +172,7 @@ class AutoAssignment:
         if best is not current and cost < worth * now and repaid:
             self._use(best)
 
-    def _use(self, kind: BoundKind) -> BoundedAssignment:
+    def _use(self, kind: BoundKind) -> None:
         self._kept_for, self._idle = 0, False
         if self._bounded is None or self._bounded.bounds is not kind:
             self.close()
@@ -187,7 +184,6 @@ class AutoAssignment:
             )
         else:
             self._bounded.resume()
-        return self._bounded
 
     def _check_fallback(self, found: Assigned, shape: CostModel) -> Assigned:
         """Return to computing all distances if that would have been cheaper; the bounds stay, and age."""

@@ -9,7 +9,7 @@ totals updated by changes have the bits of totals computed from scratch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -106,6 +106,12 @@ class BoundedParams:
     relabel : bool
         `labels` was changed elsewhere since the last call: write those of all rows, not only of rows that
         moved.
+    groups : tuple of ndarray of int32
+        Centres of each group that has a bound, ascending; all groups but the last have the same size.
+    group_drift : ndarray of shape (g,), float64
+        Accumulated drift of each group: the sum over steps of its longest one.
+    halves : ndarray of shape (k, k), float32
+        Half the distances between centres, never too large; empty for bounds that do not use them.
     """
 
     centres: np.ndarray
@@ -114,6 +120,9 @@ class BoundedParams:
     scale: Scale
     labels: np.ndarray | None = None
     relabel: bool = False
+    groups: tuple[np.ndarray, ...] = ()
+    group_drift: np.ndarray = field(default_factory=lambda: np.empty(0))
+    halves: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
 
 @dataclass(frozen=True)
@@ -146,8 +155,6 @@ class BoundState:
 
     def rows(self, first: int, last: int) -> BoundState:
         """Return a view of rows `first` to `last`."""
-        if first == 0 and last == self.n_rows:
-            return self
         part = slice(first, last)
         return BoundState(self.labels[part], self.upper[part], self.lower[part])
 

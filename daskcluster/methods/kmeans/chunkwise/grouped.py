@@ -12,7 +12,7 @@ triangle inequality to accelerate k-means", ICML 2003.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,24 +93,6 @@ _MET = 1.5
 
 
 @dataclass(frozen=True)
-class GroupedParams:
-    """`BoundedParams`, and the groups.
-
-    Attributes
-    ----------
-    bounded : BoundedParams
-    groups : tuple of ndarray of int32
-        Centres of each group, ascending; all groups but the last have the same size.
-    drift : ndarray of shape (g,), float64
-        Accumulated drift of each group: the sum over steps of its longest one.
-    """
-
-    bounded: BoundedParams
-    groups: tuple[np.ndarray, ...]
-    drift: np.ndarray
-
-
-@dataclass(frozen=True)
 class _WithGroups(Bounded):
     """The accumulated drift of each group, (g,); or of each centre, if it has a bound of its own."""
 
@@ -128,12 +110,12 @@ class _Grouped(_WithGroups):
     most: int
 
 
-def _prepare(params: GroupedParams) -> _Grouped:
-    centres = params.bounded.centres
+def _prepare(params: BoundedParams) -> _Grouped:
+    centres = params.centres
     panels, order, per_group = pack_groups(centres, params.groups)
     if panels.tile == PORTABLE:
         panels = pack(centres, tile=PORTABLE)  # it visits all centres, in their own order
-    common = prepare(params.bounded, panels)
+    common = prepare(params, panels)
     group_of = np.empty(len(centres), np.int64)
     for number, group in enumerate(params.groups):
         group_of[group] = number
@@ -143,7 +125,7 @@ def _prepare(params: GroupedParams) -> _Grouped:
     return _Grouped(
         **vars(common),
         groups=Groups(per_group, order, group_of),
-        drift=params.drift,
+        drift=params.group_drift,
         most=most,
     )
 
@@ -178,7 +160,7 @@ _PASS = BoundedPass(_failing, _reassign)
 def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulReduction, Any]:
     row_bytes = 8 + 4 * len(drift.groups)
     reduction = _PASS.reduction("assign within bounds of groups", row_bytes, _fresh, _prepare)
-    return reduction, GroupedParams(params, drift.groups, drift.of_groups.copy())
+    return reduction, replace(params, groups=drift.groups, group_drift=drift.of_groups.copy())
 
 
 def _cost(shape: CostModel, counts: Counts) -> float:
@@ -220,23 +202,13 @@ _MEASURED_ALONE, _MEASURED, _FETCH = 18.0, 0.05, 0.2
 
 
 @dataclass(frozen=True)
-class ElkanParams:
-    """`BoundedParams`, and half the distances between centres, shape (k, k), float32, never too large."""
-
-    bounded: BoundedParams
-    halves: np.ndarray
-
-
-@dataclass(frozen=True)
 class _Elkan(_WithGroups):
-    halves: np.ndarray
     error: np.ndarray
 
 
-def _prepare_elkan(params: ElkanParams) -> _Elkan:
-    centres, drift = params.bounded.centres, params.bounded.drift[OWN]
-    error, common = rough_error(centres.shape[1], centres.dtype), prepare(params.bounded)
-    return _Elkan(**vars(common), drift=drift, halves=params.halves, error=error)
+def _prepare_elkan(params: BoundedParams) -> _Elkan:
+    error = rough_error(params.centres.shape[1], params.centres.dtype)
+    return _Elkan(**vars(prepare(params)), drift=params.drift[OWN], error=error)
 
 
 def _reassign_alone(
@@ -245,7 +217,7 @@ def _reassign_alone(
     """Compare rows with single centres in place; the remaining rows go through the tile."""
     panels, drift, moved = prepared.panels, prepared.params.drift, some.moved()
     computed, n_moved = probe_kernel(panels.tile, panels.dtype)(
-        some.listed, state.arrays, prepared.near, prepared.halves, drift, prepared.margin,
+        some.listed, state.arrays, prepared.near, prepared.params.halves, drift, prepared.margin,
         prepared.error, moved,
     )  # fmt: skip
     into.n_distances += computed
@@ -260,7 +232,7 @@ def _elkan_step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[Statef
     reduction = _ELKAN_PASS.reduction(
         "assign within bounds of centres", row_bytes, _fresh, _prepare_elkan
     )
-    return reduction, ElkanParams(params, gaps.between(params.centres))
+    return reduction, replace(params, halves=gaps.between(params.centres))
 
 
 def _elkan_cost(shape: CostModel, counts: Counts) -> float:
@@ -270,19 +242,15 @@ def _elkan_cost(shape: CostModel, counts: Counts) -> float:
     return filtered + counts.touched * touched + measured + shape.decode(counts.read)
 
 
-def _elkan_bytes(n_clusters: int, dtype: np.dtype[Any]) -> int:
-    return 8 + 4 * n_clusters
-
-
 def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:
     """Return True if centres are few and rows long compared to the bounds, where Elkan's is the fastest."""
     room = _SMALL_SHARE * n_features * dtype.itemsize
-    return n_clusters <= _FEW_CENTRES and _elkan_bytes(n_clusters, dtype) <= room
+    return n_clusters <= _FEW_CENTRES and 8 + 4 * n_clusters <= room
 
 
 ELKAN = BoundKind(
     "elkan",
-    _elkan_bytes,
+    lambda n_clusters, dtype: 8 + 4 * n_clusters,
     _elkan_step,
     _elkan_cost,
     pairwise=True,

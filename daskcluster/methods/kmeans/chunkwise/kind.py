@@ -104,7 +104,7 @@ class Gaps:
         if self._measured is not None:
             before, halves = self._measured
             moved = lengths(before, centres) * (1.0 + _SAFE)
-            lost = 0.5 * (moved + _fastest_other(moved))
+            lost = 0.5 * (moved + moved.max())
             would_cost = REPAID * len(centres) ** 2
             if self._n_distances < would_cost or (lost <= _WORN * halves).all():
                 return np.asarray((halves - lost) * (1.0 - _SAFE))
@@ -119,16 +119,6 @@ def lengths(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     squared = np.empty(k)
     sqdist_to_assigned(after, before, np.arange(k, dtype=np.int32), squared)
     return np.asarray(np.sqrt(squared, out=squared))
-
-
-def _fastest_other(steps: np.ndarray) -> np.ndarray:
-    """Return for each centre the longest step of any other one."""
-    if len(steps) == 1:
-        return np.zeros(1)
-    second, first = np.argsort(steps, kind="stable")[-2:]
-    others = np.full(len(steps), steps[first])
-    others[first] = steps[second]
-    return others
 
 
 def half_gaps(centres: np.ndarray) -> np.ndarray:
