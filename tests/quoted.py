@@ -192,7 +192,6 @@ def bounds() -> Iterator[Quote]:
     for words, line in {
         "MNIST, 60,000 x 784, k = 50 | elkan": "MNIST",
         "separated mixture, 500,000 x 16, k = 100 | hamerly": "separated mixture",
-        "mixture, 100,000 x 128, k = 1000 | yinyang": "mixture | 100,000, 128, 1000",
         "mixture, 1,000,000 x 16, k = 50 | hamerly": "mixture | 1,000,000, 16, 50",
         "100,000 points of the plane, k = 100 | lloyd": "birch2",
     }.items():

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -447,9 +447,6 @@ _LEAST_GAIN = 0.75
 _GIVEN_UP = 0.25
 """Largest share of rows that the search may give up before it is given up itself."""
 
-_MOST_SHARE = 0.5
-"""A search that saves less leaves bounds of groups too wide to keep."""
-
 _ALONE = threading.Lock()
 
 
@@ -525,21 +522,14 @@ class FixedSearch:
     def pays(self) -> bool:
         return self.features is not None
 
-    @property
-    def bounds_groups(self) -> bool:
-        """Whether it sets bounds of groups that are narrow enough to keep."""
-        # The panels of sums of 16 bits have another height.
-        return self.pays and not self.short and self.share <= _MOST_SHARE
-
     @one_blas_thread()
     def pack(
         self,
         centres: np.ndarray,
         panels: Panels,
-        groups: tuple[np.ndarray, ...] = (),
         projection: Projection | None = None,
     ) -> PrunedCentres | None:
-        """Return centres packed for it, group by group if there are any; None if they have no levels.
+        """Return centres packed for it; None if they have no levels.
 
         Their `projection` onto the axes is computed unless it is given.
         """
@@ -551,7 +541,6 @@ class FixedSearch:
         if projection is None and self.axes is not None:
             projection = _projected(centres, self.axes, panels)
         order = None if projection is None else projection.order
-        order = np.concatenate(groups) if groups else order
         if projection is not None and self.heads is not None:
             heads = quantize_centres(centres, panels, self.heads, dot, projection, order)
         features = quantize_centres(
@@ -585,47 +574,6 @@ def fixed_search(centres: np.ndarray, rows: np.ndarray) -> FixedSearch | None:
     Cost: about the time of comparing a thousand rows with all centres.
     """
     return sampled_search(centres, rows)[0] if may_pay(centres) else None
-
-
-class GroupSearch:
-    """The search by bounds that also bounds the distances to groups of centres.
-
-    Shared by the threads of a task. Centres are packed on first use.
-
-    Parameters
-    ----------
-    search : FixedSearch
-        One that bounds groups.
-    centres : ndarray of shape (k, d), float32 or float64, C-contiguous
-    groups : tuple of ndarray of int
-        Centres of each group; all groups but the last have the same size.
-    """
-
-    def __init__(
-        self, search: FixedSearch, centres: np.ndarray, groups: tuple[np.ndarray, ...]
-    ) -> None:
-        self.share = search.share
-        self.size, self.n_groups = len(groups[0]), len(groups)
-        self._search, self._centres, self._groups = search, centres, groups
-        self._lock = threading.Lock()
-
-    def bound(self, rows: np.ndarray, labels: np.ndarray, lower: np.ndarray) -> bool:
-        """Label and bound rows, see `nearest_pruned`; return False if centres have no levels."""
-        with self._lock:
-            packed = self._packed
-        if packed is None:
-            return False
-        most = len(self._centres) // MOST_LEFT
-        nearest_pruned(rows, packed, most, labels, groups=(self.size, lower))
-        return True
-
-    @cached_property
-    def _packed(self) -> PrunedCentres | None:
-        panels = tile.pack(self._centres)
-        # On another processor than the one that formed the groups, they may not be whole panels.
-        if self.size % panels.tile.height:
-            return None
-        return self._search.pack(self._centres, panels, self._groups)
 
 
 def may_pay(centres: np.ndarray) -> bool:

@@ -6,13 +6,11 @@ rule out most centres.
 
 The tile computes the first bounds and keeps the largest one of each panel. The winner is measured, then
 every other centre whose bounds reach that score, less a margin for all rounding. Where several centres are
-too close to tell, the canonical chain decides (`daskcluster.kernels.tile`). The bounds that rule centres
-out also say how far groups of centres are, at least.
+too close to tell, the canonical chain decides (`daskcluster.kernels.tile`).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -141,52 +139,6 @@ def take_winners(maxima, at, winner, first, limits, vectors, width):  # type: ig
         mask &= mask - 1
         maxima[at + winner[first + r] * block + r] = least
     return found
-
-
-_ROUNDED = 1.0 - 2.0**-22
-"""Covers the rounding to float32."""
-
-
-@kernel
-def group_maxima(maxima, at, n_panels, per_group, block, tops):  # type: ignore[no-untyped-def]
-    """OUT: tops (g * block,): the largest bound in each group of panels, of each row of a block."""
-    for g in range(tops.shape[0] // block):
-        for r in range(block):
-            tops[g * block + r] = maxima[at + g * per_group * block + r]
-        for p in range(g * per_group + 1, min((g + 1) * per_group, n_panels)):
-            for r in range(block):
-                tops[g * block + r] = max(tops[g * block + r], maxima[at + p * block + r])
-
-
-@kernel
-def bound_groups(place, begin, count, labels, bounded, place_of, per_group, tops, lower, shape):  # type: ignore[no-untyped-def]
-    """Bound the distances from the rows of a block to all centres of a group but their own.
-
-    `place` is that of `daskcluster.kernels.pruned_search`, `tops` are the largest bounds of each group, and
-    `shape` is (height, n_panels, block, `Errors.top`, dot). OUT: lower, from row `begin` on.
-    """
-    (words, at, bounds, features, found), (height, n_panels, block, top, dot) = place, shape
-    for r in range(count):
-        a = labels[begin + r]
-        if a < 0:
-            continue
-        own = place_of[a]
-        home, most = own // (per_group * height), -np.int64(top)
-        for p in range(home * per_group, min((home + 1) * per_group, n_panels)):
-            scores_in_panel(
-                words, at + r, bounds, p * height * (features + 1), features, found, height, block,
-                np.int32(top), dot,
-            )  # fmt: skip
-            for lane in range(height):
-                if p * height + lane != own:
-                    most = max(most, np.int64(found[lane]))
-        tops[home * block + r] = most
-        # A score of s is a squared distance of |x'|^2 - 2 s.
-        base, unit = bounded.lengths[r] - 2.0 * bounded.margins[r], 2.0 / bounded.scale
-        bounds_of = lower[begin + r]
-        for g in range(bounds_of.shape[0]):
-            squared = max(base - unit * tops[g * block + r], 0.0)
-            bounds_of[g] = np.float32(math.sqrt(squared) * _ROUNDED)
 
 
 # -- candidates of a row: the centres that its bounds leave, measured until the nearest is certain ------
@@ -368,7 +320,6 @@ _SCRATCH_BYTES = 512 << 10
 _GROUP_BYTES = 192 << 10
 """Bytes of the panels that one block after the other is scored against."""
 
-_NO_GROUPS = 0, np.empty((0, 0), np.float32)
 
 _QUEUE = 64
 """Centres that wait for the next bound, or to be measured, while their memory is fetched."""
@@ -489,10 +440,9 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int, keep: int) -> Any:
     vectors, width, _, height, _ = shape
     block = vectors * width
 
-    def search(rows, arrays, fine, coarse, axes, most, blocks, group, out, groups, counts):  # type: ignore[no-untyped-def]
+    def search(rows, arrays, fine, coarse, axes, most, blocks, group, out, counts):  # type: ignore[no-untyped-def]
         # OUT: out: labels (n,), UNDECIDED where the search gives up, and second (n,) and scores (n, 2) of
-        # the nearest two, or empty; groups: (lower (n, g), lane of each centre, panels of a group), see
-        # `nearest_pruned`; counts: what it returns.
+        # the nearest two, or empty; counts: what `nearest_pruned` returns.
         # `fine` and `coarse` are (bounds, mean, features, levels, errors): lines of features and panels of
         # coordinates on `axes`, or twice panels of features.
         (n, d), (table, offset, first, order), projected = rows.shape, arrays, axes.size > 0
@@ -521,8 +471,6 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int, keep: int) -> Any:
         winners = np.empty((keep, block), np.int64)
         winner = np.empty(2 * WINNERS * block, bounds.dtype)
         close, distances = np.empty((block, MOST_CLOSE), np.int64), np.empty((block, MOST_CLOSE))
-        lower, place_of, per_group = groups
-        tops = np.empty(lower.shape[1] * block, bounds.dtype)
         for start in range(0, n, blocks * block):
             here = min(blocks, -(-(n - start) // block))
             for b in range(here):
@@ -553,8 +501,6 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int, keep: int) -> Any:
                 )  # fmt: skip
                 begin, count = first_row(start + b * block, block, n), min(block, n)
                 place = scored, b * n_heads * block, bounds, n_heads, scratch
-                if lower.size > 0:
-                    group_maxima(maxima, b * n_panels * block, n_panels, per_group, block, tops)
                 _settle(
                     flat, begin, centres, d, place, (row_lines, lines, size), maxima,
                     b * n_panels * block, state, queue,
@@ -564,11 +510,6 @@ def pruned_kernel(tile: Tile, lanes: int, dot: int, keep: int) -> Any:
                 label_block(
                     flat, begin, count, centres, offset, first, d, state, errors.top, keep, out, counts
                 )  # fmt: skip
-                if keep == 1 and lower.size > 0:
-                    bound_groups(
-                        place, begin, count, out[0], theirs, place_of, per_group, tops, lower,
-                        (height, n_panels, block, errors.top, dot),
-                    )  # fmt: skip
 
     return kernel(search)
 
@@ -608,13 +549,6 @@ class PrunedCentres:
         found[:k] = np.arange(k) if self.order is None else self.order
         return found
 
-    @cached_property
-    def place_of(self) -> np.ndarray:
-        """The lane of each centre."""
-        found = np.empty(len(self.centres), np.int64)
-        found[self.lanes[: len(found)]] = np.arange(len(found))
-        return found
-
 
 def nearest_pruned(
     X: np.ndarray,
@@ -623,7 +557,6 @@ def nearest_pruned(
     labels: np.ndarray,
     second: np.ndarray | None = None,
     scores: np.ndarray | None = None,
-    groups: tuple[int, np.ndarray] = _NO_GROUPS,
 ) -> np.ndarray:
     """Label every row with its nearest centre, or its nearest two, as `daskcluster.kernels.tile` does.
 
@@ -637,10 +570,6 @@ def nearest_pruned(
         OUT. `UNDECIDED` for rows that are given up.
     second, scores : optional
         OUT. As for `daskcluster.kernels.tile.nearest`; without meaning where `labels` is `UNDECIDED`.
-    groups : (int, ndarray of shape (n, g), float32), optional
-        The centres of a group, whole panels of them, one group after the other in the order of the centres.
-        OUT: at most the distance to any centre of a group but the nearest of all, where `labels` is not
-        `UNDECIDED`; from what rules centres out.
 
     Returns
     -------
@@ -663,7 +592,6 @@ def nearest_pruned(
     pruned_kernel(tile, lanes_of(X.dtype), fine.dot, 1 if second is None else 2)(
         read_only(X), tuple(map(read_only, arrays)),
         fine.packed(), coarse.packed(), read_only(coarse.axes), int(most),
-        min(8, max(1, blocks)), max(1, group), out,
-        (groups[1], read_only(centres.place_of), groups[0] // tile.height), counts,
+        min(8, max(1, blocks)), max(1, group), out, counts,
     )  # fmt: skip
     return counts

@@ -163,7 +163,7 @@ def test_sums_of_features_have_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found._packed.features.dot == MADD_SHORT
     fixed = fixed_search(centres, rows)
     assert fixed is not None
-    assert not fixed.bounds_groups
+    assert fixed.short
     rows[7] *= 40.0
     labels, known = np.empty((2, N), np.int32)
     assert 7 in found.nearest(rows, labels)

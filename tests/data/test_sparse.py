@@ -138,11 +138,18 @@ def test_functions_take_sparse_rows() -> None:
     assert error == pytest.approx(dc.quantization_error(matrix.toarray(), centres), rel=1e-12)
 
 
-@pytest.mark.parametrize("algorithm", ["elkan", "yinyang"])
+@pytest.mark.parametrize("algorithm", ["hamerly", "elkan", "yinyang"])
 def test_algorithms_for_dense_rows_name_their_replacement(algorithm: str) -> None:
     heard: list[Any] = []
     plain = dc.KMeans(3, random_state=0, algorithm="lloyd").fit(make(100))
     model = dc.KMeans(3, random_state=0, algorithm=algorithm, callbacks=[heard.append])
     assert model.fit(make(100)).inertia_ == plain.inertia_
-    text = f"algorithm={algorithm!r} is for dense rows; hamerly takes its place"
+    text = f"algorithm={algorithm!r} is for dense rows; lloyd takes its place"
     assert any(text in getattr(event, "text", "") for event in heard)
+
+
+def test_columns_of_64_bits_are_converted_once() -> None:
+    rows = make(100)
+    wide = sparse.csr_array(rows)
+    wide.indices, wide.indptr = rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
+    assert open_dataset(wide).held.indices.dtype == np.int32

@@ -60,12 +60,12 @@ def row_bytes(n_clusters: int, dtype: np.dtype[Any]) -> int:
 
 
 def fresh(n_rows: int, prepared: Bounded) -> BoundState:
-    return fresh_state(n_rows, prepared.params)
+    return fresh_state(n_rows, 1)
 
 
 def step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulReduction, Any]:
     found = BoundedPass(failing, changed)
-    return found.reduction("assign within halves", 12 + params.recent_bytes, fresh, prepare), params
+    return found.reduction("assign within halves", 12, fresh, prepare), params
 
 
 def cost(shape: CostModel, counts: Counts) -> float:

@@ -38,14 +38,13 @@ class Assigned:
     ----------
     statistics : KMeansStatistics
         The caller may change them.
-    n_touched, n_distances, n_searched : int
+    n_touched, n_distances : int
         As in `Changes`.
     """
 
     statistics: KMeansStatistics
     n_touched: int
     n_distances: int
-    n_searched: int = 0
 
 
 class Assignment(Protocol):
@@ -69,7 +68,7 @@ class FullAssignment:
     plans : bool
         Calls 1, 2, 4, ... find out on some rows how to search all centres. Otherwise each task does.
     by_changes : bool
-        Nothing else writes to `labels` unless `resume` is called. Totals are kept,
+        Nothing else writes to `labels` unless `close` is called. Totals are kept,
         8 k (d + 1) bytes, and only rows that moved change them. Sums are exact, so the bits are
         those of totals computed from scratch.
 
@@ -120,12 +119,8 @@ class FullAssignment:
             self._totals, self._scale = found.copy(), rows.used
         return found
 
-    def resume(self) -> None:
-        """Continue after the rows were assigned elsewhere: labels are no longer those of the last call."""
-        self._totals = None
-
     def close(self) -> None:
-        """Forget the totals."""
+        """Forget the totals: in the next call, labels may be others than those of the last one."""
         self._totals = None
 
 
@@ -143,17 +138,12 @@ class BoundedAssignment:
         Kind of the bounds.
     labels : ndarray of shape (n,), int32, optional
         OUT. As for `FullAssignment`.
-    recent_bytes : int
-        Bytes to spend per row for copies of rows whose bounds will fail soon, so that their chunks need
-        not be read again; see `daskcluster.methods.kmeans.chunkwise.bounded`.
     run : callable (reduction, params) -> Changes, optional
         Runs the passes, in place of the placement's `map_state`.
     probing : bool
         Only counts are of interest, so the first pass need not find the grid of the sums.
     gaps : Gaps, optional
         Shared with others that are called with the same centres.
-    sample : callable () -> Rows, optional
-        Returns some rows, as they are stored, in place of a sample of its own.
 
     Attributes
     ----------
@@ -167,22 +157,16 @@ class BoundedAssignment:
         bounds: BoundKind,
         labels: np.ndarray | None = None,
         *,
-        recent_bytes: int = 0,
         run: Callable[[StatefulReduction, Any], Changes] | None = None,
         probing: bool = False,
         gaps: Gaps | None = None,
-        sample: Callable[[], Rows] | None = None,
     ) -> None:
         self.bounds = bounds
         self.rows = rows
         self._run = run or rows.placement.map_state
         self._probing = probing
         self._labels = labels
-        self._recent_bytes = recent_bytes
-        self._gaps = gaps or Gaps(filled(rows))
-        self._sample = sample or (lambda: few_rows(self.rows))
-        self._search: FixedSearch | None = None
-        self._is_planned = not bounds.searches
+        self._gaps = gaps or Gaps()
         self._kept: StatefulReduction | None = None
         self._relabel = False
         self._full = FullAssignment(rows, labels, plans=True)
@@ -198,15 +182,11 @@ class BoundedAssignment:
         changes = self._run(reduction, params)
         if not self._probing:
             self.rows.used = self.rows.scale
-            # How many distances would have taken as long.
-            share = 1.0 if self._search is None else self._search.share
-            spared = (1.0 - share) * changes.n_searched * changes.moved.sums.shape[0]
-            self._gaps.note(changes.n_distances - spared)
+            self._gaps.note(changes.n_distances)
         self._totals = (
             changes.moved if self._totals is None else self._totals.combine(changes.moved)
         )
-        counts = changes.n_touched, changes.n_distances, changes.n_searched
-        return Assigned(self._totals.copy(), *counts)
+        return Assigned(self._totals.copy(), changes.n_touched, changes.n_distances)
 
     def resume(self) -> None:
         """Continue after the rows were assigned elsewhere: labels are no longer those of the last call."""
@@ -224,21 +204,16 @@ class BoundedAssignment:
         else:
             previous = self._drift.centres
             self._drift.move(centres)
-        drift, rows, recent = self._drift, self.rows, self._recent_bytes
-        if not self._is_planned:
-            self._search, self._is_planned = search_for(centres, rows, self._sample), True
+        drift = self._drift
         if self.bounds.pairwise:
             self._gaps.between(centres)  # the table below follows from them
         params = BoundedParams(
             centres,
             previous,
             drift.table(self._gaps),
-            rows.scale,
+            self.rows.scale,
             self._labels,
-            recent,
             relabel=self._relabel,
-            most_entries=most_entries(rows),
-            search=self._search,
         )
         self._relabel = False
         return self.bounds.step(params, drift, self._gaps)
@@ -260,28 +235,11 @@ def search_for(
     return None if isinstance(block.rows, SparseRows) else fixed_search(centres, block.rows)
 
 
-def most_entries(rows: ScaledPlacement) -> int:
-    """Return the most values that a sparse row stores; 0 for dense rows."""
-    csr = csr_of(rows.placement.dataset)
-    return 0 if csr is None else csr.most_entries
-
-
-def filled(rows: ScaledPlacement) -> float:
-    """Return the share of their features that rows store; 1 for dense rows."""
-    csr, d = csr_of(rows.placement.dataset), rows.placement.dataset.n_features
-    return 1.0 if csr is None else csr.n_entries / max(1, csr.n_rows * d)
-
-
-def is_at_hand(rows: ScaledPlacement) -> bool:
-    """True if all rows are in the memory of this process."""
-    return rows.placement.shares_memory and rows.placement.dataset.in_memory
-
-
 def few_rows(rows: ScaledPlacement) -> Rows:
     """Return as many rows as show which search by bounds pays, from all over the dataset."""
-    n_runs = _RUNS
-    if not is_at_hand(rows):
-        n_runs = min(max(len(rows.placement.work_items) // _PARTITIONS, 1), _RUNS)
+    n_runs, placement = _RUNS, rows.placement
+    if not (placement.shares_memory and placement.dataset.in_memory):
+        n_runs = min(max(len(placement.work_items) // _PARTITIONS, 1), _RUNS)
     return join_rows(sampled_runs(rows, _RUNS * MOST_RUN // n_runs, n_runs))
 
 

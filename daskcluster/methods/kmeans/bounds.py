@@ -7,7 +7,7 @@ driver, go ahead with every kind of bounds: their counts say what a pass over al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,23 +27,20 @@ from daskcluster.methods.kmeans.assignment import (
     Assignment,
     BoundedAssignment,
     FullAssignment,
-    filled,
     sampled_runs,
     search_for,
 )
 from daskcluster.methods.kmeans.chunkwise.bounded import Changes
-from daskcluster.methods.kmeans.chunkwise.grouped import ELKAN, YINYANG
-from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY, SPARSE_HAMERLY
+from daskcluster.methods.kmeans.chunkwise.grouped import ELKAN, HAMERLY, YINYANG
 from daskcluster.methods.kmeans.chunkwise.kind import (
     REPAID,
     BoundKind,
     CostModel,
     Counts,
     Gaps,
-    SparseCostModel,
     tile_slowness,
 )
-from daskcluster.sparse_rows import INDEX_DTYPE, Rows, join_rows
+from daskcluster.sparse_rows import Rows, join_rows
 
 _LONGEST_RUN = 256
 """Longest run of sampled rows if rows are read in each pass: it represents a chunk."""
@@ -57,13 +54,10 @@ _WORTH, _WORTH_MORE = 0.75, 0.6
 """To begin with bounds costs a pass or two, so they have to promise this much; and more where bounds
 that do well are given up for it."""
 _CHEAP = 0.5
-"""Setting most kinds of bounds takes a full comparison. Where a pass takes only such a share of that, these
-are tried later; and they are set once they would have repaid it, had they been kept from the start."""
+"""Setting bounds takes a full comparison. Where a pass takes only such a share of that, they are tried
+later; and they are set once they would have repaid it, had they been kept from the start."""
 _PROBE, _PROBED = 4e5, 0.02
 """Nanoseconds that a probe takes whatever the rows, and the share of the passes that all may take."""
-_PREPARED, _WORTH_PROBES = 40.0, 16.0
-"""Nanoseconds to prepare a feature of a centre for probes, and how much longer the passes from one to the
-next should take."""
 _LOST = 1.2
 """Bounds that cost this much more than they save are left alone for a while."""
 
@@ -78,8 +72,6 @@ class AutoAssignment:
         Kinds whose state fits the memory.
     labels : ndarray of shape (n,), int32, optional
         OUT. As for `FullAssignment`.
-    recent_bytes : callable (BoundKind) -> int
-        As for `BoundedAssignment`, for each kind.
     reads : bool
         Rows do not fit the memory and are read in each pass.
 
@@ -95,7 +87,6 @@ class AutoAssignment:
         allowed: Sequence[BoundKind],
         labels: np.ndarray | None = None,
         *,
-        recent_bytes: Callable[[BoundKind], int] = lambda kind: 0,
         reads: bool = False,
     ) -> None:
         self._rows = rows
@@ -105,11 +96,10 @@ class AutoAssignment:
         self._probes: list[_Probe] | None = None
         self._runs: list[Rows] | None = None
         self._allowed = tuple(allowed)
-        self._recent_bytes = recent_bytes
         self._reads = reads
-        self._gaps = Gaps(filled(rows))
+        self._gaps = Gaps()
         self._pass = self._kept_for = self._in_a_row = 0
-        self._idle, self._pruned, self._bounds_groups = False, 1.0, False
+        self._idle, self._pruned = False, 1.0
 
     def __call__(self, centres: np.ndarray) -> Assigned:
         shape = self._shape(centres)
@@ -121,8 +111,8 @@ class AutoAssignment:
         probing = self._are_probes_due(every)
         if (probing or self.kind is None) and self._pass & (self._pass - 1) == 0:
             self._search(centres)
-            shape = replace(shape, pruned=self._pruned, bounds_groups=self._bounds_groups)
-        begins = 1 if self._pruned > _CHEAP else _OPENING if every < _EVERY else 2 * _OPENING
+            shape = replace(shape, pruned=self._pruned)
+        begins = 1 if self._pruned > _CHEAP else 2 * _OPENING
         if probing and self._pass >= begins:
             if self._probes is None:
                 self._probes = [
@@ -132,7 +122,7 @@ class AutoAssignment:
             costs = {probe.kind: probe.kind.cost(shape, probe(centres)) for probe in self._probes}
             self._in_a_row += 1
             # Probes have measured enough after passes in which their new bounds aged.
-            aged = self._in_a_row > (1 if self._pass <= _OPENING else self._settling_passes())
+            aged = self._in_a_row > (1 if self._pass <= _OPENING else len(self._probes))
             if aged and not first:
                 self._choose(costs, shape)
         else:
@@ -141,7 +131,7 @@ class AutoAssignment:
             found = self._full(centres)
             self._gaps.note(self._pruned * found.n_distances)
             return found
-        self._full.resume()
+        self._full.close()
         return self._check_fallback(self._bounded(centres), shape)
 
     @property
@@ -159,22 +149,16 @@ class AutoAssignment:
         if self._bounded is not None and not self._idle:
             every = max(_EVERY, 1 << (self._pass // _SELDOM).bit_length())
         opening = self._pass <= _OPENING and every <= _EVERY
-        return opening or self._pass % every <= self._settling_passes()
+        # New bounds hold better than old ones, by different amounts for different kinds.
+        return opening or self._pass % every <= len(self._probes or ())
 
     def _probe_interval(self, shape: CostModel) -> int:
         """Return of how many passes probes run in a few: of more if passes are short, a power of two."""
         taken = self._rows.placement.dataset.n_rows * shape.plain()
-        if not (self._bounds_groups and any(kind.searches for kind in self._allowed)):
-            n_kinds = len(self._candidate_kinds(shape))
-            return max(
-                _EVERY, 1 << int(n_kinds * (n_kinds + 1) * _PROBE / (_PROBED * taken)).bit_length()
-            )
-        # New bounds are cheap then.
-        return max(1, min(_EVERY, int(_WORTH_PROBES * _PREPARED * shape.k * shape.d / taken)))
-
-    def _settling_passes(self) -> int:
-        # New bounds hold better than old ones, by different amounts for different kinds.
-        return len(self._probes or ())
+        n_kinds = len(self._candidate_kinds(shape))
+        return max(
+            _EVERY, 1 << int(n_kinds * (n_kinds + 1) * _PROBE / (_PROBED * taken)).bit_length()
+        )
 
     def _choose(self, costs: dict[BoundKind, float], shape: CostModel) -> None:
         current = self.kind
@@ -184,11 +168,11 @@ class AutoAssignment:
         # Gaps alone are measured again only after many distances to rows.
         again = gaps if best.pairwise else min(gaps, costs[best] / REPAID)
         worth, cost = _WORTH if current is None else _WORTH_MORE, costs[best] + again
-        repaid = (now - cost) * self._pass > best.setting(shape) + gaps - shape.plain()
+        repaid = (now - cost) * self._pass > shape.all_fail() + gaps - shape.plain()
         if best is not current and cost < worth * now and repaid:
             self._use(best)
 
-    def _use(self, kind: BoundKind) -> BoundedAssignment:
+    def _use(self, kind: BoundKind) -> None:
         self._kept_for, self._idle = 0, False
         if self._bounded is None or self._bounded.bounds is not kind:
             self.close()
@@ -196,26 +180,21 @@ class AutoAssignment:
                 self._rows,
                 kind,
                 self._labels,
-                recent_bytes=self._recent_bytes(kind),
                 gaps=self._gaps,
-                sample=lambda: join_rows(self._sampled()),
             )
         else:
             self._bounded.resume()
-        return self._bounded
 
     def _check_fallback(self, found: Assigned, shape: CostModel) -> Assigned:
         """Return to computing all distances if that would have been cheaper; the bounds stay, and age."""
         assert self._bounded is not None
         n = self._rows.placement.dataset.n_rows
         # The rows that it read are not known: at most all of them.
-        searched = found.n_searched / n
-        counts = Counts(found.n_touched / n, found.n_distances / n, searched=searched)
+        counts = Counts(found.n_touched / n, found.n_distances / n)
         self._kept_for += 1
-        # The first pass sets bounds, or tightens old ones; where a search sets them, the second does that.
-        kind = self._bounded.bounds
-        if self._kept_for > 1 + kind.searches:
-            self._idle = kind.cost(shape, counts) > _LOST * shape.plain()
+        # The first pass sets bounds, or tightens old ones.
+        if self._kept_for > 1:
+            self._idle = self._bounded.bounds.cost(shape, counts) > _LOST * shape.plain()
         return found
 
     def _sampled(self) -> list[Rows]:
@@ -229,29 +208,18 @@ class AutoAssignment:
         """Find the search of all centres, and note its cost; see `CostModel`."""
         found = search_for(centres, self._rows, lambda: join_rows(self._sampled()))
         self._full.search, self._pruned = found, 1.0 if found is None else found.share
-        self._bounds_groups = found is not None and found.bounds_groups
 
     def _candidate_kinds(self, shape: CostModel) -> list[BoundKind]:
         """Return the kinds that may win."""
-        alone = [
-            kind
-            for kind in self._allowed
-            if kind.excludes_others or (kind.searches and self._bounds_groups)
-        ]
+        alone = [kind for kind in self._allowed if kind.excludes_others]
         return alone or [kind for kind in self._allowed if kind.may_win(shape)]
 
     def _shape(self, centres: np.ndarray) -> CostModel:
         k, d = centres.shape
         slowness = tile_slowness(centres.dtype, tile_name())
         group = group_size(k, centres.dtype)
-        csr = csr_of(self._rows.placement.dataset)
-        if csr is not None:
-            entries = csr.n_entries / max(1, csr.n_rows)
-            item = centres.itemsize + INDEX_DTYPE.itemsize
-            row_bytes = int(entries * item) + 8
-            return SparseCostModel(d, k, row_bytes, group, self._reads, slowness, entries=entries)
-        search = self._pruned, self._bounds_groups
-        return CostModel(d, k, d * centres.itemsize, group, self._reads, slowness, *search)
+        row_bytes = d * centres.itemsize
+        return CostModel(d, k, row_bytes, group, self._reads, slowness, self._pruned)
 
 
 class _Probe:
@@ -267,7 +235,6 @@ class _Probe:
             run=self._run,
             probing=True,
             gaps=gaps,
-            sample=lambda: join_rows(runs),
         )
         self._runs = [rows.chunk(run) for run in runs]
         self._states: list[Any] = []
@@ -275,9 +242,7 @@ class _Probe:
 
     def __call__(self, centres: np.ndarray) -> Counts:
         found, n = self._assign(centres), sum(run.n_rows for run in self._runs)
-        return Counts(
-            found.n_touched / n, found.n_distances / n, self._n_read / n, found.n_searched / n
-        )
+        return Counts(found.n_touched / n, found.n_distances / n, self._n_read / n)
 
     def _run(self, reduction: StatefulReduction, params: Any) -> Changes:
         prepared = reduction.prepare(params)
@@ -340,7 +305,11 @@ class AssignmentChoice:
     def __call__(self, rows: ScaledPlacement, labels: np.ndarray | None = None) -> Assignment:
         """Return the assignment of `rows`; `labels` as for `FullAssignment`."""
         name, sparse = self.algorithm, csr_of(rows.placement.dataset) is not None
-        if name == "lloyd":
+        if sparse and name not in ("lloyd", "auto"):
+            self._notice(
+                f"{self.parameter}={name!r} is for dense rows; lloyd takes its place, with the same result."
+            )
+        if name == "lloyd" or sparse:
             return FullAssignment(rows, labels, by_changes=True, plans=True)
         if name == "auto":
             dataset = rows.placement.dataset
@@ -348,17 +317,11 @@ class AssignmentChoice:
             kinds = automatic(dataset.n_features, self.n_clusters, rows.dtype)
             return AutoAssignment(
                 rows,
-                self._within((SPARSE_HAMERLY,) if sparse else kinds, rows),
+                self._within(kinds, rows),
                 labels,
-                recent_bytes=lambda kind: self._recent_bytes(kind, rows),
                 reads=not dataset.in_memory and size > rows.placement.state_room(),
             )
-        if sparse and name != SPARSE_HAMERLY.name:
-            self._notice(
-                f"{self.parameter}={name!r} is for dense rows; hamerly takes its place, with the same "
-                "result."
-            )
-        return self._bounded(SPARSE_HAMERLY if sparse else BOUNDS[name], rows, labels)
+        return self._bounded(BOUNDS[name], rows, labels)
 
     def _bounded(
         self, wanted: BoundKind, rows: ScaledPlacement, labels: np.ndarray | None
@@ -374,22 +337,7 @@ class AssignmentChoice:
             )
         if not kinds:
             return FullAssignment(rows, labels, by_changes=True, plans=True)
-        recent = self._recent_bytes(kinds[0], rows)
-        return BoundedAssignment(rows, kinds[0], labels, recent_bytes=recent)
-
-    def _recent_bytes(self, kind: BoundKind, rows: ScaledPlacement) -> int:
-        """Return the bytes per row that may hold copies of rows whose bounds will fail soon.
-
-        Half of the room that the bounds leave; the other half is for partitions that stay in memory;
-        at most an eighth of a row. None where all rows are, or stay, in memory.
-        """
-        dataset = rows.placement.dataset
-        n, size = dataset.n_rows, dataset.bytes_of((0, dataset.n_rows))
-        left = self._room(rows) - n * kind.row_bytes(self.n_clusters, rows.dtype)
-        # Copies of rows are dense arrays.
-        if dataset.in_memory or left >= size or n == 0 or csr_of(dataset) is not None:
-            return 0
-        return max(0, min(size // 8, left // 2) // n)
+        return BoundedAssignment(rows, kinds[0], labels)
 
     def _within(self, kinds: Sequence[BoundKind], rows: ScaledPlacement) -> tuple[BoundKind, ...]:
         """Return those kinds whose state fits into the room."""

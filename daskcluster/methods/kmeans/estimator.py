@@ -209,7 +209,7 @@ class KMeans(KMeansEstimator):
         the others keep bounds of distances and skip rows whose label cannot change: one lower bound a
         row (hamerly), one for each group of about ten centres (yinyang), or one for each centre (elkan).
         ``"auto"`` switches between them during the fit; it takes elkan for up to 64 centres whose bounds
-        are an eighth of a row's bytes at most. Sparse rows take hamerly in place of the other bounds.
+        are an eighth of a row's bytes at most. Of sparse rows, all distances are computed.
     max_iter : int >= 0, default 300
         Centre updates at most; 0 keeps the initial centres.
     tol : float >= 0, default 0.0001

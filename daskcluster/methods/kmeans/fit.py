@@ -29,7 +29,6 @@ from daskcluster.events import SeedingEnded, StopReason, publish
 from daskcluster.methods.kmeans.algorithm import lloyd
 from daskcluster.methods.kmeans.assignment import few_rows, search_for
 from daskcluster.methods.kmeans.bounds import BOUNDS, AssignmentChoice, automatic, fallbacks
-from daskcluster.methods.kmeans.chunkwise.hamerly import SPARSE_HAMERLY
 from daskcluster.methods.kmeans.initial import (
     initial_centres,
     is_auto,
@@ -365,11 +364,9 @@ def pass_flop(dataset: Dataset, n_clusters: int) -> float:
 
 def bounds_bytes(dataset: Dataset, n_clusters: int, algorithm: str) -> dict[str, int]:
     """Return the bytes of each kind of bounds that the algorithm may keep."""
-    if algorithm == "lloyd":
+    if algorithm == "lloyd" or csr_of(dataset) is not None:
         return {}
     dtype = compute_dtype(dataset.dtype)
-    if csr_of(dataset) is not None:
-        return {str(SPARSE_HAMERLY): dataset.n_rows * SPARSE_HAMERLY.row_bytes(n_clusters, dtype)}
     kinds = (
         automatic(dataset.n_features, n_clusters, dtype)
         if algorithm == "auto"

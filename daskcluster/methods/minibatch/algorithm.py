@@ -20,7 +20,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.centres import PreparedCentres, nearest_with_distances, normalized_rows
-from daskcluster.chunkwise.data_statistics import RANGES, refuse_rows
+from daskcluster.chunkwise.data_statistics import RANGES
 from daskcluster.elementary import log1p
 from daskcluster.estimators.loop import Limits, Stepped, run_loop
 from daskcluster.events import (
@@ -647,8 +647,3 @@ class _PassEvents:
 def is_suspect(cost: float, dtype: np.dtype[Any]) -> bool:
     """Return True if a batch of this cost may hold a row that is not finite, or out of range."""
     return not cost < RANGES[dtype][1] ** 2
-
-
-def refuse_bad_batch(batch: Batch, row_of: Callable[[int], int], where: str) -> None:
-    """Raise `InvalidDataError` if a row of `batch` is not finite, naming it, or out of range."""
-    refuse_rows(batch.taken(), row_of, where)

@@ -14,6 +14,7 @@ import numpy as np
 
 from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.centres import PreparedCentres
+from daskcluster.chunkwise.data_statistics import refuse_rows
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Traffic
 from daskcluster.engine.memory import Footprint
@@ -35,7 +36,6 @@ from daskcluster.methods.minibatch.algorithm import (
     Reassignment,
     Stepper,
     minibatch,
-    refuse_bad_batch,
 )
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, fits, held_bytes, whole
 from daskcluster.methods.minibatch.chunkwise import (
@@ -149,12 +149,6 @@ class MiniBatchFit(BatchFit):
         self.restarts = self.seeding.restarts
         self.sample_rows = self.seeding.sample_rows
 
-    @property
-    def patience(self) -> int | None:
-        """Steps without improvement after which to stop."""
-        given = self.estimator.max_no_improvement
-        return None if given is None or given is False else int(given)
-
     name = "mini-batch"
     moved: MovingCentres
     """Centres after the last step, with their counts."""
@@ -237,6 +231,8 @@ class MiniBatchFit(BatchFit):
             ratio = SINGLE_ROWS_RATIO if self.is_sequential else None
         else:
             ratio = float(estimator.reassignment_ratio)
+        patience = estimator.max_no_improvement
+        patience = None if patience is None or patience is False else int(patience)
         least_rows, passes = self._first_pass(batches), rows.placement.traffic.passes
         if self.seeding.by_sensitivity:
             # By sensitivity, of rows in memory if they are from all over.
@@ -262,7 +258,7 @@ class MiniBatchFit(BatchFit):
             first.seen,
             threshold,
             Reassignment(ratio, self.seed, least_rows),
-            Improvement.over(self.batch_size, self.dataset.n_rows, self.patience),
+            Improvement.over(self.batch_size, self.dataset.n_rows, patience),
             costs=first.costs,
         )
 
@@ -493,7 +489,7 @@ class MiniBatchKMeans(KMeansEstimator):
         dataset = fit_dataset(self, X, sample_weight, reset=fresh)
         chunk = whole(dataset)
         batch = Batch(chunk.rows, np.arange(chunk.n_rows), chunk.weights, chunk.normalize)
-        refuse_bad_batch(batch, int, "")
+        refuse_rows(batch.taken(), int, "")
         if fresh:
             self._begin(batch)
         elif not hasattr(self, "_state"):

@@ -169,8 +169,8 @@ class NestedMiniBatchKMeans(KMeansEstimator):
         without.
     bounds : {"auto", "hamerly", "yinyang", "elkan"}, None or False, default "auto"
         Bounds of distances, which spare most of the work of later rounds; as `algorithm` of `KMeans`. They
-        never change the result. False computes all distances (growbatch-rho of the paper). Sparse
-        rows take hamerly in place of the other bounds.
+        never change the result. False computes all distances (growbatch-rho of the paper), as
+        is done for sparse rows in any case.
     shuffle : bool, default True
         Batches are random samples, however the rows are ordered. False takes the rows as they are stored:
         for rows that have been shuffled already, of which a store then reads the beginning only.

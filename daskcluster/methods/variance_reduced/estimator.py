@@ -94,7 +94,8 @@ class VarianceReducedFit(SeededFit):
     def edges(self) -> np.ndarray:
         """Edges of the partitions of the inner loop."""
         assert isinstance(self.dataset, RowDataset)
-        return partition_edges(self.dataset, self.estimator.wanted_partitions)
+        wanted = self.estimator.n_partitions
+        return partition_edges(self.dataset, None if wanted == "auto" else int(wanted))
 
     def footprint(self) -> Footprint:
         adapts, n_partitions = self.estimator.adaptive_rate, len(self.edges) - 1
@@ -325,8 +326,3 @@ class VarianceReducedKMeans(KMeansEstimator):
         if self.learning_rate == "auto":
             return min(1.0, self.n_clusters / dataset.n_rows)
         return float(self.learning_rate)
-
-    @property
-    def wanted_partitions(self) -> int | None:
-        """Number of partitions requested; None derives it from the size of the rows."""
-        return None if self.n_partitions == "auto" else int(self.n_partitions)

@@ -59,7 +59,7 @@ def test_labels_of_others_are_noticed_only_when_asked() -> None:
         kept[:] = 0
         assert not np.array_equal(assign(b).statistics.counts, plain(b).statistics.counts)
         kept[:] = 0
-        assign.resume()
+        assign.close()
         assert np.array_equal(assign(b).statistics.counts, plain(b).statistics.counts)
 
 

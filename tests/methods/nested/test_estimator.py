@@ -296,29 +296,20 @@ def test_rows_without_weight_have_no_vote():
     assert np.abs(model.cluster_centers_).max() < 20.0
 
 
-@pytest.mark.parametrize("bounds", ["auto", "hamerly"])
-def test_sparse_rows_are_the_same_rows_and_have_bounds(bounds):
+def test_sparse_rows_are_the_same_rows():
     X = np.where(np.random.default_rng(0).random((2500, 20)) < 0.1, blobs(2500, 20), 0.0)
-    rows = sparse.csr_array(X)
-    model = fit(rows, init=X[:5], bounds=bounds, tol=0)
+    model = fit(sparse.csr_array(X), init=X[:5], tol=0)
     dense = fit(X, init=X[:5], tol=0)
     np.testing.assert_allclose(model.cluster_centers_, dense.cluster_centers_, atol=1e-9)
     assert sizes(model) == sizes(dense)
-    plain = fit(rows, init=X[:5], bounds=False, tol=0)
-    assert np.array_equal(model.cluster_centers_, plain.cluster_centers_)
-    if bounds == "hamerly":
-        computed, all_of_them = (sum(r["n_distances"] for r in m.history_) for m in (model, plain))
-        assert computed < all_of_them
 
 
-@pytest.mark.parametrize("bounds", ["auto", "hamerly"])
-def test_sparse_batches_that_stay_where_they_are_have_bounds(bounds, monkeypatch):
-    monkeypatch.setattr("daskcluster.methods.nested.estimator.HOME_BYTES", 0)
-    monkeypatch.setattr("daskcluster.methods.kmeans.bounds._SMALL", 0.0)
+def test_sparse_batches_that_stay_where_they_are_have_the_same_bits(monkeypatch):
     X = np.where(np.random.default_rng(0).random((2500, 20)) < 0.1, blobs(2500, 20), 0.0)
     rows = sparse.csr_array(X)
-    plain = fit(rows, init=X[:5], bounds=False, tol=0)
-    same(fit(rows, init=X[:5], bounds=bounds, tol=0), plain)
+    plain = fit(rows, init=X[:5], tol=0)
+    monkeypatch.setattr("daskcluster.methods.nested.estimator.HOME_BYTES", 0)
+    same(fit(rows, init=X[:5], tol=0), plain)
 
 
 def test_bounds_do_not_change_a_bit_of_cosine_fits():

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
+from daskcluster.chunkwise.data_statistics import refuse_rows
 from daskcluster.data.dataset import chosen_rows as rows_at
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint
@@ -52,7 +53,6 @@ from daskcluster.methods.kernel_kmeans.minibatch.algorithm import (
 )
 from daskcluster.methods.kernel_kmeans.parameters import MINI_BATCH_KERNEL
 from daskcluster.methods.kmeans.fit import pass_flop
-from daskcluster.methods.minibatch.algorithm import refuse_bad_batch
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
 from daskcluster.methods.minibatch.chunkwise import Batch
 from daskcluster.methods.minibatch.estimator import BatchFit
@@ -398,7 +398,7 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         weights = self.dataset.weights
         weights = None if weights is None else np.asarray(weights, np.float64)[numbers]
         batch = Batch(rows_at(self.dataset, numbers), np.arange(len(numbers)), weights)
-        refuse_bad_batch(batch, lambda position: int(numbers[position]), "")
+        refuse_rows(batch.taken(), lambda position: int(numbers[position]), "")
         return GramBatch.of(batch, numbers, self.gram, self.dtype)
 
     def _points_of(self, numbers: np.ndarray) -> Points:

@@ -4,162 +4,31 @@ Filter, compact, tile: the bounds of all rows are filtered, rows that fail are m
 centre, and those that still fail go through the tile together. The statistics that come back are
 *changes*: rows that moved, taken out of one cluster and added to another. Sums are exact, so
 totals updated by changes have the bits of totals computed from scratch.
-
-Out of core a storage chunk is read for a single failing row, and with rows in random order almost every
-chunk holds one. So a work item keeps a compact copy of some of its rows, within a budget: its
-`NearBoundaryCache`. A pass visits these before it is decided what is read; the results are the same, since
-no row depends on another. They are chosen whenever a chunk has been read, as those of its rows whose bounds
-have the least left then: rows near the border of two clusters. To keep rows *because* they have failed
-saves next to nothing, since bounds are tight again after a visit, and next time others fail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import BLOCK_BYTES, Chunk, compute_dtype
-from daskcluster.chunkwise.centres import PreparedCentres, csr
+from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.chunkwise.exact_sum import Grids, Scale
-from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.chunkwise.statistics import Additive, KMeansStatistics, StatefulReduction
 from daskcluster.kernels.distance import sqdist_to_one
 from daskcluster.kernels.jit import read_only
 from daskcluster.kernels.panels import PORTABLE, Panels
-from daskcluster.kernels.tile import nearest
+from daskcluster.kernels.tile import nearest, pack
 from daskcluster.methods.kmeans.kernels.bounds import (
-    OWN,
     Centres,
     Listed,
     Moved,
-    SparseListed,
     State,
 )
-from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows
-
-_INDEX_BYTES = 4
-_WEIGHT_BYTES = 8
-
-
-class NearBoundaryCache:
-    """Copies of some rows of a unit, and of their weights.
-
-    Memory is allocated with the first rows, since their dtype is known only then; work items whose rows
-    are in memory anyway never have any.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows of the unit.
-    row_bytes : int
-        Bytes to spend for each of these, kept or not.
-
-    Attributes
-    ----------
-    turn : object or None
-        `Bounded.turn` of the last pass that reassigned the cached rows before any chunk was read.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> recent = NearBoundaryCache(n_rows=4, row_bytes=6)
-    >>> chunk = Chunk(np.array([[1.0], [2.0], [3.0], [4.0]], np.float32))
-    >>> recent.room(chunk, 0)
-    3
-    >>> recent.replace(chunk, 0, np.array([1, 3]))
-    >>> recent.index.tolist(), recent.rows().rows.ravel().tolist()
-    ([1, 3], [2.0, 4.0])
-    """
-
-    def __init__(self, n_rows: int, row_bytes: int) -> None:
-        self.turn: object = None
-        self._n_rows = n_rows
-        self._most_bytes = n_rows * row_bytes
-        self._count = 0
-        self._index = np.empty(0, np.int32)
-        self._rows: Chunk | None = None
-
-    @property
-    def index(self) -> np.ndarray:
-        """Places of the kept rows in their unit, int32 (m,), in no order."""
-        return self._index[: self._count]
-
-    @property
-    def nbytes(self) -> int:
-        rows = self._rows
-        if rows is None:
-            return 0
-        weights = 0 if rows.weights is None else rows.weights.nbytes
-        return self._index.nbytes + int(rows.rows.nbytes) + weights
-
-    def rows(self) -> Chunk:
-        """Return the kept rows, in the order of `index`; its `start` is that of the unit."""
-        assert self._rows is not None
-        return self._rows.slice(0, self._count)
-
-    def room(self, chunk: Chunk, first: int) -> int:
-        """Return how many rows of a chunk may be kept, in place of those that are.
-
-        Its share, so that chunks which are read later find room as well.
-
-        Parameters
-        ----------
-        chunk : Chunk
-        first : int
-            Place of its first row in the unit.
-        """
-        capacity = self._capacity(chunk)
-        others = int(np.count_nonzero(~self._within(chunk, first)))
-        return min(capacity * chunk.n_rows // self._n_rows, capacity - others)
-
-    def replace(self, chunk: Chunk, first: int, which: np.ndarray) -> None:
-        """Keep these rows of a chunk, and none of its others.
-
-        Parameters
-        ----------
-        chunk : Chunk
-        first : int
-            Place of its first row in the unit.
-        which : ndarray of shape (m,), int64
-            Indices in the chunk, at most `room`.
-        """
-        kept = self._rows if self._rows is not None else self._allocate(chunk, first)
-        others = np.flatnonzero(~self._within(chunk, first))
-        if len(others) < self._count:
-            self._put(kept, slice(0, len(others)), self.rows(), others, self.index[others])
-        self._count = len(others) + len(which)
-        self._put(kept, slice(len(others), self._count), chunk, which, which + first)
-
-    def _put(
-        self, kept: Chunk, places: slice, rows: Chunk, which: np.ndarray, index: np.ndarray
-    ) -> None:
-        self._index[places] = index
-        kept.rows[places] = rows.rows[which]
-        if kept.weights is not None and rows.weights is not None:
-            kept.weights[places] = rows.weights[which]
-
-    def _within(self, chunk: Chunk, first: int) -> np.ndarray:
-        return (self.index >= first) & (self.index < first + chunk.n_rows)
-
-    def _capacity(self, chunk: Chunk) -> int:
-        weight = 0 if chunk.weights is None else _WEIGHT_BYTES
-        row = chunk.rows.shape[1] * chunk.rows.dtype.itemsize
-        return min(self._n_rows, self._most_bytes // (row + _INDEX_BYTES + weight))
-
-    def _allocate(self, chunk: Chunk, first: int) -> Chunk:
-        capacity = self._capacity(chunk)
-        self._index = np.empty(capacity, np.int32)
-        self._rows = Chunk(
-            np.empty((capacity, chunk.rows.shape[1]), chunk.rows.dtype),
-            chunk.start - first,
-            None if chunk.weights is None else np.empty(capacity),
-            chunk.normalize,
-        )
-        return self._rows
 
 
 @dataclass(frozen=True)
@@ -170,8 +39,8 @@ class Gathered:
     ----------
     which : ndarray of shape (m,), int64
         Their positions in the state.
-    rows : Rows, shape (>= m, d)
-        Ready for the kernels, dense or CSR.
+    rows : ndarray of shape (>= m, d)
+        Ready for the kernels.
     at : ndarray of shape (m,), int64
         Their indices in `rows`.
     weights : ndarray of shape (m,), float64, or None
@@ -187,65 +56,34 @@ class Gathered:
 
     @property
     def listed(self) -> Listed:
-        """Dense rows, as kernels take them."""
+        """The rows, as kernels take them."""
         return Listed(read_only(self.rows), self.at, self.which)
-
-    @property
-    def listed_sparse(self) -> SparseListed:
-        """CSR rows, as kernels take them."""
-        return SparseListed(*csr(self.rows), self.at, self.which)
 
     def moved(self) -> Moved:
         """Return room for all of them to move."""
         return Moved(np.empty(len(self.which), np.int64), np.empty(len(self.which), np.int32))
 
 
-def gathered(
-    chunk: Chunk, at: np.ndarray, *, which: np.ndarray | None = None
-) -> Iterator[Gathered]:
-    """Yield the rows `at` of a chunk: in place if possible, else in converted blocks.
-
-    Parameters
-    ----------
-    chunk : Chunk
-    at : ndarray of shape (m,), int64
-    which : ndarray of shape (m,), int64, optional
-        Positions of the rows in the state, if they differ from those in the chunk.
-    """
+def gathered(chunk: Chunk, at: np.ndarray) -> Iterator[Gathered]:
+    """Yield the rows `at` (m,), int64, of a chunk: in place if possible, else in converted blocks."""
     if not len(at):
         return
-    rows, which = chunk.rows, at if which is None else which
+    rows = chunk.rows
     weights = None if chunk.weights is None else chunk.weights[at]
-    if not chunk.normalize and _are_ready(rows):
-        yield Gathered(which, rows, at, weights, chunk.start)
+    dtype = compute_dtype(rows.dtype)
+    if not chunk.normalize and rows.dtype == dtype and rows.flags.c_contiguous:
+        yield Gathered(at, rows, at, weights, chunk.start)
         return
-    step = max(1, BLOCK_BYTES // max(1, _row_bytes(rows)))
+    step = max(1, BLOCK_BYTES // (dtype.itemsize * rows.shape[1]))
     for first in range(0, len(at), step):
         part = slice(first, first + step)
         yield Gathered(
-            which[part],
+            at[part],
             chunk.choose(at[part]).computed(),
-            np.arange(len(which[part])),
+            np.arange(len(at[part])),
             None if weights is None else weights[part],
             chunk.start,
         )
-
-
-def _are_ready(rows: Rows) -> bool:
-    """Return True if kernels take the rows as they are."""
-    if rows.dtype != compute_dtype(rows.dtype):
-        return False
-    if isinstance(rows, SparseRows):
-        return rows.indices.dtype == INDEX_DTYPE
-    return bool(rows.flags.c_contiguous)
-
-
-def _row_bytes(rows: Rows) -> int:
-    """Return the bytes of a row as kernels take it; of CSR rows, on average."""
-    item = compute_dtype(rows.dtype).itemsize
-    if isinstance(rows, SparseRows):
-        return (item + INDEX_DTYPE.itemsize) * len(rows.data) // max(1, len(rows))
-    return item * int(rows.shape[1])
 
 
 _MOST_SCORE = 1e36
@@ -260,22 +98,20 @@ class BoundedParams:
     centres : ndarray of shape (k, d)
     previous : ndarray of shape (k, d), or None
         Centres of the previous call, from which lost labels are recomputed; None in the first call.
-    drift : ndarray of shape (3, k), float64
-        See `daskcluster.methods.kmeans.kernels.bounds.filter_rows`.
+    drift : ndarray of shape (2, k), float64
+        See `daskcluster.methods.kmeans.kernels.bounds.OWN`.
     scale : Scale
     labels : ndarray of shape (n,), int32, or None
         OUT. Where labels are kept as well, by global row index (only within one process).
     relabel : bool
         `labels` was changed elsewhere since the last call: write those of all rows, not only of rows that
         moved.
-    recent_bytes : int
-        Bytes for each row of a unit that may be spent on copies of some of its rows, which are not read
-        again (only where rows would have to be read); see `daskcluster.methods.kmeans.chunkwise.bounded`.
-        To be the same in all calls, and in the reduction.
-    most_entries : int
-        For sparse rows: the most values that one of them stores.
-    search : FixedSearch, optional
-        For rows that need so many centres that a search of all of them is faster.
+    groups : tuple of ndarray of int32
+        Centres of each group that has a bound, ascending; all groups but the last have the same size.
+    group_drift : ndarray of shape (g,), float64
+        Accumulated drift of each group: the sum over steps of its longest one.
+    halves : ndarray of shape (k, k), float32
+        Half the distances between centres, never too large; empty for bounds that do not use them.
     """
 
     centres: np.ndarray
@@ -283,10 +119,10 @@ class BoundedParams:
     drift: np.ndarray
     scale: Scale
     labels: np.ndarray | None = None
-    recent_bytes: int = 0
     relabel: bool = False
-    most_entries: int = 0
-    search: FixedSearch | None = None
+    groups: tuple[np.ndarray, ...] = ()
+    group_drift: np.ndarray = field(default_factory=lambda: np.empty(0))
+    halves: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
 
 @dataclass(frozen=True)
@@ -297,18 +133,12 @@ class BoundState:
     ----------
     labels : ndarray of shape (n,), int32
     upper : ndarray of shape (n,), float32
-    lower : ndarray of shape (n,), or of shape (n, g), float32
-    recent : NearBoundaryCache or None
-        Cache of the whole unit.
-    first : int
-        Start of the run in its work item.
+    lower : ndarray of shape (n, g), float32
     """
 
     labels: np.ndarray
     upper: np.ndarray
     lower: np.ndarray
-    recent: NearBoundaryCache | None = None
-    first: int = 0
 
     @property
     def arrays(self) -> State:
@@ -321,37 +151,20 @@ class BoundState:
 
     @property
     def nbytes(self) -> int:
-        kept = 0 if self.recent is None else self.recent.nbytes
-        return sum(part.nbytes for part in self.arrays) + kept
+        return sum(part.nbytes for part in self.arrays)
 
     def rows(self, first: int, last: int) -> BoundState:
         """Return a view of rows `first` to `last`."""
-        if first == 0 and last == self.n_rows:
-            return self
         part = slice(first, last)
-        bounds = self.upper[part], self.lower[part]
-        return BoundState(self.labels[part], *bounds, self.recent, self.first + first)
-
-    def every(self, step: int) -> BoundState:
-        """Return a copy of every `step`-th row."""
-        part = slice(None, None, step)
-        return BoundState(
-            self.labels[part].copy(), self.upper[part].copy(), self.lower[part].copy()
-        )
-
-    def filtered(self, turn: object) -> NearBoundaryCache | None:
-        """Return the cached rows if their failing rows were already assigned in this turn."""
-        return self.recent if self.recent is not None and self.recent.turn is turn else None
+        return BoundState(self.labels[part], self.upper[part], self.lower[part])
 
 
-def fresh_state(n_rows: int, params: BoundedParams, *bounds: int) -> BoundState:
-    """Return state in which every bound fails, with one lower bound per row, or with that many."""
-    spent = params.recent_bytes
+def fresh_state(n_rows: int, n_bounds: int) -> BoundState:
+    """Return state in which every bound fails, with `n_bounds` lower bounds per row."""
     return BoundState(
         np.full(n_rows, -1, np.int32),
         np.full(n_rows, np.inf, np.float32),
-        np.full((n_rows, *bounds), -np.inf, np.float32),
-        NearBoundaryCache(n_rows, spent) if spent else None,
+        np.full((n_rows, n_bounds), -np.inf, np.float32),
     )
 
 
@@ -363,45 +176,29 @@ class Changes(Additive):
     ----------
     moved : KMeansStatistics
         Sums and weights that clusters gained, less those they lost.
-    n_moved, n_touched, n_distances, n_searched : int
-        Rows that changed their label, rows visited, distances computed, and rows that a search by bounds
-        labelled, which counts all their distances.
+    n_moved, n_touched, n_distances : int
+        Rows that changed their label, rows visited, and distances computed.
     """
 
     moved: KMeansStatistics
     n_moved: int = 0
     n_touched: int = 0
     n_distances: int = 0
-    n_searched: int = 0
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """`BoundedParams`, prepared for the rows of a task, dense or sparse.
-
-    `turn` distinguishes this preparation from all others, including those of earlier passes.
-    """
+class Bounded:
+    """`BoundedParams`, prepared for the rows of a task; kinds of bounds may add to it."""
 
     params: BoundedParams
     grids: Grids
     margin: np.ndarray
-    turn: object
+    panels: Panels
 
     @cached_property
     def previous(self) -> PreparedCentres | None:
         """The centres of the previous call, prepared only if labels were lost."""
         return None if self.params.previous is None else PreparedCentres(self.params.previous)
-
-
-@dataclass(frozen=True)
-class Bounded(Prepared):
-    """`Prepared` for dense rows; kinds of bounds may add to it.
-
-    `all_centres` are those of `panels`, if these are in order.
-    """
-
-    panels: Panels
-    all_centres: PreparedCentres | None
 
     @cached_property
     def near(self) -> Centres:
@@ -411,21 +208,16 @@ class Bounded(Prepared):
 
 def prepare(params: BoundedParams, panels: Panels | None = None) -> Bounded:
     """Pack centres, if not yet done, and set up grids, once per task."""
-    all_centres = None
-    if panels is None:
-        all_centres = PreparedCentres(params.centres)
-        panels = all_centres.panels
+    panels = pack(params.centres) if panels is None else panels
     margin = score_margin(params.centres, panels.offset, params.scale)
-    return Bounded(params, Grids.of(params.scale), margin, object(), panels, all_centres)
+    return Bounded(params, Grids.of(params.scale), margin, panels)
 
 
-def score_margin(
-    centres: np.ndarray, offset: np.ndarray, scale: Scale, terms: float | None = None
-) -> np.ndarray:
+def score_margin(centres: np.ndarray, offset: np.ndarray, scale: Scale) -> np.ndarray:
     """Return the least difference of squared distances that scores can resolve.
 
     A score is a chain of d + 1 roundings of terms that sum to at most |x'||c'| + |c'|^2, and x' and
-    c' are rounded themselves: d + 4 `terms`, if none are given. With C the largest |c'| and |x'| <= u + C
+    c' are rounded themselves: d + 4 terms. With C the largest |c'| and |x'| <= u + C
     for a row at distance u from some centre, the squared distances of two centres are in the order of
     their scores if they differ by more than ``slope * u + constant``.
 
@@ -438,14 +230,14 @@ def score_margin(
     sqdist_to_one(centres, offset, squared)
     far = float(np.sqrt(squared.max()))
     unit = float(np.finfo(centres.dtype).eps) / 2
-    slope = 4.04 * (centres.shape[1] + 4 if terms is None else terms) * unit * far
+    slope = 4.04 * (centres.shape[1] + 4) * unit * far
     largest = far + sum(float(np.sqrt((v * v).sum())) for v in (scale.max_abs, offset))
     if centres.dtype == np.float32 and not far * largest < _MOST_SCORE:
         return np.array([np.inf, np.inf])
     return np.array([slope, 2.0 * slope * far])
 
 
-def zero(prepared: Prepared) -> Changes:
+def zero(prepared: Bounded) -> Changes:
     """Return no change."""
     scale, (k, d) = prepared.params.scale, prepared.params.centres.shape
     return Changes(KMeansStatistics.zero(k, d, weighted=scale.weighted, two_grids=scale.two_grids))
@@ -453,10 +245,6 @@ def zero(prepared: Prepared) -> Changes:
 
 _PIECE_ROWS = 1 << 15
 """Rows that are assigned together: those that fail take some 40 bytes each in addition to their state."""
-
-_SAMPLED = 2048
-"""Rows, about, that stand for all while it is searched how much the bounds to keep have left."""
-_OCTAVES, _HALVINGS = 24.0, 9
 
 
 @dataclass(frozen=True)
@@ -480,7 +268,7 @@ class BoundedPass:
         name: str,
         row_bytes: int,
         fresh: Callable[[int, Any], BoundState],
-        prepare: Callable[[Any], Prepared],
+        prepare: Callable[[Any], Bounded],
     ) -> StatefulReduction:
         """Return the pass as a reduction."""
         return StatefulReduction(
@@ -494,77 +282,27 @@ class BoundedPass:
             prepare=prepare,
         )
 
-    def filter_rows(self, prepared: Prepared, into: Changes, state: BoundState) -> np.ndarray:
-        """Reassign the failing rows that are cached; return the mask of the others."""
+    def filter_rows(self, prepared: Bounded, into: Changes, state: BoundState) -> np.ndarray:
+        """Return the mask of the failing rows."""
         mask = np.zeros(state.n_rows, bool)
         for first, part in _pieces(state):
             mask[first + self.failing(prepared, part, prepared.margin)] = True
-        recent = state.recent
-        if recent is not None:
-            recent.turn = prepared.turn
-            at = np.flatnonzero(mask[recent.index])
-            if len(at):
-                which = recent.index[at].astype(np.int64)
-                found = gathered(recent.rows(), at, which=which)
-                self._reassign_all(found, prepared, into, state)
-                mask[which] = False
         return mask
 
-    def chunk(self, chunk: Chunk, prepared: Prepared, into: Changes, state: BoundState) -> None:
-        """Reassign the failing rows of a chunk, except those that `filter_rows` already has."""
-        self._look_at(chunk, prepared, into, state)
+    def chunk(self, chunk: Chunk, prepared: Bounded, into: Changes, state: BoundState) -> None:
+        """Reassign the failing rows of a chunk."""
+        if prepared.panels.tile == PORTABLE:
+            _reassign_plainly(chunk, prepared, into, state)
+        else:
+            for first, part in _pieces(state):
+                failing = self.failing(prepared, part, prepared.margin)
+                for some in gathered(chunk.slice(first, first + part.n_rows), failing):
+                    into.n_touched += len(some.which)
+                    moved, old = self.reassign(some, prepared, into, part)
+                    _note(some, moved, old, prepared, into, part)
         params = prepared.params
         if params.labels is not None and params.relabel:
             params.labels[chunk.start : chunk.stop] = state.labels
-
-    def _look_at(self, chunk: Chunk, prepared: Prepared, into: Changes, state: BoundState) -> None:
-        if isinstance(prepared, Bounded) and prepared.panels.tile == PORTABLE:
-            _reassign_plainly(chunk, prepared, into, state)
-            return
-        recent, n_failing = state.filtered(prepared.turn), 0
-        for first, part in _pieces(state):
-            failing = self.failing(prepared, part, prepared.margin)
-            if recent is not None:
-                mask = np.zeros(part.n_rows, bool)
-                mask[failing] = True
-                kept = recent.index - part.first
-                mask[kept[(kept >= 0) & (kept < part.n_rows)]] = False
-                failing = np.flatnonzero(mask)
-            rows = chunk.slice(first, first + part.n_rows)
-            some = gathered(rows, failing)
-            self._reassign_all(some, prepared, into, part)
-            n_failing += len(failing)
-        if recent is not None:
-            room = recent.room(chunk, state.first)
-            # If more rows fail than fit, the chunk will be read again anyway.
-            if room > 0 and n_failing <= room:
-                soonest = self._soonest(prepared, state, room)
-                recent.replace(chunk, state.first, soonest)
-
-    def _reassign_all(
-        self, parts: Iterable[Gathered], prepared: Prepared, into: Changes, state: BoundState
-    ) -> None:
-        for some in parts:
-            into.n_touched += len(some.which)
-            moved, old = self.reassign(some, prepared, into, state)
-            _note(some, moved, old, prepared, into, state)
-
-    def _soonest(self, prepared: Prepared, state: BoundState, most: int) -> np.ndarray:
-        """Return about `most` rows, never more: those whose bounds have the least left."""
-        sample = state.every(max(1, state.n_rows // _SAMPLED))
-        enough = most * sample.n_rows // state.n_rows
-        widest = float(sample.upper.max() + prepared.params.drift[OWN].max())
-        low, high = -_OCTAVES, 0.0  # of gaps: late in a fit, small ones count
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            margin = _widened(prepared.margin, widest * 2.0**middle)
-            if len(self.failing(prepared, sample, margin)) > enough:
-                high = middle
-            else:
-                low = middle
-        margin = _widened(prepared.margin, widest * 2.0**low)
-        parts = [first + self.failing(prepared, part, margin) for first, part in _pieces(state)]
-        return np.concatenate(parts)[:most]
 
 
 def _pieces(state: BoundState) -> Iterator[tuple[int, BoundState]]:
@@ -573,14 +311,7 @@ def _pieces(state: BoundState) -> Iterator[tuple[int, BoundState]]:
         yield first, state.rows(first, min(first + _PIECE_ROWS, state.n_rows))
 
 
-def _widened(margin: np.ndarray, gap: float) -> np.ndarray:
-    """Return the margin within which bounds fail if they differ by less than `gap`."""
-    # The margin of u + gap, as a polynomial in u: see `kernels.bounds.threshold`.
-    slope, constant = margin
-    return np.array([slope + 2.0 * gap, constant + gap * (slope + gap)])
-
-
-def label_before(chunk: Chunk, prepared: Prepared, state: BoundState) -> None:
+def label_before(chunk: Chunk, prepared: Bounded, state: BoundState) -> None:
     """Label rows as they were before this pass; where bounds are lost, all rows are reassigned."""
     if prepared.previous is None:
         return
@@ -593,7 +324,7 @@ def _note(
     some: Gathered,
     moved: np.ndarray,
     old: np.ndarray,
-    prepared: Prepared,
+    prepared: Bounded,
     into: Changes,
     state: BoundState,
 ) -> None:

@@ -1,8 +1,9 @@
-"""Assignment with one lower bound per group of centres, or per centre, for many features.
+"""Assignment with one lower bound per group of centres, or per centre.
 
-As in `hamerly`, but a row that fails is compared only with groups whose bounds fail, so the tile computes a
-part of the distances. (Ding et al., "Yinyang K-means", ICML 2015. Its groups come from k-means on the
-initial centres; ours are of one size, whole panels of the tile.)
+A row that fails is compared only with groups whose bounds fail, so the tile computes a part of the
+distances. (Ding et al., "Yinyang K-means", ICML 2015. Its groups come from k-means on the initial centres;
+ours are of one size, whole panels of the tile.) With all centres in one group, these are the bounds of
+Hamerly ("Making k-means even faster", SDM 2010).
 
 With a bound for each of few centres, a row that fails is compared with single centres in place; only rows
 that fail for many centres, or that rounding leaves undecided, go through the tile. (Elkan, "Using the
@@ -11,22 +12,20 @@ triangle inequality to accelerate k-means", ICML 2003.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from daskcluster.chunkwise.pruned import (
     ORDERED_AXES,
-    GroupSearch,
     close_together,
     every_so_many,
     one_blas_thread,
     principal_axes,
 )
 from daskcluster.chunkwise.statistics import StatefulReduction
-from daskcluster.kernels.panels import PORTABLE, Tile
-from daskcluster.kernels.pruned_search import UNDECIDED
+from daskcluster.kernels.panels import PORTABLE
 from daskcluster.kernels.quantized import project_points
 from daskcluster.kernels.tile import group_size, pack, pack_groups
 from daskcluster.methods.kmeans.chunkwise.bounded import (
@@ -40,14 +39,12 @@ from daskcluster.methods.kmeans.chunkwise.bounded import (
     prepare,
 )
 from daskcluster.methods.kmeans.chunkwise.kind import BoundKind, CostModel, Counts, Drift, Gaps
-from daskcluster.methods.kmeans.kernels.bounds import OWN, Listed, Moved
+from daskcluster.methods.kmeans.kernels.bounds import OWN
 from daskcluster.methods.kmeans.kernels.elkan import probe_kernel, rough_error
 from daskcluster.methods.kmeans.kernels.groups import (
     Groups,
     filter_groups,
     reassign_groups_kernel,
-    renew_groups,
-    split_by_needs,
 )
 
 
@@ -83,12 +80,6 @@ def balanced_groups(centres: np.ndarray, size: int) -> tuple[np.ndarray, ...]:
 
 _SAMPLED_CENTRES = 1024
 """Centres, at most, whose principal axes are those along which all of them are halved."""
-_SEARCHED = 0.75
-"""Rows that need more than this share of the groups that a search would pay for are searched."""
-_VISITED = 8.0
-"""Rows that were searched are visited, too, where that tightens bounds in the time of so many searches."""
-_COPIED_BYTES, _MOST_COPIED = 1 << 22, 1024
-"""Bytes and number of rows that are copied for that search at once, with their bounds."""
 _WAITING_BYTES, _MOST_WAITING_BYTES = 1 << 20, 1 << 23
 _LEAST_WAITING, _MOST_WAITING = 64, 1024
 _WAITING = 4
@@ -99,24 +90,6 @@ _TOUCHED, _TOUCHED_GROUP = 53.0, 3.0
 _MET = 1.5
 """Nanoseconds to filter a row, to assign one, and per centre that it is compared with; see
 `daskcluster.methods.kmeans.chunkwise.kind`."""
-
-
-@dataclass(frozen=True)
-class GroupedParams:
-    """`BoundedParams`, and the groups.
-
-    Attributes
-    ----------
-    bounded : BoundedParams
-    groups : tuple of ndarray of int32
-        Centres of each group, ascending; all groups but the last have the same size.
-    drift : ndarray of shape (g,), float64
-        Accumulated drift of each group: the sum over steps of its longest one.
-    """
-
-    bounded: BoundedParams
-    groups: tuple[np.ndarray, ...]
-    drift: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -135,15 +108,14 @@ class _Grouped(_WithGroups):
 
     groups: Groups
     most: int
-    search: GroupSearch | None
 
 
-def _prepare(params: GroupedParams) -> _Grouped:
-    centres = params.bounded.centres
+def _prepare(params: BoundedParams) -> _Grouped:
+    centres = params.centres
     panels, order, per_group = pack_groups(centres, params.groups)
     if panels.tile == PORTABLE:
         panels = pack(centres, tile=PORTABLE)  # it visits all centres, in their own order
-    common = prepare(params.bounded, panels)
+    common = prepare(params, panels)
     group_of = np.empty(len(centres), np.int64)
     for number, group in enumerate(params.groups):
         group_of[group] = number
@@ -153,21 +125,13 @@ def _prepare(params: GroupedParams) -> _Grouped:
     return _Grouped(
         **vars(common),
         groups=Groups(per_group, order, group_of),
-        drift=params.drift,
+        drift=params.group_drift,
         most=most,
-        search=_search(params, panels.tile),
     )
 
 
-def _search(params: GroupedParams, tile: Tile) -> GroupSearch | None:
-    found = params.bounded.search
-    if found is None or not found.bounds_groups or tile == PORTABLE:
-        return None
-    return GroupSearch(found, np.ascontiguousarray(params.bounded.centres), params.groups)
-
-
 def _fresh(n_rows: int, prepared: _WithGroups) -> BoundState:
-    return fresh_state(n_rows, prepared.params, len(prepared.drift))
+    return fresh_state(n_rows, len(prepared.drift))
 
 
 def _failing(prepared: _WithGroups, state: BoundState, margin: np.ndarray) -> np.ndarray:
@@ -179,106 +143,52 @@ def _failing(prepared: _WithGroups, state: BoundState, margin: np.ndarray) -> np
 def _reassign(
     some: Gathered, prepared: _Grouped, into: Changes, state: BoundState
 ) -> tuple[np.ndarray, np.ndarray]:
-    if prepared.search is not None:
-        return _reassign_searching(some, prepared, prepared.search, into, state)
-    moved = some.moved()
-    n_moved, computed = _visit(some.listed, prepared, state, moved)
-    into.n_distances += computed
-    return moved.which[:n_moved], moved.old[:n_moved]
-
-
-def _visit(some: Listed, prepared: _Grouped, state: BoundState, moved: Moved) -> tuple[int, int]:
-    """Compare rows with the groups that they need; return how many moved, and distances computed."""
-    params, panels = prepared.params, prepared.panels
+    """Compare rows with the groups that they need."""
+    panels, moved = prepared.panels, some.moved()
     reassign = reassign_groups_kernel(panels.tile, panels.dtype)
     computed, n_moved = reassign(
-        some, state.arrays, prepared.near, prepared.groups, params.drift, prepared.drift,
-        prepared.margin, prepared.most, moved,
+        some.listed, state.arrays, prepared.near, prepared.groups, prepared.params.drift,
+        prepared.drift, prepared.margin, prepared.most, moved,
     )  # fmt: skip
-    return n_moved, computed
-
-
-def _reassign_searching(
-    some: Gathered, prepared: _Grouped, search: GroupSearch, into: Changes, state: BoundState
-) -> tuple[np.ndarray, np.ndarray]:
-    """Reassign rows that need many groups by a search that bounds all of them, and others as usual."""
-    params, listed, n = prepared.params, some.listed, len(some.which)
-    common = listed, state.arrays, params.centres, params.drift, prepared.drift, prepared.margin
-    few, many = np.empty(n, np.int64), np.empty((2, n), np.int64)
-    most = int(_SEARCHED * search.share * search.n_groups)
-    widest = int(_VISITED * search.share * search.n_groups)
-    n_measured = int((state.labels[some.which] >= 0).sum())
-    n_few, n_many = split_by_needs(*common, most, few, many)
-    moved, n_moved, n_unlabelled = some.moved(), 0, 0
-    row_bytes = some.rows.shape[1] * some.rows.itemsize + 4 * search.n_groups
-    step = max(_LEAST_WAITING, min(_COPIED_BYTES // row_bytes, _MOST_COPIED))
-    labels = np.empty(min(n_many, step), np.int32)
-    lower = np.empty((len(labels), search.n_groups), np.float32)
-    for first in range(0, n_many, step):
-        part = many[:, first : min(first + step, n_many)]
-        found = labels[: part.shape[1]], lower[: part.shape[1]]
-        if not search.bound(some.rows[some.at[part[0]]], *found):
-            found[0][:] = UNDECIDED
-        room = Moved(moved.which[n_moved:], moved.old[n_moved:])
-        more, n_few, n_left = renew_groups(*common, widest, part, found, room, few, n_few)
-        n_moved, n_unlabelled = n_moved + more, n_unlabelled + n_left
-    rest = few[:n_few]
-    room = Moved(moved.which[n_moved:], moved.old[n_moved:])
-    visited = Listed(listed.rows, listed.at[rest], listed.which[rest])
-    # Visited rows are measured twice, and count once.
-    again = int((state.labels[visited.which] >= 0).sum())
-    more, computed = _visit(visited, prepared, state, room)
-    room.which[:more] = rest[room.which[:more]]
-    n_searched = n_many - n_unlabelled
-    into.n_distances += n_measured + n_searched * len(params.centres) + computed - again
-    into.n_searched += n_searched
-    n_moved += more
+    into.n_distances += computed
     return moved.which[:n_moved], moved.old[:n_moved]
 
 
 _PASS = BoundedPass(_failing, _reassign)
 
 
-def _row_bytes(n_clusters: int, dtype: np.dtype[Any]) -> int:
-    return 8 + 4 * -(-n_clusters // group_size(n_clusters, dtype))
-
-
 def _step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulReduction, Any]:
-    row_bytes = 8 + 4 * len(drift.groups) + params.recent_bytes
+    row_bytes = 8 + 4 * len(drift.groups)
     reduction = _PASS.reduction("assign within bounds of groups", row_bytes, _fresh, _prepare)
-    return reduction, GroupedParams(params, drift.groups, drift.of_groups.copy())
+    return reduction, replace(params, groups=drift.groups, group_drift=drift.of_groups.copy())
 
 
 def _cost(shape: CostModel, counts: Counts) -> float:
     n_groups = -(-shape.k // shape.group)
-    met = max(0.0, counts.distances - counts.touched - counts.searched * shape.k)
+    met = max(0.0, counts.distances - counts.touched)
     filtered = _FILTERED + n_groups * _FILTERED_GROUP
     touched = _TOUCHED + n_groups * _TOUCHED_GROUP + shape.fetch()
-    tile = shape.met(met, _MET) + counts.searched * shape.search()
-    return filtered + counts.touched * touched + tile + shape.decode(counts.read)
-
-
-def _setting(shape: CostModel) -> float:
-    if not shape.bounds_groups:
-        return shape.all_fail()
-    return _cost(shape, Counts(1.0, shape.k, searched=1.0))
-
-
-def _may_win(shape: CostModel) -> bool:
-    """Return True if visiting a row within groups may cost less than comparing it with all centres."""
-    return _cost(shape, Counts(1.0, 1.0)) < shape.all_fail()
+    return filtered + counts.touched * touched + shape.met(met, _MET) + shape.decode(counts.read)
 
 
 YINYANG = BoundKind(
     "yinyang",
-    _row_bytes,
+    lambda n_clusters, dtype: 8 + 4 * -(-n_clusters // group_size(n_clusters, dtype)),
     _step,
     _cost,
     groups=lambda centres: balanced_groups(centres, group_size(len(centres), centres.dtype)),
     suits=lambda n_features, n_clusters, dtype: True,
-    may_win=_may_win,
-    searches=True,
-    setting=_setting,
+    # Visiting a row within groups may cost less than comparing it with all centres.
+    may_win=lambda shape: _cost(shape, Counts(1.0, 1.0)) < shape.all_fail(),
+)
+
+HAMERLY = BoundKind(
+    "hamerly",
+    lambda n_clusters, dtype: 12,
+    _step,
+    CostModel.one_bound,
+    groups=lambda centres: (np.arange(len(centres), dtype=np.int32),),
+    suits=lambda n_features, n_clusters, dtype: True,
 )
 
 # -- one bound per centre ------------------------------------------------------------------------------
@@ -292,23 +202,13 @@ _MEASURED_ALONE, _MEASURED, _FETCH = 18.0, 0.05, 0.2
 
 
 @dataclass(frozen=True)
-class ElkanParams:
-    """`BoundedParams`, and half the distances between centres, shape (k, k), float32, never too large."""
-
-    bounded: BoundedParams
-    halves: np.ndarray
-
-
-@dataclass(frozen=True)
 class _Elkan(_WithGroups):
-    halves: np.ndarray
     error: np.ndarray
 
 
-def _prepare_elkan(params: ElkanParams) -> _Elkan:
-    centres, drift = params.bounded.centres, params.bounded.drift[OWN]
-    error, common = rough_error(centres.shape[1], centres.dtype), prepare(params.bounded)
-    return _Elkan(**vars(common), drift=drift, halves=params.halves, error=error)
+def _prepare_elkan(params: BoundedParams) -> _Elkan:
+    error = rough_error(params.centres.shape[1], params.centres.dtype)
+    return _Elkan(**vars(prepare(params)), drift=params.drift[OWN], error=error)
 
 
 def _reassign_alone(
@@ -317,7 +217,7 @@ def _reassign_alone(
     """Compare rows with single centres in place; the remaining rows go through the tile."""
     panels, drift, moved = prepared.panels, prepared.params.drift, some.moved()
     computed, n_moved = probe_kernel(panels.tile, panels.dtype)(
-        some.listed, state.arrays, prepared.near, prepared.halves, drift, prepared.margin,
+        some.listed, state.arrays, prepared.near, prepared.params.halves, drift, prepared.margin,
         prepared.error, moved,
     )  # fmt: skip
     into.n_distances += computed
@@ -328,11 +228,11 @@ _ELKAN_PASS = BoundedPass(_failing, _reassign_alone)
 
 
 def _elkan_step(params: BoundedParams, drift: Drift, gaps: Gaps) -> tuple[StatefulReduction, Any]:
-    row_bytes = 8 + 4 * len(params.centres) + params.recent_bytes
+    row_bytes = 8 + 4 * len(params.centres)
     reduction = _ELKAN_PASS.reduction(
         "assign within bounds of centres", row_bytes, _fresh, _prepare_elkan
     )
-    return reduction, ElkanParams(params, gaps.between(params.centres))
+    return reduction, replace(params, halves=gaps.between(params.centres))
 
 
 def _elkan_cost(shape: CostModel, counts: Counts) -> float:
@@ -342,19 +242,15 @@ def _elkan_cost(shape: CostModel, counts: Counts) -> float:
     return filtered + counts.touched * touched + measured + shape.decode(counts.read)
 
 
-def _elkan_bytes(n_clusters: int, dtype: np.dtype[Any]) -> int:
-    return 8 + 4 * n_clusters
-
-
 def _suits(n_features: int, n_clusters: int, dtype: np.dtype[Any]) -> bool:
     """Return True if centres are few and rows long compared to the bounds, where Elkan's is the fastest."""
     room = _SMALL_SHARE * n_features * dtype.itemsize
-    return n_clusters <= _FEW_CENTRES and _elkan_bytes(n_clusters, dtype) <= room
+    return n_clusters <= _FEW_CENTRES and 8 + 4 * n_clusters <= room
 
 
 ELKAN = BoundKind(
     "elkan",
-    _elkan_bytes,
+    lambda n_clusters, dtype: 8 + 4 * n_clusters,
     _elkan_step,
     _elkan_cost,
     pairwise=True,

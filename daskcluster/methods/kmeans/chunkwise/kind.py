@@ -1,4 +1,4 @@
-"""`BoundKind`: everything in which Hamerly's, Yinyang's and Elkan's bounds differ; drift; costs of passes.
+"""`BoundKind`: everything in which kinds of bounds differ; drift; costs of passes.
 
 Drift is the distance that centres moved since a bound was set, by which bounds are relaxed.
 """
@@ -15,7 +15,7 @@ from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.kernels.distance import sqdist_to_assigned
 from daskcluster.kernels.tile import nearest, pack
 from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams
-from daskcluster.methods.kmeans.kernels.elkan import HalfDistances
+from daskcluster.methods.kmeans.kernels.elkan import half_distances
 
 _SAFE = 1e-9
 """More than the rounding of any sum here, relatively."""
@@ -50,20 +50,18 @@ class Drift:
         self.groups = tuple(groups)
         self.of_groups = np.zeros(len(self.groups))
         self._own = np.zeros(len(centres))
-        self._others = np.zeros(len(centres))
 
     def move(self, centres: np.ndarray) -> None:
         """Take one step."""
         steps = lengths(self.centres, centres) * (1.0 + _SAFE)
         self.centres = centres
         self._own += steps
-        self._others += _fastest_other(steps)
         for number, group in enumerate(self.groups):
             self.of_groups[number] += steps[group].max()
 
     def table(self, gaps: Gaps) -> np.ndarray:
-        """Return the table that `kernels.bounds.filter_rows` takes, shape (3, k)."""
-        return np.stack([self._own, self._others, gaps.of(self.centres)])
+        """Return the drift of each centre and the half gaps, as kernels take them: shape (2, k)."""
+        return np.stack([self._own, gaps.of(self.centres)])
 
 
 class Gaps:
@@ -71,21 +69,14 @@ class Gaps:
 
     While centres have moved little since then, or rows have computed few distances, the largest possible
     loss is subtracted instead.
-
-    Parameters
-    ----------
-    filled : float
-        Share of the features that rows store: a distance of theirs costs that share of one between centres.
     """
 
-    def __init__(self, filled: float = 1.0) -> None:
-        self._filled = filled
+    def __init__(self) -> None:
         self._n_distances = 0.0
         self._centres: np.ndarray | None = None
         self._halves = np.empty(0)
         self._between: np.ndarray | None = None
         self._measured: tuple[np.ndarray, np.ndarray] | None = None
-        self._followed: HalfDistances | None = None
 
     def of(self, centres: np.ndarray) -> np.ndarray:
         """Return `half_gaps` of centres that are never changed in place."""
@@ -95,7 +86,7 @@ class Gaps:
 
     def note(self, n_distances: float) -> None:
         """Note how many distances from rows to centres a pass has computed."""
-        self._n_distances += self._filled * n_distances
+        self._n_distances += n_distances
 
     def between(self, centres: np.ndarray) -> np.ndarray:
         """Return lower bounds of half the distances between centres, (k, k), float32; a centre's own: inf.
@@ -103,9 +94,7 @@ class Gaps:
         Centres are never changed in place; `of` follows from these.
         """
         if self._centres is not centres or self._between is None:
-            if self._followed is None:
-                self._followed = HalfDistances(centres.shape, centres.dtype, _WORN)
-            halves = self._followed.of(centres)
+            halves = half_distances(centres)
             least = halves.min(axis=1).astype(np.float64)
             self._halves = np.where(least < _MOST, least, 0.0)
             self._centres, self._between = centres, halves
@@ -115,7 +104,7 @@ class Gaps:
         if self._measured is not None:
             before, halves = self._measured
             moved = lengths(before, centres) * (1.0 + _SAFE)
-            lost = 0.5 * (moved + _fastest_other(moved))
+            lost = 0.5 * (moved + moved.max())
             would_cost = REPAID * len(centres) ** 2
             if self._n_distances < would_cost or (lost <= _WORN * halves).all():
                 return np.asarray((halves - lost) * (1.0 - _SAFE))
@@ -130,16 +119,6 @@ def lengths(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     squared = np.empty(k)
     sqdist_to_assigned(after, before, np.arange(k, dtype=np.int32), squared)
     return np.asarray(np.sqrt(squared, out=squared))
-
-
-def _fastest_other(steps: np.ndarray) -> np.ndarray:
-    """Return for each centre the longest step of any other one."""
-    if len(steps) == 1:
-        return np.zeros(1)
-    second, first = np.argsort(steps, kind="stable")[-2:]
-    others = np.full(len(steps), steps[first])
-    others[first] = steps[second]
-    return others
 
 
 def half_gaps(centres: np.ndarray) -> np.ndarray:
@@ -173,8 +152,6 @@ _FETCH = 0.13
 _DECODE = 4.0
 """Per byte of a row that is read from its store, out of core."""
 _PLAIN_ROW, _FILTERED_ROW, _TOUCHED_ROW = 3.2, 5.2, 100.0
-_SPARSE_ROW, _SPARSE_MEASURE, _SPARSE_FETCH, _SPARSE_FMA = 30.0, 4.5, 0.6, 0.06
-"""Costs of sparse rows: a row; a value measured against a centre; a value that meets all, and a centre."""
 _WINNER, _RUNNER_UP = 0.02, 0.45
 """Per centre: keeping the best, and the best two."""
 
@@ -202,14 +179,11 @@ class Counts:
         Distances to centres, per row of the dataset.
     read : float
         Rows that must be read from their store.
-    searched : float
-        Rows that a search by bounds labels, which counts all their distances.
     """
 
     touched: float
     distances: float
     read: float = 1.0
-    searched: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -217,8 +191,7 @@ class CostModel:
     """Size of the problem: features, centres, bytes of a row, centres in a group, rows to read again.
 
     `slowness` is what products take, in that of float32 in the tile of AVX-512, and `pruned` the cost of
-    comparing a row with all centres, as a share of that of the tile (`daskcluster.chunkwise.pruned`);
-    `bounds_groups` as for `FixedSearch`.
+    comparing a row with all centres, as a share of that of the tile (`daskcluster.chunkwise.pruned`).
     """
 
     d: int
@@ -228,16 +201,11 @@ class CostModel:
     reads: bool = False
     slowness: float = 1.0
     pruned: float = 1.0
-    bounds_groups: bool = False
 
     def plain(self) -> float:
         """Return the cost of a row in a pass over all rows and centres."""
         read = self.row_bytes * _READ + self.decode(1.0)
-        return _PLAIN_ROW + self.d * _PREPARE + self.search() + read
-
-    def search(self) -> float:
-        """Return the cost of comparing a row with all centres, by bounds where they pay."""
-        return self.pruned * self.met(self.k, _WINNER)
+        return _PLAIN_ROW + self.d * _PREPARE + self.pruned * self.met(self.k, _WINNER) + read
 
     def all_fail(self) -> float:
         """Return the cost of a row within one lower bound where no bound holds."""
@@ -267,27 +235,6 @@ class CostModel:
         return self.d * _MEASURE + self.row_bytes * _FETCH
 
 
-@dataclass(frozen=True)
-class SparseCostModel(CostModel):
-    """`CostModel` of sparse rows, which store `entries` values on average."""
-
-    entries: float = 0.0
-
-    def met(self, centres: float, keeping: float) -> float:
-        """Return the cost of that many centres in the search; `keeping` is that of keeping the best."""
-        share = centres / self.k
-        entry = _SPARSE_FETCH + self.slowness * self.k * _SPARSE_FMA
-        return share * (self.entries * entry + self.slowness * self.k * keeping)
-
-    def plain(self) -> float:
-        """Return the cost of a row in a pass over all rows and centres."""
-        return _SPARSE_ROW + self.met(self.k, _WINNER) + self.decode(1.0)
-
-    def fetch(self) -> float:
-        """Return the cost of measuring a visited row against its own centre."""
-        return self.entries * _SPARSE_MEASURE
-
-
 @dataclass(frozen=True, eq=False)
 class BoundKind:
     """A kind of bounds; `daskcluster.methods.kmeans.bounds.register_bounds` makes it an ``algorithm``.
@@ -312,10 +259,6 @@ class BoundKind:
         Whether it is worth trying there; by default it is.
     excludes_others : bool
         Where it suits, no other kind is tried.
-    searches : bool
-        Takes a `FixedSearch`: new bounds cost about as much as a pass.
-    setting : callable (CostModel) -> float
-        Nanoseconds of a row to set new bounds; by default, those of a full comparison.
     """
 
     name: str
@@ -327,8 +270,6 @@ class BoundKind:
     suits: Callable[[int, int, np.dtype[Any]], bool] = lambda n_features, n_clusters, dtype: False
     may_win: Callable[[CostModel], bool] = lambda shape: True
     excludes_others: bool = False
-    searches: bool = False
-    setting: Callable[[CostModel], float] = CostModel.all_fail
 
     def __str__(self) -> str:
         return self.name

@@ -2,8 +2,7 @@
 
 For few centres in many dimensions: a bound costs 4 bytes, a distance reads a whole row. What differs:
 rows whose bounds mostly fail go through the tile instead, all centres at once, and two centres
-that are within the score's rounding error of each other are left to the tile's decision. Bounds on
-distances between centres are recomputed only for centres that have moved far enough.
+that are within the score's rounding error of each other are left to the tile's decision.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from daskcluster.kernels.jit import kernel, read_only
 from daskcluster.kernels.panels import Tile
 from daskcluster.kernels.register_tile import all_scores_tile
 from daskcluster.kernels.row_block import aligned, lanes_of, pack_listed_rows
-from daskcluster.kernels.row_ops import fetch_row, rough_squared_distance, squared_distance
+from daskcluster.kernels.row_ops import fetch_row, rough_squared_distance
 from daskcluster.kernels.search import list_lines
 from daskcluster.methods.kmeans.kernels.bounds import HALF, OWN, lowered, raised, threshold
 
@@ -196,72 +195,27 @@ def probe_kernel(tile: Tile, dtype: np.dtype[Any]) -> Any:
     return kernel(look)
 
 
-_STEP_SAFE = 1.0 + 1e-9
-"""More than the rounding of the length of a step, relatively."""
-
-
 @kernel
-def _follow(centres, error, worn, measured, halves, left):  # type: ignore[no-untyped-def]
-    # IN/OUT: measured: where each centre was when it was measured (NaN: never), and the half
-    # distances there. OUT: left: what is left of them for `centres`.
+def _half_distances(centres, error, halves):  # type: ignore[no-untyped-def]
     k, d = centres.shape
-    c, m = centres.reshape(k * d), measured.reshape(k * d)
-    steps, anew = np.empty(k), np.empty(k, np.bool_)
+    c = centres.reshape(k * d)
     for j in range(k):
-        least = np.float32(np.inf)
-        for i in range(k):
-            least = min(least, halves[j, i])
-        steps[j] = math.sqrt(squared_distance(c, j * d, m, j * d, d)) * _STEP_SAFE
-        anew[j] = not steps[j] <= worn * least
-    for j in range(k):
-        if anew[j]:
-            measured[j] = centres[j]
-            steps[j] = 0.0
-    for j in range(k):
-        for i in range(k if anew[j] else 0):
-            if i < j or not anew[i]:
-                low, _up = span(m, j * d, m, i * d, d, error)
-                halves[i, j] = halves[j, i] = lowered(0.5 * low)
         halves[j, j] = np.inf
-    for j in range(k):
-        for i in range(k):
-            left[j, i] = lowered(halves[j, i] - 0.5 * (steps[j] + steps[i]))
-        left[j, j] = np.inf
+        for i in range(j):
+            low, _up = span(c, j * d, c, i * d, d, error)
+            halves[i, j] = halves[j, i] = lowered(0.5 * low)
 
 
-class HalfDistances:
-    """Lower bounds of half the distances between centres that move.
-
-    Parameters
-    ----------
-    shape : (k, d)
-        Shape of the centres.
-    dtype : dtype
-        Theirs.
-    worn : float
-        Share of its least half distance that a centre may go before its distances are measured anew.
+def half_distances(centres: np.ndarray) -> np.ndarray:
+    """Return lower bounds of half the distances between centres, (k, k), float32; a centre's own: inf.
 
     Examples
     --------
     >>> import numpy as np
-    >>> halves = HalfDistances((2, 1), np.dtype(np.float64), worn=0.25)
-    >>> for first in (0.0, 0.25, 1.0):
-    ...     print(halves.of(np.array([[first], [4.0]])).round(3).tolist())
+    >>> half_distances(np.array([[0.0], [4.0]])).round(3).tolist()
     [[inf, 2.0], [2.0, inf]]
-    [[inf, 1.875], [1.875, inf]]
-    [[inf, 1.5], [1.5, inf]]
     """
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], worn: float) -> None:
-        k, d = shape
-        self._error = rough_error(d, dtype)
-        self._worn = worn
-        self._measured = np.full((k, d), np.nan, dtype)
-        self._halves = np.zeros((k, k), np.float32)
-
-    def of(self, centres: np.ndarray) -> np.ndarray:
-        """Return the bounds for these centres, (k, k), float32, in new room; a centre's own: inf."""
-        left = np.empty_like(self._halves)
-        now = read_only(np.ascontiguousarray(centres))
-        _follow(now, self._error, self._worn, self._measured, self._halves, left)
-        return left
+    k, d = centres.shape
+    halves = np.empty((k, k), np.float32)
+    _half_distances(read_only(np.ascontiguousarray(centres)), rough_error(d, centres.dtype), halves)
+    return halves

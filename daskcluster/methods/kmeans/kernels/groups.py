@@ -2,7 +2,8 @@
 
 A group is a run of whole panels. Rows that need a group are listed, packed and sent through its
 panels together; the best two of every row and group come back, from which labels and bounds are
-made. One bound a group: Ding et al., "Yinyang K-means", ICML 2015.
+made. One bound a group: Ding et al., "Yinyang K-means", ICML 2015; with all centres in one group, Hamerly,
+"Making k-means even faster", SDM 2010.
 """
 
 from __future__ import annotations
@@ -26,9 +27,6 @@ _PREFETCH_DISTANCE = 1.05
 """A visited row is also compared with groups that would fail for a need that much larger: soon it
 would be visited again for them."""
 
-_WIDE = 0.75
-"""Bounds of a search that leave this share of the groups for which a row failed are too wide."""
-
 
 @kernel
 def _relaxed(drifted):  # type: ignore[no-untyped-def]
@@ -41,16 +39,41 @@ def _relaxed(drifted):  # type: ignore[no-untyped-def]
 
 @kernel
 def filter_groups(labels, upper, lower, drift, drifted, margin, failing):  # type: ignore[no-untyped-def]
-    """Find the rows that need some group; as `daskcluster.methods.kmeans.kernels.bounds.filter_rows`.
+    """Find the rows that need some group: whose bounds do not prove that their label stays.
 
-    `lower` has shape (n, g), `drifted` (g,), float64, is the accumulated drift of the groups.
+    Parameters
+    ----------
+    labels : ndarray of shape (n,), int32
+        In ``[0, k)``: not checked.
+    upper, lower : ndarray of shape (n,) and (n, g), float32
+        Bounds, less (plus) the drift at the time they were set.
+    drift : ndarray of shape (2, k), float64
+        See `daskcluster.methods.kmeans.kernels.bounds.OWN`.
+    drifted : ndarray of shape (g,), float64
+        Accumulated drift of the groups.
+    margin : ndarray of shape (2,), float64
+        Slope and constant of the scores' rounding error, see `threshold`.
+    failing : ndarray of shape (n,), int64
+        OUT. Ascending.
+
+    Returns
+    -------
+    int
+        How many.
     """
     count, relaxed = 0, _relaxed(drifted)
+    if drifted.shape[0] == 1:  # without branches, in a third of the time
+        for i in range(labels.shape[0]):
+            squared = threshold(upper[i] + drift[OWN, labels[i]], margin)
+            low = max(lower[i, 0] - drifted[0], drift[HALF, labels[i]])
+            failing[count] = i
+            count += not (low > 0.0 and low * low > squared)
+        return count
     for i in range(labels.shape[0]):
-        need = math.sqrt(threshold(upper[i] + drift[OWN, labels[i]], margin))
+        squared, half = threshold(upper[i] + drift[OWN, labels[i]], margin), drift[HALF, labels[i]]
         failing[count] = i
-        if not need < drift[HALF, labels[i]]:
-            near, bounds = raised(need), lower[i]
+        if not (half > 0.0 and half * half > squared):
+            near, bounds = raised(math.sqrt(squared)), lower[i]
             needed = False  # not a count, which takes half as long again
             for g in range(relaxed.shape[0]):
                 needed |= not (bounds[g] > (near + relaxed[g]) * _SAFE)
@@ -66,77 +89,6 @@ def _needs(bounds, relaxed, need, needed):  # type: ignore[no-untyped-def]
         needed[g] = not (bounds[g] > (near + relaxed[g]) * _SAFE)
         total += needed[g]
     return total
-
-
-@kernel
-def split_by_needs(some, state, centres, drift, drifted, margin, most, few, many):  # type: ignore[no-untyped-def]
-    """Measure listed rows against their own centres, and list those that still need some groups.
-
-    OUT: few (n,): indices of rows that need at most `most` groups; many (2, n): of others, and of rows
-    without a label, and how many groups they need. Returns how many each has.
-    """
-    (rows, at, which), (labels, upper, lower) = some, state
-    (n, d), relaxed = rows.shape, _relaxed(drifted)
-    x, c = rows.reshape(n * d), centres.reshape(centres.size)
-    needed = np.empty(drifted.shape[0], np.uint8)
-    n_few, n_many, last = 0, 0, which.shape[0] - 1
-    for s in range(last + 1):
-        i = which[s]
-        a = labels[i]
-        if a < 0:
-            many[0, n_many], many[1, n_many] = s, 2 * drifted.shape[0]
-            n_many += 1
-            continue
-        fetch_row(x, at[min(s + 2, last)] * d, d)
-        u = math.sqrt(squared_distance(x, at[s] * d, c, a * d, d))
-        upper[i] = raised(u - drift[OWN, a])
-        need = math.sqrt(threshold(u, margin)) * np.float64(_SAFE)
-        if need < drift[HALF, a]:
-            continue
-        failing = _needs(lower[i], relaxed, need, needed)
-        if failing > most:
-            many[0, n_many], many[1, n_many] = s, failing
-            n_many += 1
-        elif failing > 0:
-            few[n_few] = s
-            n_few += 1
-    return n_few, n_many
-
-
-@kernel
-def renew_groups(some, state, centres, drift, drifted, margin, widest, listed, found, moved, few, n_few):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Give rows listed by `split_by_needs` the labels and bounds of a search: `found` has (labels, lower).
-
-    OUT: moved, and few from `n_few` on: rows to be visited, because the search has not labelled them, or
-    because its bounds are too wide, but leave no more than `widest` groups. Returns how many rows moved,
-    how many are in `few`, and how many of them the search has not labelled.
-    """
-    (rows, at, which), (labels, upper, lower), (new, distances) = some, state, found
-    (n, d), relaxed = rows.shape, _relaxed(drifted)
-    x, c, n_moved, n_left = rows.reshape(n * d), centres.reshape(centres.size), 0, 0
-    needed = np.empty(drifted.shape[0], np.uint8)
-    for q in range(listed.shape[1]):
-        s, a = listed[0, q], new[q]
-        i = which[s]
-        if a < 0:
-            few[n_few] = s
-            n_few, n_left = n_few + 1, n_left + 1
-            continue
-        if labels[i] != a:
-            moved.which[n_moved], moved.old[n_moved] = s, labels[i]
-            n_moved += 1
-            labels[i] = a
-        u = math.sqrt(squared_distance(x, at[s] * d, c, a * d, d))
-        upper[i] = raised(u - drift[OWN, a])
-        bounds = lower[i]
-        for g in range(drifted.shape[0]):
-            bounds[g] = lowered(np.float64(distances[q, g]) + drifted[g])
-        need = math.sqrt(threshold(u, margin)) * np.float64(_SAFE)
-        # Not drift but the width of the bounds let it fail: so it would again.
-        if _WIDE * listed[1, q] < _needs(bounds, relaxed, need, needed) <= widest:
-            few[n_few] = s
-            n_few += 1
-    return n_moved, n_few, n_left
 
 
 class Groups(NamedTuple):

@@ -50,18 +50,16 @@ def problem(name: str, n: int = 4000, d: int = 6) -> Problem:
     return Problem(Chunk(rows.astype(dtype), 500, weights, normalize="cosine" in name))
 
 
-def wandering(task: Problem, kind: str, recent_bytes: int) -> Iterator[tuple[Any, Any]]:
+def wandering(task: Problem, kind: str) -> Iterator[tuple[Any, Any]]:
     """Yield reduction and parameters for centres whose steps become smaller and smaller."""
     rng = np.random.default_rng(2)
     rows = task.chunk.slice(0, K).computed()
     centres, previous = rows.copy(), None
     size = float(centres.std())
-    groups = balanced_groups(centres, 10) if kind == "yinyang" else ()
+    groups = balanced_groups(centres, 10) if kind == "yinyang" else BOUNDS[kind].groups(centres)
     drift = Drift(centres, groups)
     for step in 10.0 ** -np.arange(1.0, 5.0, 0.5):
-        bounded = BoundedParams(
-            centres, previous, drift.table(Gaps()), task.scale(), None, recent_bytes
-        )
+        bounded = BoundedParams(centres, previous, drift.table(Gaps()), task.scale())
         yield BOUNDS[kind].step(bounded, drift, Gaps())
         previous = centres
         centres = (centres + size * step * rng.standard_normal(centres.shape)).astype(rows.dtype)

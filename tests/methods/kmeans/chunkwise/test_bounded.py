@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskcluster.chunk import Chunk
-from daskcluster.chunkwise import pruned
-from daskcluster.chunkwise.exact_sum import Scale
-from daskcluster.kernels import tile as tiles
-from daskcluster.kernels.dot_product import NO_DOT, best_dot
-from daskcluster.methods.kmeans.chunkwise import hamerly
-from daskcluster.methods.kmeans.chunkwise.bounded import BoundedParams, BoundState
-from daskcluster.methods.kmeans.chunkwise.hamerly import HAMERLY
-from daskcluster.methods.kmeans.chunkwise.kind import Drift, Gaps
+from daskcluster.methods.kmeans.chunkwise.bounded import BoundState
 from tests.methods.kmeans.chunkwise.problems import (
     KINDS,
     N_CHUNKS,
@@ -35,7 +27,6 @@ PROBLEMS = [
     "float16",
     "cosine float32",
 ]
-RECENT_BYTES = 8
 
 
 @pytest.mark.kernels
@@ -43,7 +34,7 @@ RECENT_BYTES = 8
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_wanted_chunks_give_the_same_as_the_whole_unit(kind: str, name: str) -> None:
     task, states, read = problem(name), [], []
-    for reduction, params in wandering(task, kind, RECENT_BYTES):
+    for reduction, params in wandering(task, kind):
         prepared = reduction.prepare(params)
         if not states:
             states = [reduction.fresh(task.chunk.n_rows, prepared) for _ in range(2)]
@@ -56,11 +47,9 @@ def test_wanted_chunks_give_the_same_as_the_whole_unit(kind: str, name: str) -> 
         assert same(kind, found, expected)
         assert expected.n_touched > 0
         assert same_state(kind, *states)
-    assert states[0].recent.nbytes == 0  # never filtered: its rows were at hand
     if not BOUNDS_SPARE:
         assert set(read) == {N_CHUNKS}
         return
-    assert 0 < states[1].recent.nbytes <= RECENT_BYTES * task.chunk.n_rows
     assert read[0] == N_CHUNKS
     assert read[-1] < N_CHUNKS
 
@@ -71,7 +60,7 @@ def test_units_filtered_in_pieces_give_the_same_as_all_together(
 ) -> None:
     task = problem("weighted float32")
     states: list[BoundState] = []
-    for reduction, params in wandering(task, kind, RECENT_BYTES):
+    for reduction, params in wandering(task, kind):
         prepared = reduction.prepare(params)
         if not states:
             states = [reduction.fresh(task.chunk.n_rows, prepared) for _ in range(2)]
@@ -84,20 +73,15 @@ def test_units_filtered_in_pieces_give_the_same_as_all_together(
             found, read_too = partly(task, reduction, prepared, states[1])
         assert same(kind, found, expected)
         assert same_state(kind, *states)
-        kept, kept_too = (state.recent for state in states)
-        assert kept is not None
-        assert kept_too is not None
         if kind != "yinyang":  # bounds of its groups depend on which rows stand together
             assert np.array_equal(read, read_too)
-            assert np.array_equal(kept.index, kept_too.index)
-    assert len(kept.index) or not BOUNDS_SPARE
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_units_may_be_seen_whole_now_and_then(kind: str) -> None:
     """Their rows came into memory, or their state was lost; what is kept must not be left out then."""
     task, states = problem("weighted float32"), []
-    for number, (reduction, params) in enumerate(wandering(task, kind, RECENT_BYTES)):
+    for number, (reduction, params) in enumerate(wandering(task, kind)):
         prepared = reduction.prepare(params)
         if not states:
             states = [reduction.fresh(task.chunk.n_rows, prepared) for _ in range(2)]
@@ -115,42 +99,3 @@ def test_units_may_be_seen_whole_now_and_then(kind: str) -> None:
         else:
             assert same(kind, partly(task, reduction, prepared, states[1])[0], expected)
         assert same_state(kind, *states)
-
-
-@pytest.mark.kernels
-@pytest.mark.skipif(not BOUNDS_SPARE, reason="without a register tile, no bounds are kept")
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_bounds_from_a_search_by_bounds_are_those_from_the_tile(
-    kind: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if best_dot(tiles.working_tile(400, np.dtype(kind)).name) == NO_DOT:
-        pytest.skip("without products of 8-bit integers, all centres are searched")
-    monkeypatch.setattr(pruned, "_LEAST_PRODUCTS", 0)
-    monkeypatch.setattr(hamerly, "_ROWS", 256)  # more than one call
-    rows, centres = separated(kind)
-    states, searched = [], []
-    scale = Scale(len(rows), np.abs(rows).max(axis=0), 1.0, False, kind is np.float64)
-    for least in (128, 10_000):
-        monkeypatch.setattr(pruned, "_LEAST_CENTRES", least)
-        drift, state, now, before = Drift(centres, ()), None, centres, None
-        for step in (1e-1, 1e-2, 1e-3):
-            params = BoundedParams(now, before, drift.table(Gaps()), scale)
-            reduction, params = HAMERLY.step(params, drift, Gaps())
-            prepared = reduction.prepare(params)
-            state = reduction.fresh(len(rows), prepared) if state is None else state
-            reduction.chunk(Chunk(rows, 0, None), prepared, reduction.zero(prepared), state)
-            searched.append(prepared.all_centres.are_pruned(rows, np.arange(len(rows))))
-            before, now = now, (now + step * np.roll(now, 1, axis=0)).astype(kind)
-            drift.move(now)
-        states.append(state)
-    assert searched == [True] * 3 + [False] * 3
-    assert same_state("hamerly", *states)
-
-
-def separated(kind: type) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows around centres whose variances fall from feature to feature, and the centres."""
-    rng = np.random.default_rng(0)
-    size = 0.95 ** np.arange(160)
-    centres = rng.standard_normal((400, 160)) * size
-    rows = centres[rng.integers(0, 400, 3000)] + 0.3 * rng.standard_normal((3000, 160)) * size
-    return rows.astype(kind), centres.astype(kind)
