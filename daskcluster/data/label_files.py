@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +24,6 @@ from daskcluster.data.sources import IN_PLACE, is_zarr
 from daskcluster.data.writer import CHUNK_BYTES, StagedArray
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.extras import import_extra, import_pyarrow
-from daskcluster.kernels.hashing import hash_strings
 from daskcluster.storage.files import new_file
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.staging import FILE_ENDINGS, Staging
@@ -209,8 +208,8 @@ def write_label_file(
 
     Notes
     -----
-    Cost: one pass over the ids; memory is that of a row group, at most 64 MB, and 8 bytes a row, which tell
-    whether an id is there twice: that is a warning.
+    Cost: one pass over the ids; memory is that of a row group, at most 64 MB. Rows without an id raise a
+    warning.
     """
     if place.url.lower().endswith(MAPS):
         _write_geotiff(place, dataset.grid, values, -1, overwrite, before_end)
@@ -327,9 +326,7 @@ def _write_table(
     out: Any, url: str, dataset: Any, values: Columns, row_bytes: int, shape: tuple[int, ...]
 ) -> None:
     pa = import_pyarrow()
-    name = dataset.id_column or "row"
-
-    seen = None if dataset.id_column is None else DuplicateIds(name, dataset.n_rows)
+    name, n_without = dataset.id_column or "row", 0
 
     def table(start: int, stop: int) -> Any:
         columns = {name: dataset.ids(start, stop)}
@@ -355,11 +352,15 @@ def _write_table(
     with opened as writer:
         for start, stop in _spans(dataset, row_bytes):
             block = table(start, stop)
-            if seen is not None:
-                seen.add(block.column(name))
+            n_without += block.column(name).null_count
             writer.write_table(block)
-    if seen is not None:
-        seen.warn(lambda: (table(*span).column(name) for span in _spans(dataset, row_bytes)))
+    if n_without:
+        warnings.warn(
+            f"{n_without:,} of {dataset.n_rows:,} rows have no id in column {name!r}: a join of labels by "
+            "id would miss them.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _column(pa: Any, values: np.ndarray) -> Any:
@@ -549,7 +550,10 @@ def open_labels(
             raise InvalidDataError(_MISSING.format(what))
         source = np.asarray(source)
     elif hasattr(source, "__dask_graph__"):
-        source = _dask_array(source)
+        from daskcluster.data.dask_array import with_known_chunks
+
+        lazy = source.to_dask_array() if hasattr(source, "to_dask_array") else source
+        source = with_known_chunks(lazy)
     elif not is_zarr(source):
         source = np.asanyarray(source)
     shape = tuple(source.shape)
@@ -567,14 +571,6 @@ def open_labels(
 
     place = (location or location_of(source)) if is_zarr(source) else None
     return LabelArray(shape[0], read, place)
-
-
-def _dask_array(labels: Any) -> Any:
-    """Return a dask array or Series as an array of known length, which is counted if need be."""
-    from daskcluster.data.dask_array import with_known_chunks
-
-    is_frame = hasattr(labels, "to_dask_array")
-    return with_known_chunks(labels.to_dask_array() if is_frame else labels)
 
 
 def _computed(source: Any, start: int, stop: int) -> Any:
@@ -610,87 +606,3 @@ def _is_missing(label: Any) -> bool:
         return label is None or bool(label != label)
     except TypeError:
         return True
-
-
-_MOST_ROWS = 1 << 28
-"""More rows are not checked: their hashes would take more than 2 GB."""
-
-
-class DuplicateIds:
-    """Counts duplicates among ids that are added block by block.
-
-    Parameters
-    ----------
-    name : str
-        Name of the id column, for the warning.
-    n_rows : int
-
-    Notes
-    -----
-    Cost: 8 bytes a row, and a sort. Ids whose hashes are equal count as equal: of 10^8 different ones that
-    happens once in some 4,000 runs. More than 268 million rows are not checked.
-    """
-
-    def __init__(self, name: str, n_rows: int) -> None:
-        self._name = name
-        self._hashes = np.empty(n_rows if n_rows <= _MOST_ROWS else 0, np.uint64)
-        self._n_rows = self._n_ids = 0
-
-    def add(self, ids: Any) -> None:
-        """Add the ids of the next rows, an Arrow array or chunked array."""
-        found = hashes_of(ids.drop_null())
-        if len(self._hashes):
-            self._hashes[self._n_ids : self._n_ids + len(found)] = found
-        self._n_ids += len(found)
-        self._n_rows += len(ids)
-
-    def warn(self, blocks: Callable[[], Iterable[Any]]) -> None:
-        """Warn if there are duplicates, or rows without an id.
-
-        Parameters
-        ----------
-        blocks : callable () -> iterable of ids
-            All ids once more, to find one that is there twice.
-        """
-        if self._n_ids < self._n_rows:
-            warnings.warn(
-                f"{self._n_rows - self._n_ids:,} of {self._n_rows:,} rows have no id in column "
-                f"{self._name!r}: a join of labels by id would miss them.",
-                UserWarning,
-                stacklevel=2,
-            )
-        ordered = np.sort(self._hashes[: self._n_ids])
-        twice = ordered[1:][ordered[1:] == ordered[:-1]]
-        if not len(twice):
-            return
-        shown = next(
-            (
-                ids[int(at[0])].as_py()
-                for ids in (block.drop_null() for block in blocks())
-                if len(at := np.flatnonzero(hashes_of(ids) == twice[0]))
-            ),
-            None,
-        )
-        warnings.warn(
-            f"{len(twice):,} of {self._n_rows:,} rows have an id in column {self._name!r} that an earlier "
-            f"row has too, e.g. {shown!r}: a join of labels by id would mix them up.",
-            UserWarning,
-            stacklevel=2,
-        )
-
-
-def hashes_of(ids: Any) -> np.ndarray:
-    """Return a hash of each id of an Arrow array or chunked array, uint64 (n,)."""
-    pa = import_pyarrow()
-    parts = [_hashes(pa, part) for part in getattr(ids, "chunks", [ids])]
-    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
-
-
-def _hashes(pa: Any, ids: Any) -> np.ndarray:
-    strings = ids.cast(pa.large_string())
-    if not len(strings):
-        return np.empty(0, np.uint64)
-    _, offsets, content = strings.buffers()
-    starts = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
-    text = np.frombuffer(content, np.uint8) if content is not None else np.empty(0, np.uint8)
-    return hash_strings(text, starts)

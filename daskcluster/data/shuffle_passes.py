@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -33,7 +33,7 @@ from daskcluster.randomness import Key
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows
 from daskcluster.storage.files import is_full_disk
 from daskcluster.storage.location import Location
-from daskcluster.typing import Dataset, Range
+from daskcluster.typing import Dataset
 
 LIBRARIES_BYTES = 170 * 1024**2
 """Resident size of a process that has imported what a shuffle may need: zarr, dask.array, s3fs."""
@@ -528,7 +528,7 @@ def shuffled_rows(
         entries = buckets(plan.entry, max(1, plan.block_rows * plan.n_entries // plan.n_rows))
     with one_pass("shuffle (scatter)", plan.n_rows, callbacks) as running:
         for chunk in dataset.chunks(dataset.partitions, on_read=running.read):
-            for part in _parts(chunk, plan):
+            for part in chunk.split(plan.piece_rows, READ_BYTES):
                 _scatter(part, plan, key, records, entries)
                 running.advance(part.n_rows)
         records.flush()
@@ -546,15 +546,6 @@ def _reordered(
         part = order[first : first + plan.piece_rows]
         found = rows[part] if isinstance(rows, SparseRows) else np.take(rows, part, axis=0)
         yield found, None if weights is None else weights[part], part
-
-
-def _parts(chunk: Chunk, plan: ShufflePlan) -> Iterator[Chunk]:
-    step = plan.piece_rows
-    cuts: Iterable[Range] = ((at, at + step) for at in range(0, chunk.n_rows, step))
-    if isinstance(chunk.rows, SparseRows):
-        cuts = chunk.rows.cuts(READ_BYTES)
-    for first, last in cuts:
-        yield chunk.slice(first, min(last, chunk.n_rows))
 
 
 def _scatter(
@@ -588,8 +579,8 @@ def _gather(plan: ShufflePlan, records: Buckets, entries: Buckets | None) -> Ite
         return found, np.argsort(found["key"], kind="stable"), rows
 
     freed = 0
-    # A window of no bytes: the next bucket only.
-    for found, order, rows in read_ahead(range(plan.n_buckets), load, lambda _: 0, window_bytes=0):
+    buckets = range(plan.n_buckets)
+    for found, order, rows in read_ahead(buckets, load, lambda _: 0, shares_window=False):
         for first in range(0, len(order), plan.piece_rows):
             part = order[first : first + plan.piece_rows]
             piece = np.take(found, part)
