@@ -212,7 +212,7 @@ def write_label_file(
     warning.
     """
     if place.url.lower().endswith(MAPS):
-        _write_geotiff(place, dataset.grid, values, -1, overwrite, before_end)
+        _write_geotiff(place, dataset.grid, values, overwrite, before_end)
         return
     write = _write_npy if place.url.lower().endswith(".npy") else _write_table
     cells, shape = getattr(dataset, "grid", None), (dataset.n_rows,)
@@ -252,7 +252,6 @@ def _write_geotiff(
     place: Location,
     cells: GridShape,
     values: Columns,
-    fill: int,
     overwrite: bool,
     before_end: Callable[[], None],
 ) -> None:
@@ -261,10 +260,10 @@ def _write_geotiff(
     (read,) = values.values()
     n_rows = math.prod(cells.shape) if cells.mask is None else int(np.count_nonzero(cells.mask))
     check_map(place.url, cells, read(0, 1).dtype)
-    image = unflattened(cells, read(0, n_rows), fill)
+    image = unflattened(cells, read(0, n_rows), -1)
     with tempfile.TemporaryDirectory(prefix="daskcluster-") as folder:
         path = os.path.join(folder, "map.tif")
-        image.rio.write_nodata(fill).rio.to_raster(path, compress="deflate")
+        image.rio.write_nodata(-1).rio.to_raster(path, compress="deflate")
         with new_file(place, overwrite=overwrite) as out, open(path, "rb") as written:
             shutil.copyfileobj(written, out)
             before_end()
@@ -377,7 +376,6 @@ def write_grid(
     grid: GridShape,
     values: Columns,
     *,
-    fill: Any = -1,
     attributes: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -385,7 +383,8 @@ def write_grid(
 ) -> None:
     """Write values of rows to a Zarr group of arrays in the shape of a grid, or a GeoTIFF; whole or absent.
 
-    A ``label`` alone for each row of a single axis is written as an array, not as a group.
+    Cells without data have -1 or NaN. A ``label`` alone for each row of a single axis is written as an
+    array, not as a group.
 
     Parameters
     ----------
@@ -393,8 +392,6 @@ def write_grid(
     grid : GridShape
     values : mapping of name to function
         Values (m,) or (m, w) of rows; of several arrays those of one are called ``label``.
-    fill : scalar
-        Value of cells without data; NaN where values are floats and `fill` is -1.
     attributes : mapping, optional
         Further attributes of the group.
     overwrite, storage_options
@@ -408,7 +405,7 @@ def write_grid(
     """
     place = locate(url, storage_options)
     if place.url.lower().endswith(MAPS):
-        _write_geotiff(place, grid, values, fill, overwrite, before_end)
+        _write_geotiff(place, grid, values, overwrite, before_end)
         return
     with Staging.begin(
         url, overwrite=overwrite, storage_options=storage_options, kinds=GRID_KINDS
@@ -417,8 +414,8 @@ def write_grid(
         is_column = list(values) == ["label"] and len(grid.shape) == 1 and grid.template is None
         for given, read in values.items():
             name = "" if is_column else given
-            array = _begin(staging, grid, name, read, fill)
-            for first, slab in _slabs(grid, read, fill, array.block_rows):
+            array = _begin(staging, grid, name, read)
+            for first, slab in _slabs(grid, read, array.block_rows):
                 array.put(first, slab)
             documents |= array.document()
         before_end()
@@ -430,26 +427,22 @@ def write_grid(
         staging.commit(coordinates | documents | head)
 
 
-def _fill_of(sample: np.ndarray, fill: Any) -> Any:
-    return no_data(sample.dtype)[()] if fill == -1 else fill
-
-
-def _begin(staging: Staging, grid: GridShape, name: str, read: ReadValues, fill: Any) -> Any:
+def _begin(staging: Staging, grid: GridShape, name: str, read: ReadValues) -> Any:
     sample = read(0, 1)
     shape = (*grid.shape, *sample.shape[1:])
     per_index = math.prod(shape[1:]) * sample.dtype.itemsize
     step = min(max(1, CHUNK_BYTES // per_index), shape[0])
-    names, attributes, nodata = None, {}, _fill_of(sample, fill)
+    names, attributes, nodata = None, {}, no_data(sample.dtype)
     if grid.template is not None:
         names = [str(each) for each in grid.template.dims] + ["nearest"] * (sample.ndim - 1)
         attributes = dict(grid.template.attrs)
-    if grid.mask is not None and np.asarray(nodata).dtype.kind in "iu":
+    if grid.mask is not None and nodata.dtype.kind in "iu":
         attributes["nodata"] = int(nodata)
     more: dict[str, Any] = {"names": names, "attributes": attributes}
     return StagedArray.of(staging, name, shape, step, sample.dtype, **more)
 
 
-def _slabs(grid: GridShape, read: ReadValues, fill: Any, step: int) -> Any:
+def _slabs(grid: GridShape, read: ReadValues, step: int) -> Any:
     """Yield slabs along the first axis, and where they begin."""
     start = 0
     for first in range(0, grid.shape[0], step):
@@ -458,7 +451,7 @@ def _slabs(grid: GridShape, read: ReadValues, fill: Any, step: int) -> Any:
         n_rows = math.prod(shape) if mask is None else int(np.count_nonzero(mask))
         found = read(start, start + n_rows)
         start += n_rows
-        yield first, spread(mask, found, _fill_of(found, fill)).reshape(*shape, *found.shape[1:])
+        yield first, spread(mask, found).reshape(*shape, *found.shape[1:])
 
 
 def _coordinates(template: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
