@@ -155,10 +155,10 @@ def plan_shuffle(
     dataset: Dataset,
     *,
     indexed: bool,
-    chunk_rows: int | None,
-    shard_rows: int | None,
-    memory_limit: int | None,
     scratch: str,
+    chunk_rows: int | None = None,
+    shard_rows: int | None = None,
+    memory_limit: int | None = None,
 ) -> ShufflePlan:
     """Decide between memory and disk, and cut the buckets.
 
@@ -167,12 +167,12 @@ def plan_shuffle(
     dataset : Dataset
     indexed : bool
         The permutation is written too.
-    chunk_rows, shard_rows : int or None
-        Rows of chunks and shards of the outputs.
-    memory_limit : int or None
-        Bytes of the whole process, rows that are in memory already left out.
     scratch : str
         Folder, there or not yet, see `scratch_folder`.
+    chunk_rows, shard_rows : int, optional
+        Rows of chunks and shards of the outputs.
+    memory_limit : int, optional
+        Bytes of the whole process, rows that are in memory already left out.
 
     Raises
     ------
@@ -354,6 +354,11 @@ class Buckets:
     folder : str
         Where the scratch files are.
 
+    Attributes
+    ----------
+    counts : ndarray of int64, shape (n_buckets,)
+        Records of each bucket.
+
     Notes
     -----
     Cost: ``n_buckets * block_rows`` records of memory until `flush`; every record is written once and
@@ -380,19 +385,15 @@ class Buckets:
         self._block_bytes = block_rows * record.itemsize
         self._pending = np.empty((n_buckets, block_rows), record)
         self._filled = [0] * n_buckets
-        self._counts = np.zeros(n_buckets, np.int64)
+        self.counts = np.zeros(n_buckets, np.int64)
         self._offsets = [array("Q") for _ in range(n_buckets)]
         n_files = min(n_buckets, _MOST_FILES)
         # Neighbours share a file, so that it can go as soon as they have been read.
         self._home = [bucket * n_files // n_buckets for bucket in range(n_buckets)]
         self._unread = np.bincount(self._home)
         self._files: list[Any] = []
+        self._opened = ExitStack()
         self._n_files = n_files
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Records of each bucket, int64 (n_buckets,)."""
-        return self._counts
 
     def append(self, records: np.ndarray, buckets: np.ndarray | None = None) -> None:
         """Scatter records (m,) to their buckets.
@@ -413,7 +414,7 @@ class Buckets:
         order = np.argsort(buckets, kind="stable")
         counts = np.bincount(buckets, minlength=len(self._filled))
         stops = np.cumsum(counts)
-        self._counts += counts
+        self.counts += counts
         for bucket in np.flatnonzero(counts).tolist():
             stop = stops[bucket]
             self._hold(bucket, records, order[stop - counts[bucket] : stop])
@@ -442,7 +443,7 @@ class Buckets:
             if not is_full_disk(error):
                 raise
             raise DiskSpaceError(
-                f"The scratch folder {self._folder!r} ran full after {int(self._counts.sum())} records "
+                f"The scratch folder {self._folder!r} ran full after {int(self.counts.sum())} records "
                 f"({error.strerror}); free some space there, raise the limit on the size of a file (ulimit "
                 "-f), or name another folder with scratch=."
             ) from error
@@ -459,7 +460,7 @@ class Buckets:
         """Return the records of a bucket (counts[bucket],); each bucket can be read once."""
         home = self._home[bucket]
         file = self._files[home]
-        records = np.empty(int(self._counts[bucket]), self._record)
+        records = np.empty(int(self.counts[bucket]), self._record)
         content = records.view(np.uint8).data
         for block, offset in enumerate(self._offsets[bucket]):
             file.seek(offset)
@@ -480,21 +481,13 @@ class Buckets:
             content = content[count:]
 
     def __enter__(self) -> Self:
-        try:
-            for _ in range(self._n_files):
-                self._files.append(tempfile.TemporaryFile(dir=self._folder, buffering=0))
-        except BaseException:
-            self._close()
-            raise
+        for _ in range(self._n_files):
+            file = tempfile.TemporaryFile(dir=self._folder, buffering=0)
+            self._files.append(self._opened.enter_context(file))
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        for file in self._files:
-            file.close()
-        self._files.clear()
+        self._opened.close()
         self._pending = np.empty((0, 0), self._record)
 
 
