@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -158,16 +158,21 @@ class Chunk:
         """Return the rows as `blocks` yields them, in one piece."""
         return join_rows([block.rows for block in self.blocks()])
 
+    def split(self, n_rows: int, n_bytes: int) -> Iterator[Chunk]:
+        """Yield the chunk as it is, in parts of `n_rows` dense rows, or of about `n_bytes` of CSR rows."""
+        cuts: Iterable[tuple[int, int]] = (
+            (at, at + n_rows) for at in range(0, self.n_rows, n_rows)
+        )
+        if isinstance(self.rows, SparseRows):
+            cuts = self.rows.cuts(n_bytes)
+        for first, last in cuts:
+            yield self.slice(first, last)
+
     def pieces(self) -> Iterator[Chunk]:
         """Yield the chunk as it is, cut into pieces that stay in the cache."""
-        if isinstance(self.rows, SparseRows):
-            for first, last in self.rows.cuts(CACHE_BYTES):
-                yield self.slice(first, last)
-            return
         row_bytes = max(1, self.rows.shape[1] * self.rows.dtype.itemsize)
         step = max(_LEAST_BLOCK_ROWS, CACHE_BYTES // row_bytes // 32 * 32)
-        for first in range(0, self.n_rows, step):
-            yield self.slice(first, first + step)
+        return self.split(step, CACHE_BYTES)
 
     def cache_blocks(self, *, least: Any = np.float32) -> Iterator[Chunk]:
         """Yield `blocks` cut further, so that rows stay in the cache from one kernel to the next."""
@@ -176,8 +181,7 @@ class Chunk:
                 yield block
                 continue
             step = max(_LEAST_BLOCK_ROWS, CACHE_BYTES // max(1, block.rows.strides[0]) // 32 * 32)
-            for first in range(0, block.n_rows, step):
-                yield block.slice(first, first + step)
+            yield from block.split(step, CACHE_BYTES)
 
 
 def widened(rows: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

@@ -26,7 +26,6 @@ HEAVY = {"dask", "distributed", "sklearn", "numba", "zarr", "scipy", "matplotlib
 DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "faiss": "faiss-cpu",
-    "lance": "pylance",
     "prometheus_client": "prometheus-client",
 }
 WITH_DISTRIBUTED = (
@@ -50,7 +49,6 @@ EXTRAS_ONLY = {
     "faiss",
     "gcsfs",
     "h5py",
-    "lance",
     "matplotlib",
     "pandas",
     "prometheus_client",

@@ -55,9 +55,9 @@ def convert(
 ) -> None:
     """Convert the rows of SOURCE to a Zarr array with suitable chunks, in bounded memory.
 
-    SOURCE is anything that fit takes: .npy, .npz, .parquet, .arrow, .feather, .ipc, .lance, .csv, .tsv,
-    .jsonl, .ndjson, .h5 and .h5ad files, a folder or a pattern of them, or Zarr. Sparse rows (scipy's
-    .npz, CSR in Zarr) stay sparse.
+    SOURCE is anything that fit takes: .npy, .npz, .parquet, .arrow, .feather, .ipc, .csv, .tsv,
+    .h5 and .h5ad files, a folder or a pattern of them, or Zarr. Sparse rows (scipy's .npz, CSR in Zarr)
+    stay sparse.
     """
     from daskcluster.data.convert import convert
 
@@ -185,7 +185,7 @@ def info(source: str, opening: dict[str, Any], console: Console) -> None:
         record |= {"n_features": model.n_features, **model.facts(), **model.body()}
         console.emit(record, [("model", model.kind), *rows_of_model(model)])
         return
-    from daskcluster.data.info import describe, list_arrays
+    from daskcluster.data.info import arrays_at, describe
     from daskcluster.errors import InvalidDataError
     from daskcluster.host import format_bytes
     from daskcluster.jobs.run import open_metadata
@@ -193,7 +193,7 @@ def info(source: str, opening: dict[str, Any], console: Console) -> None:
     try:
         facts = describe(open_metadata(source, opening))
     except InvalidDataError:
-        arrays = None if opening["array"] else list_arrays(source, storage_options=options)
+        arrays = None if opening["array"] else arrays_at(source, storage_options=options)
         if arrays is None:
             raise
         console.emit({"kind": "group", "arrays": arrays}, list(arrays.items()))

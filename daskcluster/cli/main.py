@@ -30,7 +30,7 @@ from daskcluster.jobs.spec import JOBS
 
 COMMANDS = {
     "demo": "Generate a dataset, cluster it on a local Dask cluster, write a report.",
-    "convert": "Convert files of rows, such as npy, csv, jsonl, parquet or arrow, to Zarr.",
+    "convert": "Convert files of rows, such as npy, csv, parquet or arrow, to Zarr.",
     "shuffle": "Write rows in random order, in bounded memory.",
     "info": "Describe a dataset or a model.",
     "fit": "Cluster a dataset and save the model.",

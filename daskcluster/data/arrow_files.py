@@ -33,7 +33,7 @@ class ArrowFile(RowFile):
 
 @dataclass(frozen=True)
 class ArrowFormat(TableFormat):
-    """The columns of IPC files that hold the rows; see `RowFormat`."""
+    """The columns of IPC files that hold the rows; see `FilesRecipe`."""
 
     kind = "Arrow"
 
@@ -64,13 +64,7 @@ def _opened(
 
     # Not mapped into memory: a file that a writer cuts meanwhile would end this process.
     with pa.OSFile(place.url) if place.is_local else open_file(place) as source:
-        begin = source.read(len(_MAGIC))
-        if begin.startswith(b"FEA1"):
-            raise InvalidDataError(
-                f"{place.url!r} is of version 1 of the Feather format, which is not read; write it again, "
-                "e.g. with pyarrow.feather.write_feather."
-            )
-        is_stream = begin != _MAGIC
+        is_stream = source.read(len(_MAGIC)) != _MAGIC
         opens = ipc.open_stream if is_stream else ipc.open_file
 
         def opened(**options: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import mmap
+import os
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -11,12 +13,10 @@ import numpy as np
 
 from daskcluster.data.spec import (
     AS_THEY_ARE,
-    looks_like_id,
     refuse_duplicates,
     warn_of_id_columns,
 )
 from daskcluster.errors import InvalidDataError
-from daskcluster.storage.location import Location
 
 _NUMBERS = (Real, Decimal, np.bool_)
 
@@ -75,41 +75,20 @@ def check_dtype(dtype: Any, *, what: str = "array") -> None:
     dtype = np.dtype(dtype)
     if dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8) or is_bfloat16(dtype):
         return
+    fault = f"Rows of dtype={dtype} cannot be clustered."
+    if dtype.kind in "cSUT":  # as scikit-learn has it
+        fault = "dtype='numeric' is not compatible with arrays of bytes/strings."
+        fault = "Complex data not supported" if dtype.kind == "c" else fault
     raise InvalidDataError(
-        f"{_fault(dtype)}\nThe {what} has dtype={dtype}; float16, bfloat16, float32, float64, integers and "
-        f"bool are accepted. {_remedy(dtype)}"
+        f"{fault}\nThe {what} has dtype={dtype}; float16, bfloat16, float32, float64, integers and bool "
+        "are accepted. Convert your data to numeric values explicitly, e.g. with array.astype('float64'); "
+        "fields of records, and parts of complex numbers, are features of their own."
     )
 
 
 def is_bfloat16(dtype: Any) -> bool:
     """Return True for bfloat16 of the library ml_dtypes, without importing it."""
     return getattr(dtype, "name", "") == "bfloat16"
-
-
-def _fault(dtype: np.dtype[Any]) -> str:
-    if dtype.kind == "c":
-        return "Complex data not supported"
-    if dtype.kind in "SUT":
-        return "dtype='numeric' is not compatible with arrays of bytes/strings."
-    return f"Rows of dtype={dtype} cannot be clustered."
-
-
-def _remedy(dtype: np.dtype[Any]) -> str:
-    if dtype.kind == "c":
-        return "Use the real and the imaginary part as features of their own."
-    if dtype.kind in "SUTO":
-        return "Convert your data to numeric values explicitly, e.g. array.astype('float64')."
-    if dtype.kind in "mM":
-        return "Turn times into numbers first, e.g. array.astype('int64')."
-    if dtype.names is not None:
-        fields = ", ".join(map(repr, dtype.names))
-        return (
-            "Stack its fields, or some of them, as columns: "
-            f"numpy.stack([array[name] for name in [{fields}]], axis=-1)."
-        )
-    if dtype.kind == "V":
-        return "Cast the rows to float32."
-    return "Cast the rows with array.astype('float64')."
 
 
 def is_frame(source: Any) -> bool:
@@ -122,16 +101,19 @@ def is_anndata(source: Any) -> bool:
     return type(source).__module__.partition(".")[0] == "anndata" and hasattr(source, "obsm")
 
 
-def is_lance(given: Any) -> bool:
-    """Return True for a Lance dataset, or the location of one; nothing is imported."""
-    if isinstance(given, Location):
-        return given.url.lower().endswith(".lance")
-    return type(given).__module__.partition(".")[0] == "lance" and hasattr(given, "to_table")
-
-
 def is_sparse(source: Any) -> bool:
     """Return True for a scipy sparse matrix or array, without importing scipy."""
     return type(source).__module__.startswith("scipy.sparse") and hasattr(source, "tocsr")
+
+
+def is_mapped_file(given: Any) -> bool:
+    """Return True for a `numpy.memmap` that is the whole of its mapping."""
+    # A slice keeps the offset of the whole, so it can only be described as an array.
+    base: Any = getattr(given, "base", None)
+    if not (isinstance(given, np.memmap) and isinstance(base, mmap.mmap)):
+        return False
+    contiguous = given.flags.c_contiguous or (given.ndim == 2 and given.flags.f_contiguous)
+    return contiguous and given.mode != "c" and os.path.isfile(str(given.filename))
 
 
 def is_arrow(given: Any) -> bool:
@@ -161,7 +143,7 @@ def _holds_lists(column: Any) -> bool:
 
 
 def warn_of_ids_in_frame(frame: Any) -> None:
-    """Warn of columns of a pandas DataFrame that look like ids: by name, or integers that only increase.
+    """Warn of columns of a pandas DataFrame whose names look like those of ids.
 
     Raises
     ------
@@ -170,14 +152,7 @@ def warn_of_ids_in_frame(frame: Any) -> None:
     """
     refuse_duplicates(frame.columns, AS_THEY_ARE, "the DataFrame")
     if len(frame.columns) > 1:
-        names = [name for name in frame.columns if looks_like_id(str(name)) or _counts(frame[name])]
-        warn_of_id_columns(names)
-
-
-def _counts(column: Any) -> bool:
-    if getattr(getattr(column, "dtype", None), "kind", "") not in "iu" or len(column) < 3:
-        return False
-    return bool(column.is_unique and column.is_monotonic_increasing)
+        warn_of_id_columns(frame.columns)
 
 
 def check_columns(dtypes: Any) -> None:

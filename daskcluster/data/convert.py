@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +13,6 @@ import numpy as np
 
 from daskcluster.data.checks import check_dtype
 from daskcluster.data.dataset import refuse_replacing
-from daskcluster.data.missing import ALL, presence
 from daskcluster.data.open import open_source
 from daskcluster.data.sources import is_list_of_files
 from daskcluster.data.spec import RowsSpec
@@ -156,20 +154,10 @@ def convert(
     with Staging.begin(output, kinds=ROW_KINDS, **options) as staging:
         publish(callbacks, PassStarted("convert", rows.n_rows))
         with RowsWriter(staging, shape, others, **chunking) as writer:  # type: ignore[arg-type]
-            n_incomplete = 0
             for chunk in rows.chunks(rows.partitions):
-                if shape.n_entries is None:
-                    n_incomplete += int(np.count_nonzero(presence(chunk.rows) < ALL))
                 values = () if chunk.weights is None else (chunk.weights,)
                 writer.append(cast_rows(chunk.rows, shape.dtype, chunk.start), *values)
                 publish(callbacks, PassProgress(chunk.n_rows))
-        if n_incomplete:
-            warnings.warn(
-                f"{n_incomplete:,} of {rows.n_rows:,} rows have NaN, which a fit refuses; open the output "
-                'with missing="drop" or missing="mean" (--missing).',
-                UserWarning,
-                stacklevel=2,
-            )
         staging.commit(writer.documents())
     seconds = time.monotonic() - started
     publish(callbacks, PassEnded("convert", seconds, n_bytes))
@@ -204,21 +192,15 @@ def _checked_dtype(wanted: Any, source: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def cast_rows(rows: Rows, dtype: np.dtype[Any], start: int) -> Rows:
-    """Return rows in another dtype; a value that becomes infinite is refused by its place."""
+    """Return rows in another dtype; a value that becomes infinite is refused."""
     values = rows.data if isinstance(rows, SparseRows) else rows
     with np.errstate(over="ignore"):
         converted = values.astype(dtype, copy=False)
     if dtype.kind == values.dtype.kind == "f" and dtype.itemsize < values.dtype.itemsize:
-        lost = np.flatnonzero(np.isinf(converted) & np.isfinite(values))
-        if lost.size:
-            at = int(lost[0])
-            if isinstance(rows, SparseRows):
-                row = int(np.searchsorted(rows.offsets, at, side="right")) - 1
-                column = int(rows.indices[at])
-            else:
-                row, column = divmod(at, rows.shape[1])
+        lost = np.isinf(converted) & np.isfinite(values)
+        if lost.any():
             raise InvalidDataError(
-                f"Row {start + row}, column {column}: {values.flat[at]} is too large for dtype={dtype}; "
-                "keep float64 or scale the column."
+                f"{values[lost][0]}, in rows {start} to {start + len(rows) - 1}, is too large for "
+                f"dtype={dtype}; keep float64 or scale the column."
             )
     return replace(rows, data=converted) if isinstance(rows, SparseRows) else converted

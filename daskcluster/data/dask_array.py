@@ -33,7 +33,6 @@ from daskcluster.data.recipes import HeldRecipe
 from daskcluster.data.spec import (
     AS_THEY_ARE,
     RowsSpec,
-    looks_like_id,
     looks_like_path,
     names_of,
     refuse_duplicates,
@@ -236,7 +235,7 @@ def open_dask(source: Any, spec: RowsSpec) -> RowDataset:
         spec = replace(spec, weights=None)
     names = _features(source, spec)
     if spec.features is None and len(names) > 1:
-        warn_of_id_columns([name for name in names if looks_like_id(str(name))])
+        warn_of_id_columns(names)
     dataset = _open_array(rows_of(source, spec), flatten=spec.flatten)
     facts = {"frame": source[names], "feature_names": names_of(names)}
     if spec.weights is not None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from daskcluster.data.partitions import (
     group_by_bytes,
     group_chunks,
     read_spans,
-    spans_by_bytes,
 )
 from daskcluster.data.readahead import SharedReads, read_ahead
 from daskcluster.data.recipes import (
@@ -41,36 +40,13 @@ from daskcluster.typing import Dataset, Range, Recipe, Visibility
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from daskcluster.data.weighted import RowWeights
+
 OnRead = Callable[[int], None]
 WHOLE_BYTES = 256 << 20
 """Rows up to this size are one partition, of those that are given partition by partition."""
 _KNOWN = ("id_column", "own_ids", "weights_column", "feature_names", "grid", "decoded", "missing")
 """What is known of rows, and goes with them to other rows that are made of them."""
-
-
-class RowWeights(Protocol):
-    """Weights of rows: sliced like an array, in memory or in a store."""
-
-    @property
-    def visibility(self) -> Visibility: ...
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes per row that a read fetches from a store (0 in memory)."""
-        ...
-
-    def values(self) -> Any:
-        """Return the value of `Dataset.weights`: an array, or something that `numpy.asarray` takes."""
-        ...
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Return the weights of rows `start` to `stop` as float64."""
-        ...
-
-    def recipe(self) -> Any: ...
-
-    def places(self) -> tuple[Location, ...]:
-        """Return the places where they are stored, if they are."""
-        ...
 
 
 class RowDataset(ABC):
@@ -91,7 +67,7 @@ class RowDataset(ABC):
     """
 
     n_readers = 1
-    """Blocks fetched at the same time; more than one hides the latency of a remote store."""
+    """Blocks fetched at the same time: more than one hides the latency of a remote store; 0 for views."""
 
     reader_bytes = 0
     """Memory of the library that reads the rows, if it is not one that every process has."""
@@ -196,9 +172,10 @@ class RowDataset(ABC):
 
     @cached_property
     def _ends(self) -> np.ndarray:
-        """Bytes of all CSR rows before each edge."""
-        assert self.csr is not None
-        return self.csr.bytes_before(self._edges)
+        """Bytes of all rows before each edge."""
+        return (
+            self._edges * self.row_bytes if self.csr is None else self.csr.bytes_before(self._edges)
+        )
 
     @property
     def in_memory(self) -> bool:
@@ -348,37 +325,22 @@ class RowDataset(ABC):
             Hears the decoded bytes of every block fetched from the store.
         """
         if not self.divisible:
-            yield from self._whole(ranges, on_read)
+            yield from (self.load(span, on_read=on_read) for span in ranges if span[1] > span[0])
             return
         spans = (part for span in ranges for part in self._reads(span))
         weight_bytes = 0 if self.own_weights is None else self.own_weights.stored_bytes
         for chunk in read_ahead(spans, self.read, self.bytes_of, n_threads=self.n_readers):
             if on_read is not None:
                 on_read(self.bytes_of((chunk.start, chunk.stop)) + chunk.n_rows * weight_bytes)
-            yield from self._hand_over(chunk)
+            if self.bytes_of((chunk.start, chunk.stop)) <= MOST_BYTES:
+                yield chunk
+            else:
+                yield from chunk.split(max(1, READ_BYTES // self.row_bytes), READ_BYTES)
             del chunk  # not kept while the next one is awaited
-
-    def _whole(self, ranges: Iterable[Range], on_read: OnRead | None) -> Iterator[Chunk]:
-        """Yield one chunk for each range."""
-        return (self.load(span, on_read=on_read) for span in ranges if span[1] > span[0])
 
     def _reads(self, span: Range) -> list[Range]:
         """Cut a range into what is read at a time."""
-        if self.csr is not None:
-            return spans_by_bytes(span, self._edges, self._ends)
-        return read_spans(span, self._edges, self.row_bytes)
-
-    def _hand_over(self, chunk: Chunk) -> Iterator[Chunk]:
-        """Yield a chunk, in blocks if it is large."""
-        if self.bytes_of((chunk.start, chunk.stop)) <= MOST_BYTES:
-            yield chunk
-            return
-        step = max(1, READ_BYTES // self.row_bytes)
-        cuts: Iterable[Range] = ((at, at + step) for at in range(0, chunk.n_rows, step))
-        if isinstance(chunk.rows, SparseRows):
-            cuts = chunk.rows.cuts(READ_BYTES)
-        for first, last in cuts:
-            yield chunk.slice(first, min(last, chunk.n_rows))
+        return read_spans(span, self._edges, self._ends)
 
     def read_edges(self, span: Range) -> np.ndarray:
         """Return the chunk edges within `span`, its start and its stop included.
@@ -456,19 +418,10 @@ class RowDataset(ABC):
             An index is outside 0 to n - 1.
         """
         rows = check_rows(rows, self.n_rows)
-        taken = np.empty((len(rows), self.n_features), self.dtype)
-        order = np.argsort(rows, kind="stable")
-        ordered = rows[order]
-        home = np.searchsorted(self._edges, ordered, side="right")
-        cuts = np.flatnonzero(np.diff(home, prepend=-1, append=-1))
-        groups = [(int(a), int(b)) for a, b in pairwise(cuts)]
-        spans = [(int(ordered[a]), int(ordered[b - 1]) + 1) for a, b in groups]
-        fetched = read_ahead(
-            spans, lambda span: self.fetch(*span), self.bytes_of, n_threads=self.n_readers
-        )
-        for (a, b), (start, _), block in zip(groups, spans, fetched, strict=True):
-            taken[order[a:b]] = dense_rows(self._scaled(block[ordered[a:b] - start]))
-        return taken
+        if not len(rows):
+            return np.empty((0, self.n_features), self.dtype)
+        cut = self if self.divisible else self.with_facts(divisible=True)
+        return dense_rows(chosen_rows(cut, rows))
 
 
 class DerivedDataset(RowDataset):

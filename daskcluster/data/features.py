@@ -265,7 +265,7 @@ class ChosenFeatures(DerivedDataset):
         csr = base.csr and CsrLayout(base.csr.indptr, base.dtype.itemsize + INDEX_DTYPE.itemsize)
         super().__init__(len(order), base.dtype, edges, csr)
         self.base, self.order = base, order
-        self.n_readers, self.reader_bytes = base.n_readers, base.reader_bytes
+        self.n_readers, self.reader_bytes = max(1, base.n_readers), base.reader_bytes
 
     @property
     def row_bytes(self) -> int:

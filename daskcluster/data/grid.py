@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.checks import is_masked
-from daskcluster.data.dataset import RowDataset, refuse_replacing
-from daskcluster.data.label_files import GridShape, unflattened, write_grid
+from daskcluster.data.dataset import RowDataset
+from daskcluster.data.label_files import GridShape, unflattened
 from daskcluster.data.nodes import metadata_digest
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, all_positions, row_axes
 from daskcluster.errors import (
@@ -25,7 +25,7 @@ from daskcluster.errors import (
     WrongTypeError,
 )
 from daskcluster.extras import import_extra
-from daskcluster.storage.location import Location, locate
+from daskcluster.storage.location import Location
 from daskcluster.storage.zarr_stores import open_store
 from daskcluster.typing import Dataset
 
@@ -91,70 +91,13 @@ class Grid:
         -----
         Cost: no pass; memory for all values, twice.
         """
-        flat = _filled(values, fill)
-        self._refuse_others(flat.shape[:1] if flat.ndim == 2 else flat.shape)
-        return unflattened(self._cells, flat, fill)
-
-    def _refuse_others(self, shape: tuple[int, ...]) -> None:
-        if shape != (self.dataset.n_rows,):
+        flat = np.asarray(np.ma.filled(values, fill) if is_masked(values) else values)
+        if flat.ndim not in (1, 2) or len(flat) != self.dataset.n_rows:
             raise InvalidDataError(
-                f"values of shape {shape} should be of shape ({self.dataset.n_rows},): one for each row of "
-                "the grid's dataset."
+                f"values of shape {flat.shape} should be of shape ({self.dataset.n_rows},): one for each "
+                "row of the grid's dataset."
             )
-
-    def save(
-        self,
-        values: Any,
-        url: str,
-        *,
-        name: str = "label",
-        fill: Any = -1,
-        overwrite: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Write the values of rows as a grid, to Zarr that `xarray.open_zarr` opens or to a GeoTIFF.
-
-        Parameters
-        ----------
-        values : array-like of shape (n,)
-            For each row of ``dataset``. Anything with a shape and a dtype is read slab by slab.
-        url : str
-            URL of a Zarr group, which appears when it is complete. It holds an array `name`, with the names
-            of its dimensions, and their coordinates. If it ends in .tif, the labels of a map become a
-            GeoTIFF, whose nodata is `fill`.
-        name : str, default "label"
-        fill : scalar, default -1
-            Value of cells without data.
-        overwrite : bool, default False
-        storage_options : mapping, optional
-
-        Raises
-        ------
-        InvalidDataError
-            Not one value for each row.
-        OutputExistsError
-
-        Notes
-        -----
-        Cost: no pass over the rows; memory of a slab of about 8 MB, or of all labels for a GeoTIFF.
-        """
-        if not (hasattr(values, "shape") and hasattr(values, "__getitem__")):
-            values = np.asarray(values)
-        self._refuse_others(tuple(values.shape))
-        refuse_replacing(self.dataset, url=locate(url, storage_options))
-        write_grid(
-            url,
-            self._cells,
-            {name: lambda start, stop: _filled(values[start:stop], fill)},
-            fill=fill,
-            overwrite=overwrite,
-            storage_options=storage_options,
-        )
-
-
-def _filled(values: Any, fill: Any) -> np.ndarray:
-    """Return values of rows as an array, with `fill` where they are masked."""
-    return np.asarray(np.ma.filled(values, fill) if is_masked(values) else values)
+        return unflattened(self._cells, flat, fill)
 
 
 def blank_cells(

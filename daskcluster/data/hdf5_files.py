@@ -29,7 +29,7 @@ from daskcluster.data.row_files import (
     with_array_weights,
 )
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.zarr import row_edges
+from daskcluster.data.zarr import csr_arrays, row_edges
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,
@@ -46,7 +46,7 @@ class SparseFilesDataset(FilesDataset):
     Parameters
     ----------
     recipe : FilesRecipe
-        Its format has, in addition to those of `RowFormat`, ``indptr(place, file)`` and
+        Its format has, in addition to those of `FilesRecipe`, ``indptr(place, file)`` and
         ``entries(place, file, first, last)``, which returns values `first` to `last` and their columns.
 
     Notes
@@ -63,7 +63,7 @@ class SparseFilesDataset(FilesDataset):
         super().__init__(recipe, CsrLayout(indptr, entry_bytes))
 
     def _cuts(self, file: RowFile) -> np.ndarray:
-        return row_edges(self._indptr_of[file.name], self.form.chunk_entries)
+        return row_edges(self._indptr_of[file.name], max(1, self.form.chunk_rows))
 
     def _read_indptr(self, file: RowFile) -> np.ndarray:
         def read(place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
@@ -87,7 +87,7 @@ class SparseFilesDataset(FilesDataset):
 
 @dataclass(frozen=True)
 class Hdf5Format:
-    """An array (n, d) of HDF5 files; see `RowFormat`.
+    """An array (n, d) of HDF5 files; see `FilesRecipe`.
 
     Attributes
     ----------
@@ -146,11 +146,6 @@ class Hdf5Format:
 @dataclass(frozen=True)
 class Hdf5CsrFormat(Hdf5Format):
     """A CSR matrix (n, d) of HDF5 files, in AnnData's layout; see `SparseFilesDataset`."""
-
-    @property
-    def chunk_entries(self) -> int:
-        """Values of a storage chunk."""
-        return max(1, self.chunk_rows)
 
     @property
     def dataset(self) -> Any:
@@ -294,10 +289,7 @@ def _csr_format(content: Any, name: str, place: Location) -> tuple[Hdf5Format, i
             f"{place.url!r} holds a {kind} where rows are needed; write a CSR matrix, e.g. with scipy's "
             "tocsr(), or a dense array."
         )
-    n_rows, n_features = (int(length) for length in node.attrs["shape"])
-    what = f"matrix {name!r} in {place.url!r}"
-    check_shape((n_rows, n_features), flatten=False, what=what)
-    check_dtype(node["data"].dtype, what=what)
-    chunk = node["data"].chunks[0] if node["data"].chunks else 0
-    dtype = node["data"].dtype.newbyteorder("=").str
+    data, _, (n_rows, n_features) = csr_arrays(node, f"{name!r} of {place.url!r}")
+    chunk = data.chunks[0] if data.chunks else 0
+    dtype = data.dtype.newbyteorder("=").str
     return Hdf5CsrFormat(name, n_features, dtype, chunk, _names_of(content, n_rows)), n_rows

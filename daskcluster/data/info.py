@@ -9,10 +9,11 @@ import zarr
 
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.csr import csr_of
+from daskcluster.data.nodes import list_arrays
 from daskcluster.data.parquet import ParquetFormat, read_footer
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.data.weighted import stored_attributes
-from daskcluster.data.zarr import PARTS, ZarrDataset, ZarrSparseDataset, is_csr
+from daskcluster.data.zarr import PARTS, ZarrDataset, ZarrSparseDataset
 from daskcluster.storage.location import locate
 from daskcluster.storage.zarr_stores import open_store
 from daskcluster.typing import Dataset
@@ -125,31 +126,14 @@ def _how_shuffled(array: Any) -> str | None:
     return ", ".join(f"{name}={value}" for name, value in found.items())
 
 
-def list_arrays(
+def arrays_at(
     url: Any, *, storage_options: Mapping[str, Any] | None = None
 ) -> dict[str, str] | None:
-    """Return shape and dtype of the arrays (and CSR groups) in a Zarr group, by name; None if it is none.
-
-    Examples
-    --------
-    >>> import numpy as np, zarr
-    >>> group = zarr.open_group("memory://listed", mode="w")
-    >>> added = group.create_array("X", data=np.zeros((5, 2), np.float32))
-    >>> list_arrays("memory://listed")
-    {'X': '5 x 2 float32'}
-    """
-    location = locate(url, storage_options)
+    """Return what `list_arrays` says of the Zarr group at a URL; None if it is none."""
     try:
-        group = zarr.open_group(open_store(location), mode="r")
-        members = sorted(group.arrays())
-        matrices = [(name, inner) for name, inner in sorted(group.groups()) if is_csr(inner)]
+        return list_arrays(zarr.open_group(open_store(locate(url, storage_options)), mode="r"))
     except Exception:  # not a group, or one that cannot be listed: the caller says what it needs
         return None
-    found = {name: f"{' x '.join(map(str, a.shape))} {a.dtype}" for name, a in members}
-    for name, inner in matrices:
-        shape: Any = inner.attrs.get("shape", ())
-        found[name] = f"{' x '.join(map(str, shape))} CSR"
-    return found
 
 
 def _bytes_stored(array: Any) -> int | None:

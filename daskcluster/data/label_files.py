@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +24,6 @@ from daskcluster.data.sources import IN_PLACE, is_zarr
 from daskcluster.data.writer import CHUNK_BYTES, StagedArray
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.extras import import_extra, import_pyarrow
-from daskcluster.kernels.hashing import hash_strings
 from daskcluster.storage.files import new_file
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.staging import FILE_ENDINGS, Staging
@@ -209,11 +208,11 @@ def write_label_file(
 
     Notes
     -----
-    Cost: one pass over the ids; memory is that of a row group, at most 64 MB, and 8 bytes a row, which tell
-    whether an id is there twice: that is a warning.
+    Cost: one pass over the ids; memory is that of a row group, at most 64 MB. Rows without an id raise a
+    warning.
     """
     if place.url.lower().endswith(MAPS):
-        _write_geotiff(place, dataset.grid, values, -1, overwrite, before_end)
+        _write_geotiff(place, dataset.grid, values, overwrite, before_end)
         return
     write = _write_npy if place.url.lower().endswith(".npy") else _write_table
     cells, shape = getattr(dataset, "grid", None), (dataset.n_rows,)
@@ -253,7 +252,6 @@ def _write_geotiff(
     place: Location,
     cells: GridShape,
     values: Columns,
-    fill: int,
     overwrite: bool,
     before_end: Callable[[], None],
 ) -> None:
@@ -262,10 +260,10 @@ def _write_geotiff(
     (read,) = values.values()
     n_rows = math.prod(cells.shape) if cells.mask is None else int(np.count_nonzero(cells.mask))
     check_map(place.url, cells, read(0, 1).dtype)
-    image = unflattened(cells, read(0, n_rows), fill)
+    image = unflattened(cells, read(0, n_rows), -1)
     with tempfile.TemporaryDirectory(prefix="daskcluster-") as folder:
         path = os.path.join(folder, "map.tif")
-        image.rio.write_nodata(fill).rio.to_raster(path, compress="deflate")
+        image.rio.write_nodata(-1).rio.to_raster(path, compress="deflate")
         with new_file(place, overwrite=overwrite) as out, open(path, "rb") as written:
             shutil.copyfileobj(written, out)
             before_end()
@@ -327,9 +325,7 @@ def _write_table(
     out: Any, url: str, dataset: Any, values: Columns, row_bytes: int, shape: tuple[int, ...]
 ) -> None:
     pa = import_pyarrow()
-    name = dataset.id_column or "row"
-
-    seen = None if dataset.id_column is None else DuplicateIds(name, dataset.n_rows)
+    name, n_without = dataset.id_column or "row", 0
 
     def table(start: int, stop: int) -> Any:
         columns = {name: dataset.ids(start, stop)}
@@ -355,11 +351,15 @@ def _write_table(
     with opened as writer:
         for start, stop in _spans(dataset, row_bytes):
             block = table(start, stop)
-            if seen is not None:
-                seen.add(block.column(name))
+            n_without += block.column(name).null_count
             writer.write_table(block)
-    if seen is not None:
-        seen.warn(lambda: (table(*span).column(name) for span in _spans(dataset, row_bytes)))
+    if n_without:
+        warnings.warn(
+            f"{n_without:,} of {dataset.n_rows:,} rows have no id in column {name!r}: a join of labels by "
+            "id would miss them.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _column(pa: Any, values: np.ndarray) -> Any:
@@ -376,7 +376,6 @@ def write_grid(
     grid: GridShape,
     values: Columns,
     *,
-    fill: Any = -1,
     attributes: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -384,7 +383,8 @@ def write_grid(
 ) -> None:
     """Write values of rows to a Zarr group of arrays in the shape of a grid, or a GeoTIFF; whole or absent.
 
-    A ``label`` alone for each row of a single axis is written as an array, not as a group.
+    Cells without data have -1 or NaN. A ``label`` alone for each row of a single axis is written as an
+    array, not as a group.
 
     Parameters
     ----------
@@ -392,8 +392,6 @@ def write_grid(
     grid : GridShape
     values : mapping of name to function
         Values (m,) or (m, w) of rows; of several arrays those of one are called ``label``.
-    fill : scalar
-        Value of cells without data; NaN where values are floats and `fill` is -1.
     attributes : mapping, optional
         Further attributes of the group.
     overwrite, storage_options
@@ -407,7 +405,7 @@ def write_grid(
     """
     place = locate(url, storage_options)
     if place.url.lower().endswith(MAPS):
-        _write_geotiff(place, grid, values, fill, overwrite, before_end)
+        _write_geotiff(place, grid, values, overwrite, before_end)
         return
     with Staging.begin(
         url, overwrite=overwrite, storage_options=storage_options, kinds=GRID_KINDS
@@ -416,8 +414,8 @@ def write_grid(
         is_column = list(values) == ["label"] and len(grid.shape) == 1 and grid.template is None
         for given, read in values.items():
             name = "" if is_column else given
-            array = _begin(staging, grid, name, read, fill)
-            for first, slab in _slabs(grid, read, fill, array.block_rows):
+            array = _begin(staging, grid, name, read)
+            for first, slab in _slabs(grid, read, array.block_rows):
                 array.put(first, slab)
             documents |= array.document()
         before_end()
@@ -429,26 +427,22 @@ def write_grid(
         staging.commit(coordinates | documents | head)
 
 
-def _fill_of(sample: np.ndarray, fill: Any) -> Any:
-    return no_data(sample.dtype)[()] if fill == -1 else fill
-
-
-def _begin(staging: Staging, grid: GridShape, name: str, read: ReadValues, fill: Any) -> Any:
+def _begin(staging: Staging, grid: GridShape, name: str, read: ReadValues) -> Any:
     sample = read(0, 1)
     shape = (*grid.shape, *sample.shape[1:])
     per_index = math.prod(shape[1:]) * sample.dtype.itemsize
     step = min(max(1, CHUNK_BYTES // per_index), shape[0])
-    names, attributes, nodata = None, {}, _fill_of(sample, fill)
+    names, attributes, nodata = None, {}, no_data(sample.dtype)
     if grid.template is not None:
         names = [str(each) for each in grid.template.dims] + ["nearest"] * (sample.ndim - 1)
         attributes = dict(grid.template.attrs)
-    if grid.mask is not None and np.asarray(nodata).dtype.kind in "iu":
+    if grid.mask is not None and nodata.dtype.kind in "iu":
         attributes["nodata"] = int(nodata)
     more: dict[str, Any] = {"names": names, "attributes": attributes}
     return StagedArray.of(staging, name, shape, step, sample.dtype, **more)
 
 
-def _slabs(grid: GridShape, read: ReadValues, fill: Any, step: int) -> Any:
+def _slabs(grid: GridShape, read: ReadValues, step: int) -> Any:
     """Yield slabs along the first axis, and where they begin."""
     start = 0
     for first in range(0, grid.shape[0], step):
@@ -457,7 +451,7 @@ def _slabs(grid: GridShape, read: ReadValues, fill: Any, step: int) -> Any:
         n_rows = math.prod(shape) if mask is None else int(np.count_nonzero(mask))
         found = read(start, start + n_rows)
         start += n_rows
-        yield first, spread(mask, found, _fill_of(found, fill)).reshape(*shape, *found.shape[1:])
+        yield first, spread(mask, found).reshape(*shape, *found.shape[1:])
 
 
 def _coordinates(template: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
@@ -549,7 +543,10 @@ def open_labels(
             raise InvalidDataError(_MISSING.format(what))
         source = np.asarray(source)
     elif hasattr(source, "__dask_graph__"):
-        source = _dask_array(source)
+        from daskcluster.data.dask_array import with_known_chunks
+
+        lazy = source.to_dask_array() if hasattr(source, "to_dask_array") else source
+        source = with_known_chunks(lazy)
     elif not is_zarr(source):
         source = np.asanyarray(source)
     shape = tuple(source.shape)
@@ -567,14 +564,6 @@ def open_labels(
 
     place = (location or location_of(source)) if is_zarr(source) else None
     return LabelArray(shape[0], read, place)
-
-
-def _dask_array(labels: Any) -> Any:
-    """Return a dask array or Series as an array of known length, which is counted if need be."""
-    from daskcluster.data.dask_array import with_known_chunks
-
-    is_frame = hasattr(labels, "to_dask_array")
-    return with_known_chunks(labels.to_dask_array() if is_frame else labels)
 
 
 def _computed(source: Any, start: int, stop: int) -> Any:
@@ -610,87 +599,3 @@ def _is_missing(label: Any) -> bool:
         return label is None or bool(label != label)
     except TypeError:
         return True
-
-
-_MOST_ROWS = 1 << 28
-"""More rows are not checked: their hashes would take more than 2 GB."""
-
-
-class DuplicateIds:
-    """Counts duplicates among ids that are added block by block.
-
-    Parameters
-    ----------
-    name : str
-        Name of the id column, for the warning.
-    n_rows : int
-
-    Notes
-    -----
-    Cost: 8 bytes a row, and a sort. Ids whose hashes are equal count as equal: of 10^8 different ones that
-    happens once in some 4,000 runs. More than 268 million rows are not checked.
-    """
-
-    def __init__(self, name: str, n_rows: int) -> None:
-        self._name = name
-        self._hashes = np.empty(n_rows if n_rows <= _MOST_ROWS else 0, np.uint64)
-        self._n_rows = self._n_ids = 0
-
-    def add(self, ids: Any) -> None:
-        """Add the ids of the next rows, an Arrow array or chunked array."""
-        found = hashes_of(ids.drop_null())
-        if len(self._hashes):
-            self._hashes[self._n_ids : self._n_ids + len(found)] = found
-        self._n_ids += len(found)
-        self._n_rows += len(ids)
-
-    def warn(self, blocks: Callable[[], Iterable[Any]]) -> None:
-        """Warn if there are duplicates, or rows without an id.
-
-        Parameters
-        ----------
-        blocks : callable () -> iterable of ids
-            All ids once more, to find one that is there twice.
-        """
-        if self._n_ids < self._n_rows:
-            warnings.warn(
-                f"{self._n_rows - self._n_ids:,} of {self._n_rows:,} rows have no id in column "
-                f"{self._name!r}: a join of labels by id would miss them.",
-                UserWarning,
-                stacklevel=2,
-            )
-        ordered = np.sort(self._hashes[: self._n_ids])
-        twice = ordered[1:][ordered[1:] == ordered[:-1]]
-        if not len(twice):
-            return
-        shown = next(
-            (
-                ids[int(at[0])].as_py()
-                for ids in (block.drop_null() for block in blocks())
-                if len(at := np.flatnonzero(hashes_of(ids) == twice[0]))
-            ),
-            None,
-        )
-        warnings.warn(
-            f"{len(twice):,} of {self._n_rows:,} rows have an id in column {self._name!r} that an earlier "
-            f"row has too, e.g. {shown!r}: a join of labels by id would mix them up.",
-            UserWarning,
-            stacklevel=2,
-        )
-
-
-def hashes_of(ids: Any) -> np.ndarray:
-    """Return a hash of each id of an Arrow array or chunked array, uint64 (n,)."""
-    pa = import_pyarrow()
-    parts = [_hashes(pa, part) for part in getattr(ids, "chunks", [ids])]
-    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
-
-
-def _hashes(pa: Any, ids: Any) -> np.ndarray:
-    strings = ids.cast(pa.large_string())
-    if not len(strings):
-        return np.empty(0, np.uint64)
-    _, offsets, content = strings.buffers()
-    starts = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
-    text = np.frombuffer(content, np.uint8) if content is not None else np.empty(0, np.uint8)
-    return hash_strings(text, starts)

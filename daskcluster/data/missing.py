@@ -91,7 +91,7 @@ class CompleteDataset(DerivedDataset):
         super().__init__(base.n_features, base.dtype, edges)
         self._base_edges = np.append(0, np.cumsum(base.chunk_sizes)).astype(np.int64)
         self.base, self.complete = base, complete
-        self.n_readers, self.reader_bytes = base.n_readers, base.reader_bytes
+        self.n_readers, self.reader_bytes = max(1, base.n_readers), base.reader_bytes
         vars(self).update(base.facts())
         if base.own_weights is not None:
             if complete is None:

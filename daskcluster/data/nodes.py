@@ -143,22 +143,39 @@ def _member(group: Any, location: Location, name: str) -> Any:
         raise explain(error, location) from error
 
 
+def list_arrays(group: Any, max_depth: int | None = 0) -> dict[str, str]:
+    """Return shape and dtype of the arrays, and of the CSR groups, in a Zarr group, by name.
+
+    Examples
+    --------
+    >>> group = zarr.open_group("memory://listed", mode="w")
+    >>> added = group.create_array("X", data=np.zeros((5, 2), np.float32))
+    >>> list_arrays(group)
+    {'X': '5 x 2 float32'}
+    """
+    found = {}
+    for name, node in sorted(group.members(max_depth=max_depth)):
+        shape = node.attrs.get("shape", ()) if is_csr(node) else getattr(node, "shape", None)
+        if shape is not None:
+            found[name] = f"{' x '.join(map(str, shape))} {getattr(node, 'dtype', 'CSR')}"
+    return found
+
+
+def is_csr(node: Any) -> bool:
+    """Return True for a Zarr group that holds CSR rows."""
+    return getattr(node, "attrs", {}).get("encoding-type") == "csr_matrix"
+
+
 def _arrays_in(group: Any) -> str:
     try:
-        names = [f"{name} {array.shape}" for name, array in sorted(group.arrays())]
-        names += [
-            f"{name} {tuple(inner.attrs.get('shape', ()))} CSR"
-            for name, inner in sorted(group.groups())
-            if inner.attrs.get("encoding-type") == "csr_matrix"
-        ]
-        if not names:
-            nested = sorted(group.members(max_depth=None))
-            names = [f"{path} {node.shape}" for path, node in nested if hasattr(node, "shape")]
+        found = list_arrays(group) or list_arrays(group, None)
     except Exception:  # some stores cannot be listed; the error at hand matters more
         return "Its arrays could not be listed."
+    names = [f"{name} ({what})" for name, what in found.items()]
     more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    shown = ", ".join(names[:_MOST_NAMED])
-    return f"Arrays there: {shown}{more}." if names else "It holds no arrays."
+    return (
+        f"Arrays there: {', '.join(names[:_MOST_NAMED])}{more}." if names else "It holds no arrays."
+    )
 
 
 def metadata_digest(array: zarr.Array[Any], *but: str) -> str:

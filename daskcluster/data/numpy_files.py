@@ -1,8 +1,9 @@
-"""Rows of .npy and .npz files, read in place: by ranges of bytes, or from the start if compressed."""
+"""Rows of .npy and .npz files, read in place: mapped, by ranges of bytes, or from the start on."""
 
 from __future__ import annotations
 
 import io
+import mmap
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +15,11 @@ import numpy as np
 
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.memory import mapped_npy, open_sparse
+from daskcluster.data.memory import open_sparse
 from daskcluster.data.partitions import READ_BYTES, cut_rows
 from daskcluster.data.row_files import (
+    FilesDataset,
+    FilesRecipe,
     RowFile,
     dataset_of,
     explained,
@@ -29,32 +32,38 @@ from daskcluster.data.row_files import (
 )
 from daskcluster.data.spec import RowsSpec
 from daskcluster.errors import InvalidDataError, InvalidParameterError
-from daskcluster.storage.files import StoredFile, open_file, read_range
-from daskcluster.storage.location import Location
+from daskcluster.storage.files import StoredFile, match_files, open_file, read_range
+from daskcluster.storage.location import Location, locate
 from daskcluster.storage.retry import retry
+from daskcluster.typing import Range
 
-_PACKED, _SPREAD = -1, -2
+_PACKED = -1
 _HEAD_BYTES = 1 << 12
+_LEAST_READ_BYTES = 1 << 18
+"""Pages nearer to each other than this are faster read in one go."""
 _LOCAL_HEADER = 30
 """Bytes of a zip entry's header before its name and extra field."""
 
 
 @dataclass(frozen=True)
 class NumpyFile(RowFile):
-    """A .npy or .npz file.
+    """A .npy or .npz file, or a raw array on this host.
 
     Attributes
     ----------
     offset : int
-        Byte at which the first row begins; -1 in a compressed archive, -2 in Fortran order.
+        Byte at which the first row begins; -1 if rows are decoded from the start of the file.
+    fortran : bool
+        The array is in Fortran order.
     """
 
     offset: int = _PACKED
+    fortran: bool = False
 
 
 @dataclass(frozen=True)
 class NumpyFormat:
-    """Layout of rows in .npy and .npz files; see `RowFormat`.
+    """Layout of rows in .npy and .npz files; see `FilesRecipe`.
 
     Attributes
     ----------
@@ -73,22 +82,44 @@ class NumpyFormat:
         return ".npz" if self.array else ".npy"
 
     @property
+    def dataset(self) -> Any:
+        return NumpyDataset
+
+    @property
     def row_bytes(self) -> int:
         return self.n_features * np.dtype(self.dtype).itemsize
+
+    def is_mapped(self, place: Location, file: NumpyFile) -> bool:
+        """Return True for an array whose rows are views of the file."""
+        return place.is_local and file.offset >= 0 and not self.array
 
     def cuts(self, file: RowFile) -> np.ndarray:
         return cut_rows(file.n_rows, self.row_bytes)
 
     def reads_in_order(self, file: Any) -> bool:
-        return bool(file.offset < 0)
+        return bool(file.offset < 0 or file.fortran)
 
     def read(self, place: Location, file: NumpyFile, first: int, last: int) -> np.ndarray:
         """Return rows of a file, shape (last - first, d)."""
-        if file.offset < 0:
+        if self.is_mapped(place, file):
+            return self._mapped(place, file, first, last)
+        if file.offset < 0 or file.fortran:
             return read_stream(self, place, file, first, last)
         start = file.offset + first * self.row_bytes
         content = read_range(place, start, start + (last - first) * self.row_bytes)
         return self._rows(content, place, last - first)
+
+    def _mapped(self, place: Location, file: NumpyFile, first: int, last: int) -> np.ndarray:
+        """Return a view of a mapping of its own: pages are resident no longer than the rows are used."""
+        shape, order = (file.n_rows, self.n_features), "F" if file.fortran else "C"
+        # Copy on write: the file cannot be changed through it, and kernels take it as any other array.
+        mapped: Any = np.memmap(place.url, self.dtype, "c", file.offset, shape, order)  # type: ignore[call-overload]
+        if not file.fortran:  # ask for the pages of these rows, and of as many behind them
+            begin = file.offset % mmap.ALLOCATIONGRANULARITY  # of the rows in the mapping
+            start = (begin + first * self.row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+            stop = begin + min(2 * last - first, file.n_rows) * self.row_bytes
+            mapped.base.madvise(mmap.MADV_WILLNEED, start, stop - start)
+        return np.asarray(mapped)[first:last]
 
     def decoded(
         self, place: Location, file: NumpyFile, first: int, last: int
@@ -99,11 +130,11 @@ class NumpyFormat:
             if self.array:
                 archive = stack.enter_context(zipfile.ZipFile(member))
                 member = stack.enter_context(archive.open(f"{self.array}.npy"))
-            if file.offset == _SPREAD:
-                values = np.lib.format.read_array(member, allow_pickle=False)
+            shape, fortran, dtype = _header(member)
+            if fortran:
+                values = np.frombuffer(member.read(), dtype).reshape(shape, order="F")
                 yield values.reshape(-1, self.n_features)
                 return
-            _header(member)
             step = max(1, READ_BYTES // self.row_bytes)
             for start in range(first, last, step):
                 n_rows = min(step, last - start)
@@ -115,6 +146,43 @@ class NumpyFormat:
         return np.frombuffer(content, self.dtype).reshape(n_rows, self.n_features)
 
 
+class NumpyDataset(FilesDataset):
+    """Rows of .npy and .npz files, or of a raw array."""
+
+    def __init__(self, recipe: FilesRecipe) -> None:
+        super().__init__(recipe)
+        if all(self.form.is_mapped(self.place_of(file), file) for file in self.files):
+            self.n_readers = 0
+
+    def read_edges(self, span: Range) -> np.ndarray:
+        """Return cuts of `span` every 256 KB or so in a mapped file: pages may be asked for anywhere."""
+        file: Any = self.files[0]
+        if self.n_readers or len(self.files) > 1 or not self.divisible:
+            return super().read_edges(span)
+        step = max(1, _LEAST_READ_BYTES // max(1, self.row_bytes))
+        if file.fortran:  # a page holds values of one column
+            step = max(step, mmap.PAGESIZE // self.dtype.itemsize)
+        return np.append(np.arange(*span, step, dtype=np.int64), span[1])
+
+
+def open_mapped(given: Any, spec: RowsSpec) -> RowDataset:
+    """Open the file of a `numpy.memmap`; axes before the last become rows."""
+    check_shape(given.shape, flatten=spec.flatten)
+    check_dtype(given.dtype)
+    given.flush()
+    place, n_features = locate(str(given.filename)), given.shape[-1]
+    (file,) = match_files(place)[1]
+    opened = NumpyFile(
+        "",
+        file.size,
+        file.version,
+        (given.size // n_features,),
+        offset=given.offset,
+        fortran=not given.flags.c_contiguous,
+    )
+    return FilesRecipe(place, (opened,), NumpyFormat(n_features, given.dtype.str)).open()
+
+
 def open_numpy(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
     """Open .npy files, or an array of .npz files: without `array`, the only matrix, or the one called X.
 
@@ -124,15 +192,13 @@ def open_numpy(location: Location, files: Sequence[StoredFile], spec: RowsSpec) 
 
     Notes
     -----
-    Cost: the headers of each file are read. A .npy file on a local disk is mapped into memory. An array
-    that `numpy.savez_compressed` wrote is decoded by one thread from its start, one in Fortran order as a
-    whole, and so is a matrix that `scipy.sparse.save_npz` wrote.
+    Cost: the headers of each file are read. .npy files on a local disk are mapped into memory. An array
+    that `numpy.savez_compressed` wrote is decoded by one thread from its start, others in Fortran order as
+    a whole, and so is a matrix that `scipy.sparse.save_npz` wrote.
     """
     places = places_of(location, files)
-    if not places[0].url.lower().endswith(".npz"):
-        if len(files) == 1 and location.is_local:
-            return mapped_npy(places[0].url, flatten=spec.flatten).open()
-    elif len(files) == 1 and {"data", "format", "shape"} <= set(_members(places[0])):
+    is_archive = len(files) == 1 and places[0].url.lower().endswith(".npz")
+    if is_archive and {"data", "format", "shape"} <= set(_members(places[0])):
         return _open_scipy(places[0], spec)
     heads = map_files(lambda at: _head(places[at], files[at], spec), range(len(files)))
     refuse_other_layouts(places, [form for form, _ in heads])
@@ -185,8 +251,8 @@ def _head(place: Location, file: StoredFile, spec: RowsSpec) -> tuple[NumpyForma
     check_shape(least, flatten=spec.flatten, what=what)
     n_rows, n_features = int(np.prod(shape[:-1])), int(shape[-1])
     n_bytes = n_rows * n_features * dtype.itemsize
-    if fortran:
-        offset = _SPREAD
+    if fortran and (name or len(shape) > 2):
+        offset = _PACKED
     elif name:
         with explained(place, ".npz"):
             offset = _offset_of(place, name, n_bytes)
@@ -197,7 +263,7 @@ def _head(place: Location, file: StoredFile, spec: RowsSpec) -> tuple[NumpyForma
                 f"{place.url!r} has {file.size} bytes where its header promises {offset + n_bytes}; write "
                 "it again."
             )
-    opened = NumpyFile(file.name, file.size, file.version, (n_rows,), offset=offset)
+    opened = NumpyFile(file.name, file.size, file.version, (n_rows,), offset, fortran)
     return NumpyFormat(n_features, dtype.str, name), opened
 
 

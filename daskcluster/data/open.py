@@ -20,11 +20,11 @@ from daskcluster.data.checks import (
     is_masked,
     warn_of_ids_in_frame,
 )
-from daskcluster.data.dataset import RowDataset, RowWeights
+from daskcluster.data.dataset import RowDataset
 from daskcluster.data.grid import Decoding, packed_rows
 from daskcluster.data.label_files import mask_of_source
 from daskcluster.data.memory import open_array_like, open_sparse
-from daskcluster.data.nodes import not_an_array, open_node, warn_of_missing_chunks
+from daskcluster.data.nodes import is_csr, not_an_array, open_node, warn_of_missing_chunks
 from daskcluster.data.recipes import places_behind
 from daskcluster.data.row_files import find_row_files
 from daskcluster.data.sources import FILES, IN_PLACE, is_list_of_files, is_zarr, source_of
@@ -36,9 +36,14 @@ from daskcluster.data.spec import (
     refuse_duplicates,
 )
 from daskcluster.data.tables import open_arrow
-from daskcluster.data.weighted import array_weights, holds_weighted_rows, open_weights
+from daskcluster.data.weighted import (
+    RowWeights,
+    array_weights,
+    holds_weighted_rows,
+    open_weights,
+)
 from daskcluster.data.writer import ROWS, WEIGHTS
-from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, is_csr, open_csr, recipe_of
+from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, open_csr, recipe_of
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,

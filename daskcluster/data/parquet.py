@@ -22,8 +22,7 @@ from daskcluster.data.row_files import (
     replaced,
 )
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.tables import RowColumns, TableFormat, TableValues, open_tables
-from daskcluster.errors import InvalidDataError
+from daskcluster.data.tables import TableFormat, TableValues, open_tables
 from daskcluster.extras import import_pyarrow
 from daskcluster.storage.files import StoredFile, open_file, read_range
 from daskcluster.storage.location import Location
@@ -80,106 +79,14 @@ def read_footer(place: Location, size: int, version: str) -> Any:
     return pq.read_metadata(_Window(tail, size - len(tail), size))
 
 
-def path_schema(names: Sequence[str]) -> Any:
-    """Return the columns that folders such as ``year=2024`` of files make, as an Arrow schema.
-
-    Examples
-    --------
-    >>> path_schema(["year=2024/lang=en/a.parquet", "year=2025/lang=de/a.parquet"]).names
-    ['year', 'lang']
-    """
-    pa = import_pyarrow()
-    values: dict[str, set[str]] = {}
-    for name in names:
-        for part in name.split("/")[:-1]:
-            key, mark, value = part.partition("=")
-            if mark:
-                values.setdefault(key, set()).add(value)
-    numbers = {key for key, found in values.items() if all(map(str.isdecimal, found))}
-    return pa.schema(
-        [(key, pa.int64() if key in numbers else pa.string()) for key in values if key]
-    )
-
-
-def with_path_columns(table: Any, file: RowFile, kinds: Sequence[tuple[str, str]]) -> Any:
-    """Return a table with columns of the values in the path of its file.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-    file : RowFile
-    kinds : sequence of (name, type)
-
-    Raises
-    ------
-    InvalidDataError
-        The path of the file has no value for one.
-    """
-    if not kinds:
-        return table
-    from pyarrow import dataset
-
-    pa = import_pyarrow()
-    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds])
-    values = dataset.get_partition_keys(dataset.HivePartitioning(schema).parse(file.name))
-    for name in schema.names:
-        if values.get(name) is None:
-            raise InvalidDataError(
-                f"The path of {file.name!r} has no {name}=..., which other files have; move it, or "
-                "leave it out."
-            )
-        column = pa.repeat(pa.scalar(values[name], schema.field(name).type), table.num_rows)
-        table = table.append_column(name, column)
-    return table
+def rows_of_groups(footer: Any) -> tuple[int, ...]:
+    """Return the number of rows of each row group."""
+    return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
 
 
 def groups_of(file: RowFile, first: int, last: int) -> range:
     """Return the row groups that hold some rows."""
     return range(*np.searchsorted(file.edges, (first + 1, last)) - (1, 0))
-
-
-def batches_of(
-    place: Location,
-    file: RowFile,
-    first: int,
-    last: int,
-    names: Sequence[str],
-    step: int,
-    streamed: bool,
-) -> Iterator[tuple[int, Any]]:
-    """Yield columns of the row groups that hold some rows as tables of `step` rows, with their first rows.
-
-    A list column decoded at once takes several times its memory, and more time. `streamed` fetches the
-    bytes of a remote file as they are needed, otherwise all in one request.
-    """
-    import pyarrow.parquet as pq
-
-    groups = groups_of(file, first, last)
-    start = int(file.edges[groups[0]])
-    footer = checked_footer(place, file)
-    source: Any = place.url
-    if not place.is_local and streamed:
-        source = open_file(place)
-    elif not place.is_local:
-        first_byte, stop = _byte_range(footer, groups, names)
-        source = _Window(read_range(place, first_byte, stop), first_byte, file.size)
-    buffered = (_STREAM_BYTES if streamed else _BUFFER_BYTES) * (place.is_local or streamed)
-    with pq.ParquetFile(source, metadata=footer, pre_buffer=False, buffer_size=buffered) as parquet:
-        batches = parquet.iter_batches(
-            step, row_groups=list(groups), columns=list(names), use_threads=False
-        )
-        for batch in batches:
-            yield start, import_pyarrow().Table.from_batches([batch])
-            start += batch.num_rows
-
-
-def checked_footer(place: Location, file: RowFile) -> Any:
-    """Return the metadata of a file; refuse one whose row groups are others than when it was opened."""
-    footer = read_footer(place, file.size, file.version)
-    rows = tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
-    if rows != file.blocks:
-        raise replaced(place)
-    return footer
 
 
 def _byte_range(footer: Any, groups: range, names: Sequence[str]) -> tuple[int, int]:
@@ -226,20 +133,6 @@ class _FooterValues(TableValues):
                         return True
         return False
 
-    def only_increase(self, name: str) -> bool:
-        """Return True if statistics say that a column counts rows: each integer of a range, in order."""
-        spans = [
-            footer.row_group(group).column(number).statistics
-            for footer in self.footers
-            for number in leaves_of(footer, (name,))
-            for group in range(footer.num_row_groups)
-        ]
-        n_rows = sum(footer.num_rows for footer in self.footers)
-        if n_rows < 2 or not all(type(getattr(each, "min", 0.0)) is int for each in spans):
-            return False
-        ordered = all(a.max < b.min for a, b in pairwise(spans))
-        return bool(spans and ordered and spans[-1].max - spans[0].min + 1 == n_rows)
-
 
 _BATCH_BYTES = 1 << 20
 """Decoded bytes of a batch: a row group of lists decoded at once takes several times its memory."""
@@ -247,17 +140,14 @@ _BATCH_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class ParquetFormat(TableFormat):
-    """The columns of Parquet files that hold the rows; see `RowFormat`.
+    """The columns of Parquet files that hold the rows; see `FilesRecipe`.
 
     Attributes
     ----------
-    path_columns : tuple of (name, type)
-        Columns whose values are those of folders such as ``year=2024`` in the path of a file.
     streamed : bool
         The bytes of a remote file are fetched as they are needed, else all in one request.
     """
 
-    path_columns: tuple[tuple[str, str], ...] = ()
     streamed: bool = False
     kind = "Parquet"
 
@@ -298,12 +188,29 @@ class ParquetFormat(TableFormat):
     def tables(
         self, place: Location, file: Any, first: int, last: int, names: Sequence[str]
     ) -> Iterator[tuple[int, Any]]:
-        in_path = dict(self.path_columns)
-        stored = [name for name in names if name not in in_path]
-        step = max(1, _BATCH_BYTES // max(1, self.row_bytes))
+        import pyarrow.parquet as pq
 
-        for start, table in batches_of(place, file, first, last, stored, step, self.streamed):
-            yield start, with_path_columns(table, file, self.path_columns)
+        groups, footer = groups_of(file, first, last), read_footer(place, file.size, file.version)
+        if rows_of_groups(footer) != file.blocks:
+            raise replaced(place)
+        source: Any = place.url
+        if not place.is_local and self.streamed:
+            source = open_file(place)
+        elif not place.is_local:
+            begin, end = _byte_range(footer, groups, names)
+            source = _Window(read_range(place, begin, end), begin, file.size)
+        buffered = _STREAM_BYTES if self.streamed else _BUFFER_BYTES * place.is_local
+        # A list column decoded at once takes several times its memory, and more time.
+        step = max(1, _BATCH_BYTES // max(1, self.row_bytes))
+        start = int(file.edges[groups[0]])
+        with pq.ParquetFile(
+            source, metadata=footer, pre_buffer=False, buffer_size=buffered
+        ) as parquet:
+            for batch in parquet.iter_batches(
+                step, row_groups=list(groups), columns=list(names), use_threads=False
+            ):
+                yield start, import_pyarrow().Table.from_batches([batch])
+                start += batch.num_rows
 
 
 # -- opening -----------------------------------------------------------------------------------------
@@ -324,7 +231,6 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
     InvalidDataError, InvalidParameterError, MissingExtraError
     """
     import_pyarrow()
-
     places = places_of(location, files)
     footers = map_files(lambda at: _footer(places[at], files[at]), range(len(files)))
     opened = [
@@ -332,12 +238,10 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
             file.name,
             file.size,
             file.version,
-            tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups)),
+            rows_of_groups(footer),
         )
         for file, footer in zip(files, footers, strict=True)
     ]
-    asked = {*(spec.features or ()), *spec.drop, spec.id_column, spec.weights}
-    in_path = [field for field in path_schema([file.name for file in files]) if field.name in asked]
 
     def tables(name: str) -> Iterator[Any]:
         for place in places:
@@ -345,16 +249,9 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
             parquet = import_pyarrow().parquet.ParquetFile(source, pre_buffer=False)
             yield from parquet.iter_batches(64, columns=[name], use_threads=False)
 
-    def form(columns: RowColumns) -> ParquetFormat:
-        stored = set(columns.read) | {columns.id_column}
-        return ParquetFormat(
-            columns,
-            tuple((field.name, str(field.type)) for field in in_path if field.name in stored),
-        )
-
     schemas = [footer.schema.to_arrow_schema() for footer in footers]
     values = _FooterValues(tables, footers)
-    return open_tables(location, opened, spec, schemas, values, form, in_path)
+    return open_tables(location, opened, spec, schemas, values, ParquetFormat)
 
 
 def _footer(place: Location, file: StoredFile) -> Any:

@@ -49,37 +49,9 @@ def group_chunks(edges: np.ndarray, row_bytes: int) -> tuple[Range, ...]:
         Row indices at which chunks begin, and n; strictly increasing.
     row_bytes : int
     """
-    n_rows = int(edges[-1])
-    target, least = partition_rows(n_rows, row_bytes), least_rows(row_bytes)
-    parts: list[Range] = []
-    first = 0
-    while first < len(edges) - 1:
-        start = int(edges[first])
-        last = int(np.searchsorted(edges, start + target, side="right")) - 1
-        if edges[last] - start < least:
-            last = int(np.searchsorted(edges, start + least, side="left"))
-        last = min(max(last, first + 1), len(edges) - 1)
-        parts.append((start, int(edges[last])))
-        first = last
-    if len(parts) > 1 and parts[-1][1] - parts[-1][0] < least:
-        (_, stop), (start, _) = parts.pop(), parts.pop()
-        parts.append((start, stop))
-    return tuple(parts)
-
-
-def read_spans(span: Range, edges: np.ndarray, row_bytes: int) -> list[Range]:
-    """Cut `span` at chunk edges into reads of about 8 MB: whole chunks, at least one."""
-    start, stop = span
-    step = max(1, READ_BYTES // max(1, row_bytes))
-    spans: list[Range] = []
-    while start < stop:
-        last = int(np.searchsorted(edges, start + step, side="right")) - 1
-        if edges[last] <= start:
-            last = int(np.searchsorted(edges, start, side="right"))
-        end = min(int(edges[last]), stop)
-        spans.append((start, end))
-        start = end
-    return spans
+    target = partition_rows(int(edges[-1]), row_bytes) * max(1, row_bytes)
+    ends = edges * max(1, row_bytes)
+    return _grouped(edges, ends, target, least_rows(row_bytes), int(ends[-1]))
 
 
 def group_by_bytes(edges: np.ndarray, ends: np.ndarray) -> tuple[Range, ...]:
@@ -100,23 +72,32 @@ def group_by_bytes(edges: np.ndarray, ends: np.ndarray) -> tuple[Range, ...]:
     >>> group_by_bytes(np.array([0, 2000, 4000, 6000]), np.array([0, 1, 3, 4]) << 20)
     ((0, 2000), (2000, 4000), (4000, 6000))
     """
-    most = len(edges) - 1
     target = min(max(int(ends[-1]) // WANTED_PARTITIONS, LEAST_BYTES), MOST_BYTES)
-    cuts = [0]
-    while cuts[-1] < most:
+    return _grouped(edges, ends, target, LEAST_ROWS, MOST_BYTES)
+
+
+def _grouped(
+    edges: np.ndarray, ends: np.ndarray, target: int, least_rows: int, most_bytes: int
+) -> tuple[Range, ...]:
+    """Return partitions of about `target` bytes, of at least so many rows if they are not too large."""
+    last_edge, cuts = len(edges) - 1, [0]
+    while cuts[-1] < last_edge:
         first = cuts[-1]
         last = _last_within(ends, first, target)
-        enough = int(np.searchsorted(edges, edges[first] + LEAST_ROWS, side="left"))
-        last = max(last, min(enough, _last_within(ends, first, MOST_BYTES)), first + 1)
-        cuts.append(min(last, most))
-    short = len(cuts) > 2 and edges[-1] - edges[cuts[-2]] < LEAST_ROWS
-    if short and ends[-1] - ends[cuts[-3]] <= MOST_BYTES:
+        enough = int(np.searchsorted(edges, edges[first] + least_rows, side="left"))
+        last = max(last, min(enough, _last_within(ends, first, most_bytes)), first + 1)
+        cuts.append(min(last, last_edge))
+    short = len(cuts) > 2 and edges[-1] - edges[cuts[-2]] < least_rows
+    if short and ends[-1] - ends[cuts[-3]] <= most_bytes:
         del cuts[-2]
     return tuple((int(edges[a]), int(edges[b])) for a, b in pairwise(cuts))
 
 
-def spans_by_bytes(span: Range, edges: np.ndarray, ends: np.ndarray) -> list[Range]:
-    """Cut `span` at chunk edges into reads of about 8 MB, for rows that differ in size."""
+def read_spans(span: Range, edges: np.ndarray, ends: np.ndarray) -> list[Range]:
+    """Cut `span` at chunk edges into reads of about 8 MB: whole chunks, at least one.
+
+    `ends` are the bytes of all rows before each edge.
+    """
     start, stop = span
     spans: list[Range] = []
     while start < stop:

@@ -9,6 +9,8 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 from typing import Self, TypeVar
 
 import numpy as np
@@ -84,37 +86,13 @@ class Share:
                 Share._changed.notify()
 
 
-class Fixed:
-    """A window of its own, of so many bytes."""
-
-    def __init__(self, n_bytes: int) -> None:
-        self._n_bytes = n_bytes
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def has_room(self, n_blocks: int, n_bytes: int) -> bool:
-        """Return True if one more read may start in addition to those in flight."""
-        return n_bytes < self._n_bytes
-
-    def took(self) -> None:
-        """Do nothing when a block is taken."""
-
-    def read(self, read: Callable[[T], R], job: T) -> R:
-        """Return ``read(job)``, at once."""
-        return read(job)
-
-
 def read_ahead(
     jobs: Iterable[T],
     read: Callable[[T], R],
     size: Callable[[T], int],
     *,
     n_threads: int = 1,
-    window_bytes: int | None = None,
+    shares_window: bool = True,
 ) -> Iterator[R]:
     """Yield ``read(job)`` for every job, in order, with a window of jobs running ahead.
 
@@ -127,9 +105,9 @@ def read_ahead(
     size : callable
         Bytes that the result of a job will take.
     n_threads : int
-        Jobs that are read at the same time; more than one hides latency.
-    window_bytes : int
-        Bytes in flight, at least two jobs. Default: a share of the window of this process.
+        Jobs that are read at the same time; more than one hides latency. With 0 none is read ahead.
+    shares_window : bool
+        Jobs in flight take a share of the window of this process, and are two at least. False: two.
 
     Notes
     -----
@@ -141,30 +119,36 @@ def read_ahead(
     >>> list(read_ahead(range(4), lambda i: i * i, lambda i: 8))
     [0, 1, 4, 9]
     """
+    if not n_threads:
+        yield from map(read, jobs)
+        return
     jobs = iter(jobs)
     pending: deque[tuple[Future[R], int]] = deque()
     in_flight = 0
     exhausted = False
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="daskcluster-read")
-    with Share(n_threads) if window_bytes is None else Fixed(window_bytes) as window:
+    with Share(n_threads) if shares_window else nullcontext() as window:
         try:
             while True:
                 while not exhausted and (
-                    len(pending) < LEAST_AHEAD or window.has_room(len(pending), in_flight)
+                    len(pending) < LEAST_AHEAD
+                    or (window is not None and window.has_room(len(pending), in_flight))
                 ):
                     try:
                         job = next(jobs)
                     except StopIteration:
                         exhausted = True
                         break
-                    pending.append((pool.submit(window.read, read, job), size(job)))
+                    work = read if window is None else partial(window.read, read)
+                    pending.append((pool.submit(work, job), size(job)))
                     in_flight += pending[-1][1]
                 if not pending:
                     return
                 future, taken = pending.popleft()
                 result = future.result()
                 in_flight -= taken
-                window.took()
+                if window is not None:
+                    window.took()
                 del future  # the block belongs to the consumer alone
                 yield result
                 del result

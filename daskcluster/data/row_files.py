@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,7 +41,6 @@ R = TypeVar("R")
 
 _OPENERS = 16
 """Files whose heads are read at the same time."""
-_TINY_BYTES, _MANY_FILES = 1 << 20, 1000
 
 
 @dataclass(frozen=True)
@@ -78,32 +77,6 @@ class RowFile:
         return False
 
 
-class RowFormat(Protocol):
-    """Layout of rows in files of one kind; frozen, hashable and picklable."""
-
-    @property
-    def kind(self) -> str:
-        """For people."""
-        ...
-
-    @property
-    def n_features(self) -> int: ...
-    @property
-    def dtype(self) -> str: ...
-
-    def cuts(self, file: RowFile) -> np.ndarray:
-        """Return where reads within a file may begin and end, from 0 to its number of rows."""
-        ...
-
-    def reads_in_order(self, file: RowFile) -> bool:
-        """Return True if blocks of the file are so large that parts of one are read one after another."""
-        ...
-
-    def read(self, place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
-        """Return rows `first` to `last` of a file."""
-        ...
-
-
 @dataclass(frozen=True)
 class FilesRecipe:
     """Recipe that opens the same files anywhere.
@@ -112,7 +85,11 @@ class FilesRecipe:
     ----------
     location : Location
     files : tuple of RowFile
-    form : RowFormat
+    form : object
+        The layout of rows in files of one kind, hashable and picklable: ``kind`` for people,
+        ``n_features``, ``dtype``; ``cuts(file)``, the rows at which reads within a file may begin, and its
+        number of rows; ``reads_in_order(file)``, if a file is decoded from its start; and
+        ``read(place, file, first, last)``, which returns rows.
     """
 
     location: Location
@@ -188,10 +165,7 @@ class FilesDataset(RowDataset):
 
     def numbers(self, name: str, start: int, stop: int) -> np.ndarray:
         """Return a column of numbers, e.g. of weights, as float64 (stop - start,)."""
-
-        def read(place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
-            return np.asarray(self.form.read_numbers(name, place, file, first, last))
-
+        read = partial(self.form.read_numbers, name)
         return np.concatenate(self._of_files(start, stop, read) or [np.empty(0)])
 
     def _of_files(
@@ -307,7 +281,7 @@ def read_stream(
 
     Parameters
     ----------
-    form : RowFormat
+    form : object
         ``form.decoded(place, file, first, last)`` yields rows block by block.
     place : Location
     file : RowFile
@@ -341,8 +315,8 @@ def read_part(
         raise
     except FileNotFoundError as error:
         raise DatasetNotFoundError(
-            f"The file {place.url!r} has disappeared since the dataset was opened; put it back, or "
-            "open the dataset again and restart."
+            f"The file {place.url!r} has disappeared since the dataset was opened, or is not on this host; "
+            "put it where every worker can read it, or give a bucket's URL."
         ) from error
     except Exception as error:  # readers and clouds' clients have error classes of their own
         if is_passing(error) and not place.is_local:
@@ -410,13 +384,6 @@ def dataset_of(location: Location, files: Sequence[RowFile], form: Any) -> Files
     if empty:
         warnings.warn(
             f"{len(empty)} of {len(files)} files have no rows ({', '.join(empty[:3])}); they are left out.",
-            UserWarning,
-            stacklevel=2,
-        )
-    if len(left) >= _MANY_FILES and sum(file.size for file in left) < len(left) * _TINY_BYTES:
-        warnings.warn(
-            f"The rows are in {len(left):,} files of less than 1 MB on average, each of which costs a "
-            f"request in every pass; `daskcluster convert` writes them once to larger chunks.",
             UserWarning,
             stacklevel=2,
         )
@@ -500,11 +467,9 @@ def _listed_files(given: Sequence[Location]) -> tuple[Location, list[StoredFile]
     same = takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))
     root = "/".join(level[0] for level in same)
     location = replace(given[0], url=root)
-    with ThreadPoolExecutor(_OPENERS, thread_name_prefix="daskcluster-files") as pool:
-        found = list(pool.map(_the_file, given))
     return location, [
         replace(file, name=place.url[len(root) :].lstrip("/"))
-        for file, place in zip(found, given, strict=True)
+        for file, place in zip(map_files(_the_file, given), given, strict=True)
     ]
 
 

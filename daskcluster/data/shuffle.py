@@ -214,14 +214,12 @@ def prepare(
     array: str | None = None,
     weights: Any = None,
     with_index: Any = None,
-    chunk_rows: int | None = None,
-    shard_rows: int | None = None,
     flatten: bool = False,
     decode: bool | None = None,
-    memory_limit: int | None = None,
     scratch: Any = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    **sizes: int | None,
 ) -> tuple[Dataset, ShufflePlan]:
     """Open the source and plan its shuffle; refuse what `shuffle` would refuse, and touch nothing.
 
@@ -229,6 +227,8 @@ def prepare(
     ----------
     source, output, ...
         See `shuffle`.
+    **sizes : int or None
+        ``chunk_rows``, ``shard_rows`` and ``memory_limit``.
 
     Returns
     -------
@@ -254,10 +254,8 @@ def prepare(
     return dataset, plan_shuffle(
         dataset,
         indexed=with_index is not None,
-        chunk_rows=chunk_rows,
-        shard_rows=shard_rows,
-        memory_limit=memory_limit,
         scratch=where,
+        **sizes,
     )
 
 

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -33,7 +33,7 @@ from daskcluster.randomness import Key
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows
 from daskcluster.storage.files import is_full_disk
 from daskcluster.storage.location import Location
-from daskcluster.typing import Dataset, Range
+from daskcluster.typing import Dataset
 
 LIBRARIES_BYTES = 170 * 1024**2
 """Resident size of a process that has imported what a shuffle may need: zarr, dask.array, s3fs."""
@@ -155,10 +155,10 @@ def plan_shuffle(
     dataset: Dataset,
     *,
     indexed: bool,
-    chunk_rows: int | None,
-    shard_rows: int | None,
-    memory_limit: int | None,
     scratch: str,
+    chunk_rows: int | None = None,
+    shard_rows: int | None = None,
+    memory_limit: int | None = None,
 ) -> ShufflePlan:
     """Decide between memory and disk, and cut the buckets.
 
@@ -167,12 +167,12 @@ def plan_shuffle(
     dataset : Dataset
     indexed : bool
         The permutation is written too.
-    chunk_rows, shard_rows : int or None
-        Rows of chunks and shards of the outputs.
-    memory_limit : int or None
-        Bytes of the whole process, rows that are in memory already left out.
     scratch : str
         Folder, there or not yet, see `scratch_folder`.
+    chunk_rows, shard_rows : int, optional
+        Rows of chunks and shards of the outputs.
+    memory_limit : int, optional
+        Bytes of the whole process, rows that are in memory already left out.
 
     Raises
     ------
@@ -354,6 +354,11 @@ class Buckets:
     folder : str
         Where the scratch files are.
 
+    Attributes
+    ----------
+    counts : ndarray of int64, shape (n_buckets,)
+        Records of each bucket.
+
     Notes
     -----
     Cost: ``n_buckets * block_rows`` records of memory until `flush`; every record is written once and
@@ -380,19 +385,15 @@ class Buckets:
         self._block_bytes = block_rows * record.itemsize
         self._pending = np.empty((n_buckets, block_rows), record)
         self._filled = [0] * n_buckets
-        self._counts = np.zeros(n_buckets, np.int64)
+        self.counts = np.zeros(n_buckets, np.int64)
         self._offsets = [array("Q") for _ in range(n_buckets)]
         n_files = min(n_buckets, _MOST_FILES)
         # Neighbours share a file, so that it can go as soon as they have been read.
         self._home = [bucket * n_files // n_buckets for bucket in range(n_buckets)]
         self._unread = np.bincount(self._home)
         self._files: list[Any] = []
+        self._opened = ExitStack()
         self._n_files = n_files
-
-    @property
-    def counts(self) -> np.ndarray:
-        """Records of each bucket, int64 (n_buckets,)."""
-        return self._counts
 
     def append(self, records: np.ndarray, buckets: np.ndarray | None = None) -> None:
         """Scatter records (m,) to their buckets.
@@ -413,7 +414,7 @@ class Buckets:
         order = np.argsort(buckets, kind="stable")
         counts = np.bincount(buckets, minlength=len(self._filled))
         stops = np.cumsum(counts)
-        self._counts += counts
+        self.counts += counts
         for bucket in np.flatnonzero(counts).tolist():
             stop = stops[bucket]
             self._hold(bucket, records, order[stop - counts[bucket] : stop])
@@ -442,7 +443,7 @@ class Buckets:
             if not is_full_disk(error):
                 raise
             raise DiskSpaceError(
-                f"The scratch folder {self._folder!r} ran full after {int(self._counts.sum())} records "
+                f"The scratch folder {self._folder!r} ran full after {int(self.counts.sum())} records "
                 f"({error.strerror}); free some space there, raise the limit on the size of a file (ulimit "
                 "-f), or name another folder with scratch=."
             ) from error
@@ -459,7 +460,7 @@ class Buckets:
         """Return the records of a bucket (counts[bucket],); each bucket can be read once."""
         home = self._home[bucket]
         file = self._files[home]
-        records = np.empty(int(self._counts[bucket]), self._record)
+        records = np.empty(int(self.counts[bucket]), self._record)
         content = records.view(np.uint8).data
         for block, offset in enumerate(self._offsets[bucket]):
             file.seek(offset)
@@ -480,21 +481,13 @@ class Buckets:
             content = content[count:]
 
     def __enter__(self) -> Self:
-        try:
-            for _ in range(self._n_files):
-                self._files.append(tempfile.TemporaryFile(dir=self._folder, buffering=0))
-        except BaseException:
-            self._close()
-            raise
+        for _ in range(self._n_files):
+            file = tempfile.TemporaryFile(dir=self._folder, buffering=0)
+            self._files.append(self._opened.enter_context(file))
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        for file in self._files:
-            file.close()
-        self._files.clear()
+        self._opened.close()
         self._pending = np.empty((0, 0), self._record)
 
 
@@ -528,7 +521,7 @@ def shuffled_rows(
         entries = buckets(plan.entry, max(1, plan.block_rows * plan.n_entries // plan.n_rows))
     with one_pass("shuffle (scatter)", plan.n_rows, callbacks) as running:
         for chunk in dataset.chunks(dataset.partitions, on_read=running.read):
-            for part in _parts(chunk, plan):
+            for part in chunk.split(plan.piece_rows, READ_BYTES):
                 _scatter(part, plan, key, records, entries)
                 running.advance(part.n_rows)
         records.flush()
@@ -546,15 +539,6 @@ def _reordered(
         part = order[first : first + plan.piece_rows]
         found = rows[part] if isinstance(rows, SparseRows) else np.take(rows, part, axis=0)
         yield found, None if weights is None else weights[part], part
-
-
-def _parts(chunk: Chunk, plan: ShufflePlan) -> Iterator[Chunk]:
-    step = plan.piece_rows
-    cuts: Iterable[Range] = ((at, at + step) for at in range(0, chunk.n_rows, step))
-    if isinstance(chunk.rows, SparseRows):
-        cuts = chunk.rows.cuts(READ_BYTES)
-    for first, last in cuts:
-        yield chunk.slice(first, min(last, chunk.n_rows))
 
 
 def _scatter(
@@ -588,8 +572,8 @@ def _gather(plan: ShufflePlan, records: Buckets, entries: Buckets | None) -> Ite
         return found, np.argsort(found["key"], kind="stable"), rows
 
     freed = 0
-    # A window of no bytes: the next bucket only.
-    for found, order, rows in read_ahead(range(plan.n_buckets), load, lambda _: 0, window_bytes=0):
+    buckets = range(plan.n_buckets)
+    for found, order, rows in read_ahead(buckets, load, lambda _: 0, shares_window=False):
         for first in range(0, len(order), plan.piece_rows):
             part = order[first : first + plan.piece_rows]
             piece = np.take(found, part)

@@ -15,10 +15,9 @@ from daskcluster.data.checks import (
     is_arrow,
     is_frame,
     is_huggingface,
-    is_lance,
+    is_mapped_file,
     is_sparse,
 )
-from daskcluster.deprecation import moved
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.storage.location import Location
 from daskcluster.typing import Dataset
@@ -40,16 +39,12 @@ class Source:
     options : tuple of {"array", "columns", "decode"}
         What of the spec `open` heeds, as well as ``flatten``; the rest is refused when it is given.
         Columns are those of tables; missing values and scales are dealt with after `open`.
-    has_arrays, has_columns : bool
-        For a source of version 0.1, whose `open` has the arguments ``flatten``, ``array`` and ``columns``.
     """
 
     name: str
     takes: Callable[[Any], bool]
     open: Callable[..., Dataset] | str
     options: tuple[str, ...] = ()
-    has_arrays: bool = False
-    has_columns: bool = False
 
 
 def source_of(given: Any) -> Source:
@@ -122,11 +117,6 @@ FILES = (
         "daskcluster.data.text_files:open_csv_files",
         ("columns",),
     ),
-    FileKind(
-        (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
-        "daskcluster.data.json_lines:open_json_lines",
-        ("columns",),
-    ),
     FileKind((".parquet", ".pq"), "daskcluster.data.parquet:open_parquet", ("columns",)),
     FileKind(
         (".arrow", ".feather", ".ipc"),
@@ -138,7 +128,6 @@ IN_PLACE = tuple(ending for kind in FILES for ending in kind.endings)
 """Endings of files that are read in place, one or many."""
 
 SOURCES = [
-    Source("Lance", is_lance, "daskcluster.data.lance:open_lance", ("columns",)),
     Source("file", _is_files, "daskcluster.data.open:open_files", EVERY),
     Source(
         "Zarr",
@@ -163,9 +152,7 @@ SOURCES = [
     Source("pandas", is_frame, "daskcluster.data.open:open_frame", ("columns",)),
     Source("Arrow", is_table, "daskcluster.data.tables:open_arrow", ("columns",)),
     Source("scipy sparse", is_sparse, "daskcluster.data.memory:open_sparse"),
+    Source("memmap", is_mapped_file, "daskcluster.data.numpy_files:open_mapped"),
     Source("in memory", lambda given: True, "daskcluster.data.memory:open_array_like"),
 ]
 """Asked in this order: files by their endings, other URLs, then objects; the last one takes all."""
-
-
-__getattr__ = moved(__name__, register_source="daskcluster.extending:register_source")

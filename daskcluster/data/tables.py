@@ -26,7 +26,6 @@ from daskcluster.data.row_files import (
 )
 from daskcluster.data.spec import (
     RowsSpec,
-    looks_like_id,
     looks_like_path,
     refuse_duplicates,
     warn_of_id_columns,
@@ -90,7 +89,7 @@ def choose_columns(
         What errors call the table.
     values : TableValues
         Asked for the lengths of lists that the schema does not tell, for nulls in columns of a dtype that
-        has no NaN, which becomes floating then, and whether integers count rows.
+        has no NaN, which becomes floating then.
 
     Raises
     ------
@@ -127,9 +126,7 @@ def choose_columns(
         dtype = frame_dtype(kinds)
     widths = tuple(_width(name, types[name], what, values) for name in names)
     if not (spec.features or spec.expected or any(widths) or len(names) < 2):
-        warn_of_id_columns(
-            [name for name in names if looks_like_id(name) or values.only_increase(name)]
-        )
+        warn_of_id_columns(names)
     return RowColumns(tuple(names), widths, dtype.str, spec.id_column, weights)
 
 
@@ -162,11 +159,6 @@ class TableValues:
             for name in names
             for array in map(_storage, getattr(table.column(name), "chunks", [table.column(name)]))
         )
-
-    def only_increase(self, name: str) -> bool:
-        """Return True for integers of which each is larger than the one before, as row numbers are."""
-        columns = (table.column(name) for table in self.tables(name))
-        return all(map(_only_increases, columns))
 
 
 def _default_features(
@@ -301,7 +293,7 @@ def weights_of_table(table: Any, name: str, what: str, start: int = 0) -> np.nda
 
 @dataclass(frozen=True)
 class TableFormat(ABC):
-    """The columns of files that hold the rows; see `RowFormat`."""
+    """The columns of files that hold the rows; see `FilesRecipe`."""
 
     columns: RowColumns
     reader_bytes = 80 << 20  # pyarrow, with what its allocator keeps: measured 75 MB
@@ -386,7 +378,6 @@ def open_tables(
     schemas: Sequence[Any],
     values: TableValues,
     form: Callable[[RowColumns], Any],
-    in_path: Any = (),
 ) -> RowDataset:
     """Open files of tables whose heads were read; all must have the same columns.
 
@@ -399,27 +390,18 @@ def open_tables(
         Schemas of each file.
     values : TableValues
     form : callable (RowColumns) -> TableFormat
-    in_path : iterable of pyarrow.Field
-        Columns that the paths of files make.
     """
-    first, urls = (
-        first_with_rows(location, files),
-        [place.url for place in places_of(location, files)],
-    )
+    first = first_with_rows(location, files)
+    urls = [place.url for place in places_of(location, files)]
     schema, is_null = schemas[first], import_pyarrow().types.is_null
     for number, field in enumerate(schema):
         if is_null(field.type):  # another file may have values
             others = [each.field(field.name) for each in schemas if field.name in each.names]
             found = next((other for other in others if not is_null(other.type)), field)
             schema = schema.set(number, found)
-    in_path = [field for field in in_path if field.name not in schema.names]
-    for field in in_path:
-        schema = schema.append(field)
     chosen = choose_columns(schema, spec, repr(urls[first]), values)
-    names = {*chosen.read, chosen.id_column} - {None, *(field.name for field in in_path)}
-    expected = {
-        name: storage_type(schema.field(name).type) for name in schema.names if name in names
-    }
+    names = [name for name in (*chosen.read, chosen.id_column) if name is not None]
+    expected = {name: storage_type(schema.field(name).type) for name in names}
     for found, url in zip(schemas, urls, strict=True):
         refuse_duplicates(found.names, RowsSpec(features=tuple(expected)), repr(url))
         for name, kind in expected.items():
@@ -542,10 +524,3 @@ def open_arrow(given: Any, spec: RowsSpec) -> RowDataset:
         names = [name for scan in scans for name in scan.split(", ") if os.path.exists(name)]
         facts["read_from"] = tuple(map(locate, names))
     return ArrayDataset(np.ascontiguousarray(rows)).with_facts(**facts)
-
-
-def _only_increases(column: Any) -> bool:
-    if not import_pyarrow().types.is_integer(column.type) or len(column) < 2 or column.null_count:
-        return False
-    values = column.to_numpy()
-    return bool((values[1:] > values[:-1]).all())

@@ -6,10 +6,7 @@ Booleans are 0 and 1.
 from __future__ import annotations
 
 import csv
-import gzip
 import re
-import zlib
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +18,7 @@ import numpy as np
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.row_files import (
     RowFile,
+    explained,
     map_files,
     places_of,
     read_part,
@@ -37,12 +35,12 @@ from daskcluster.data.tables import (
 from daskcluster.errors import InvalidDataError
 from daskcluster.extras import import_pyarrow
 from daskcluster.storage.files import StoredFile, open_compressed, read_range
-from daskcluster.storage.location import Location, explain
+from daskcluster.storage.location import Location
 
-PLAIN = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson")
+PLAIN = (".csv", ".tsv", ".txt")
 """Endings of files that are not compressed."""
 _BLOCK_BYTES = 4 << 20
-_SAMPLE_BYTES = 1 << 20
+_SAMPLE_BYTES = 1 << 19
 _INTEGER = "^(0|-?[1-9][0-9]{0,17})$"
 _UNEVEN = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 """What pyarrow says of a line with another number of fields; lines count from 1."""
@@ -70,53 +68,39 @@ class TextFile(RowFile):
 
 
 @dataclass(frozen=True)
-class TextFormat(TableFormat):
-    """The columns of text files that hold the rows; see `RowFormat`."""
+class CsvFormat(TableFormat):
+    """The columns of text files that hold the rows; see `FilesRecipe`.
 
-    integers_may_be_texts = False
-    """Whether ids are read as texts until all of them are seen to be integers."""
+    Attributes
+    ----------
+    form : TextForm
+    types : tuple of str
+        Arrow types of all columns; empty where they are yet to be found.
+    """
 
-    @abstractmethod
-    def parsed(
-        self,
-        content: bytes,
-        place: Location,
-        skipped: int,
-        names: Sequence[str] = (),
-        start: int = 0,
-    ) -> Any:
-        """Return columns of lines as a table; without `names`, all.
+    form: TextForm
+    types: tuple[str, ...] = ()
+    kind = "csv"
 
-        Parameters
-        ----------
-        content : bytes
-        place : Location
-            The file, for errors.
-        skipped : int
-            Lines before the first row.
-        names : sequence of str
-        start : int
-            The number of the first row in the file.
-
-        Raises
-        ------
-        InvalidDataError
-            A text where a number is needed, or a row of another length.
-        """
-
-    @abstractmethod
-    def checked(self, content: bytes, place: Location, skipped: int, start: int) -> Any:
-        """Return the ids, or another column, of lines that are read for the first time, as a table."""
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        return self.columns.feature_names if self.form.names else None
 
     def end_of_lines(self, content: bytes) -> int:
-        """Return where the last whole line ends."""
-        return content.rfind(b"\n") + 1
+        """Return where the last whole line ends; a line break within quotes does not end a line."""
+        if b'"' not in content:
+            return content.rfind(b"\n") + 1
+        values = np.frombuffer(content, np.uint8)
+        ends = np.flatnonzero(values == ord("\n")) + 1
+        quotes = np.flatnonzero(values == ord('"'))
+        outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
+        return int(max(outside[-1:] if len(outside) else ends[-1:], default=0))
 
-    def blocks(self, place: Location) -> Iterator[bytes]:
-        """Yield whole lines of a file, about 4 MB at a time."""
+    def blocks(self, place: Location, n_bytes: int | None = None) -> Iterator[bytes]:
+        """Yield whole lines of a file, about `n_bytes` at a time, or 4 MB."""
         with open_compressed(place) as stream:
             content = b""
-            while more := stream.read(_BLOCK_BYTES):
+            while more := stream.read(n_bytes or _BLOCK_BYTES):
                 content += more
                 if end := self.end_of_lines(content):
                     yield content[:end]
@@ -143,129 +127,33 @@ class TextFormat(TableFormat):
 
     def sample(self, place: Location, file: TextFile, first: int, last: int) -> Any:
         """Return the first lines of a file as a table of the types that they seem to have."""
-        with open_compressed(place) as stream:
-            content = stream.read(_SAMPLE_BYTES)
-            end = len(content)
-            while end and end % _SAMPLE_BYTES == 0 and not (end := self.end_of_lines(content)):
-                content += stream.read(_SAMPLE_BYTES)  # of a very long line
-                end = len(content)
-        return self.parsed(content[:end], place, file.skipped)
+        content = b"".join(islice(self.blocks(place, _SAMPLE_BYTES), 2))
+        return self.parsed(content, place, file.skipped)
 
     def counted(
         self, place: Location, file: TextFile, first: int, last: int
-    ) -> tuple[TextFile, bool, set[str]]:
-        """Return a file with its blocks, whether all ids are texts of integers, and columns with values."""
+    ) -> tuple[TextFile, bool]:
+        """Return a file with its blocks, and whether all ids are texts of integers."""
         from pyarrow import compute
 
         rows: list[int] = []
-        filled: set[str] = set()
-        ids = self.id_column or self.columns.read[0]
-        offsets, integers = [0], self.integers_may_be_texts and self.id_column is not None
+        name = self.id_column or self.columns.read[0]
+        offsets, integers = [0], self.id_column is not None
         for content in self.blocks(place):
-            table = self.checked(content, place, 0 if rows else file.skipped, sum(rows))
+            if content.count(b'"') % 2 and self._ends_in_quotes(content):
+                raise InvalidDataError(
+                    f"A quote in {place.url!r}, in row {sum(rows)} (from 0) or a later one, is not closed; "
+                    "close it, or write two for one that is part of a text."
+                )
+            table = self.parsed(content, place, 0 if rows else file.skipped, (name,), sum(rows))
             rows.append(table.num_rows)
-            filled |= {
-                name
-                for name in table.column_names
-                if table.column(name).null_count < table.num_rows
-            }
             offsets.append(offsets[-1] + len(content))
             if integers:
-                fit = compute.match_substring_regex(table.column(ids), _INTEGER)
+                fit = compute.match_substring_regex(table.column(name), _INTEGER)
                 integers = False not in fit.unique().to_pylist()
         is_plain = place.url.lower().endswith(PLAIN)
         cut = tuple(offsets) if is_plain else ()
-        return replace(file, blocks=tuple(rows), offsets=cut), integers, filled
-
-
-def first_lines(
-    layout: TextFormat, places: Sequence[Location], files: Sequence[TextFile], without: str
-) -> tuple[Location, Any]:
-    """Return the first file that has rows, and its first lines as a table.
-
-    Parameters
-    ----------
-    layout : TextFormat
-    places : sequence of Location
-    files : sequence of TextFile
-    without : str
-        What an error says of the first file if none has rows.
-    """
-    for place, file in zip(places, files, strict=True):
-        sample = read_part(layout.sample, place, file, 0, 0)
-        if sample.num_rows:
-            return place, sample
-    raise without_rows(places[0], without)
-
-
-def dataset_of_text(
-    location: Location,
-    places: Sequence[Location],
-    files: Sequence[TextFile],
-    layout: Any,
-) -> RowDataset:
-    """Return the rows of files, which are counted."""
-    counted = map_files(
-        lambda at: read_part(layout.counted, places[at], files[at], 0, 0), range(len(files))
-    )
-    if all(integers for _, integers, _ in counted):
-        layout = layout.with_integer_ids()
-    for name in set.union(*(filled for *_, filled in counted)) if layout.kind != "csv" else ():
-        for place, (file, _, filled) in zip(places, counted, strict=True):
-            if file.n_rows and name not in filled:
-                raise InvalidDataError(
-                    f"No row of {place.url!r} has a value of {name!r}, which other files have; files of "
-                    "one dataset need the same fields: write it again, or leave it out."
-                )
-    return dataset_of_tables(location, [file for file, *_ in counted], layout)
-
-
-# -- csv and tsv ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CsvFormat(TextFormat):
-    """Columns of csv files.
-
-    Attributes
-    ----------
-    form : TextForm
-    types : tuple of str
-        Arrow types of all columns; empty where they are yet to be found.
-    """
-
-    form: TextForm
-    types: tuple[str, ...] = ()
-    kind = "csv"
-    integers_may_be_texts = True
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        return self.columns.feature_names if self.form.names else None
-
-    def with_integer_ids(self) -> CsvFormat:
-        """Return the format of which the ids are read as integers."""
-        at = self.form.columns.index(self.id_column or "")
-        return replace(self, types=(*self.types[:at], "int64", *self.types[at + 1 :]))
-
-    def checked(self, content: bytes, place: Location, skipped: int, start: int) -> Any:
-        if content.count(b'"') % 2 and self._ends_in_quotes(content):
-            raise InvalidDataError(
-                f"A quote in {place.url!r}, in row {start} (from 0) or a later one, is not closed; close "
-                "it, or write two for one that is part of a text."
-            )
-        name = self.id_column or self.columns.read[0]
-        return self.parsed(content, place, skipped, (name,), start)
-
-    def end_of_lines(self, content: bytes) -> int:
-        """Return where the last whole line ends; a line break within quotes does not end a line."""
-        if b'"' not in content:
-            return super().end_of_lines(content)
-        values = np.frombuffer(content, np.uint8)
-        ends = np.flatnonzero(values == ord("\n")) + 1
-        quotes = np.flatnonzero(values == ord('"'))
-        outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
-        return int(max(outside[-1:] if len(outside) else ends[-1:], default=0))
+        return replace(file, blocks=tuple(rows), offsets=cut), integers
 
     def _ends_in_quotes(self, content: bytes) -> bool:
         lines = content.decode(errors="replace").splitlines(keepends=True)
@@ -283,6 +171,24 @@ class CsvFormat(TextFormat):
         names: Sequence[str] = (),
         start: int = 0,
     ) -> Any:
+        """Return columns of lines as a table; without `names`, all.
+
+        Parameters
+        ----------
+        content : bytes
+        place : Location
+            The file, for errors.
+        skipped : int
+            Lines before the first row.
+        names : sequence of str
+        start : int
+            The number of the first row in the file.
+
+        Raises
+        ------
+        InvalidDataError
+            A text where a number is needed, or a row of another length.
+        """
         pa = import_pyarrow()
         types = dict(zip(self.form.columns, map(pa.type_for_alias, self.types), strict=False))
         texts: list[str] = []  # slow to read, but with booleans among numbers, and rows to name
@@ -296,7 +202,11 @@ class CsvFormat(TextFormat):
                 )
                 if uneven_row is not None:
                     line, expected, found = map(int, uneven_row.groups())
-                    raise uneven(place.url, start + line - 1 - skipped, found, expected) from error
+                    raise InvalidDataError(
+                        f"Row {start + line - 1 - skipped} (from 0) of {place.url!r} has {found} fields, "
+                        f"where the first line has {expected}; every row needs the same number. Correct "
+                        "the row; a comment may only stand before the first line."
+                    ) from error
                 if "Empty CSV file" in str(error):  # blank lines alone
                     return pa.schema([(name, types[name]) for name in names]).empty_table()
                 if unconverted is None or self.form.columns[int(unconverted[1])] in texts:
@@ -338,7 +248,14 @@ def _numbers_of(column: Any, name: str, place: Location, start: int) -> Any:
     numbers = list(map(number_of, texts))
     if None in numbers:
         row = numbers.index(None)
-        raise no_number(place.url, start + row, name, texts[row])
+        remedy = "Correct the value"
+        if "," in texts[row] and is_nearly_number(texts[row]):
+            remedy = "Write decimals with a point, and thousands without commas"
+        raise InvalidDataError(
+            f"Column {name!r} of {place.url!r} has {texts[row]!r} in row {start + row} (from 0), which is "
+            f"no number. {remedy}, leave it empty if it is missing, or leave the column out with "
+            f"drop={name!r} (--drop {name})."
+        )
     return import_pyarrow().array(numbers, from_pandas=True)
 
 
@@ -373,7 +290,13 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
         TextFile(file.name, file.size, file.version, skipped=form.skipped)
         for file, form in zip(files, forms, strict=True)
     ]
-    place, sample = first_lines(layout, places, opened, "has a header and no rows")
+    samples = (
+        (place, read_part(layout.sample, place, file, 0, 0))
+        for place, file in zip(places, opened, strict=True)
+    )
+    place, sample = next((each for each in samples if each[1].num_rows), (places[0], None))
+    if sample is None:
+        raise without_rows(place, "has a header and no rows")
     pa = import_pyarrow()
     schema = sample.schema
     for i, name in enumerate(schema.names):
@@ -388,7 +311,13 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
         for name, kind in zip(form.columns, schema.types, strict=True)
     )
     layout = replace(layout, columns=replace(chosen, dtype="<f8"), types=types)
-    return dataset_of_text(location, places, opened, layout)
+    counted = map_files(
+        lambda at: read_part(layout.counted, places[at], opened[at], 0, 0), range(len(files))
+    )
+    if all(integers for _, integers in counted):
+        at = form.columns.index(chosen.id_column or "")
+        layout = replace(layout, types=(*types[:at], "int64", *types[at + 1 :]))
+    return dataset_of_tables(location, [file for file, _ in counted], layout)
 
 
 def _holds_numbers(column: Any) -> bool:
@@ -437,16 +366,10 @@ def text_form(location: Location) -> TextForm:
     InvalidDataError
         The file is empty, or no text.
     """
-    try:
-        with _open_text(location) as lines:
-            numbered = ((i, line) for i, line in enumerate(lines) if line.strip())
-            kept = dropwhile(lambda each: each[1].startswith("#"), numbered)
-            (at, first), (_, second) = [*islice(kept, 2), (0, ""), (0, "")][:2]
-    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise InvalidDataError(
-            f"{location.url!r} is not text ({error}); write it in UTF-8, and compress it with gzip if its "
-            "name ends in .gz."
-        ) from error
+    with explained(location, "UTF-8 text"), open_compressed(location, text=True) as lines:
+        numbered = ((i, line) for i, line in enumerate(lines) if line.strip())
+        kept = dropwhile(lambda each: each[1].startswith("#"), numbered)
+        (at, first), (_, second) = [*islice(kept, 2), (0, ""), (0, "")][:2]
     if not first:
         raise without_rows(location, "is empty")
     delimiter = _delimiter(first, second)
@@ -454,13 +377,6 @@ def text_form(location: Location) -> TextForm:
     if _holds_values(fields, _fields(second, delimiter)):
         return TextForm(delimiter, (), len(fields), at)
     return TextForm(delimiter, tuple(map(_plain, fields)), len(fields), at + 1)
-
-
-def _open_text(location: Location) -> Any:
-    try:
-        return open_compressed(location, text=True)
-    except (OSError, ImportError, ValueError) as error:
-        raise explain(error, location, "file") from error
 
 
 def without_rows(location: Location, what: str) -> InvalidDataError:
@@ -544,22 +460,3 @@ def number_of(text: str | None) -> float | None:
 def is_nearly_number(text: str) -> bool:
     """Return True for a number, also with a decimal comma or with commas between thousands."""
     return number_of(text.replace(",", "")) is not None
-
-
-def no_number(url: str, row: int, column: str, text: str) -> InvalidDataError:
-    """Return the error for a text in a column of numbers; rows count from 0."""
-    remedy = "Correct the value"
-    if "," in text and is_nearly_number(text):
-        remedy = "Write decimals with a point, and thousands without commas"
-    return InvalidDataError(
-        f"Column {column!r} of {url!r} has {text!r} in row {row} (from 0), which is no number. {remedy}, "
-        f"leave it empty if it is missing, or leave the column out with drop={column!r} (--drop {column})."
-    )
-
-
-def uneven(url: str, row: int, found: int, expected: int) -> InvalidDataError:
-    """Return the error for a row with another number of fields; rows count from 0."""
-    return InvalidDataError(
-        f"Row {row} (from 0) of {url!r} has {found} fields, where the first line has {expected}; every row "
-        "needs the same number. Correct the row; a comment may only stand before the first line."
-    )

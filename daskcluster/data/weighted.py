@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class ArrayWeights:
     """Weights in memory, float64 (n,)."""
 
     stored_bytes = 0
+    """Bytes per row that a read fetches from a store."""
 
     def __init__(self, array: np.ndarray, recipe: HeldRecipe | None = None) -> None:
         array = np.ascontiguousarray(array, dtype=np.float64)
@@ -141,6 +142,10 @@ class LazyWeights:
         return (reopen, (self.recipe(),))
 
 
+RowWeights = ArrayWeights | LazyWeights
+"""Weights of rows: sliced like an array, in memory or in a store."""
+
+
 @dataclass(frozen=True)
 class ZarrWeights(StoredRecipe):
     """Weights in a 1-D Zarr array by their location."""
@@ -241,7 +246,7 @@ def _check_dtype(dtype: Any) -> None:
         )
 
 
-def check_weights(weights: ArrayWeights | LazyWeights, n_rows: int) -> None:
+def check_weights(weights: RowWeights, n_rows: int) -> None:
     """Refuse weights that are NaN, infinite, negative, all zero or too small; one pass over them."""
     start, largest = 0, 0.0
     for block in _blocks(weights, n_rows):
@@ -249,7 +254,9 @@ def check_weights(weights: ArrayWeights | LazyWeights, n_rows: int) -> None:
         largest = max(largest, float(block.max(initial=0.0)))
         start += len(block)
     if largest == 0.0:
-        refuse_all_zero(n_rows)
+        raise InvalidParameterError(
+            f"Sample weights must contain at least one non-zero number: all {n_rows} are zero."
+        )
     if largest < LEAST_WEIGHT:
         raise InvalidParameterError(
             f"Sample weights are too small: the largest is {largest:g}, expected at least "
@@ -271,14 +278,7 @@ def check_block(block: np.ndarray, start: int) -> None:
             )
 
 
-def refuse_all_zero(n_rows: int) -> NoReturn:
-    """Say that not all weights may be zero."""
-    raise InvalidParameterError(
-        f"Sample weights must contain at least one non-zero number: all {n_rows} are zero."
-    )
-
-
-def _blocks(weights: ArrayWeights | LazyWeights, n_rows: int) -> Any:
+def _blocks(weights: RowWeights, n_rows: int) -> Any:
     return (
         weights.read(start, min(start + _CHECK_ROWS, n_rows))
         for start in range(0, n_rows, _CHECK_ROWS)

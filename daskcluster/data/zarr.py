@@ -16,7 +16,14 @@ import zarr
 from daskcluster.data.checks import check_dtype, check_shape, is_bfloat16
 from daskcluster.data.csr import CsrLayout, canonical, check_structure
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.nodes import is_longer, metadata_digest, open_array, open_node, read_chunk
+from daskcluster.data.nodes import (
+    is_csr,
+    is_longer,
+    metadata_digest,
+    open_array,
+    open_node,
+    read_chunk,
+)
 from daskcluster.data.partitions import MOST_BYTES
 from daskcluster.data.recipes import HeldRecipe, StoredRecipe
 from daskcluster.data.weighted import open_weights
@@ -297,17 +304,6 @@ _TAIL = 1 << 12
 _INDEX_KINDS = (np.dtype(np.int32), np.dtype(np.int64))
 
 
-def is_csr(node: Any) -> bool:
-    """Return True for a Zarr group that holds CSR rows."""
-    return encoding_of(node) == "csr_matrix"
-
-
-def encoding_of(node: Any) -> str:
-    """Return what a node of AnnData says it is; empty if it says nothing."""
-    attributes = getattr(node, "attrs", {})
-    return str(attributes.get("encoding-type", ""))
-
-
 class ZarrSparseDataset(RowDataset):
     """CSR rows in a Zarr group.
 
@@ -331,8 +327,10 @@ class ZarrSparseDataset(RowDataset):
     def __init__(self, group: zarr.Group, recipe: ZarrSparseRecipe | HeldRecipe) -> None:
         self.group = group
         self._recipe = recipe
-        self._data, self._indices, shape = _arrays_of(group, recipe.source)
-        indptr = _read_indptr(group, recipe.source)
+        self._data, self._indices, shape = csr_arrays(group, recipe.source)
+        stored: Any = group["indptr"]
+        values = read_chunk(stored, slice(None), f"'indptr' of {recipe.source}")
+        indptr = np.asarray(values).astype(np.int64, copy=False)
         lengths = self._data.shape[0], self._indices.shape[0]
         check_structure(indptr, *lengths, shape, f"The CSR group at {recipe.source}")
         self._chunk = max(self._data.chunks[0], self._indices.chunks[0])
@@ -380,11 +378,11 @@ class ZarrSparseDataset(RowDataset):
         return tuple(self._recipe.place.child(name) for name in PARTS)
 
 
-def _arrays_of(group: zarr.Group, where: str) -> tuple[Any, Any, tuple[int, int]]:
-    """Return data, indices and shape of a CSR group, after the checks that metadata allows."""
+def csr_arrays(group: Any, where: str) -> tuple[Any, Any, tuple[int, int]]:
+    """Return data, indices and shape of a CSR group of Zarr or HDF5, after the checks of its metadata."""
     missing = [name for name in PARTS if name not in group]
     shape: Any = group.attrs.get("shape")
-    if missing or not (isinstance(shape, (list, tuple)) and len(shape) == 2):
+    if missing or np.shape(shape) != (2,):
         what = f"no array {missing[0]!r}" if missing else f"shape={shape!r} in its attributes"
         raise InvalidDataError(
             f"The CSR group at {where} has {what}; data, indices, indptr and a shape (rows, columns) are "
@@ -393,27 +391,14 @@ def _arrays_of(group: zarr.Group, where: str) -> tuple[Any, Any, tuple[int, int]
     shape = (int(shape[0]), int(shape[1]))
     check_shape(shape, flatten=False, what=f"CSR group at {where}")
     parts: list[Any] = [group[name] for name in PARTS]
-    data, indices, indptr = parts
-    check_dtype(data.dtype, what=f"CSR group at {where}")
+    check_dtype(parts[0].dtype, what=f"CSR group at {where}")
     for name, array in zip(PARTS, parts, strict=True):
-        if array.ndim != 1:
+        if array.ndim != 1 or (name != "data" and array.dtype.kind not in "iu"):
             raise InvalidDataError(
-                f"{name!r} of the CSR group at {where} has shape={array.shape}; it should have one axis. "
-                "Write it again."
+                f"{name!r} of the CSR group at {where} has shape={array.shape} and dtype={array.dtype}; it "
+                "should have one axis, and hold integers if it is indices or indptr. Write it again."
             )
-    for name, array in (("indices", indices), ("indptr", indptr)):
-        if array.dtype.kind not in "iu":
-            raise InvalidDataError(
-                f"{name!r} of the CSR group at {where} has dtype={array.dtype}; it should hold integers. "
-                "Write it again."
-            )
-    return data, indices, shape
-
-
-def _read_indptr(group: zarr.Group, where: str) -> np.ndarray:
-    array: Any = group["indptr"]
-    values = read_chunk(array, slice(None), f"'indptr' of {where}")
-    return np.asarray(values).astype(np.int64, copy=False)
+    return parts[0], parts[1], shape
 
 
 def row_edges(indptr: np.ndarray, chunk: int) -> np.ndarray:

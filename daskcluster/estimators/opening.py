@@ -205,7 +205,6 @@ def open_dataset(
     columns: str | Sequence[str] | None = None,
     drop: str | Sequence[str] | None = None,
     id_column: str | None = None,
-    nulls: str | None = None,
     missing: str | None = None,
     scale: str | None = None,
     decode: bool | None = None,
@@ -220,13 +219,13 @@ def open_dataset(
         ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
         ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group; a
         GeoTIFF (``.tif``), of which cells with data are rows and bands features, see `open_grid`.
-        A ``.npy``, ``.npz``, ``.parquet``, ``.arrow``, ``.feather``, ``.csv``, ``.tsv``, ``.jsonl``,
-        ``.h5ad`` or ``.h5`` file, or many of one kind as one dataset: a folder, a pattern such as
+        A ``.npy``, ``.npz``, ``.parquet``, ``.arrow``, ``.feather``, ``.csv``, ``.tsv``, ``.h5ad``
+        or ``.h5`` file, or many of one kind as one dataset: a folder, a pattern such as
         ``s3://bucket/emb/*.parquet``, or a list of files; numbers in names count as numbers, so that
         ``part-2`` comes before ``part-10``. A numpy array or memmap, a list of rows, a pandas DataFrame, an
-        Arrow table or what gives one (polars, DuckDB, Hugging Face datasets), a Lance dataset or the URL
-        of one, a dask array or DataFrame, a scipy sparse matrix, an AnnData, or a dataset. Shape (n, d);
-        float16, bfloat16, float32, float64, any integers, bool.
+        Arrow table or what gives one (polars, DuckDB, Hugging Face datasets), a dask array or DataFrame, a
+        scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16, bfloat16, float32, float64,
+        any integers, bool.
     array : str, optional
         Which array (or CSR group) of a Zarr group, HDF5 or .npz file, e.g. ``"X"``; of an AnnData ``X``
         (the default), or an array of ``obsm`` or ``layers``.
@@ -246,8 +245,6 @@ def open_dataset(
         Columns of a table that are no features.
     id_column : str, optional
         The column of a table that names the rows: no feature, and written next to labels.
-    nulls : {"error", "drop"}, optional
-        ``"drop"`` is an older name of ``missing="drop"``.
     missing : {"error", "drop", "mean", "partial"}, optional
         Rows with NaN, null or masked values: an error of the fit that names the first one; or they are left
         out, and ``n_rows`` counts the others (labels have -1 for them, distances NaN: results have an entry
@@ -288,10 +285,9 @@ def open_dataset(
     Notes
     -----
     Cost: no pass over the rows, one with `scale` or ``missing="drop"``, two with ``"mean"`` or
-    ``"partial"``; one pass over the weights, to check them. The footers of
-    Parquet files are read, 16 at a time; ``nulls="drop"`` reads the row groups once that may lack values.
-    A row group of more than 64 MB is streamed: one thread decodes it from its start. Frames of unknown
-    length are computed once for their lengths. Scaling costs a few operations a value in each pass.
+    ``"partial"``; one pass over the weights, to check them. The footers of Parquet files are read, 16 at a
+    time. A row group of more than 64 MB is streamed: one thread decodes it from its start. Frames of
+    unknown length are computed once for their lengths. Scaling costs a few operations a value in each pass.
 
     Examples
     --------
@@ -307,7 +303,6 @@ def open_dataset(
         columns=columns,
         drop=drop,
         id_column=id_column,
-        nulls=nulls,
         weights=weights,
         missing=missing,
         scale=scale,

@@ -58,7 +58,7 @@ for _spec in (
         function="daskcluster.jobs.fitting:fit",
         help="Cluster the rows of SOURCE and save the model.\n\n"
         "SOURCE is the path or URL of a Zarr array, of .npy, .npz, .parquet, .arrow, .feather, .ipc, "
-        ".lance, .csv, .tsv, .jsonl, .ndjson, .h5, .h5ad (AnnData) or "
+        ".csv, .tsv, .h5, .h5ad (AnnData) or "
         ".tif (GeoTIFF) files, or a folder or a pattern of such files.",
         algorithms=catalogue.ALGORITHMS,
         parameters=_under("Output", Parameter("distances", bool, False, _OF_LABELS)),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
 
-from daskcluster.deprecation import moved
 from daskcluster.parameters.algorithm import Catalogue
 from daskcluster.parameters.parameter import Parameter
 
@@ -167,6 +166,3 @@ JOBS: dict[str, JobSpec] = {}
 
 PACE = frozenset({"every", "settle"})
 """Arguments that say how often a stream looks for rows: they may change from run to run."""
-
-
-__getattr__ = moved(__name__, register_job="daskcluster.extending:register_job")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -104,17 +103,23 @@ def connections(settings: Settings) -> Rows:
 
 def words(settings: Settings) -> Rows:
     """Return 780,000 + 23,000 sparse rows of about 76 values in 47,000 columns, of length one."""
-    from daskcluster.data.generate import SparseMixture
+    from scipy.sparse import csr_array
 
     shrink = QUICK if settings.quick else 1
-    mixture = SparseMixture(COLUMNS // shrink, TOPICS, WORDS)
-    n, n_validation = 780_000 // shrink, 23_000 // shrink
-    starts = range(0, n + n_validation, 65_536)
-    with ThreadPoolExecutor(settings.threads) as pool:
-        parts = pool.map(
-            lambda start: _csr(mixture.rows(start, min(start + 65_536, n + n_validation))), starts
-        )
-        rows = _stacked(list(parts))
+    n, n_validation, n_columns = 780_000 // shrink, 23_000 // shrink, COLUMNS // shrink
+    shape, generator = (n + n_validation, WORDS), np.random.default_rng(0)
+    # The r-th most frequent column is drawn in proportion to 1 / r; half the words are those of a topic.
+    rank = (n_columns ** generator.random(shape, np.float32)).astype(np.int32)
+    topic = generator.integers(0, n_columns, TOPICS, np.int32)[
+        generator.integers(0, TOPICS, len(rank))
+    ]
+    columns = (rank + (generator.random(shape, np.float32) < 0.5) * topic[:, None]) % n_columns
+    values = generator.lognormal(sigma=0.5, size=shape).astype(np.float32)
+    starts = np.arange(0, rank.size + 1, WORDS, dtype=np.int32)
+    rows = csr_array((values.ravel(), columns.ravel(), starts), shape=(len(rank), n_columns))
+    rows.sum_duplicates()
+    lengths = np.sqrt(rows.multiply(rows).sum(axis=1))
+    rows.data /= np.repeat(lengths, np.diff(rows.indptr)).astype(np.float32)
     return _rows("words", "generated", rows[:n], rows[n:], settings)
 
 
@@ -207,16 +212,3 @@ def _tf_idf(counts: Any, known: Any) -> Any:
     rows = counts.copy()
     rows.data = (values / length[row]).astype(np.float32)
     return rows
-
-
-def _csr(rows: Any) -> Any:
-    from scipy.sparse import csr_array
-
-    return csr_array((rows.data, rows.indices, rows.offsets.astype(np.int32)), shape=rows.shape)
-
-
-def _stacked(parts: list[Any]) -> Any:
-    from scipy.sparse import csr_array, vstack
-
-    # Row numbers of 32 bits, which other libraries want, hold up to 2^31 values.
-    return csr_array(vstack(parts, format="csr"))

@@ -104,12 +104,6 @@ def test_files_one_behind_the_other_are_refused(compression: str | None, tmp_pat
         dc.open_dataset(tmp_path / "a.arrow", columns="emb")
 
 
-def test_the_first_version_of_feather_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.feather").write_bytes(b"FEA1" + bytes(64))
-    with pytest.raises(InvalidDataError, match=r"version 1 of the Feather format"):
-        dc.open_dataset(tmp_path / "a.feather")
-
-
 def test_a_stream_that_is_cut_between_two_reads(tmp_path: Path) -> None:
     write(tmp_path / "a.arrow", table(), stream=True)
     dataset = dc.open_dataset(tmp_path / "a.arrow", columns="emb")

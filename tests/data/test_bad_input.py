@@ -59,10 +59,10 @@ def grouped(tmp_path: Any) -> str:
         (np.array([[1, "a"]], object), "objects that are no numbers .*astype"),
         (
             np.array([["2020-01-01"]], "M8[D]"),
-            r"dtype=datetime64\[D\] cannot.*Turn times into numbers",
+            r"dtype=datetime64\[D\] cannot.*Convert your data",
         ),
         (np.ones((2, 2), np.longdouble), "cannot be clustered"),
-        (np.zeros((2, 2), "f4,f4"), "Stack its fields"),
+        (np.zeros((2, 2), "f4,f4"), "fields of records"),
         ([[1, 2], [3]], "cannot be made into one array.*same number"),
     ],
 )
@@ -85,22 +85,11 @@ def test_shape_in_every_container(shape: tuple[int, ...], tmp_path: Any) -> None
             open_dataset(source)
 
 
-@pytest.mark.parametrize("source", [None, {"a": 1}, object(), len, b"x"])
+@pytest.mark.parametrize("source", [None, {"a": 1}, object(), len])
 def test_objects_without_rows_are_refused(source: Any) -> None:
-    with pytest.raises(WrongTypeError, match=r"holds no rows|no table of numbers") as caught:
+    with pytest.raises(WrongTypeError, match=r"no table of numbers") as caught:
         open_dataset(source)
     assert isinstance(caught.value, TypeError)
-
-
-def test_sparse_things_of_other_libraries() -> None:
-    class Foreign:
-        nnz = 3
-
-        def toarray(self) -> np.ndarray:
-            return np.eye(3)
-
-    with pytest.raises(WrongTypeError, match=r"Foreign; sparse rows are taken from scipy"):
-        open_dataset(Foreign())
 
 
 def test_missing_store(tmp_path: Any) -> None:
@@ -136,7 +125,7 @@ def test_arrays_of_groups_within_groups_are_named(tmp_path: Any) -> None:
         root.create_array(f"runs/{number:02}/X", data=np.ones((5, 2)))
     for more in ({}, {"array": "Y"}):
         with pytest.raises(
-            DaskClusterError, match=r"runs/00/X \(5, 2\), .*runs/19/X.*, and 10 more\."
+            DaskClusterError, match=r"runs/00/X \(5 x 2 float64\), .*runs/19/X.*, and 10 more\."
         ):
             open_dataset(tmp_path / "deep.zarr", **more)
     assert open_dataset(tmp_path / "deep.zarr", array="runs/07/X").n_rows == 5
@@ -152,18 +141,19 @@ def test_fields_of_structured_arrays_are_named(kind: str, tmp_path: Any) -> None
         source = tmp_path / "rows.npy"
         np.save(source, rows)
         source = [source] if kind == "npys" else source
-    with pytest.raises(InvalidDataError, match=r"for name in \['red', 'nir'\]\], axis=-1\)"):
+    with pytest.raises(InvalidDataError, match=r"'red'.* fields of records.* are features of"):
         open_dataset(source)
 
 
 def test_group_without_and_with_a_wrong_name(tmp_path: Any) -> None:
     path = grouped(tmp_path)
     with pytest.raises(
-        InvalidDataError, match=r"is a Zarr group.*array=. Arrays there: X \(20, 3\), y"
+        InvalidDataError, match=r"is a Zarr group.*array=. Arrays there: X \(20 x 3 float64\), y"
     ):
         open_dataset(path)
     with pytest.raises(
-        DatasetNotFoundError, match=r"no array 'Z' in .*there: X \(20, 3\), y \(20,\)"
+        DatasetNotFoundError,
+        match=r"no array 'Z' in .*there: X \(20 x 3 float64\), y \(20 float64\)",
     ):
         open_dataset(path, array="Z")
     with pytest.raises(InvalidDataError, match=r"source is a Zarr Group, not an array; pick one"):
@@ -220,7 +210,7 @@ def test_damaged_npy(tmp_path: Any) -> None:
     np.save(tmp_path / "x.npy", np.ones((1000, 3)))
     with open(tmp_path / "x.npy", "r+b") as file:
         file.truncate(500)
-    with pytest.raises(InvalidDataError, match=r"is no readable .npy file"):
+    with pytest.raises(InvalidDataError, match=r"has 500 bytes where its header promises"):
         open_dataset(tmp_path / "x.npy")
     np.save(tmp_path / "o.npy", np.array([[1, None]], object), allow_pickle=True)
     with pytest.raises(InvalidDataError, match=r"is no readable .npy file|dtype=object"):
@@ -309,7 +299,7 @@ def test_local_data_that_is_continued_the_worker(
     )  # as on a worker
     for recipe in sent:
         with pytest.raises(DatasetNotFoundError, match=r"bucket's URL"):
-            pickle.loads(recipe).open()
+            pickle.loads(recipe).open().to_numpy()
 
 
 def test_storage_options_without_a_url() -> None:

@@ -50,8 +50,7 @@ def test_weights_and_another_dtype(tmp_path: Path) -> None:
 def test_a_refused_conversion_leaves_nothing(tmp_path: Path) -> None:
     matrix = make(300, 40, dtype=np.float64)
     matrix.data[matrix.indptr[77]] = 1e300
-    column = matrix.indices[matrix.indptr[77]]
-    with pytest.raises(InvalidDataError, match=rf"Row 77, column {column}: 1e\+300 is too large"):
+    with pytest.raises(InvalidDataError, match=r"1e\+300, in rows \d+ to \d+, is too large"):
         convert(matrix, tmp_path / "o.zarr", dtype="float32")
     with pytest.raises(InvalidParameterError, match="chunk_rows=100 is for dense rows"):
         convert(matrix, tmp_path / "o.zarr", chunk_rows=100)

@@ -97,7 +97,10 @@ NAN = pytest.approx(np.nan, nan_ok=True)
         ("0,1\n2,3\n", [[0, 1], [2, 3]]),
         ("0,1\n0.5,1\n", [[0, 1], [0.5, 1]]),
         ("1,3\n0.5,1.5\n", [[1, 3], [0.5, 1.5]]),
-        ("a,é\n1,2\n".encode("latin-1"), r"x.csv' is not text .*; write it in UTF-8"),
+        (
+            "a,é\n1,2\n".encode("latin-1"),
+            r"x.csv' is no readable UTF-8 text file .*; write it again",
+        ),
         (
             "a,b\n1,2\n3,-\n",
             r"Column 'b' of .*x.csv' has '-' in row 1 \(from 0\), which is no number",
@@ -187,7 +190,7 @@ def test_invalid_files_are_refused_by_name(tmp_path: Path) -> None:
     ):
         dc.open_dataset(tmp_path, id_column="name")
     (tmp_path / "b.csv.gz").write_text("name,x,y,z,w\nq,1,2,3,4\n")
-    with pytest.raises(InvalidDataError, match=r"b.csv.gz' is not text .*if its name ends in .gz"):
+    with pytest.raises(InvalidDataError, match=r"b.csv.gz' is no readable UTF-8 text file"):
         dc.open_dataset(tmp_path / "b.csv.gz")
     (tmp_path / "b.csv.gz").unlink()
     (tmp_path / "b.csv").write_text("")

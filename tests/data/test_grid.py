@@ -206,8 +206,9 @@ def test_a_map_of_stacked_cells_keeps_the_levels_of_their_index(tmp_path):
     coords = {"y": np.arange(12) * 10.0, "x": np.arange(9)}
     cells = xr.DataArray(raster(), coords, ("y", "x", "band")).stack(cell=("y", "x"))
     grid = dc.open_grid(cells)
-    labels = dc.KMeans(2, random_state=0).fit(grid.dataset).predict(grid.dataset)
-    grid.save(labels, str(tmp_path / "map.zarr"))
+    model = dc.KMeans(2, random_state=0).fit(grid.dataset)
+    model.predict(grid.dataset, output=str(tmp_path / "map.zarr"))
+    labels = model.predict(grid.dataset)
     found = xr.open_zarr(tmp_path / "map.zarr", consolidated=False)["label"]
     image = found.set_index(cell=("y", "x")).unstack("cell")
     assert np.array_equal(image.transpose("y", "x"), labels.reshape(12, 9))
@@ -394,9 +395,6 @@ def test_a_land_cover_map(tmp_path, client):
     image = grid.unflatten(fitted.labels_)
     assert found.attrs["grid_mapping"] == "spatial_ref"
     assert image.equals(found)
-    grid.save(fitted.labels_, str(tmp_path / "again.zarr"), name="cover", fill=-7)
-    again = xr.open_zarr(str(tmp_path / "again.zarr"), consolidated=False)["cover"]
-    assert int(again.sel(y=300.0, x=70.0)) == -7
     with pytest.raises(OutputExistsError):
         fitted.labels_.save(output)
     fitted.labels_.save(output, overwrite=True)
@@ -446,8 +444,9 @@ def test_several_arrays_of_a_group(tmp_path):
     grid = dc.open_grid(str(tmp_path / "r"), array=["nir", "red"])
     expected = np.stack([bands["nir"][1], bands["red"][1]], -1).reshape(-1, 2)
     assert np.array_equal(grid.dataset.to_numpy(), expected)
+    model = dc.KMeans(2, random_state=0).fit(grid.dataset)
     with pytest.raises(InvalidParameterError, match=r"replace|lies in|is read"):
-        grid.save(np.zeros(72, int), str(tmp_path / "r"), overwrite=True)
+        model.predict(grid.dataset, output=str(tmp_path / "r"), overwrite=True)
     with pytest.raises(InvalidParameterError, match=r"There is no array 'blue' in"):
         dc.open_grid(str(tmp_path / "r"), array=["blue"])
 
@@ -539,17 +538,14 @@ def test_labels_take_neither_units_nor_packing_from_the_grid(tmp_path, kind, whe
         ("y", "x", "value"),
     )
     model.predict(grid.dataset, output=str(tmp_path / "l"), return_distance=True)
-    grid.save(model.labels_, str(tmp_path / "s"))
-    for url in (tmp_path / "l", tmp_path / "s"):
-        opened = xr.open_zarr(url, consolidated=False)
-        labels = opened["label"]
-        assert labels.dtype == np.int32
-        assert labels.equals(image)
-        assert labels.attrs == {"grid_mapping": "spatial_ref", "nodata": -1}
-        assert not {*PACKING} & {*labels.encoding}
-        assert labels.spatial_ref.attrs["crs_wkt"] == "EPSG:32632"
-        assert labels.y.attrs == {"units": "m"}
-    distance = xr.open_zarr(tmp_path / "l", consolidated=False)["distance"]
+    opened = xr.open_zarr(tmp_path / "l", consolidated=False)
+    labels, distance = opened["label"], opened["distance"]
+    assert labels.dtype == np.int32
+    assert labels.equals(image)
+    assert labels.attrs == {"grid_mapping": "spatial_ref", "nodata": -1}
+    assert not {*PACKING} & {*labels.encoding}
+    assert labels.spatial_ref.attrs["crs_wkt"] == "EPSG:32632"
+    assert labels.y.attrs == {"units": "m"}
     assert distance.attrs == {"grid_mapping": "spatial_ref"}
     assert np.array_equal(np.isnan(distance.values), image.values == -1)
     assert np.allclose(
@@ -567,7 +563,8 @@ def test_the_reference_system_of_a_stored_grid_is_a_coordinate(tmp_path):
     for given in ({"array": "refl", "nodata": np.nan}, {"array": ["other"]}):
         grid = dc.open_grid(str(tmp_path / "r"), **given)
         assert grid.dataset.n_rows == 106
-        grid.save(np.zeros(106, np.int32), str(tmp_path / "l"), overwrite=True)
+        model = dc.KMeans(1, random_state=0).fit(grid.dataset)
+        model.predict(grid.dataset, output=str(tmp_path / "l"), overwrite=True)
         found = xr.open_zarr(tmp_path / "l", consolidated=False)["label"]
         assert found.attrs == {"grid_mapping": "crs", "nodata": -1}
         assert found.crs.attrs["crs_wkt"] == "EPSG:32632"
@@ -584,7 +581,6 @@ def test_a_map_is_written_as_zarr(tmp_path, name):
     of_store = dc.KMeans(2, random_state=0).fit(dc.open_grid(stored).dataset)
     stem = name.rpartition(".")[0]
     for write in (
-        lambda: grid.save(model.labels_, url),
         lambda: model.predict(grid.dataset, output=url),
         lambda: model.predict(values.reshape(-1, 3), output=url),
         lambda: of_store.labels_.save(url),
@@ -615,7 +611,6 @@ def test_a_geotiff_and_its_map(tmp_path):
     labels = grid.unflatten(np.asarray(model.labels_))
     assert labels.rio.crs.to_epsg() == 32633
     labels.rio.to_raster(tmp_path / "by_rio.tif")
-    grid.save(model.labels_, str(tmp_path / "saved.tif"))
     opened = rioxarray.open_rasterio(path)  # an integer array, with the nodata among its attributes
     assert np.array_equal(model.predict(opened), labels)
     assert list(model.feature_names_in_) == ["red", "green", "infrared"]
@@ -626,13 +621,10 @@ def test_a_geotiff_and_its_map(tmp_path):
     for overwrite in (False, True):
         model.predict(grid.dataset, output=str(tmp_path / "labels.tif"), overwrite=overwrite)
     model.predict(opened).rio.to_raster(tmp_path / "predicted.tif")
-    for name in ("labels", "saved", "by_rio", "predicted"):
+    for name in ("labels", "by_rio", "predicted"):
         again = rioxarray.open_rasterio(tmp_path / f"{name}.tif")[0]
         assert np.array_equal(again.to_numpy(), labels.to_numpy())
         assert (again.rio.crs.to_epsg(), again.rio.nodata) == (32633, -1)
-    assert (tmp_path / "saved.tif").read_bytes() == (tmp_path / "labels.tif").read_bytes()
-    with pytest.raises(InvalidParameterError, match="a GeoTIFF holds the labels of a grid"):
-        grid.save(np.zeros(1998), str(tmp_path / "costs.tif"))
     with pytest.raises(InvalidParameterError, match="a GeoTIFF holds the labels of a grid"):
         model.predict(wanted, output=str(tmp_path / "rows.tif"))
     assert (labels.to_numpy()[~grid.mask] == -1).all()

@@ -90,3 +90,17 @@ def test_a_shard_that_was_cut_short(tmp_path: Path) -> None:
     path.write_bytes(b"nothing")
     with pytest.raises(InvalidDataError, match=r"shard_1.npy' is no readable .npy file"):
         open_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_raw_array_behind_a_header(order: Any, tmp_path: Path) -> None:
+    mapped = np.memmap(tmp_path / "raw", "f4", "w+", 10_001, ROWS.shape, order)
+    mapped[:] = ROWS
+    dataset: Any = open_dataset(mapped)
+    for found in (dataset, pickle.loads(pickle.dumps(dataset))):
+        assert found.visibility.name == "HOST"
+        assert np.array_equal(found.to_numpy(), ROWS.astype("f4"))
+        assert np.array_equal(found.take(np.array([7, 3])), ROWS[[7, 3]].astype("f4"))
+    before = mapped[0, 0]
+    dataset.fetch(0, 5)[0, 0] = -1
+    assert mapped[0, 0] == before

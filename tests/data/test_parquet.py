@@ -255,16 +255,16 @@ def test_columns_that_are_not_there_or_no_numbers(tmp_path: Path) -> None:
 
 def test_ids_among_features_raise_a_warning(tmp_path: Path) -> None:
     table = pa.table(
-        {"serial": np.arange(1000), "x": ROWS[:, 0], "customer_id": np.arange(1000) % 7}
+        {"index": np.arange(1000), "x": ROWS[:, 0], "customer_id": np.arange(1000) % 7}
     )
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=300)
-    with pytest.warns(UserWarning, match=r"'serial', 'customer_id' looks like an id"):
+    with pytest.warns(UserWarning, match=r"'index', 'customer_id' looks like an id"):
         dc.open_dataset(tmp_path / "x.parquet")
-    with pytest.warns(UserWarning, match=r"'serial', 'customer_id' looks like an id"):
+    with pytest.warns(UserWarning, match=r"'index', 'customer_id' looks like an id"):
         dc.open_dataset(table.to_pandas())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        dc.open_dataset(tmp_path / "x.parquet", drop=["serial", "customer_id"])
+        dc.open_dataset(tmp_path / "x.parquet", drop=["index", "customer_id"])
 
 
 def test_no_file_matches_and_empty_files(tmp_path: Path) -> None:
@@ -323,31 +323,6 @@ def test_convert_takes_them_all(tmp_path: Path) -> None:
     folder = write_parts(tmp_path / "emb", ROWS)
     convert(folder, tmp_path / "o.zarr", columns={"id_column": "id"}, dtype="float32")
     assert np.array_equal(open_dataset(tmp_path / "o.zarr").to_numpy(), ROWS.astype("f4"))
-
-
-def test_folders_of_the_path_are_columns(tmp_path: Path) -> None:
-    rows = np.random.default_rng(2).normal(size=(600, 3))
-    for i, (year, lang) in enumerate([(2023, "de"), (2024, "de"), (2024, "en")]):
-        folder = tmp_path / f"year={year}" / f"lang={lang}"
-        folder.mkdir(parents=True)
-        part = rows[200 * i : 200 * i + 200]
-        table = pa.table({name: part[:, j] for j, name in enumerate("abc")})
-        pq.write_table(table, folder / "part-0.parquet", row_group_size=70)
-    plain: Any = dc.open_dataset(tmp_path)
-    assert np.array_equal(plain.to_numpy(), rows)
-    named: Any = dc.open_dataset(tmp_path, columns=["a", "year"], id_column="lang")
-    years = np.repeat([2023.0, 2024, 2024], 200)
-    for found in (named, pickle.loads(pickle.dumps(named))):
-        assert np.array_equal(found.to_numpy(), np.column_stack([rows[:, 0], years]))
-        assert found.ids(395, 405).to_pylist() == ["de"] * 5 + ["en"] * 5
-    weighted: Any = dc.open_dataset(tmp_path, weights="year")
-    assert np.array_equal(np.asarray(weighted.weights), years)
-    assert weighted.n_features == 3
-    with pytest.raises(InvalidParameterError, match=r"There is no column 'month'"):
-        dc.open_dataset(tmp_path, columns=["a", "month"])
-    pq.write_table(table, tmp_path / "year=2024" / "part-9.parquet")
-    with pytest.raises(InvalidDataError, match=r"part-9.parquet' has no lang=..., which other"):
-        np.asarray(dc.open_dataset(tmp_path, id_column="lang").ids(0, 800))
 
 
 def test_links_and_files_without_a_time_are_guarded_like_others(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_errors_arrive_in_their_turn() -> None:
             raise OSError("disk on fire")
         return job
 
-    stream = read_ahead(range(9), read, size, window_bytes=1000)
+    stream = read_ahead(range(9), read, size)
     assert [next(stream), next(stream)] == [0, 1]
     with pytest.raises(OSError, match=r"disk on fire"):
         next(stream)
@@ -79,7 +79,7 @@ def test_blocks_are_not_kept_alive() -> None:
         return block
 
     most = 0
-    for block in read_ahead(range(50), read, lambda job: 8000, window_bytes=16_000):
+    for block in read_ahead(range(50), read, lambda job: 8000, shares_window=False):
         del block
         most = max(most, sum(ref() is not None for ref in alive))
     assert most <= 4

@@ -152,9 +152,9 @@ def test_a_group_in_anndata_and_weights_next_to_it(tmp_path: Path) -> None:
     assert np.array_equal(dataset.load((5, 9)).weights, [6.0, 7.0, 8.0, 9.0])
     assert open_dataset(tmp_path / "cells.zarr" / "X").n_rows == N
     assert open_dataset(zarr.open_group(tmp_path / "cells.zarr")["X"]).n_rows == N
-    with pytest.raises(InvalidDataError, match=r"is a Zarr group.* X \(40000, 300\) CSR"):
+    with pytest.raises(InvalidDataError, match=r"is a Zarr group.* X \(40000 x 300 CSR\)"):
         open_dataset(tmp_path / "cells.zarr")
-    with pytest.raises(DatasetNotFoundError, match=r"no array 'Y' .*X \(40000, 300\) CSR"):
+    with pytest.raises(DatasetNotFoundError, match=r"no array 'Y' .*X \(40000 x 300 CSR\)"):
         open_dataset(tmp_path / "cells.zarr", array="Y")
     with pytest.raises(InvalidDataError, match=r"array='obs' in .* is a Zarr group"):
         open_dataset(tmp_path / "cells.zarr", array="obs")
@@ -219,7 +219,7 @@ def test_half_a_group_is_refused(tmp_path: Path) -> None:
     group.attrs["shape"] = [200, 20]
     del group["indptr"]
     group.create_array("indptr", data=np.zeros((201, 1), np.int64))
-    with pytest.raises(InvalidDataError, match=r"'indptr' .* shape=\(201, 1\); it should have one"):
+    with pytest.raises(InvalidDataError, match=r"'indptr' .* shape=\(201, 1\) .* should have one"):
         open_dataset(tmp_path / "rows.zarr")
     del group["indices"]
     with pytest.raises(InvalidDataError, match=r"has no array 'indices'; data, indices"):

@@ -175,7 +175,6 @@ def test_no_other_output_replaces_rows(place: Path, model: dc.KMeans) -> None:
         lambda: cells.predict(grid.dataset, output="grid.zarr/a", overwrite=True),
         lambda: cells.predict(lazy, output="grid.zarr", overwrite=True),
         lambda: cells.predict(grid.dataset, output="grid.zarr/y", overwrite=True),
-        lambda: grid.save(np.zeros(60, np.int32), "grid.zarr", overwrite=True),
         lambda: dc.near_duplicates("d.parquet", 0.99).save("d.parquet", overwrite=True),
         lambda: dc.near_duplicates("g.zarr/X", 0.99).save("g.zarr", overwrite=True),
         lambda: partitions.save_centres("d.npy", overwrite=True),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import zarr
+from scipy.sparse import random
 
 import daskcluster as dc
-from daskcluster.data.generate import generate
+from daskcluster.data.memory import scipy_rows
+from daskcluster.data.writer import RowsShape, write_rows
 from tests.data.test_sparse_zarr import put
 from tests.laws.data import CASES
 from tests.laws.test_law_02_chunking import INITS, fit, same_bits
@@ -93,7 +95,8 @@ def test_ten_times_the_rows(tmp_path):
     few, many = 300_000, 3_000_000
     for n in (few, many):
         url = str(tmp_path / f"{n}.zarr")
-        generate(url, n_rows=n, n_features=20_000, n_clusters=16, sparse=True, n_nonzeros=40)
+        block = scipy_rows(random(n // 100, 20_000, 0.002, "csr", np.float32, random_state=0))
+        write_rows(url, [block] * 100, RowsShape(n, 20_000, block.dtype, 100 * len(block.data)))
     choice = "random", "lloyd", 600
     measure(str(tmp_path / f"{few}.zarr"), *choice)  # compiles what is not in the cache
     small = measure(str(tmp_path / f"{few}.zarr"), *choice)

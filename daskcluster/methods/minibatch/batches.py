@@ -167,7 +167,10 @@ class Pools:
         """Yield pool after pool, pass after pass; the next one is read while one is used."""
         jobs = self._jobs(first or PoolPlace(0, 0, 0))
         return read_ahead(
-            jobs, self._read, lambda job: sum(map(self.dataset.bytes_of, job[1])), window_bytes=1
+            jobs,
+            self._read,
+            lambda job: sum(map(self.dataset.bytes_of, job[1])),
+            shares_window=False,
         )
 
     def _jobs(self, first: PoolPlace) -> Iterator[tuple[Key, tuple[Range, ...]]]:

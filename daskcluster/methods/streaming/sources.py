@@ -26,14 +26,14 @@ from itertools import product
 from typing import Any, ClassVar
 
 from daskcluster.data.missing import presence, without_incomplete
-from daskcluster.data.nodes import open_array, open_node
+from daskcluster.data.nodes import is_csr, open_array, open_node
 from daskcluster.data.open import open_source
 from daskcluster.data.row_files import NoRowsError
 from daskcluster.data.sources import IN_PLACE
 from daskcluster.data.spec import AS_THEY_ARE, RowsSpec
 from daskcluster.data.weighted import holds_weighted_rows
 from daskcluster.data.writer import ROWS
-from daskcluster.data.zarr import PARTS, is_csr
+from daskcluster.data.zarr import PARTS
 from daskcluster.errors import (
     CheckpointError,
     DaskClusterError,
