@@ -152,7 +152,13 @@ def warn_of_ids_in_frame(frame: Any) -> None:
     """
     refuse_duplicates(frame.columns, AS_THEY_ARE, "the DataFrame")
     if len(frame.columns) > 1:
-        warn_of_id_columns(frame.columns)
+        warn_of_id_columns(frame.columns, lambda name: _counts(frame[name]))
+
+
+def _counts(column: Any) -> bool:
+    if getattr(getattr(column, "dtype", None), "kind", "") not in "iu" or len(column) < 3:
+        return False
+    return bool(column.is_unique and column.is_monotonic_increasing)
 
 
 def check_columns(dtypes: Any) -> None:

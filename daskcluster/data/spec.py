@@ -6,7 +6,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
@@ -14,7 +14,9 @@ from daskcluster.chunkwise.feature_scaling import SCALES
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 
 MISSING = ("error", "drop", "mean", "partial")
-_IDS = re.compile(r"(^|.*[_\- .])(id|ids|uuid|guid|index|key|rowid)$|^unnamed: 0$", re.IGNORECASE)
+_IDS = re.compile(
+    r"(^|.*[_\- .])(id|ids|uuid|guid|index|key|rowid)$|^(unnamed: 0)?$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,7 @@ class RowsSpec:
         *,
         columns: Mapping[str, Any] | str | Sequence[str] | None = None,
         drop: str | Sequence[str] | None = None,
+        nulls: str | None = None,
         missing: str | None = None,
         scale: str | None = None,
         weights: Any = None,
@@ -75,7 +78,7 @@ class RowsSpec:
     ) -> Self:
         """Return the spec that keyword arguments of `daskcluster.open_dataset` or of a job make.
 
-        A job takes `columns` also as a mapping of ``columns``, ``drop`` and ``id_column``.
+        A job takes `columns` also as a mapping of ``columns``, ``drop``, ``id_column`` and ``nulls``.
 
         Raises
         ------
@@ -98,7 +101,7 @@ class RowsSpec:
         return cls(
             features=features,
             drop=without or (),
-            missing=_one_of(missing, (*MISSING, None), "missing"),
+            missing=_missing(missing, nulls),
             scale=_one_of(scale, (*SCALES, None), "scale"),
             weights=weights if isinstance(weights, str) else None,
             **others,
@@ -107,7 +110,8 @@ class RowsSpec:
     @classmethod
     def among(cls, arguments: Mapping[str, Any], expected: Sequence[str] | None = None) -> Self:
         """Return the spec that is among the arguments of a job, by their names."""
-        names = {"columns", *(each.name for each in fields(cls))} - {"features", "expected"}
+        own = {each.name for each in fields(cls)} - {"features", "expected"}
+        names = {"columns", "nulls"} | own
         given = {name: value for name, value in arguments.items() if name in names}
         return cls.of(**given, expected=tuple(expected or ()))
 
@@ -159,6 +163,24 @@ def _one_of(value: Any, allowed: Sequence[Any], name: str) -> Any:
             f"{name}={value!r} should be one of {', '.join(map(str, allowed))}."
         )
     return value
+
+
+def _missing(missing: str | None, nulls: str | None) -> str | None:
+    """Return `missing`, of which `nulls` is an older name that drops rows."""
+    _one_of(missing, (*MISSING, None), "missing")
+    if _one_of(nulls, ("error", "drop", None), "nulls") != "drop":
+        return missing
+    if missing not in (None, "error", "drop"):
+        raise InvalidParameterError(
+            f"nulls='drop' and missing={missing!r} were both given; leave nulls= out, which is an older "
+            "name of missing='drop'."
+        )
+    warnings.warn(
+        "nulls='drop' is an older name of missing='drop' (--missing drop), and will go; use that.",
+        FutureWarning,
+        stacklevel=4,
+    )
+    return "drop"
 
 
 def _names(given: str | Sequence[str] | None, what: str) -> tuple[str, ...] | None:
@@ -243,9 +265,11 @@ def looks_like_path(weights: str) -> bool:
     return "/" in weights or weights.lower().endswith((".npy", ".zarr")) or os.path.exists(weights)
 
 
-def warn_of_id_columns(columns: Iterable[Any]) -> None:
-    """Warn of features whose names look like those of ids, if there are any."""
-    names = [name for name in columns if looks_like_id(str(name))]
+def warn_of_id_columns(
+    columns: Iterable[Any], counts: Callable[[Any], bool] = lambda name: False
+) -> None:
+    """Warn of features with names of ids, and of those that count rows, if there are any."""
+    names = [name for name in columns if looks_like_id(str(name)) or counts(name)]
     if not names:
         return
     shown = ", ".join(map(repr, names))

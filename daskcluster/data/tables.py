@@ -89,7 +89,7 @@ def choose_columns(
         What errors call the table.
     values : TableValues
         Asked for the lengths of lists that the schema does not tell, for nulls in columns of a dtype that
-        has no NaN, which becomes floating then.
+        has no NaN, which becomes floating then, and whether integers count rows.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def choose_columns(
         dtype = frame_dtype(kinds)
     widths = tuple(_width(name, types[name], what, values) for name in names)
     if not (spec.features or spec.expected or any(widths) or len(names) < 2):
-        warn_of_id_columns(names)
+        warn_of_id_columns(names, values.only_increase)
     return RowColumns(tuple(names), widths, dtype.str, spec.id_column, weights)
 
 
@@ -159,6 +159,17 @@ class TableValues:
             for name in names
             for array in map(_storage, getattr(table.column(name), "chunks", [table.column(name)]))
         )
+
+    def only_increase(self, name: str) -> bool:
+        """Return True for integers of which each is larger than the one before, as row numbers are."""
+        return all(_only_increases(table.column(name)) for table in self.tables(name))
+
+
+def _only_increases(column: Any) -> bool:
+    if not import_pyarrow().types.is_integer(column.type) or len(column) < 2 or column.null_count:
+        return False
+    values = column.to_numpy()
+    return bool((values[1:] > values[:-1]).all())
 
 
 def _default_features(

@@ -205,6 +205,7 @@ def open_dataset(
     columns: str | Sequence[str] | None = None,
     drop: str | Sequence[str] | None = None,
     id_column: str | None = None,
+    nulls: str | None = None,
     missing: str | None = None,
     scale: str | None = None,
     decode: bool | None = None,
@@ -245,6 +246,8 @@ def open_dataset(
         Columns of a table that are no features.
     id_column : str, optional
         The column of a table that names the rows: no feature, and written next to labels.
+    nulls : {"error", "drop"}, optional
+        ``"drop"`` is an older name of ``missing="drop"``.
     missing : {"error", "drop", "mean", "partial"}, optional
         Rows with NaN, null or masked values: an error of the fit that names the first one; or they are left
         out, and ``n_rows`` counts the others (labels have -1 for them, distances NaN: results have an entry
@@ -303,6 +306,7 @@ def open_dataset(
         columns=columns,
         drop=drop,
         id_column=id_column,
+        nulls=nulls,
         weights=weights,
         missing=missing,
         scale=scale,

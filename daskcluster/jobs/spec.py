@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
 
+from daskcluster.deprecation import moved
 from daskcluster.parameters.algorithm import Catalogue
 from daskcluster.parameters.parameter import Parameter
 
@@ -166,3 +167,6 @@ JOBS: dict[str, JobSpec] = {}
 
 PACE = frozenset({"every", "settle"})
 """Arguments that say how often a stream looks for rows: they may change from run to run."""
+
+
+__getattr__ = moved(__name__, register_job="daskcluster.extending:register_job")

@@ -255,16 +255,16 @@ def test_columns_that_are_not_there_or_no_numbers(tmp_path: Path) -> None:
 
 def test_ids_among_features_raise_a_warning(tmp_path: Path) -> None:
     table = pa.table(
-        {"index": np.arange(1000), "x": ROWS[:, 0], "customer_id": np.arange(1000) % 7}
+        {"serial": np.arange(1000), "x": ROWS[:, 0], "customer_id": np.arange(1000) % 7}
     )
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=300)
-    with pytest.warns(UserWarning, match=r"'index', 'customer_id' looks like an id"):
+    with pytest.warns(UserWarning, match=r"'serial', 'customer_id' looks like an id"):
         dc.open_dataset(tmp_path / "x.parquet")
-    with pytest.warns(UserWarning, match=r"'index', 'customer_id' looks like an id"):
+    with pytest.warns(UserWarning, match=r"'serial', 'customer_id' looks like an id"):
         dc.open_dataset(table.to_pandas())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        dc.open_dataset(tmp_path / "x.parquet", drop=["index", "customer_id"])
+        dc.open_dataset(tmp_path / "x.parquet", drop=["serial", "customer_id"])
 
 
 def test_no_file_matches_and_empty_files(tmp_path: Path) -> None:
