@@ -239,13 +239,18 @@ class Console:
             yield ()
             return
         from daskcluster.kernels.compiling import watched
-        from daskcluster.reports.progress import ProgressDisplay, ProgressLines
+        from daskcluster.reports.progress import ProgressLines, TerminalProgress
 
         if not terminal:
             yield (ProgressLines(tell),)
         else:
-            with ProgressDisplay() as display, watched(display.compiling):
-                yield (display,)
+            display = TerminalProgress(sys.stderr)
+            text = "compiling kernels, once for this machine: {}"
+            try:
+                with watched(lambda number: display.show(text.format(number))):
+                    yield (display,)
+            finally:
+                display.show("")
         # Commands without kernels do not import numba.
         if "daskcluster.kernels.jit" in sys.modules:
             from daskcluster.kernels.jit import compilations

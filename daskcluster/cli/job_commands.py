@@ -17,7 +17,6 @@ import click
 
 from daskcluster.cli.console import Console, EngineOptions, after_a_commit, tell
 from daskcluster.cli.options import (
-    DURATION,
     INPUT,
     OUTPUT,
     WHERE,
@@ -315,29 +314,16 @@ def _teller(
 @click.argument("state")
 @storage_option
 @option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@option("--watch", type=DURATION, help="Refresh at this interval until interrupted.")
-def stream_status(
-    state: str, storage_options: dict[str, Any] | None, as_json: bool, watch: float | None
-) -> None:
+def stream_status(state: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
     """Show the status of the stream whose state is at STATE."""
     from daskcluster.methods.streaming.service import read_status
 
-    if as_json and watch is not None:
-        raise click.UsageError("--watch shows a table, which --json cannot; give only one of them.")
     found = read_status(state, storage_options)
     if as_json:
         click.echo(json.dumps(found))
         return
-    if watch is None:
-        for name, value in rows_of_status(found):
-            click.echo(f"{name:<14}  {value}")
-        return
-    from daskcluster.reports.progress import live_table
-
-    with live_table(f"stream at {state}") as show:
-        while True:
-            show(rows_of_status(read_status(state, storage_options)))
-            time.sleep(watch)
+    for name, value in rows_of_status(found):
+        click.echo(f"{name:<14}  {value}")
 
 
 def rows_of_status(found: Mapping[str, Any]) -> list[tuple[str, str]]:

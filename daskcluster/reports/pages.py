@@ -118,21 +118,6 @@ def format_rate(rows_per_second: float) -> str:
     return f"{float(f'{rows_per_second:.3g}'):,.0f} rows/s"
 
 
-def short_rate(rows_per_second: float) -> str:
-    """Return a speed as a text of at most twelve characters.
-
-    Examples
-    --------
-    >>> short_rate(1234567.0), short_rate(999_999.0), short_rate(12.0)
-    ('1.23M rows/s', '1M rows/s', '12 rows/s')
-    """
-    rate = float(f"{rows_per_second:.3g}")
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if rate >= size:
-            return f"{rate / size:.3g}{unit} rows/s"
-    return f"{rate:.3g} rows/s"
-
-
 def right_aligned(lines: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
     """Return the lines of a table of texts, of which all cells are aligned at their right.
 
