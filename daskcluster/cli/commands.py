@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
 from daskcluster.cli.console import Console, EngineOptions
 from daskcluster.cli.options import (
-    IMAGE_SHAPE,
     INPUT,
     OUTPUT,
     SIZE,
@@ -249,19 +248,12 @@ SPREAD = 1.5
 )
 @takes_source("scale")
 @option(
-    "--image-shape",
-    section=INPUT,
-    type=IMAGE_SHAPE,
-    metavar="HxW[xC]",
-    help="Shape of rows that are pictures, such as 28x28 or 32x32x3: show centres and rows as pictures.",
-)
-@option(
     "--output",
     section=OUTPUT,
     required=True,
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="File to write: .html (page), .png (picture), .md (text) or .json (numbers).",
+    help="File to write: .html (page) or .json (numbers).",
 )
 @overwrite_option
 @takes_engine
@@ -269,7 +261,6 @@ SPREAD = 1.5
 def report(
     model: str,
     data: str | None,
-    image_shape: tuple[int, ...] | None,
     output: str,
     overwrite: bool,
     opening: dict[str, Any],
@@ -284,11 +275,9 @@ def report(
     from daskcluster.estimators.opening import open_stored, prepared
     from daskcluster.jobs import examine
     from daskcluster.models.fitted import load_document
-    from daskcluster.reports.charts import check_shape
     from daskcluster.reports.contents import MOST_EXAMPLES, Report
 
     found = load_document(model, opening["storage_options"])
-    shape = None if image_shape is None else check_shape(image_shape, found.n_features)
     clusters = None
     if data is not None:
         spec = RowsSpec.among(opening, found.feature_names)
@@ -296,9 +285,9 @@ def report(
         with engine_options.open() as engine, console.watching() as callbacks:
             hearing: dict[str, Any] = {"engine": engine, "callbacks": callbacks}
             dataset = prepared(*open_stored(data, spec, **where, **hearing), **hearing)
-            seen = examine(found, dataset, shown=MOST_EXAMPLES, **hearing)
-        clusters = seen.clusters(f"Clusters in {data}")
-    Report(found, title=model, data=clusters, image_shape=shape).save(output, overwrite=overwrite)
+            clusters = examine(found, dataset, shown=MOST_EXAMPLES, **hearing)
+        clusters = replace(clusters, title=f"Clusters in {data}")
+    Report(found, title=model, data=clusters).save(output, overwrite=overwrite)
     console.emit({"output": output, "model": model}, [("report", output)])
 
 
@@ -385,8 +374,7 @@ def demo(
         say(f"3. The report -> {page}\n")
         facts = [("data", rows), ("labels", labels), ("time", format_seconds(record["seconds"]))]
         fitted = load_document(model)
-        seen = jobs.examine(fitted, rows, shown=MOST_EXAMPLES, callbacks=callbacks)
-        clusters = seen.clusters(f"Clusters in {rows}")
+        clusters = jobs.examine(fitted, rows, shown=MOST_EXAMPLES, callbacks=callbacks)
         found = Report(fitted, title="daskcluster demo", data=clusters, facts=facts)
         found.save(page, overwrite=overwrite)
     console.emit({**record, "report": page, "source": rows}, rows_of_record(record))

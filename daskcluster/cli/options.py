@@ -60,12 +60,6 @@ def _size(text: str) -> int:
     return size
 
 
-def _image_shape(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"[1-9][0-9]*(x[1-9][0-9]*){1,2}", text):
-        raise ValueError(f"{text!r} is not a shape such as 28x28 or 32x32x3.")
-    return tuple(int(size) for size in text.split("x"))
-
-
 def _duration(text: str) -> float:
     from daskcluster.parameters.checks import seconds_of
 
@@ -110,8 +104,6 @@ def _storage_option(text: str) -> tuple[str, Any]:
 
 SIZE = TextType("size", _size)
 """A number of bytes such as 800MB, 1.5GiB or 2e9."""
-IMAGE_SHAPE = TextType("HxW[xC]", _image_shape)
-"""Height, width and optionally channels of an image, such as 28x28 or 32x32x3."""
 DURATION = TextType("time", _duration)
 """A time such as 30s, 5m, 2h or 7d, in seconds; a bare number is seconds."""
 NUMBERS_OF_CLUSTERS = TextType("first:last", _numbers_of_clusters)

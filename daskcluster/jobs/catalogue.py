@@ -166,7 +166,7 @@ for _spec in (
             Output(name="output", help=_RESULT, what="write the result to"),
             Output(
                 name="report",
-                help="Also write a report on the groups to this file: .html, .png, .md or .json.",
+                help="Also write a report on the groups to this file: .html or .json.",
                 is_local=True,
                 metavar="FILE",
             ),

@@ -380,7 +380,7 @@ def dedup(
         ids of the rows, else a Zarr group of the arrays ``group``, ``kept`` and ``similarity`` (or
         ``distance``).
     report : str, optional
-        Local file for a report on the groups: .html, .png, .md or .json. A job with `name` writes none,
+        Local file for a report on the groups: .html or .json. A job with `name` writes none,
         since it may be finished already.
     threshold, metric, groups, random_state, checkpoint, resume, scratch
         See `daskcluster.near_duplicates`.

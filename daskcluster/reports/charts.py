@@ -1,4 +1,4 @@
-"""Charts of a model: sizes, costs, centres in the plane, rows as images."""
+"""Charts of a model: convergence, sizes, distances, centres in the plane."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunkwise.examples import histogram_edges
-from daskcluster.errors import InvalidParameterError
 from daskcluster.models.balance import largest_first
 
 MOST_CENTRES = 4096
@@ -72,70 +71,12 @@ def _axes(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return axes, variances
 
 
-Shape = tuple[int, ...]
-"""Height, width and, if there is a third number, channels."""
-
-
-def check_shape(shape: Sequence[int], n_features: int) -> Shape:
-    """Return `shape` if rows of `n_features` features can be images of it.
-
-    Raises
-    ------
-    InvalidParameterError
-    """
-    found = tuple(int(size) for size in shape)
-    right = len(found) == 2 or (len(found) == 3 and found[2] in (1, 3, 4))
-    if not right or min(found) < 1 or int(np.prod(found)) != n_features:
-        raise InvalidParameterError(
-            f"image_shape={found} should be (height, width) or (height, width, 1, 3 or 4 channels), and "
-            f"their product the number of features, {n_features}."
-        )
-    return found
-
-
-def mosaic(rows: Sequence[np.ndarray | None], shape: Shape, columns: int) -> np.ndarray:
-    """Return a mosaic of images with `columns` per line, one pixel apart.
-
-    Parameters
-    ----------
-    rows : sequence of ndarrays of shape (d,), or None
-        None leaves a gap.
-    shape : tuple
-    columns : int
-
-    Returns
-    -------
-    ndarray of shape (height, width, 4)
-        Floats from 0 (the smallest value of all rows) to 1 (the largest). Gaps are transparent.
-    """
-    height, width = shape[:2]
-    lines = -(-len(rows) // columns)
-    out = np.zeros((lines * (height + 1) - 1, columns * (width + 1) - 1, 4))
-    present = [row for row in rows if row is not None]
-    if not present:
-        return out
-    low, high = min(float(r.min()) for r in present), max(float(r.max()) for r in present)
-    for place, row in enumerate(rows):
-        if row is None:
-            continue
-        y, x = place // columns * (height + 1), place % columns * (width + 1)
-        scaled = (np.asarray(row, np.float64).reshape(shape) - low) / ((high - low) or 1.0)
-        channels = scaled.reshape(height, width, -1)
-        if channels.shape[2] == 1:
-            channels = np.repeat(channels, 3, axis=2)
-        if channels.shape[2] == 3:
-            channels = np.dstack([channels, np.ones(channels.shape[:2])])
-        out[y : y + height, x : x + width] = channels
-    return out
-
-
 BLUE, GREY = "#1f6feb", "#c9d1d9"
-WIDTH, NARROW = 8.0, 4.4
-"""Width of charts in inches, on a page and on a phone."""
+WIDTH = 8.0
+"""Width of charts in inches."""
 MOST_BARS = 200
 MOST_NUMBERED = 40
 """Most clusters whose numbers are drawn in the plane."""
-MOST_PICTURES, PICTURE_COLUMNS = 100, 20
 
 Record = dict[str, Any]
 
@@ -208,30 +149,6 @@ def convergence(history: Sequence[Record], n_rows: int) -> Chart | None:
     return Chart(f"{label} against {', '.join(shown)}", 2.6, draw)
 
 
-def effort(history: Sequence[Record], n_rows: int) -> Chart | None:
-    """Return seconds, rows visited and distances of every iteration; None if unknown."""
-    touched = numbers(history, "n_touched")
-    known = {
-        "seconds": numbers(history, "seconds"),
-        "rows visited, %": [100.0 * one / max(1, n_rows) for one in touched],
-        "distances": numbers(history, "n_distances"),
-    }
-    shown = {what: y for what, y in known.items() if len(y) == len(history) and any(y)}
-    if not shown:
-        return None
-
-    def draw(figure: Any) -> None:
-        grid = figure.subplots(1, len(shown), squeeze=False)
-        for axes, (what, y) in zip(grid[0], shown.items(), strict=True):
-            _line(axes, range(1, len(y) + 1), y)
-            axes.set_ylim(bottom=0)
-            axes.set_ylabel(what)
-            axes.set_xlabel("iteration")
-            _readable(axes, whole=True)
-
-    return Chart(f"{', '.join(shown)} of every iteration", 2.2, draw)
-
-
 def sizes(weights: np.ndarray) -> Chart:
     """Return the weights of clusters, largest first: bars, or a curve if there are many."""
 
@@ -254,22 +171,6 @@ def sizes(weights: np.ndarray) -> Chart:
         axes.set_ylabel("weight")
 
     return plot("weight of every cluster, largest first", 2.4, paint)
-
-
-def spread(weights: np.ndarray, costs: np.ndarray) -> Chart | None:
-    """Return the mean squared distance and weight of every cluster; None for a single cluster."""
-    full = weights > 0
-    if full.sum() < 2:
-        return None
-
-    def paint(axes: Any) -> None:
-        axes.scatter(weights[full], costs[full] / weights[full], s=9, color=BLUE, linewidths=0)
-        if weights[full].max() > 30 * weights[full].min():
-            axes.set_xscale("log")
-        axes.set_xlabel("weight of the cluster")
-        axes.set_ylabel("mean squared distance")
-
-    return plot("mean squared distance of every cluster by its weight", 2.6, paint)
 
 
 def map_of_centres(centres: np.ndarray, weights: np.ndarray) -> Chart | None:
@@ -311,26 +212,6 @@ def distances(histogram: np.ndarray) -> Chart | None:
             axes.set_title(f"{histogram[0]:,} rows are at distance zero", fontsize=8)
 
     return plot("histogram of the rows' distances to their centres", 2.4, paint)
-
-
-def pictures_of_centres(centres: np.ndarray, weights: np.ndarray, shape: Shape) -> Chart:
-    """Return the heaviest centres as images, largest first."""
-    order = largest_first(weights)[:MOST_PICTURES]
-    columns = min(PICTURE_COLUMNS, len(order))
-    return gallery([centres[j] for j in order], shape, columns, "centres, largest cluster first")
-
-
-def gallery(rows: Sequence[np.ndarray | None], shape: Shape, columns: int, text: str) -> Chart:
-    """Return rows as images side by side."""
-    whole = mosaic(rows, shape, columns)
-    height = min(9.0, WIDTH * whole.shape[0] / whole.shape[1] * min(1.0, columns / 10))
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        axes.imshow(whole, interpolation="nearest")
-        axes.set_axis_off()
-
-    return Chart(text, max(0.6, height), draw)
 
 
 def numbers(history: Sequence[Record], name: str) -> list[float]:

@@ -18,14 +18,13 @@ import numpy as np
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidParameterError,
-    MissingExtraError,
     OutputExistsError,
 )
 from daskcluster.extras import install_command
 from daskcluster.host import format_bytes
 from daskcluster.models.balance import largest_first
 from daskcluster.models.fitted import Model
-from daskcluster.reports.charts import NARROW, WIDTH, Chart
+from daskcluster.reports.charts import WIDTH, Chart
 from daskcluster.storage.files import file_size, write_file
 from daskcluster.storage.location import Location, locate
 
@@ -204,7 +203,7 @@ def cluster_rows(
     ]
 
 
-FORMATS = (".html", ".png", ".md", ".json")
+FORMATS = (".html", ".json")
 _DPI = 150
 
 
@@ -231,7 +230,7 @@ class Pages(ABC):
         """Return the figures of the report as plain JSON values."""
 
     def save(self, path: str, *, overwrite: bool = False) -> None:
-        """Write the report: a page (.html), its charts (.png), its tables (.md) or its figures (.json).
+        """Write the report: a page (.html), or its figures (.json).
 
         The file, by its path or URL, appears only when complete.
 
@@ -241,24 +240,13 @@ class Pages(ABC):
             The name ends otherwise.
         OutputExistsError
             The file exists, and `overwrite` is False.
-        MissingExtraError
-            matplotlib is missing, which .png needs.
         """
         check_output(path, FORMATS, overwrite=overwrite)
-        kind = os.path.splitext(path)[1].lower()
-        if kind == ".png":
-            charts = [
-                (section.title, part)
-                for section in self.sections()
-                for part in section.parts
-                if isinstance(part, Chart)
-            ]
-            content = as_png(charts, self.title)
-        elif kind == ".json":
-            content = json.dumps(self.as_dict(), indent=1).encode()
+        if path.lower().endswith(".json"):
+            content = json.dumps(self.as_dict(), indent=1)
         else:
-            content = (as_markdown(self) if kind == ".md" else as_html(self)).encode()
-        write_output(path, content)
+            content = as_html(self)
+        write_output(path, content.encode())
 
     def _repr_html_(self) -> str:
         return as_html(self, alone=False)
@@ -278,35 +266,13 @@ def can_draw() -> bool:
     return True
 
 
-def as_svg(chart: Chart, name: str, width: float = WIDTH) -> str:
-    """Return the chart as SVG; the same chart, name and width give the same text."""
+def as_svg(chart: Chart, name: str) -> str:
+    """Return the chart as SVG; the same chart and name give the same text."""
     with style(name):
-        figure = blank((width, chart.height), layout="constrained")
+        figure = blank((WIDTH, chart.height), layout="constrained")
         chart.draw(figure)
         written = io.StringIO()
         figure.savefig(written, format="svg", dpi=_DPI, metadata={"Date": None, "Creator": None})
-    return written.getvalue()
-
-
-def as_png(charts: Sequence[tuple[str, Chart]], title: str) -> bytes:
-    """Return charts as one PNG, one below the other, each with its title.
-
-    Raises
-    ------
-    MissingExtraError
-    """
-    if not can_draw():
-        raise MissingExtraError(f"PNG output needs matplotlib, but {missing_matplotlib()}.")
-    with style(title):
-        heights = [chart.height + 0.3 for _, chart in charts]
-        figure = blank((WIDTH, sum(heights, 0.4)), layout="constrained")
-        figure.suptitle(title, fontsize=10)
-        parts = figure.subfigures(len(charts), 1, height_ratios=heights, squeeze=False)
-        for part, (name, chart) in zip(parts[:, 0], charts, strict=True):
-            part.suptitle(name, fontsize=9)
-            chart.draw(part)
-        written = io.BytesIO()
-        figure.savefig(written, format="png", dpi=_DPI, metadata={"Software": None})
     return written.getvalue()
 
 
@@ -365,14 +331,14 @@ def as_html(report: Pages, *, alone: bool = True) -> str:
     Unless it stands `alone`, it is shown within another page, such as a notebook.
     """
 
-    def picture(chart: Chart, section: int, place: int, width: float = WIDTH) -> str:
+    def picture(chart: Chart, section: int, place: int) -> str:
         # As a data URL, so that ids of different images cannot collide.
-        data = base64.b64encode(as_svg(chart, f"{section}-{place}", width).encode()).decode()
+        data = base64.b64encode(as_svg(chart, f"{section}-{place}").encode()).decode()
         return f"data:image/svg+xml;base64,{data}"
 
     template = "report.html" if alone else "report_body.html"
     figures = {"drawn": can_draw(), "missing": missing_matplotlib(), "picture": picture}
-    figures |= {"sections": report.sections(), "narrow": NARROW}
+    figures["sections"] = report.sections()
     return str(render(template, report=report, linked=alone, **figures))
 
 
@@ -407,27 +373,3 @@ def _split(path: str) -> tuple[Location, str]:
     """Return the folder and the name of a file, by its path or URL."""
     folder, _, name = locate(path).url.rpartition("/")
     return locate(folder or "/"), name
-
-
-def as_markdown(report: Pages) -> str:
-    """Return a report as Markdown."""
-    lines = [f"# {_safe(report.title)}", ""]
-    for section in report.sections():
-        tables = [part for part in section.parts if isinstance(part, Table)]
-        if tables:
-            lines += [f"## {_safe(section.title)}", ""]
-        for table in tables:
-            header = table.header or ("", "")
-            lines += [_line(header), _line(["---"] * len(header)), *map(_line, table.rows)]
-            lines += ["", table.note, ""] if table.note else [""]
-    return "\n".join(lines)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_safe(cell) for cell in cells) + " |"
-
-
-def _safe(text: str) -> str:
-    for sign in ("\\", "|", "<", "`", "*", "_", "[", "]"):
-        text = text.replace(sign, f"\\{sign}")
-    return text.replace("\n", " ")

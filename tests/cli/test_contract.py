@@ -45,7 +45,7 @@ RUNS = (
     "stream rows.zarr --state state --n-clusters 3 --once",
     "stream rows.zarr --state state --n-clusters 3 --once --every 3s",
     "stream-status state",
-    "report m --data rows.zarr --output m.md",
+    "report m --data rows.zarr --output m.json",
     "demo --quick --workers 0",
     "jobs list",
 )
