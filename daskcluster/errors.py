@@ -6,8 +6,6 @@ scikit-learn or for plain Python keeps working.
 
 from __future__ import annotations
 
-from daskcluster.deprecation import moved
-
 
 class DaskClusterError(Exception):
     """Base of every error that daskcluster raises on purpose."""
@@ -93,6 +91,3 @@ def comes_from_outside(error: BaseException) -> bool:
     (True, False)
     """
     return isinstance(error, _FROM_OUTSIDE) and not isinstance(error, FileExistsError)
-
-
-__getattr__ = moved(__name__, ReachError="daskcluster.errors:DataNotReachableError")

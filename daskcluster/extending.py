@@ -6,12 +6,8 @@ An extension works as soon as its module is imported. For the command line and f
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
-from inspect import signature
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what an extension does not use is not imported
@@ -24,7 +20,6 @@ if TYPE_CHECKING:  # what an extension does not use is not imported
     from daskcluster.methods.kmeans.estimator import KMeansEstimator
     from daskcluster.methods.kmeans.initial import Seeding
     from daskcluster.parameters import Algorithm, Parameter
-    from daskcluster.typing import Dataset
 
 __all__ = [
     "Algorithm",
@@ -221,24 +216,4 @@ def register_source(source: Source) -> None:
     """
     from daskcluster.data.sources import SOURCES
 
-    opens = source.open if callable(source.open) else resolve_name(source.open)
-    if "flatten" in signature(opens).parameters:
-        source = _of_version_01(source, opens)
     SOURCES[:] = [source, *(each for each in SOURCES if each.name != source.name)]
-
-
-def _of_version_01(source: Source, opens: Callable[..., Dataset]) -> Source:
-    warnings.warn(
-        f"The source {source.name!r} opens rows with flatten=, array= and columns=, which goes with the "
-        "next version; let it take (given, spec), and say in options= which of these it heeds.",
-        FutureWarning,
-        stacklevel=3,
-    )
-    heeds = {"array": source.has_arrays, "columns": source.has_columns}
-
-    def adapted(given: Any, spec: RowsSpec) -> Dataset:
-        more: dict[str, Any] = {"array": spec.array} if source.has_arrays else {}
-        more |= {"columns": spec} if source.has_columns else {}
-        return opens(given, flatten=spec.flatten, **more)
-
-    return replace(source, open=adapted, options=tuple(name for name in heeds if heeds[name]))

@@ -8,15 +8,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
-
-from daskcluster.interrupts import deferred
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -57,12 +54,8 @@ def listen() -> None:
 
 
 def _hear(number: int, frame: FrameType | None) -> None:
-    raise _error_of(number)
-
-
-def _error_of(number: int) -> BaseException:
     leave_quietly()
-    return _ERRORS[number]()
+    raise _ERRORS[number]()
 
 
 def leave_quietly() -> None:
@@ -78,12 +71,6 @@ def _come_again(lost: sys.UnraisableHookArgs) -> None:
         again = threading.Timer(_MOMENT_SECONDS, signal.pthread_kill, [main, number])
         again.daemon = True
         again.start()
-
-
-def after_a_commit(*, wanted: bool) -> AbstractContextManager[None]:
-    """If `wanted`, defer signals to the end of an iteration, where the fit commits its state."""
-    errors = {signal.Signals(one): partial(_error_of, one) for one in _ERRORS}
-    return deferred(errors) if wanted else nullcontext()
 
 
 class Failure(click.ClickException):

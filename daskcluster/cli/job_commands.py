@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.console import Console, EngineOptions, after_a_commit, tell
+from daskcluster.cli.console import Console, EngineOptions, tell
 from daskcluster.cli.options import (
     INPUT,
     OUTPUT,
@@ -166,14 +166,7 @@ class Task:
             from daskcluster.jobs.run import check_outputs_of
 
             check_outputs_of(spec, values, values["overwrite"])
-        # Signals wait for a commit where the job makes some: one with a name does, if its algorithm can.
-        known = spec.catalogue
-        can = known is None or "checkpoint" in known.find(values["algorithm"]).parameters
-        stored = values.get("checkpoint") is not None or (self.name is not None and can)
-        with (
-            self.running(given) as options,
-            after_a_commit(wanted=spec.commits and stored),
-        ):
+        with self.running(given) as options:
             job = resolve_name(spec.function)
             record = job(**{**values, **options}, name=self.name).as_dict()
         self.show(record, given)

@@ -325,11 +325,6 @@ ROWS: dict[str, tuple[Decorator[Any], ...]] = {
             metavar="NAME",
             help="Column of a table that names its rows: no feature, and written next to labels.",
         ),
-        _input(
-            "--nulls",
-            type=click.Choice(("error", "drop")),
-            help="An older name of --missing drop.",
-        ),
     ),
     "missing": (
         _input(
@@ -385,9 +380,7 @@ def takes_source(*without: str) -> Decorator[Any]:
         @wraps(function)
         def call(*arguments: Any, **values: Any) -> Any:
             if "columns" in names:
-                table = {
-                    each: values.pop(each) for each in ("columns", "drop", "id_column", "nulls")
-                }
+                table = {each: values.pop(each) for each in ("columns", "drop", "id_column")}
                 values["columns"] = {each: value for each, value in table.items() if value} or None
             if "grid" in names:
                 axes, nodata = values.pop("features") or (), values.pop("nodata")

@@ -18,7 +18,6 @@ from daskcluster.data.checks import (
     is_lance,
     is_sparse,
 )
-from daskcluster.deprecation import moved
 from daskcluster.sparse_rows import SparseRows
 from daskcluster.storage.location import Location
 from daskcluster.typing import Dataset
@@ -40,16 +39,12 @@ class Source:
     options : tuple of {"array", "columns", "decode"}
         What of the spec `open` heeds, as well as ``flatten``; the rest is refused when it is given.
         Columns are those of tables; missing values and scales are dealt with after `open`.
-    has_arrays, has_columns : bool
-        For a source of version 0.1, whose `open` has the arguments ``flatten``, ``array`` and ``columns``.
     """
 
     name: str
     takes: Callable[[Any], bool]
     open: Callable[..., Dataset] | str
     options: tuple[str, ...] = ()
-    has_arrays: bool = False
-    has_columns: bool = False
 
 
 def source_of(given: Any) -> Source:
@@ -166,6 +161,3 @@ SOURCES = [
     Source("in memory", lambda given: True, "daskcluster.data.memory:open_array_like"),
 ]
 """Asked in this order: files by their endings, other URLs, then objects; the last one takes all."""
-
-
-__getattr__ = moved(__name__, register_source="daskcluster.extending:register_source")

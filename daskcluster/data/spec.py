@@ -68,7 +68,6 @@ class RowsSpec:
         *,
         columns: Mapping[str, Any] | str | Sequence[str] | None = None,
         drop: str | Sequence[str] | None = None,
-        nulls: str | None = None,
         missing: str | None = None,
         scale: str | None = None,
         weights: Any = None,
@@ -76,7 +75,7 @@ class RowsSpec:
     ) -> Self:
         """Return the spec that keyword arguments of `daskcluster.open_dataset` or of a job make.
 
-        A job takes `columns` also as a mapping of ``columns``, ``drop``, ``id_column`` and ``nulls``.
+        A job takes `columns` also as a mapping of ``columns``, ``drop`` and ``id_column``.
 
         Raises
         ------
@@ -99,7 +98,7 @@ class RowsSpec:
         return cls(
             features=features,
             drop=without or (),
-            missing=_missing(missing, nulls),
+            missing=_one_of(missing, (*MISSING, None), "missing"),
             scale=_one_of(scale, (*SCALES, None), "scale"),
             weights=weights if isinstance(weights, str) else None,
             **others,
@@ -108,10 +107,7 @@ class RowsSpec:
     @classmethod
     def among(cls, arguments: Mapping[str, Any], expected: Sequence[str] | None = None) -> Self:
         """Return the spec that is among the arguments of a job, by their names."""
-        names = {"columns", "nulls"} | {each.name for each in fields(cls)} - {
-            "features",
-            "expected",
-        }
+        names = {"columns"} | {each.name for each in fields(cls)} - {"features", "expected"}
         given = {name: value for name, value in arguments.items() if name in names}
         return cls.of(**given, expected=tuple(expected or ()))
 
@@ -163,24 +159,6 @@ def _one_of(value: Any, allowed: Sequence[Any], name: str) -> Any:
             f"{name}={value!r} should be one of {', '.join(map(str, allowed))}."
         )
     return value
-
-
-def _missing(missing: str | None, nulls: str | None) -> str | None:
-    """Return `missing`, of which `nulls` is an older name that drops rows."""
-    _one_of(missing, (*MISSING, None), "missing")
-    if _one_of(nulls, ("error", "drop", None), "nulls") != "drop":
-        return missing
-    if missing not in (None, "error", "drop"):
-        raise InvalidParameterError(
-            f"nulls='drop' and missing={missing!r} were both given; leave nulls= out, which is an older "
-            "name of missing='drop'."
-        )
-    warnings.warn(
-        "nulls='drop' is an older name of missing='drop' (--missing drop), and will go; use that.",
-        FutureWarning,
-        stacklevel=4,
-    )
-    return "drop"
 
 
 def _names(given: str | Sequence[str] | None, what: str) -> tuple[str, ...] | None:

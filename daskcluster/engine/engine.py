@@ -39,8 +39,7 @@ MAX_SEGMENTS = 32
 ITEMS_PER_THREAD = 4
 """Work items per thread in a segment, at least: threads wait for each other at its end."""
 MIN_SECONDS = 4.0
-"""Shorter segments run together, for no longer than an interrupt waits for the end of a segment
-(`daskcluster.interrupts.GRACE_SECONDS`)."""
+"""Shorter segments run together."""
 _MOST_GROWTH = 8
 
 

@@ -205,7 +205,6 @@ def open_dataset(
     columns: str | Sequence[str] | None = None,
     drop: str | Sequence[str] | None = None,
     id_column: str | None = None,
-    nulls: str | None = None,
     missing: str | None = None,
     scale: str | None = None,
     decode: bool | None = None,
@@ -246,8 +245,6 @@ def open_dataset(
         Columns of a table that are no features.
     id_column : str, optional
         The column of a table that names the rows: no feature, and written next to labels.
-    nulls : {"error", "drop"}, optional
-        ``"drop"`` is an older name of ``missing="drop"``.
     missing : {"error", "drop", "mean", "partial"}, optional
         Rows with NaN, null or masked values: an error of the fit that names the first one; or they are left
         out, and ``n_rows`` counts the others (labels have -1 for them, distances NaN: results have an entry
@@ -289,7 +286,7 @@ def open_dataset(
     -----
     Cost: no pass over the rows, one with `scale` or ``missing="drop"``, two with ``"mean"`` or
     ``"partial"``; one pass over the weights, to check them. The footers of
-    Parquet files are read, 16 at a time; ``nulls="drop"`` reads the row groups once that may lack values.
+    Parquet files are read, 16 at a time.
     A row group of more than 64 MB is streamed: one thread decodes it from its start. Frames of unknown
     length are computed once for their lengths. Scaling costs a few operations a value in each pass.
 
@@ -307,7 +304,6 @@ def open_dataset(
         columns=columns,
         drop=drop,
         id_column=id_column,
-        nulls=nulls,
         weights=weights,
         missing=missing,
         scale=scale,

@@ -68,7 +68,7 @@ _HOMES = {
     "examine": "predicting",
     "open_stream": "fitting",
     "select_k": "selection",
-    **dict.fromkeys(("JobSpec", "Output", "register_job"), "spec"),  # register_job has moved
+    **dict.fromkeys(("JobSpec", "Output"), "spec"),
     **dict.fromkeys(
         ("JobStatus", "cancel", "list_jobs", "logs", "status", "submit", "wait"), "registry"
     ),

@@ -74,7 +74,6 @@ for _spec in (
         ),
         kinds="daskcluster.jobs.run:kinds_of_labels",
         resumes="Resume from the state at --checkpoint, if there is one.",
-        commits=True,
         needs=(
             ("resume", "checkpoint", "the URL of the state to resume from"),
             ("distances", "labels", "to which they are added"),
@@ -101,7 +100,6 @@ for _spec in (
         ),
         kinds=("group",),
         keeps="Save progress here; continue with --resume.",
-        commits=True,
         plan="daskcluster.jobs.fitting:plan_coreset",
         lines="daskcluster.jobs.fitting:lines_of_coreset",
     ),

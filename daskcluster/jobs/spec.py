@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
 
-from daskcluster.deprecation import moved
 from daskcluster.parameters.algorithm import Catalogue
 from daskcluster.parameters.parameter import Parameter
 
@@ -101,8 +100,6 @@ class JobSpec:
         What ``--checkpoint`` keeps, if the function has ``checkpoint`` and ``resume``.
     resumes : str
         What ``--resume`` does where there is no checkpoint.
-    commits : bool
-        It commits its state at the end of an iteration, to which signals are deferred.
     needs : tuple of (str, str, str)
         Flags without meaning alone: the flag, the one that it needs, and why.
     plan : str
@@ -130,7 +127,6 @@ class JobSpec:
     kinds: tuple[str, ...] | str = ("array",)
     keeps: str = ""
     resumes: str = ""
-    commits: bool = False
     needs: tuple[tuple[str, str, str], ...] = ()
     plan: str = ""
     lines: str = "daskcluster.reports.pages:rows_of_record"
@@ -167,6 +163,3 @@ JOBS: dict[str, JobSpec] = {}
 
 PACE = frozenset({"every", "settle"})
 """Arguments that say how often a stream looks for rows: they may change from run to run."""
-
-
-__getattr__ = moved(__name__, register_job="daskcluster.extending:register_job")

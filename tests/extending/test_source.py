@@ -129,16 +129,3 @@ def test_the_command_line_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_arrays_are_not_asked_for() -> None:
     with pytest.raises(InvalidParameterError, match=r"but 'ramp://1000x3' is a ramp file"):
         dc.open_dataset("ramp://1000x3", array="X")
-
-
-def test_a_source_of_version_01_still_opens() -> None:
-    def opens(given: Location, *, flatten: bool, array: str | None = None) -> Ramp:
-        return Ramp(10 if array is None else int(array), 3)
-
-    with pytest.warns(FutureWarning, match=r"take \(given, spec\)"):
-        register_source(Source("ramp", is_ramp, opens, has_arrays=True))
-    assert dc.open_dataset("ramp://x", array="20").n_rows == 20
-    with pytest.raises(
-        InvalidParameterError, match=r"columns of a table, but 'ramp://x' is a ramp"
-    ):
-        dc.open_dataset("ramp://x", columns="a")

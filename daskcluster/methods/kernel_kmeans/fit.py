@@ -14,7 +14,6 @@ from daskcluster.chunk import Chunk, compute_dtype
 from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.exact_sum import HEADROOM
 from daskcluster.data.csr import csr_of
-from daskcluster.deprecation import moved
 from daskcluster.elementary import log
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint
@@ -431,6 +430,3 @@ def first_passes(parameters: Mapping[str, Any]) -> int:
     """Return the number of passes before seeding: one for an automatic gamma or the check for NaN."""
     automatic = parameters["kernel"] in HAVE_GAMMA and parameters["gamma"] == "auto"
     return int(automatic or parameters["kernel"] in (PRECOMPUTED, *GRAPHS))
-
-
-__getattr__ = moved(__name__, register_gram="daskcluster.extending:register_gram")

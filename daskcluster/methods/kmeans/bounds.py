@@ -15,7 +15,6 @@ import numpy as np
 
 from daskcluster.chunkwise.statistics import StatefulReduction
 from daskcluster.data.csr import csr_of
-from daskcluster.deprecation import moved
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback, Notice, publish
 from daskcluster.host import format_bytes
@@ -404,6 +403,3 @@ class AssignmentChoice:
 
     def _notice(self, text: str) -> None:
         publish(self.callbacks, Notice(text))
-
-
-__getattr__ = moved(__name__, register_bounds="daskcluster.extending:register_bounds")
