@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -156,17 +157,6 @@ def _how(n_buckets: int) -> str:
     return f"through {n_buckets:,} buckets on disk" if n_buckets else "in memory"
 
 
-_OF_A_CORESET = {
-    "kind": "{}",
-    "size": "{:,} rows",
-    "n_rows": "for {:,}",
-    "source": "of {}",
-    "total_weight": "that weigh {:,.6g}",
-    "seed": "seed {}",
-}
-"""Metadata of a coreset, and their format."""
-
-
 @click.command("info", cls=SectionedCommand)
 @click.argument("source", metavar="SOURCE_OR_MODEL", shell_complete=complete_path)
 @takes_source("scale")
@@ -213,29 +203,13 @@ def info(source: str, opening: dict[str, Any], console: Console) -> None:
         for name, value in facts.items()
         if value is not None and name != "coreset"
     ]
-    rows += _rows_of_coreset(facts.get("coreset", {}))
+    if account := facts.get("coreset"):  # metadata, which are not checked
+        rows.append(("coreset", json.dumps(account)))
     console.emit({"kind": "dataset", **facts}, rows)
 
 
-def _rows_of_coreset(account: Any, indent: str = "") -> list[tuple[str, str]]:
-    """Return lines on the origin of a coreset and its parts from its metadata, which are not checked."""
-    if not account or not isinstance(account, Mapping):
-        return []
-    shown = []
-    for name, text in _OF_A_CORESET.items():
-        value = account.get(name)
-        if isinstance(value, (int, float)) or (isinstance(value, str) and ":" not in text):
-            shown.append(text.format(value))
-    rows = [(f"{indent}coreset", ", ".join(shown))]
-    parts = account.get("parts")
-    for part in parts if isinstance(parts, list) else ():
-        rows += _rows_of_coreset(part, f"{indent}  ")
-    return rows
-
-
-QUICK_ROWS = 50_000
-SPREAD = 1.5
-"""Spread that makes the groups overlap a little, so that the fit is not trivial."""
+_FEATURES, _GROUPS, _SPREAD = 16, 20, 1.5
+"""Rows of the demo: its groups overlap a little, so that the fit is not trivial."""
 
 
 @click.command("report", cls=SectionedCommand)
@@ -268,9 +242,9 @@ def report(
     console: Console,
 ) -> None:
     """Write a self-contained report on MODEL: convergence, cost, clusters."""
-    from daskcluster.reports.pages import FORMATS, check_output
+    from daskcluster.reports.pages import check_output
 
-    check_output(output, FORMATS, overwrite=overwrite)
+    check_output(output, overwrite=overwrite)
     from daskcluster.data.spec import RowsSpec
     from daskcluster.estimators.opening import open_stored, prepared
     from daskcluster.jobs import examine
@@ -293,8 +267,6 @@ def report(
 
 @click.command("demo")
 @click.option("--rows", "n_rows", type=click.IntRange(min=1), default=1_000_000, show_default=True)
-@click.option("--features", "n_features", type=click.IntRange(min=1), default=16, show_default=True)
-@declared_option(shared.N_CLUSTERS, default=20)
 @click.option(
     "--workers",
     type=click.IntRange(min=0),
@@ -302,8 +274,6 @@ def report(
     show_default=True,
     help="Processes of the local Dask cluster; 0: threads of this process.",
 )
-@click.option("--memory-limit", type=SIZE, help="Memory limit of all workers together.")
-@declared_option(shared.RANDOM_STATE, default=0, show_default=True)
 @click.option(
     "--output",
     default="daskcluster-demo",
@@ -312,21 +282,9 @@ def report(
     type=click.Path(file_okay=False),
     help="Folder for all outputs.",
 )
-@click.option("--quick", is_flag=True, help=f"{QUICK_ROWS:,} rows.")
 @click.option("--overwrite", is_flag=True, help="Replace the outputs of an earlier demo.")
 @takes_console
-def demo(
-    n_rows: int,
-    n_features: int,
-    n_clusters: int,
-    workers: int,
-    memory_limit: int | None,
-    random_state: int,
-    output: str,
-    quick: bool,
-    overwrite: bool,
-    console: Console,
-) -> None:
+def demo(n_rows: int, workers: int, output: str, overwrite: bool, console: Console) -> None:
     """Generate a Zarr dataset, cluster it on a local Dask cluster, and write model, labels and a report."""
     from daskcluster import jobs
     from daskcluster.data.generate import generate
@@ -334,39 +292,38 @@ def demo(
     from daskcluster.engine.local import default_threads
     from daskcluster.models.fitted import load_document
     from daskcluster.reports.contents import MOST_EXAMPLES, Report
-    from daskcluster.reports.pages import FORMATS, check_output, format_seconds, rows_of_record
+    from daskcluster.reports.pages import check_output, format_seconds, rows_of_record
 
-    n_rows = min(n_rows, QUICK_ROWS) if quick else n_rows
     say = (lambda text: None) if console.as_json else click.echo
     names = ("rows.zarr", "model.zarr", "labels.zarr", "report.html")
     rows, model, labels, page = (os.path.join(output, name) for name in names)
     os.makedirs(output or ".", exist_ok=True)
     jobs.check_outputs({"rows": rows, "model": model, "labels": labels}, {}, None, overwrite)
-    check_output(page, FORMATS, overwrite=overwrite)
+    check_output(page, overwrite=overwrite)
     with console.watching() as callbacks:
-        say(f"1. {n_rows:,} rows of {n_features} features, {n_clusters} groups -> {rows}")
+        say(f"1. {n_rows:,} rows of {_FEATURES} features, {_GROUPS} groups -> {rows}")
         # In 8 MB chunks, small data would have too few chunks for several workers.
-        chunk_rows = min(good_chunk_rows(4 * n_features, n_rows), max(1024, -(-n_rows // 16)))
+        chunk_rows = min(good_chunk_rows(4 * _FEATURES, n_rows), max(1024, -(-n_rows // 16)))
         generate(
             rows,
             n_rows=n_rows,
-            n_features=n_features,
-            n_clusters=n_clusters,
+            n_features=_FEATURES,
+            n_clusters=_GROUPS,
             chunk_rows=chunk_rows,
-            spread=SPREAD,
+            spread=_SPREAD,
             n_threads=default_threads(),
             overwrite=overwrite,
             callbacks=callbacks,
         )
         where = f"a Dask cluster of {workers} processes" if workers else "threads of this process"
         say(f"2. k-means on {where} -> {model}, {labels}")
-        with EngineOptions(workers=workers or None, memory_limit=memory_limit).open() as engine:
+        with EngineOptions(workers=workers or None).open() as engine:
             record = jobs.fit(
                 rows,
-                n_clusters=n_clusters,
+                n_clusters=_GROUPS,
                 model=model,
                 labels=labels,
-                random_state=random_state,
+                random_state=0,
                 overwrite=overwrite,
                 engine=engine,
                 callbacks=callbacks,
@@ -383,6 +340,6 @@ def demo(
         "\nNext:\n"
         f"  daskcluster info {rows}\n"
         f"  daskcluster info {model}\n"
-        f"  daskcluster fit {rows} --n-clusters {2 * n_clusters} --model {more}\n"
+        f"  daskcluster fit {rows} --n-clusters {2 * _GROUPS} --model {more}\n"
         f"  daskcluster score {model} {rows}"
     )

@@ -89,8 +89,7 @@ def in_flags(text: str) -> str:
 
 
 DEBUG = "daskcluster.debug"
-QUIET = "daskcluster.quiet"
-"""Key of ``--quiet`` in the context of a command."""
+"""Key of ``--debug`` in the context of a command."""
 
 
 @dataclass(frozen=True)
@@ -201,11 +200,7 @@ class Console:
 
     as_json: bool = False
     progress: bool | None = None
-
-    @property
-    def is_quiet(self) -> bool:
-        context = click.get_current_context(silent=True)
-        return context is not None and bool(context.meta.get(QUIET))
+    quiet: bool = False
 
     def emit(self, record: dict[str, Any], rows: Sequence[tuple[str, str]]) -> None:
         """Write `rows` as a table, or `record` as JSON in the last line of stdout."""
@@ -213,7 +208,7 @@ class Console:
             import json  # which help does without
 
             click.echo(json.dumps(record, allow_nan=False))
-        elif not self.is_quiet:
+        elif not self.quiet:
             width = max((len(name) for name, value in rows if value), default=0)
             for name, value in rows:
                 click.echo(f"{name:<{width}}  {value}".rstrip())
@@ -222,7 +217,7 @@ class Console:
     def watching(self) -> Iterator[tuple[Callback, ...]]:
         """Yield the callbacks that show progress on stderr, if enabled."""
         terminal = sys.stderr.isatty()
-        if self.is_quiet or not (terminal if self.progress is None else self.progress):
+        if self.quiet or not (terminal if self.progress is None else self.progress):
             yield ()
             return
         from daskcluster.kernels.compiling import watched

@@ -19,7 +19,7 @@ from daskcluster.host import format_bytes, host_memory
 from daskcluster.jobs.run import check_outputs_of, open_metadata
 from daskcluster.jobs.spec import JobSpec
 from daskcluster.models.fitted import load_document
-from daskcluster.reports.pages import FORMATS, Rows, check_output
+from daskcluster.reports.pages import Rows
 from daskcluster.typing import Dataset
 
 
@@ -62,9 +62,6 @@ def show_plan(
         spec.check_urls(given)
         if overwrite is not None:
             check_outputs_of(spec, given, overwrite)
-        for output in spec.outputs:
-            if output.is_local and given.get(output.name):
-                check_output(given[output.name], FORMATS, overwrite=given["overwrite"])
     except DaskClusterError as error:
         if isinstance(error, EngineError | SchedulerUnreachableError):
             raise  # which says nothing of the job
@@ -185,23 +182,12 @@ def project_plan(dataset: Dataset, plan: Plan, engine_options: EngineOptions) ->
 
 def _rows_of_passes(found: Mapping[str, Any]) -> Rows:
     first, later = (format_bytes(found[f"bytes_{which}_pass"]) for which in ("first", "later"))
-    rows = [
+    return [
         ("seeding", f"{found['seeding']}, {found['passes_seeding']} passes"),
         ("passes", f"at most {found['passes_at_most']:,} ({found['restarts']} restart(s))"),
         ("read", f"{first} in the first pass, {later} in each later one"),
+        ("iteration", f"{found['flop_per_iteration']:.3g} operations"),
     ]
-    rows.append(("iteration", f"{found['flop_per_iteration']:.3g} operations"))
-    traffic, stage = found["traffic"], found["afterwards"]
-    if found["processes"] != 1 and any(traffic.values()):
-        drawn = f", {format_bytes(traffic['drawn'])} of rows" if traffic["drawn"] else ""
-        sent, returned = (format_bytes(traffic[name]) for name in ("sent", "returned"))
-        rows.append(
-            ("traffic", f"a pass: {sent} to each worker, {returned} back from each task{drawn}")
-        )
-    if stage:
-        text = f"at most {stage['passes_at_most']:,} passes over {stage['n_rows']:,} rows in this process"
-        rows.append(("afterwards", text))
-    return rows
 
 
 def _rows_of_memory(found: Mapping[str, Any]) -> Rows:

@@ -180,12 +180,7 @@ class Task:
             if given.get(flag) and given.get(other) is None:
                 raise click.UsageError(f"--{flag} needs --{other}, {why}.")
         for output in self.spec.outputs:
-            url = given.setdefault(output.name, None)
-            if url is not None and output.is_local and (self.detach or self.name is not None):
-                raise click.UsageError(
-                    f"--{output.name} needs a job of this process: leave out --name and --detach, or "
-                    f"--{output.name}."
-                )
+            given.setdefault(output.name, None)
 
     @contextmanager
     def running(self, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from daskcluster.cli.console import DEBUG, QUIET, Console, EngineOptions
+from daskcluster.cli.console import DEBUG, Console, EngineOptions
 from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.parameters.algorithm import Catalogue
@@ -247,11 +247,8 @@ WHERE = "Execution"
 SHOWN = "Display"
 
 
-def _mark(key: str) -> Callable[..., None]:
-    def mark(ctx: click.Context, param: Any, value: bool) -> None:
-        ctx.meta[key] = value
-
-    return mark
+def _mark_debug(ctx: click.Context, param: Any, value: bool) -> None:
+    ctx.meta[DEBUG] = value
 
 
 def complete_path(
@@ -456,9 +453,6 @@ output_options = _decorate(
         "-q",
         "--quiet",
         is_flag=True,
-        expose_value=False,
-        is_eager=True,
-        callback=_mark(QUIET),
         help="Show no progress and no table, only warnings and errors (and --json).",
     ),
     _shown(
@@ -466,7 +460,7 @@ output_options = _decorate(
         is_flag=True,
         expose_value=False,
         is_eager=True,
-        callback=_mark(DEBUG),
+        callback=_mark_debug,
         help="Show the traceback of an error.",
     ),
 )
@@ -499,8 +493,9 @@ def takes_console(function: F) -> F:
     """Add the flags of the output to a command; pass them as ``console``."""
 
     @wraps(function)
-    def call(*arguments: Any, as_json: bool, progress: bool | None, **values: Any) -> Any:
-        return function(*arguments, console=Console(as_json, progress), **values)
+    def call(*arguments: Any, **values: Any) -> Any:
+        console = Console(**{each.name: values.pop(each.name) for each in fields(Console)})
+        return function(*arguments, console=console, **values)
 
     decorated: F = output_options(call)
     return decorated

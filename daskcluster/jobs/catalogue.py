@@ -165,15 +165,14 @@ for _spec in (
             Output(
                 name="report",
                 help="Also write a report on the groups to this file: .html or .json.",
-                is_local=True,
                 metavar="FILE",
+                check="daskcluster.reports.pages:check_output",
             ),
         ),
         kinds=("group",),
         keeps="Folder for sorted rows and finished pairs; continue with --resume. A cluster on several "
         "hosts needs one.",
         plan="daskcluster.jobs.fitting:plan_dedup",
-        lines="daskcluster.jobs.fitting:lines_of_duplicates",
     ),
     JobSpec(
         name="partition",
@@ -194,7 +193,6 @@ for _spec in (
         kinds=("group", "file"),
         keeps="Folder for the trained centres; continue with --resume.",
         plan="daskcluster.methods.partition.partitioning:plan_partitions",
-        lines="daskcluster.jobs.fitting:lines_of_partitions",
     ),
     JobSpec(
         name="predict",
@@ -291,8 +289,7 @@ for _spec in (
         outputs=(
             Output(
                 name="output",
-                help="Also write the table (.json, also a URL) or the curves (.png, .svg; needs "
-                "matplotlib).",
+                help="Also write the table to this .json file or URL.",
                 metavar="FILE",
                 check="daskcluster.jobs.selection:check_table",
             ),

@@ -56,7 +56,7 @@ from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
 from daskcluster.reports.contents import Clusters
 from daskcluster.reports.pages import Rows as Lines
-from daskcluster.reports.pages import rows_of_record, rows_of_work
+from daskcluster.reports.pages import rows_of_record
 from daskcluster.sparse_rows import Rows, SparseRows
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import Staging, check_free
@@ -828,20 +828,13 @@ def plan_sample(dataset: Dataset, given: Mapping[str, Any]) -> Plan:
 
 
 def lines_of_sample(record: Mapping[str, Any]) -> Lines:
-    """Return the record of a sample as lines of text."""
-    levels = " in ".join(f"{size:,}" for size in record["levels"])
+    """Return the record of a sample as lines of text, with the balance of its levels."""
     balances = zip(record["before"], record["after"], strict=True)
     return [
-        ("output", record["output"]),
-        *([("written", record["rows"])] if record["rows"] else []),
-        ("rows", f"{record['size']:,} of {record['n_rows']:,} x {record['n_features']:,}"),
-        ("chosen", record["how"]),
-        ("levels", f"{levels} clusters"),
+        *rows_of_record(record),
         *(
             (name, str(Balance(**balance)))
             for level, both in enumerate(balances, 1)
             for name, balance in zip((f"level {level}", "  sample"), both, strict=True)
         ),
-        ("seed", f"{record['seed']}"),
-        *rows_of_work(record),
     ]

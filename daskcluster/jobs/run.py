@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 _MAP = "map"
 """Among kinds: an output may be a GeoTIFF."""
-_KINDS = {"posteriors": ("group",), "centroids": ("file",)}
+_KINDS = {"posteriors": ("group",), "centroids": ("file",), "report": ("file",)}
 
 
 def check_outputs(

@@ -37,7 +37,7 @@ class Flag(Parameter):
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """A URL, or a local file, that a job writes.
+    """A URL that a job writes.
 
     Attributes
     ----------
@@ -46,10 +46,8 @@ class Output:
     help : str
     what : str
         Completes "the URL to ..." for a command that lacks it; empty if it is optional.
-    is_local : bool
-        A file of this host, which jobs that may run elsewhere do not write.
     metavar : str
-        ``"FILE"`` for one of this host, or a URL.
+        ``"FILE"`` for one file, or a URL.
     check : str
         ``"module:function"`` of what refuses a URL before anything else is done.
     """
@@ -57,7 +55,6 @@ class Output:
     name: str
     help: str
     what: str = ""
-    is_local: bool = False
     metavar: str = "URL"
     check: str = ""
 
@@ -153,8 +150,8 @@ class JobSpec:
                 resolve_name(each.check)(given[each.name])
 
     def of_outputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the outputs among the arguments that are places of the job."""
-        return {each.name: given[each.name] for each in self.outputs if not each.is_local}
+        """Return the outputs among the arguments."""
+        return {each.name: given[each.name] for each in self.outputs}
 
 
 JOBS: dict[str, JobSpec] = {}

@@ -1,4 +1,4 @@
-"""Charts of a model: convergence, sizes, distances, centres in the plane."""
+"""Charts of a model: convergence, sizes, centres in the plane."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.examples import histogram_edges
 from daskcluster.models.balance import largest_first
 
-MOST_CENTRES = 4096
+MOST_CENTRES = 1024
 """Number of heaviest centres that determine the axes."""
 
 
@@ -55,19 +54,11 @@ def plane(centres: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 def _axes(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return two directions (2, d), and all variances (at least two), largest first."""
-    k, d = scaled.shape
-    # The smaller of the two Gram matrices has the same eigenvalues.
-    gram = scaled @ scaled.T if k < d else scaled.T @ scaled
-    values, vectors = np.linalg.eigh(gram)
-    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1][:, :2].T
-    axes = np.zeros((2, d))
-    for axis, vector, value in zip(axes, vectors, values, strict=False):
-        if value <= 1e-14 * values[0] or value == 0.0:
-            continue
-        axis[:] = vector if k >= d else vector @ scaled / np.sqrt(value)
-        axis *= np.sign(axis[np.argmax(np.abs(axis))])
-    variances = np.zeros(max(2, len(values)))
-    variances[: len(values)] = values
+    _, lengths, directions = np.linalg.svd(scaled, full_matrices=False)
+    variances, axes = np.append(lengths**2, [0.0, 0.0]), np.zeros((2, scaled.shape[1]))
+    for axis, direction, variance in zip(axes, directions, variances, strict=False):
+        if variance > 1e-14 * variances[0]:
+            axis[:] = direction * np.sign(direction[np.argmax(np.abs(direction))])
     return axes, variances
 
 
@@ -191,27 +182,6 @@ def map_of_centres(centres: np.ndarray, weights: np.ndarray) -> Chart | None:
         axes.set_ylabel(f"second, {shares[1]:.0%}")
 
     return plot("centres in the plane of their two main axes, areas by weight", 4.2, paint)
-
-
-def distances(histogram: np.ndarray) -> Chart | None:
-    """Return the histogram of distances of rows to their centres; None if there are no rows."""
-    if histogram.sum() == 0:
-        return None
-
-    def paint(axes: Any) -> None:
-        edges, counts = histogram_edges(), histogram[1:]
-        used = np.flatnonzero(counts)
-        if len(used):
-            part = slice(used[0], used[-1] + 1)
-            left, right = edges[:-1][part], edges[1:][part]
-            axes.bar(left, counts[part], width=right - left, align="edge", color=BLUE)
-            axes.set_xscale("log")
-        axes.set_xlabel("distance of a row to its centre")
-        axes.set_ylabel("rows")
-        if histogram[0]:
-            axes.set_title(f"{histogram[0]:,} rows are at distance zero", fontsize=8)
-
-    return plot("histogram of the rows' distances to their centres", 2.4, paint)
 
 
 def numbers(history: Sequence[Record], name: str) -> list[float]:

@@ -18,7 +18,7 @@ from daskcluster.chunkwise.examples import ClusterExamples, RankedRows, Sample
 from daskcluster.chunkwise.feature_scaling import undone
 from daskcluster.metrics.agreement import DISSOLVED, Stability
 from daskcluster.metrics.separation import distance_totals, silhouettes_of_totals
-from daskcluster.models.balance import largest
+from daskcluster.models.balance import largest, largest_first
 from daskcluster.models.fitted import KMeansModel, Model
 from daskcluster.reports import charts
 from daskcluster.reports.charts import (
@@ -35,7 +35,6 @@ from daskcluster.reports.pages import (
     Rows,
     Section,
     Table,
-    cluster_rows,
     format_field,
     rows_of_model,
 )
@@ -335,7 +334,6 @@ def map_of_rows(rows: sparse_rows.Rows, labels: np.ndarray, weights: np.ndarray)
 
 MOST_PROFILES = 30
 """Number of largest clusters whose profiles are shown."""
-MOST_FEATURES = 24
 _SHOWN = 3
 _NEAR = 0.25
 """A difference below a quarter of a standard deviation is not worth a word."""
@@ -395,32 +393,6 @@ def digits(value: float) -> str:
     ['90,030', '0.01234', '-3', '1e+12']
     """
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
-
-
-def profiles(found: np.ndarray, weights: np.ndarray, names: tuple[str, ...]) -> Chart | None:
-    """Return a heat map of the `differences` of the largest clusters; None for a single one."""
-    shown = sorted(largest(weights, MOST_PROFILES))
-    if len(shown) < 2:
-        return None
-    # Those that differ most between clusters, in their own order.
-    reach = np.abs(found[np.asarray(weights) > 0]).max(axis=0, initial=0.0)
-    features = np.sort(np.argsort(-reach, kind="stable")[:MOST_FEATURES])
-    part = found[shown][:, features]
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        limit = max(1.0, float(np.abs(part).max()))
-        image = axes.imshow(part, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
-        axes.set_xticks(
-            range(len(features)), [names[j][:18] for j in features], rotation=60, ha="right"
-        )
-        axes.set_yticks(range(len(shown)), [str(cluster) for cluster in shown])
-        axes.set_ylabel("cluster")
-        bar = figure.colorbar(image, ax=axes, shrink=0.8)
-        bar.set_label("deviations")
-
-    height = min(WIDTH, 1.8 + 0.22 * len(shown))
-    return Chart("heat map of clusters and the features that tell them apart", height, draw)
 
 
 MOST_CLUSTERS = 200
@@ -540,8 +512,7 @@ class Report(Pages):
         )
         note += f" {rest:,} smaller clusters are not listed." if rest > 0 else ""
         header = ("cluster", "rows", "share", "what sets it apart")
-        table = Table(rows, header, note, ends_in_words=True)
-        return [table, *_present(profiles(found, weights, names))]
+        return [Table(rows, header, note, ends_in_words=True)]
 
     @cached_property
     def separation(self) -> Separation | None:
@@ -601,21 +572,25 @@ def _present(*parts: Chart | None) -> list[Table | Chart]:
 
 
 def _of_clusters(found: Clusters) -> list[Table | Chart]:
-    rows = cluster_rows(found.sizes, found.weights, found.costs)
-    rest = len(rows) - MOST_CLUSTERS
+    weights, total = found.weights, float(np.sum(found.weights))
+    means = np.divide(found.costs, weights, out=np.zeros(len(weights)), where=weights > 0)
+    rest = len(weights) - MOST_CLUSTERS
     listed = Table(
         [
-            (str(cluster), f"{size:,}", f"{weight:,.10g}", f"{share:.2%}", f"{cost:,.6g}")
-            for cluster, size, weight, share, cost in rows[:MOST_CLUSTERS]
+            (
+                str(cluster),
+                f"{found.sizes[cluster]:,}",
+                f"{weights[cluster]:,.10g}",
+                f"{weights[cluster] / total if total > 0 else 0.0:.2%}",
+                f"{means[cluster]:,.6g}",
+            )
+            for cluster in largest_first(weights)[:MOST_CLUSTERS]
         ],
         header=("cluster", "rows", "weight", "share", "mean squared distance"),
         note=f"{rest:,} smaller clusters are not listed." if rest > 0 else "",
     )
     facts: list[Table | Chart] = [Table(found.facts)] if found.facts else []
-    seen = _present(charts.sizes(found.weights))
-    if found.examples is not None:
-        seen += _present(charts.distances(found.examples.found.histogram))
-    return [*facts, *seen, listed]
+    return [*facts, charts.sizes(found.weights), listed]
 
 
 def _examples(clusters: Clusters, examples: ClusterExamples) -> list[Table | Chart]:

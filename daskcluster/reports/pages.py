@@ -22,7 +22,6 @@ from daskcluster.errors import (
 )
 from daskcluster.extras import install_command
 from daskcluster.host import format_bytes
-from daskcluster.models.balance import largest_first
 from daskcluster.models.fitted import Model
 from daskcluster.reports.charts import WIDTH, Chart
 from daskcluster.storage.files import file_size, write_file
@@ -70,10 +69,22 @@ _NAMES = {
     "dtype": "dtype",
     "model": "model",
     "labels": "labels",
-    "output": "labels",
+    "output": "output",
+    "rows": "rows written",
+    "centroids": "centroids",
+    "size": "rows drawn",
     "n_rows": "rows",
     "n_features": "features",
     "n_clusters": "clusters",
+    "how": "chosen",
+    "coreset_weight": "weight drawn",
+    "total_weight": "weight",
+    "n_kept": "kept",
+    "n_groups": "groups",
+    "n_copies": "copies",
+    "n_partitions": "partitions",
+    "largest": "largest",
+    "variation": "variation",
     "inertia": "inertia",
     "lower_bound": "lower bound",
     "score": "score",
@@ -83,6 +94,7 @@ _NAMES = {
     "n_iter": "iterations",
     "stop_reason": "ended",
     "seeding": "seeding",
+    "seed": "seed",
     "passes": "passes",
     "bytes_read": "read",
     "seconds": "time",
@@ -181,28 +193,6 @@ def rows_of_model(model: Model) -> Rows:
     return [*rows, ("made with", versions)] if versions else rows
 
 
-def cluster_rows(
-    sizes: np.ndarray, weights: np.ndarray, costs: np.ndarray
-) -> Sequence[tuple[int, int, float, float, float]]:
-    """Return ``(cluster, size, weight, share of the weight, mean squared distance)``, largest first.
-
-    Parameters
-    ----------
-    sizes, weights, costs : ndarray of shape (k,)
-    """
-    total = float(np.sum(weights))
-    return [
-        (
-            int(cluster),
-            int(sizes[cluster]),
-            float(weights[cluster]),
-            float(weights[cluster]) / total if total > 0 else 0.0,
-            float(costs[cluster] / weights[cluster]) if weights[cluster] > 0 else 0.0,
-        )
-        for cluster in largest_first(weights)
-    ]
-
-
 FORMATS = (".html", ".json")
 _DPI = 150
 
@@ -241,7 +231,7 @@ class Pages(ABC):
         OutputExistsError
             The file exists, and `overwrite` is False.
         """
-        check_output(path, FORMATS, overwrite=overwrite)
+        check_output(path, overwrite=overwrite)
         if path.lower().endswith(".json"):
             content = json.dumps(self.as_dict(), indent=1)
         else:
@@ -342,11 +332,11 @@ def as_html(report: Pages, *, alone: bool = True) -> str:
     return str(render(template, report=report, linked=alone, **figures))
 
 
-def check_output(path: str, formats: Sequence[str], *, overwrite: bool) -> None:
+def check_output(path: str, *, overwrite: bool = True) -> None:
     """Raise, before any work, if a file exists, its folder does not, or its format is unknown."""
-    if os.path.splitext(path)[1].lower() not in formats:
+    if os.path.splitext(path)[1].lower() not in FORMATS:
         raise InvalidParameterError(
-            f"output {path!r} should end in one of {', '.join(formats)}, which sets the format."
+            f"output {path!r} should end in one of {', '.join(FORMATS)}, which sets the format."
         )
     folder, name = _split(path)
     exists = (

@@ -46,7 +46,7 @@ RUNS = (
     "stream rows.zarr --state state --n-clusters 3 --once --every 3s",
     "stream-status state",
     "report m --data rows.zarr --output m.json",
-    "demo --quick --workers 0",
+    "demo --rows 5000 --workers 0",
     "jobs list",
 )
 

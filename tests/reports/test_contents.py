@@ -50,7 +50,7 @@ def test_a_page_is_whole_and_escaped(report: Report) -> None:
     assert "a&lt;" in page
     assert "max_time" in page
     pictures = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
-    assert len(pictures) == len(charts_of(report)) == 7
+    assert len(pictures) == len(charts_of(report)) == 5
     for picture in pictures:
         assert ET.fromstring(base64.b64decode(picture)).tag.endswith("svg")
     rest = re.sub(r'src="data:[^"]+"', "", page)

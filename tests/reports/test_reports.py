@@ -25,7 +25,8 @@ from daskcluster.events import (
 )
 from daskcluster.kernels.compiling import announce
 from daskcluster.reports import progress as lines_module
-from daskcluster.reports.pages import cluster_rows, format_seconds, rows_of_model, rows_of_record
+from daskcluster.reports.contents import Clusters, Report, Table
+from daskcluster.reports.pages import format_seconds, rows_of_model, rows_of_record
 from daskcluster.reports.progress import ProgressLines, Remaining, TerminalProgress
 from tests.reports.models import make_model
 
@@ -154,6 +155,11 @@ def test_tables_of_records_and_models() -> None:
 
 
 def test_clusters_come_largest_first_and_empty_ones_have_no_mean() -> None:
-    rows = cluster_rows(np.array([3, 0, 3]), np.array([1.0, 0.0, 1.0]), np.array([5.0, 0.0, 1.0]))
-    assert rows == [(0, 3, 1.0, 0.5, 5.0), (2, 3, 1.0, 0.5, 1.0), (1, 0, 0.0, 0.0, 0.0)]
-    assert cluster_rows(np.zeros(1, int), np.zeros(1), np.zeros(1)) == [(0, 0, 0.0, 0.0, 0.0)]
+    for weights, expected in (([1.0, 0.0, 1.0], "0 2 1"), ([0.0, 0.0, 0.0], "0 1 2")):
+        data = Clusters(np.array([3, 0, 3]), np.array(weights), np.array([5.0, 0.0, 1.0]))
+        sections = Report(make_model(3), "m", data=data).sections()
+        (parts,) = (one.parts for one in sections if one.title == data.title)
+        *_, table = parts
+        assert isinstance(table, Table)
+        assert " ".join(row[0] for row in table.rows) == expected
+        assert table.rows[-1][3:] == ("0.00%", "0")
