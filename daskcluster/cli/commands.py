@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -60,10 +59,11 @@ def convert(
     .npz, CSR in Zarr) stay sparse.
     """
     from daskcluster.data.convert import convert
+    from daskcluster.reports.pages import rows_of_record
 
     with console.watching() as callbacks:
         done = convert(source, output, callbacks=callbacks, **options, **opening)
-    console.emit(asdict(done), _rows_of_output(asdict(done)))
+    console.emit(asdict(done), rows_of_record(asdict(done)))
 
 
 @click.command("shuffle")
@@ -111,17 +111,19 @@ def shuffle(
     """
     from daskcluster.data.shuffle import prepare, shuffle
     from daskcluster.host import format_bytes
+    from daskcluster.reports.pages import rows_of_record
 
     given = {**options, **opening}
     if not dry_run:
         with console.watching() as callbacks:
             done = shuffle(source, output, callbacks=callbacks, random_state=random_state, **given)
-        console.emit(asdict(done), _rows_of_output(asdict(done)))
+        console.emit(asdict(done), rows_of_record(asdict(done)))
         return
     plan = prepare(source, output, **given)[1]
+    how = f"through {plan.n_buckets:,} buckets on disk" if plan.n_buckets else "in memory"
     rows = [
         ("rows", f"{plan.n_rows:,} x {plan.n_features:,} {plan.dtype}"),
-        ("passes", f"{plan.passes}, {_how(plan.n_buckets)}"),
+        ("passes", f"{plan.passes}, {how}"),
         ("read", format_bytes(plan.bytes_read)),
         ("written", f"{format_bytes(plan.bytes_written)} before compression"),
     ]
@@ -132,31 +134,6 @@ def shuffle(
     console.emit({"dry_run": True, **plan.facts()}, [*rows, ("memory", memory)])
 
 
-def _rows_of_output(done: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what `convert` or `shuffle` wrote as lines of text."""
-    from daskcluster.reports.pages import format_seconds
-
-    rows = [("output", str(done["url"]))]
-    if done["array"] is not None:
-        rows = [
-            ("output", f"{done['url']} (rows in {done['array']}, weights in {done['weights']})")
-        ]
-    if done.get("index"):
-        rows.append(("index", done["index"]))
-    rows.append(("rows", f"{done['n_rows']:,} x {done['n_features']:,} {done['dtype']}"))
-    if done.get("n_entries") is not None:
-        rows.append(("stored values", f"{done['n_entries']:,}"))
-    rows.append(("chunks", f"{done['chunk_rows']:,} rows"))
-    if "random_state" in done:
-        rows.append(("seed", str(done["random_state"])))
-        rows.append(("passes", f"{done['passes']}, {_how(done['n_buckets'])}"))
-    return [*rows, ("time", format_seconds(done["seconds"]))]
-
-
-def _how(n_buckets: int) -> str:
-    return f"through {n_buckets:,} buckets on disk" if n_buckets else "in memory"
-
-
 @click.command("info", cls=SectionedCommand)
 @click.argument("source", metavar="SOURCE_OR_MODEL", shell_complete=complete_path)
 @takes_source("scale")
@@ -164,11 +141,10 @@ def _how(n_buckets: int) -> str:
 def info(source: str, opening: dict[str, Any], console: Console) -> None:
     """Describe a dataset or a model from its metadata."""
     from daskcluster.models.fitted import is_model, load_document
+    from daskcluster.reports.pages import rows_of_model, rows_of_record
 
     options = opening["storage_options"]
     if opening["array"] is None and is_model(source, storage_options=options):
-        from daskcluster.reports.pages import rows_of_model
-
         model = load_document(source, options)
         record = {"kind": "model", "model": model.kind, "n_clusters": model.n_clusters}
         record |= {"n_features": model.n_features, **model.facts(), **model.body()}
@@ -176,7 +152,6 @@ def info(source: str, opening: dict[str, Any], console: Console) -> None:
         return
     from daskcluster.data.info import describe, list_arrays
     from daskcluster.errors import InvalidDataError
-    from daskcluster.host import format_bytes
     from daskcluster.jobs.run import open_metadata
 
     try:
@@ -188,21 +163,7 @@ def info(source: str, opening: dict[str, Any], console: Console) -> None:
         console.emit({"kind": "group", "arrays": arrays}, list(arrays.items()))
         return
 
-    def text(name: str, value: Any) -> str:
-        if name.startswith("bytes"):
-            return format_bytes(value)
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if isinstance(value, list):
-            names = name in ("codecs", "columns", "feature_columns")
-            return (", " if names else " x ").join(map(str, value))
-        return f"{value:,}" if isinstance(value, int) else str(value)
-
-    rows = [
-        (name.replace("_", " "), text(name, value))
-        for name, value in facts.items()
-        if value is not None and name != "coreset"
-    ]
+    rows = rows_of_record(facts)
     if account := facts.get("coreset"):  # metadata, which are not checked
         rows.append(("coreset", json.dumps(account)))
     console.emit({"kind": "dataset", **facts}, rows)

@@ -316,17 +316,10 @@ def stream_status(state: str, storage_options: dict[str, Any] | None, as_json: b
 
 def rows_of_status(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return a status as names and values for display."""
+    from daskcluster.reports.pages import rows_of_record
+
     drift, updated = found["drift"], datetime.fromtimestamp(found["updated"], UTC)
-    rows = [
-        ("algorithm", str(found["algorithm"])),
-        ("rows seen", f"{found['rows_seen']:,}"),
-        ("remembered", f"{found['remembered']:,.6g}"),
-        ("objects", f"{found['objects']:,} ({found['rejected']} rejected)"),
-        ("model", str(found["model"] or "none yet")),
-        ("clusters", str(found["n_clusters"] or "")),
-        ("last cycle", f"{updated:%Y-%m-%d %H:%M:%S} UTC, {found['new_rows']:,} rows"),
-        ("", f"in {found['seconds']:.3g} s"),
-    ]
+    rows = rows_of_record({**found, "updated": f"{updated:%Y-%m-%d %H:%M:%S} UTC"})
     if drift.get("ratio") is not None:
         high = ", HIGH" if drift["is_high"] else ""
         rows.append(("drift", f"{drift['ratio']:.3g} times the baseline{high}"))
@@ -339,6 +332,9 @@ def rows_of_status(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 _FOLLOW_SECONDS = 1.0
+_OF_STATUS = (
+    "name state kind output worker attempt iteration max_iter inertia rows_seen phase share error"
+).split()
 
 
 @click.group("jobs")
@@ -436,17 +432,6 @@ def cancel_command(name: str, engine_options: EngineOptions, console: Console, w
 
 
 def _rows_of_status(job: JobStatus) -> list[tuple[str, str]]:
-    found: dict[str, Any] = {
-        "job": job.name,
-        "state": job.state,
-        "kind": job.kind,
-        "output": job.output,
-        "worker": job.worker,
-        "attempt": job.attempt if job.attempt > 1 else "",
-        "iteration": "" if job.iteration is None else f"{job.iteration} of {job.max_iter}",
-        "inertia": "" if job.inertia is None else f"{job.inertia:.8g}",
-        "rows seen": "" if job.rows_seen is None else f"{job.rows_seen:,}",
-        "at": "" if job.share is None or job.is_over else f"{job.phase}, {job.share:.0%}",
-        "error": job.error,
-    }
-    return [(name, str(value)) for name, value in found.items() if value != ""]
+    from daskcluster.reports.pages import rows_of_record
+
+    return rows_of_record({name: getattr(job, name) for name in _OF_STATUS})

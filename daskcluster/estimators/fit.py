@@ -80,7 +80,7 @@ def reason_of(error: BaseException) -> str:
 
 @dataclass
 class FitRun:
-    """What a fit leaves: the result of its loop, the final figures, and labels if there was room for them.
+    """The outcome of a fit: the result of its loop, final figures, and labels if there was room for them.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ from daskcluster.jobs.run import JobCounters, Run
 from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.models.record import SweepRecord
 from daskcluster.randomness import Key, as_seed
-from daskcluster.reports.pages import Rows, right_aligned, rows_of_work
+from daskcluster.reports.pages import Rows, format_seconds, right_aligned
 from daskcluster.storage.files import write_file
 from daskcluster.typing import Dataset
 
@@ -701,9 +701,8 @@ def check_table(url: str) -> None:
 def lines_of_sweep(record: Mapping[str, Any]) -> Rows:
     """Return the table of a sweep, the best number and its caveats as lines of text."""
     lines = right_aligned(texts_of(record["candidates"]))
-    passes, seconds = (text for _, text in rows_of_work(record))
     lines.append(f"best      k={record['best_k']} by {record['criterion']}")
     lines += [f"note      {note}" for note in record["notes"]]
-    lines.append(f"passes    {passes}, {seconds}")
+    lines.append(f"passes    {record['passes']}, {format_seconds(record['seconds'])}")
     lines += [] if record["output"] is None else [f"written   {record['output']}"]
     return [(line, "") for line in lines]

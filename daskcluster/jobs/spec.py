@@ -1,4 +1,4 @@
-"""What a job is, declared once: its command, the checks of its outputs, its dry run and its page follow."""
+"""Declarations of jobs, from which commands, checks of outputs, dry runs and pages follow."""
 
 from __future__ import annotations
 

@@ -102,42 +102,29 @@ def plot(text: str, height: float, paint: Callable[[Any], None]) -> Chart:
     return Chart(text, height, draw)
 
 
-def convergence(history: Sequence[Record], n_rows: int) -> Chart | None:
-    """Return the objective against iterations, passes, seconds and GB read; None without a history.
-
-    Passes are rows visited divided by `n_rows`, so a batch, or an iteration with bounds, is a fraction of a
-    pass.
-    """
+def convergence(history: Sequence[Record]) -> Chart | None:
+    """Return the objective against iterations; None without a history."""
     name = "free_energy" if any("free_energy" in one for one in history) else "inertia"
-    if not history or len(numbers(history, name)) < len(history):
+    values, validation = numbers(history, name), numbers(history, "validation")
+    if not history or len(values) < len(history):
         return None
     label = "inertia of the batch" if any("batch_size" in one for one in history) else name
-    against = {
-        "iteration": numbers(history, "iteration"),
-        "passes": list(np.cumsum(numbers(history, "n_touched")) / max(1, n_rows)),
-        "seconds": list(np.cumsum(numbers(history, "seconds"))),
-        "GB read": list(np.cumsum(numbers(history, "bytes_read")) / 1e9),
-    }
-    shown = {
-        what: x for what, x in against.items() if len(x) == len(history) and x[-1] > 0 and what
-    }
-    if not shown:
-        return None
 
-    def draw(figure: Any) -> None:
-        values, validation = numbers(history, name), numbers(history, "validation")
-        grid = figure.subplots(1, len(shown), sharey=True, squeeze=False)
-        for axes, (what, x) in zip(grid[0], shown.items(), strict=True):
-            _line(axes, x, values)
-            axes.set_xlabel(what)
-            _readable(axes, whole=what == "iteration")
-            if len(validation) == len(values):
-                twin = axes.twinx()
-                twin.plot(x, validation, color="#d55e00", linewidth=1)
-                twin.set_ylabel("validation", color="#d55e00")
-        grid[0, 0].set_ylabel(label.replace("_", " "))
+    def paint(axes: Any) -> None:
+        from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-    return Chart(f"{label} against {', '.join(shown)}", 2.6, draw)
+        x, dots = numbers(history, "iteration"), "o" if len(values) <= 60 else None
+        axes.plot(x, values, color=BLUE, linewidth=1.2, marker=dots, markersize=2.5)
+        axes.set_xlabel("iteration")
+        axes.set_ylabel(label.replace("_", " "))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))  # no common factor
+        axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
+        if len(validation) == len(values):
+            twin = axes.twinx()
+            twin.plot(x, validation, color="#d55e00", linewidth=1)
+            twin.set_ylabel("validation", color="#d55e00")
+
+    return plot(f"{label} against iterations", 2.6, paint)
 
 
 def sizes(weights: np.ndarray) -> Chart:
@@ -188,21 +175,6 @@ def numbers(history: Sequence[Record], name: str) -> list[float]:
     """Return the values of field `name` from the records that have it."""
     values = [record.get(name) for record in history]
     return [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-
-
-def _line(axes: Any, x: Sequence[float], y: Sequence[float]) -> None:
-    dots = "o" if len(y) <= 60 else None
-    axes.plot(x, y, color=BLUE, linewidth=1.2, marker=dots, markersize=2.5)
-    plain_axes(axes)
-
-
-def _readable(axes: Any, *, whole: bool) -> None:
-    """Format axis labels without a common factor; iterations as whole numbers."""
-    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
-
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
-    if whole:
-        axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
 
 
 def plain_axes(axes: Any) -> None:

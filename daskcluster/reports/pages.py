@@ -63,42 +63,6 @@ _STOP_REASONS = {
     "max_time": "max_time reached",
     "callback": "stopped by a callback",
 }
-_NAMES = {
-    "estimator": "estimator",
-    "metric": "metric",
-    "dtype": "dtype",
-    "model": "model",
-    "labels": "labels",
-    "output": "output",
-    "rows": "rows written",
-    "centroids": "centroids",
-    "size": "rows drawn",
-    "n_rows": "rows",
-    "n_features": "features",
-    "n_clusters": "clusters",
-    "how": "chosen",
-    "coreset_weight": "weight drawn",
-    "total_weight": "weight",
-    "n_kept": "kept",
-    "n_groups": "groups",
-    "n_copies": "copies",
-    "n_partitions": "partitions",
-    "largest": "largest",
-    "variation": "variation",
-    "inertia": "inertia",
-    "lower_bound": "lower bound",
-    "score": "score",
-    "mean": "mean squared distance",
-    "balance": "balance",
-    "levels": "levels",
-    "n_iter": "iterations",
-    "stop_reason": "ended",
-    "seeding": "seeding",
-    "seed": "seed",
-    "passes": "passes",
-    "bytes_read": "read",
-    "seconds": "time",
-}
 
 
 def format_seconds(seconds: float) -> str:
@@ -145,32 +109,39 @@ def right_aligned(lines: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
 
 
 def rows_of_record(record: Mapping[str, Any]) -> Rows:
-    """Return the lines that describe a job's record."""
+    """Return what is known of something by name as lines of text; records within it are left out.
+
+    Examples
+    --------
+    >>> rows_of_record({"n_rows": 12345, "bytes_read": 2048, "labels": None, "versions": {"numpy": "2"}})
+    [('rows', '12,345'), ('bytes read', '2.0 KiB')]
+    """
+    shown = {name: value for name, value in record.items() if value is not None and value != ""}
     return [
-        (label, format_field(name, record[name]))
-        for name, label in _NAMES.items()
-        if record.get(name) is not None
+        (name.removeprefix("n_").replace("_", " "), format_field(name, value))
+        for name, value in shown.items()
+        if not any(isinstance(each, Mapping) for each in (value, *_entries(value)))
     ]
 
 
-def rows_of_work(record: Mapping[str, Any]) -> Rows:
-    """Return the lines that say what a job took."""
-    return [
-        ("passes", f"{record['passes']}, {format_bytes(record['bytes_read'])} read"),
-        ("time", format_seconds(record["seconds"])),
-    ]
+def _entries(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
 
 
 def format_field(name: str, value: Any) -> str:
     """Return one field of a record or a model as text."""
     if name == "stop_reason":
         return _STOP_REASONS.get(value, str(value))
-    if name == "bytes_read":
-        return format_bytes(value)
     if name == "seconds":
         return format_seconds(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return str(value)
+    if name.startswith("bytes"):
+        return format_bytes(float(value))
+    if name == "share":
+        return f"{value:.0%}"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.10g}"
 
 
@@ -183,8 +154,8 @@ def rows_of_model(model: Model) -> Rows:
         "n_features": model.n_features,
         "n_rows": model.n_rows,
         "n_iter": model.n_iter,
-        "stop_reason": model.stop_reason or None,
-        "seeding": model.seeding or None,
+        "stop_reason": model.stop_reason,
+        "seeding": model.seeding,
         "passes": model.passes,
         "bytes_read": model.bytes_read,
     }

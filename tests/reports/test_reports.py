@@ -142,16 +142,15 @@ def test_a_terminal_shows_that_kernels_are_compiled(monkeypatch: pytest.MonkeyPa
 
 
 def test_tables_of_records_and_models() -> None:
-    record = {"n_rows": 12345, "inertia": 0.5, "seconds": 75.0, "labels": None, "bytes_read": 2048}
+    record = {"n_rows": 12345, "inertia": 0.5, "seconds": 75.0, "labels": None, "before": [{}]}
     assert rows_of_record(record) == [
         ("rows", "12,345"),
         ("inertia", "0.5"),
-        ("read", "2.0 KiB"),
-        ("time", "1 min 15 s"),
+        ("seconds", "1 min 15 s"),
     ]
     rows = dict(rows_of_model(make_model(4)))
     assert rows["mean squared distance"] == f"{4 / 6:.10g}"
-    assert rows["ended"] == "the centres moved less than tol allows"
+    assert rows["stop reason"] == "the centres moved less than tol allows"
 
 
 def test_clusters_come_largest_first_and_empty_ones_have_no_mean() -> None:
