@@ -34,7 +34,7 @@ def plane(centres: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndar
     --------
     >>> import numpy as np
     >>> points, shares = plane(np.array([[0.0, 0, 5], [0, 4, 5], [0, 8, 5]]), np.ones(3))
-    >>> points[:, 0].tolist(), shares.tolist()
+    >>> points[:, 0].round(9).tolist(), shares.tolist()
     ([-4.0, 0.0, 4.0], [1.0, 0.0])
     """
     masses = np.asarray(weights, np.float64)
