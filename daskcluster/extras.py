@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 from daskcluster.errors import MissingExtraError
-
-NAME = "daskcluster"
 
 
 def import_extra(module: str, extra: str, need: str) -> Any:
@@ -48,10 +42,7 @@ def import_pyarrow() -> Any:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra.
-
-    A checkout or a wheel is not on a package index, so the command names where it is. That is recorded
-    next to an installed package (PEP 610).
+    """Return the command that installs an extra, of a package index and of a checkout.
 
     Parameters
     ----------
@@ -60,31 +51,7 @@ def install_command(extra: str) -> str:
 
     Examples
     --------
-    >>> install_command("parquet").startswith("pip install ")
-    True
+    >>> install_command("parquet")
+    'pip install "daskcluster[parquet]", or in a checkout pip install ".[parquet]"'
     """
-    try:
-        found = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
-    except (PackageNotFoundError, ValueError, OSError):
-        found = {}
-    return _command(found if isinstance(found, dict) else {}, extra)
-
-
-def _command(installed: dict[str, Any], extra: str) -> str:
-    plain = f'pip install "{NAME}[{extra}]"'
-    url = str(installed.get("url", ""))
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        path = unquote(parts.path)
-        is_editable = bool((installed.get("dir_info") or {}).get("editable"))
-        if not os.path.exists(path):
-            return plain
-        return f'pip install {"-e " if is_editable else ""}"{path}[{extra}]"'
-    if not parts.netloc:
-        return plain
-    # Without a user and a password.
-    clean = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    source = installed.get("vcs_info") or {}
-    if source:
-        clean = f"{source.get('vcs', 'git')}+{clean}@{source.get('commit_id', 'HEAD')}"
-    return f'pip install "{NAME}[{extra}] @ {clean}"'
+    return f'pip install "daskcluster[{extra}]", or in a checkout pip install ".[{extra}]"'

@@ -122,7 +122,6 @@ def offenders(forbidden: str, allowed: tuple[str, ...]) -> list[str]:
         ("sklearn", WITH_SKLEARN),
         ("daskcluster.seeding", WITH_SEEDING),
         ("click", ("cli",)),
-        ("rich", ("cli", "reports")),
         ("matplotlib", ("reports",)),
         ("numba", ("kernels", "methods.*.kernels")),
         # Which processor this one is, is asked where kernels are shipped, too.

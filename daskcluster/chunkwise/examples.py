@@ -1,4 +1,4 @@
-"""Example rows of each cluster (nearest and farthest) and the distribution of distances."""
+"""Example rows of each cluster: the nearest and the farthest."""
 
 from __future__ import annotations
 
@@ -10,18 +10,12 @@ from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.assign import AssignParams, Score, ScoreStatistics
 from daskcluster.chunkwise.labelled import PickedRows, SmallestKeys
 from daskcluster.chunkwise.statistics import Additive, Reduction
-from daskcluster.elementary import exp2, log2
 from daskcluster.sparse_rows import Rows
-
-BINS_PER_OCTAVE = 4
-"""Bins of the histogram of distances: each ends at 2^(1/4) times its start."""
-_LEAST_OCTAVE, _MOST_OCTAVE = -64, 64
-N_BINS = 1 + (_MOST_OCTAVE - _LEAST_OCTAVE) * BINS_PER_OCTAVE
 
 
 @dataclass(frozen=True)
 class ExamineParams:
-    """What to find.
+    """Centres, and which examples of their clusters to find.
 
     Attributes
     ----------
@@ -77,19 +71,15 @@ class Examples:
     ----------
     nearest, farthest : RankedRows
         Up to `most` rows of each cluster.
-    histogram : ndarray of shape (513,), int64
-        Number of rows by distance to their centre: 0, then bins of a quarter octave.
     """
 
     def __init__(self, n_clusters: int, most: int, *, keeps_rows: bool = False) -> None:
         self.most, self.keeps_rows = most, keeps_rows
-        self.histogram = np.zeros(N_BINS, np.int64)
         counts, below = np.full(n_clusters, most), np.full(n_clusters, np.inf if most else -np.inf)
         self._nearest, self._farthest = RankedRows(counts, below), RankedRows(counts, below)
 
     def add(self, labels: np.ndarray, sqdist: np.ndarray, start: int, rows: Rows) -> None:
         """Add contiguous rows, the first of which has the global index `start`."""
-        self.histogram += np.bincount(_bins(sqdist), minlength=N_BINS)
         found = start + np.arange(len(labels)), rows if self.keeps_rows else None
         self._nearest.add(labels, sqdist, *found)
         self._farthest.add(labels, -sqdist, *found)
@@ -97,7 +87,6 @@ class Examples:
     def combine(self, other: Examples) -> Examples:
         self._nearest.combine(other.nearest)
         self._farthest.combine(other.farthest)
-        self.histogram += other.histogram
         return self
 
     @property
@@ -149,19 +138,6 @@ class Sample:
     n_rows: int
     weighted: bool = False
     metric: str = "euclidean"
-
-
-def histogram_edges() -> np.ndarray:
-    """Return the starts of bins 1, 2, ... of the histogram, and the end of the last one."""
-    return exp2(_LEAST_OCTAVE + np.arange(N_BINS) / BINS_PER_OCTAVE)
-
-
-def _bins(sqdist: np.ndarray) -> np.ndarray:
-    bins = np.zeros(len(sqdist), np.int64)
-    away = sqdist > 0.0
-    octave = np.floor(log2(sqdist[away]) * (BINS_PER_OCTAVE / 2)).astype(np.int64)
-    bins[away] = np.clip(octave - _LEAST_OCTAVE * BINS_PER_OCTAVE + 1, 1, N_BINS - 1)
-    return bins
 
 
 # -- figures and examples of clusters, in one pass ---------------------------------------------------

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
-from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
 from daskcluster.cli.console import Console, EngineOptions
 from daskcluster.cli.options import (
-    IMAGE_SHAPE,
     INPUT,
     OUTPUT,
     SIZE,
@@ -60,10 +59,11 @@ def convert(
     stay sparse.
     """
     from daskcluster.data.convert import convert
+    from daskcluster.reports.pages import rows_of_record
 
     with console.watching() as callbacks:
         done = convert(source, output, callbacks=callbacks, **options, **opening)
-    console.emit(asdict(done), _rows_of_output(asdict(done)))
+    console.emit(asdict(done), rows_of_record(asdict(done)))
 
 
 @click.command("shuffle")
@@ -111,17 +111,19 @@ def shuffle(
     """
     from daskcluster.data.shuffle import prepare, shuffle
     from daskcluster.host import format_bytes
+    from daskcluster.reports.pages import rows_of_record
 
     given = {**options, **opening}
     if not dry_run:
         with console.watching() as callbacks:
             done = shuffle(source, output, callbacks=callbacks, random_state=random_state, **given)
-        console.emit(asdict(done), _rows_of_output(asdict(done)))
+        console.emit(asdict(done), rows_of_record(asdict(done)))
         return
     plan = prepare(source, output, **given)[1]
+    how = f"through {plan.n_buckets:,} buckets on disk" if plan.n_buckets else "in memory"
     rows = [
         ("rows", f"{plan.n_rows:,} x {plan.n_features:,} {plan.dtype}"),
-        ("passes", f"{plan.passes}, {_how(plan.n_buckets)}"),
+        ("passes", f"{plan.passes}, {how}"),
         ("read", format_bytes(plan.bytes_read)),
         ("written", f"{format_bytes(plan.bytes_written)} before compression"),
     ]
@@ -132,42 +134,6 @@ def shuffle(
     console.emit({"dry_run": True, **plan.facts()}, [*rows, ("memory", memory)])
 
 
-def _rows_of_output(done: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what `convert` or `shuffle` wrote as lines of text."""
-    from daskcluster.reports.pages import format_seconds
-
-    rows = [("output", str(done["url"]))]
-    if done["array"] is not None:
-        rows = [
-            ("output", f"{done['url']} (rows in {done['array']}, weights in {done['weights']})")
-        ]
-    if done.get("index"):
-        rows.append(("index", done["index"]))
-    rows.append(("rows", f"{done['n_rows']:,} x {done['n_features']:,} {done['dtype']}"))
-    if done.get("n_entries") is not None:
-        rows.append(("stored values", f"{done['n_entries']:,}"))
-    rows.append(("chunks", f"{done['chunk_rows']:,} rows"))
-    if "random_state" in done:
-        rows.append(("seed", str(done["random_state"])))
-        rows.append(("passes", f"{done['passes']}, {_how(done['n_buckets'])}"))
-    return [*rows, ("time", format_seconds(done["seconds"]))]
-
-
-def _how(n_buckets: int) -> str:
-    return f"through {n_buckets:,} buckets on disk" if n_buckets else "in memory"
-
-
-_OF_A_CORESET = {
-    "kind": "{}",
-    "size": "{:,} rows",
-    "n_rows": "for {:,}",
-    "source": "of {}",
-    "total_weight": "that weigh {:,.6g}",
-    "seed": "seed {}",
-}
-"""Metadata of a coreset, and their format."""
-
-
 @click.command("info", cls=SectionedCommand)
 @click.argument("source", metavar="SOURCE_OR_MODEL", shell_complete=complete_path)
 @takes_source("scale")
@@ -175,11 +141,10 @@ _OF_A_CORESET = {
 def info(source: str, opening: dict[str, Any], console: Console) -> None:
     """Describe a dataset or a model from its metadata."""
     from daskcluster.models.fitted import is_model, load_document
+    from daskcluster.reports.pages import rows_of_model, rows_of_record
 
     options = opening["storage_options"]
     if opening["array"] is None and is_model(source, storage_options=options):
-        from daskcluster.reports.pages import rows_of_model
-
         model = load_document(source, options)
         record = {"kind": "model", "model": model.kind, "n_clusters": model.n_clusters}
         record |= {"n_features": model.n_features, **model.facts(), **model.body()}
@@ -187,7 +152,6 @@ def info(source: str, opening: dict[str, Any], console: Console) -> None:
         return
     from daskcluster.data.info import arrays_at, describe
     from daskcluster.errors import InvalidDataError
-    from daskcluster.host import format_bytes
     from daskcluster.jobs.run import open_metadata
 
     try:
@@ -199,44 +163,14 @@ def info(source: str, opening: dict[str, Any], console: Console) -> None:
         console.emit({"kind": "group", "arrays": arrays}, list(arrays.items()))
         return
 
-    def text(name: str, value: Any) -> str:
-        if name.startswith("bytes"):
-            return format_bytes(value)
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if isinstance(value, list):
-            names = name in ("codecs", "columns", "feature_columns")
-            return (", " if names else " x ").join(map(str, value))
-        return f"{value:,}" if isinstance(value, int) else str(value)
-
-    rows = [
-        (name.replace("_", " "), text(name, value))
-        for name, value in facts.items()
-        if value is not None and name != "coreset"
-    ]
-    rows += _rows_of_coreset(facts.get("coreset", {}))
+    rows = rows_of_record(facts)
+    if account := facts.get("coreset"):  # metadata, which are not checked
+        rows.append(("coreset", json.dumps(account)))
     console.emit({"kind": "dataset", **facts}, rows)
 
 
-def _rows_of_coreset(account: Any, indent: str = "") -> list[tuple[str, str]]:
-    """Return lines on the origin of a coreset and its parts from its metadata, which are not checked."""
-    if not account or not isinstance(account, Mapping):
-        return []
-    shown = []
-    for name, text in _OF_A_CORESET.items():
-        value = account.get(name)
-        if isinstance(value, (int, float)) or (isinstance(value, str) and ":" not in text):
-            shown.append(text.format(value))
-    rows = [(f"{indent}coreset", ", ".join(shown))]
-    parts = account.get("parts")
-    for part in parts if isinstance(parts, list) else ():
-        rows += _rows_of_coreset(part, f"{indent}  ")
-    return rows
-
-
-QUICK_ROWS = 50_000
-SPREAD = 1.5
-"""Spread that makes the groups overlap a little, so that the fit is not trivial."""
+_FEATURES, _GROUPS, _SPREAD = 16, 20, 1.5
+"""Rows of the demo: its groups overlap a little, so that the fit is not trivial."""
 
 
 @click.command("report", cls=SectionedCommand)
@@ -249,19 +183,12 @@ SPREAD = 1.5
 )
 @takes_source("scale")
 @option(
-    "--image-shape",
-    section=INPUT,
-    type=IMAGE_SHAPE,
-    metavar="HxW[xC]",
-    help="Shape of rows that are pictures, such as 28x28 or 32x32x3: show centres and rows as pictures.",
-)
-@option(
     "--output",
     section=OUTPUT,
     required=True,
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="File to write: .html (page), .png (picture), .md (text) or .json (numbers).",
+    help="File to write: .html (page) or .json (numbers).",
 )
 @overwrite_option
 @takes_engine
@@ -269,7 +196,6 @@ SPREAD = 1.5
 def report(
     model: str,
     data: str | None,
-    image_shape: tuple[int, ...] | None,
     output: str,
     overwrite: bool,
     opening: dict[str, Any],
@@ -277,18 +203,16 @@ def report(
     console: Console,
 ) -> None:
     """Write a self-contained report on MODEL: convergence, cost, clusters."""
-    from daskcluster.reports.pages import FORMATS, check_output
+    from daskcluster.reports.pages import check_output
 
-    check_output(output, FORMATS, overwrite=overwrite)
+    check_output(output, overwrite=overwrite)
     from daskcluster.data.spec import RowsSpec
     from daskcluster.estimators.opening import open_stored, prepared
     from daskcluster.jobs import examine
     from daskcluster.models.fitted import load_document
-    from daskcluster.reports.charts import check_shape
     from daskcluster.reports.contents import MOST_EXAMPLES, Report
 
     found = load_document(model, opening["storage_options"])
-    shape = None if image_shape is None else check_shape(image_shape, found.n_features)
     clusters = None
     if data is not None:
         spec = RowsSpec.among(opening, found.feature_names)
@@ -296,16 +220,14 @@ def report(
         with engine_options.open() as engine, console.watching() as callbacks:
             hearing: dict[str, Any] = {"engine": engine, "callbacks": callbacks}
             dataset = prepared(*open_stored(data, spec, **where, **hearing), **hearing)
-            seen = examine(found, dataset, shown=MOST_EXAMPLES, **hearing)
-        clusters = seen.clusters(f"Clusters in {data}")
-    Report(found, title=model, data=clusters, image_shape=shape).save(output, overwrite=overwrite)
+            clusters = examine(found, dataset, shown=MOST_EXAMPLES, **hearing)
+        clusters = replace(clusters, title=f"Clusters in {data}")
+    Report(found, title=model, data=clusters).save(output, overwrite=overwrite)
     console.emit({"output": output, "model": model}, [("report", output)])
 
 
 @click.command("demo")
 @click.option("--rows", "n_rows", type=click.IntRange(min=1), default=1_000_000, show_default=True)
-@click.option("--features", "n_features", type=click.IntRange(min=1), default=16, show_default=True)
-@declared_option(shared.N_CLUSTERS, default=20)
 @click.option(
     "--workers",
     type=click.IntRange(min=0),
@@ -313,8 +235,6 @@ def report(
     show_default=True,
     help="Processes of the local Dask cluster; 0: threads of this process.",
 )
-@click.option("--memory-limit", type=SIZE, help="Memory limit of all workers together.")
-@declared_option(shared.RANDOM_STATE, default=0, show_default=True)
 @click.option(
     "--output",
     default="daskcluster-demo",
@@ -323,21 +243,9 @@ def report(
     type=click.Path(file_okay=False),
     help="Folder for all outputs.",
 )
-@click.option("--quick", is_flag=True, help=f"{QUICK_ROWS:,} rows.")
 @click.option("--overwrite", is_flag=True, help="Replace the outputs of an earlier demo.")
 @takes_console
-def demo(
-    n_rows: int,
-    n_features: int,
-    n_clusters: int,
-    workers: int,
-    memory_limit: int | None,
-    random_state: int,
-    output: str,
-    quick: bool,
-    overwrite: bool,
-    console: Console,
-) -> None:
+def demo(n_rows: int, workers: int, output: str, overwrite: bool, console: Console) -> None:
     """Generate a Zarr dataset, cluster it on a local Dask cluster, and write model, labels and a report."""
     from daskcluster import jobs
     from daskcluster.data.generate import generate
@@ -345,39 +253,38 @@ def demo(
     from daskcluster.engine.local import default_threads
     from daskcluster.models.fitted import load_document
     from daskcluster.reports.contents import MOST_EXAMPLES, Report
-    from daskcluster.reports.pages import FORMATS, check_output, format_seconds, rows_of_record
+    from daskcluster.reports.pages import check_output, format_seconds, rows_of_record
 
-    n_rows = min(n_rows, QUICK_ROWS) if quick else n_rows
     say = (lambda text: None) if console.as_json else click.echo
     names = ("rows.zarr", "model.zarr", "labels.zarr", "report.html")
     rows, model, labels, page = (os.path.join(output, name) for name in names)
     os.makedirs(output or ".", exist_ok=True)
     jobs.check_outputs({"rows": rows, "model": model, "labels": labels}, {}, None, overwrite)
-    check_output(page, FORMATS, overwrite=overwrite)
+    check_output(page, overwrite=overwrite)
     with console.watching() as callbacks:
-        say(f"1. {n_rows:,} rows of {n_features} features, {n_clusters} groups -> {rows}")
+        say(f"1. {n_rows:,} rows of {_FEATURES} features, {_GROUPS} groups -> {rows}")
         # In 8 MB chunks, small data would have too few chunks for several workers.
-        chunk_rows = min(good_chunk_rows(4 * n_features, n_rows), max(1024, -(-n_rows // 16)))
+        chunk_rows = min(good_chunk_rows(4 * _FEATURES, n_rows), max(1024, -(-n_rows // 16)))
         generate(
             rows,
             n_rows=n_rows,
-            n_features=n_features,
-            n_clusters=n_clusters,
+            n_features=_FEATURES,
+            n_clusters=_GROUPS,
             chunk_rows=chunk_rows,
-            spread=SPREAD,
+            spread=_SPREAD,
             n_threads=default_threads(),
             overwrite=overwrite,
             callbacks=callbacks,
         )
         where = f"a Dask cluster of {workers} processes" if workers else "threads of this process"
         say(f"2. k-means on {where} -> {model}, {labels}")
-        with EngineOptions(workers=workers or None, memory_limit=memory_limit).open() as engine:
+        with EngineOptions(workers=workers or None).open() as engine:
             record = jobs.fit(
                 rows,
-                n_clusters=n_clusters,
+                n_clusters=_GROUPS,
                 model=model,
                 labels=labels,
-                random_state=random_state,
+                random_state=0,
                 overwrite=overwrite,
                 engine=engine,
                 callbacks=callbacks,
@@ -385,8 +292,7 @@ def demo(
         say(f"3. The report -> {page}\n")
         facts = [("data", rows), ("labels", labels), ("time", format_seconds(record["seconds"]))]
         fitted = load_document(model)
-        seen = jobs.examine(fitted, rows, shown=MOST_EXAMPLES, callbacks=callbacks)
-        clusters = seen.clusters(f"Clusters in {rows}")
+        clusters = jobs.examine(fitted, rows, shown=MOST_EXAMPLES, callbacks=callbacks)
         found = Report(fitted, title="daskcluster demo", data=clusters, facts=facts)
         found.save(page, overwrite=overwrite)
     console.emit({**record, "report": page, "source": rows}, rows_of_record(record))
@@ -395,6 +301,6 @@ def demo(
         "\nNext:\n"
         f"  daskcluster info {rows}\n"
         f"  daskcluster info {model}\n"
-        f"  daskcluster fit {rows} --n-clusters {2 * n_clusters} --model {more}\n"
+        f"  daskcluster fit {rows} --n-clusters {2 * _GROUPS} --model {more}\n"
         f"  daskcluster score {model} {rows}"
     )

@@ -8,15 +8,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
-
-from daskcluster.interrupts import deferred
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -57,12 +54,8 @@ def listen() -> None:
 
 
 def _hear(number: int, frame: FrameType | None) -> None:
-    raise _error_of(number)
-
-
-def _error_of(number: int) -> BaseException:
     leave_quietly()
-    return _ERRORS[number]()
+    raise _ERRORS[number]()
 
 
 def leave_quietly() -> None:
@@ -78,12 +71,6 @@ def _come_again(lost: sys.UnraisableHookArgs) -> None:
         again = threading.Timer(_MOMENT_SECONDS, signal.pthread_kill, [main, number])
         again.daemon = True
         again.start()
-
-
-def after_a_commit(*, wanted: bool) -> AbstractContextManager[None]:
-    """If `wanted`, defer signals to the end of an iteration, where the fit commits its state."""
-    errors = {signal.Signals(one): partial(_error_of, one) for one in _ERRORS}
-    return deferred(errors) if wanted else nullcontext()
 
 
 class Failure(click.ClickException):
@@ -102,8 +89,7 @@ def in_flags(text: str) -> str:
 
 
 DEBUG = "daskcluster.debug"
-QUIET = "daskcluster.quiet"
-"""Key of ``--quiet`` in the context of a command."""
+"""Key of ``--debug`` in the context of a command."""
 
 
 @dataclass(frozen=True)
@@ -214,11 +200,7 @@ class Console:
 
     as_json: bool = False
     progress: bool | None = None
-
-    @property
-    def is_quiet(self) -> bool:
-        context = click.get_current_context(silent=True)
-        return context is not None and bool(context.meta.get(QUIET))
+    quiet: bool = False
 
     def emit(self, record: dict[str, Any], rows: Sequence[tuple[str, str]]) -> None:
         """Write `rows` as a table, or `record` as JSON in the last line of stdout."""
@@ -226,7 +208,7 @@ class Console:
             import json  # which help does without
 
             click.echo(json.dumps(record, allow_nan=False))
-        elif not self.is_quiet:
+        elif not self.quiet:
             width = max((len(name) for name, value in rows if value), default=0)
             for name, value in rows:
                 click.echo(f"{name:<{width}}  {value}".rstrip())
@@ -235,17 +217,22 @@ class Console:
     def watching(self) -> Iterator[tuple[Callback, ...]]:
         """Yield the callbacks that show progress on stderr, if enabled."""
         terminal = sys.stderr.isatty()
-        if self.is_quiet or not (terminal if self.progress is None else self.progress):
+        if self.quiet or not (terminal if self.progress is None else self.progress):
             yield ()
             return
         from daskcluster.kernels.compiling import watched
-        from daskcluster.reports.progress import ProgressDisplay, ProgressLines
+        from daskcluster.reports.progress import ProgressLines, TerminalProgress
 
         if not terminal:
             yield (ProgressLines(tell),)
         else:
-            with ProgressDisplay() as display, watched(display.compiling):
-                yield (display,)
+            display = TerminalProgress(sys.stderr)
+            text = "compiling kernels, once for this machine: {}"
+            try:
+                with watched(lambda number: display.show(text.format(number))):
+                    yield (display,)
+            finally:
+                display.show("")
         # Commands without kernels do not import numba.
         if "daskcluster.kernels.jit" in sys.modules:
             from daskcluster.kernels.jit import compilations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.cli.console import Console, EngineOptions, Failure
 from daskcluster.data.dataset import RowDataset
-from daskcluster.data.row_files import FilesDataset
 from daskcluster.engine.local import LocalEngine, default_threads
 from daskcluster.engine.memory import project
 from daskcluster.errors import DaskClusterError, EngineError, SchedulerUnreachableError
@@ -21,7 +19,7 @@ from daskcluster.host import format_bytes, host_memory
 from daskcluster.jobs.run import check_outputs_of, open_metadata
 from daskcluster.jobs.spec import JobSpec
 from daskcluster.models.fitted import load_document
-from daskcluster.reports.pages import FORMATS, Rows, check_output, format_seconds
+from daskcluster.reports.pages import Rows
 from daskcluster.typing import Dataset
 
 
@@ -64,9 +62,6 @@ def show_plan(
         spec.check_urls(given)
         if overwrite is not None:
             check_outputs_of(spec, given, overwrite)
-        for output in spec.outputs:
-            if output.is_local and given.get(output.name):
-                check_output(given[output.name], FORMATS, overwrite=given["overwrite"])
     except DaskClusterError as error:
         if isinstance(error, EngineError | SchedulerUnreachableError):
             raise  # which says nothing of the job
@@ -171,7 +166,6 @@ def project_plan(dataset: Dataset, plan: Plan, engine_options: EngineOptions) ->
         "bytes_first_pass": first,
         "bytes_later_pass": later,
         "bytes_at_most": at_most,
-        "in_place": _in_place(dataset, at_most),
         "threads": threads,
         "processes": processes,
         "memory": {**vars(memory), "projected": memory.projected},
@@ -183,58 +177,17 @@ def project_plan(dataset: Dataset, plan: Plan, engine_options: EngineOptions) ->
     }
 
 
-CONVERTED_BYTE_SECONDS, WRITTEN_BYTE_SECONDS = 1 / 1.0e9, 1 / 0.25e9
-"""Seconds of one core to decode and to write a byte of Zarr (measured, Intel Xeon, 2026-11-23)."""
-
-
-def _in_place(dataset: Dataset, n_bytes: int) -> dict[str, float] | None:
-    """Return the seconds of one core for reading Parquet as often as planned, and for converting it first.
-
-    One block is read and timed; None for what is read from Zarr already.
-    """
-    if not isinstance(dataset, FilesDataset) or dataset.form.kind != "Parquet":
-        return None
-    start = dataset.partitions[0][0]
-    stop = int(dataset.read_edges(dataset.partitions[0])[1])
-    dataset.fetch(start, start + 1)  # footers, and what is imported
-    began = time.perf_counter()
-    dataset.fetch(start, stop)
-    rate = (time.perf_counter() - began) / max(1, dataset.bytes_of((start, stop)))
-    decoded = dataset.bytes_of((0, dataset.n_rows))
-    return {
-        "read": n_bytes * rate,
-        "convert": decoded * (rate + WRITTEN_BYTE_SECONDS) + n_bytes * CONVERTED_BYTE_SECONDS,
-    }
-
-
 # -- for people -----------------------------------------------------------------------------------
 
 
 def _rows_of_passes(found: Mapping[str, Any]) -> Rows:
     first, later = (format_bytes(found[f"bytes_{which}_pass"]) for which in ("first", "later"))
-    rows = [
+    return [
         ("seeding", f"{found['seeding']}, {found['passes_seeding']} passes"),
         ("passes", f"at most {found['passes_at_most']:,} ({found['restarts']} restart(s))"),
         ("read", f"{first} in the first pass, {later} in each later one"),
+        ("iteration", f"{found['flop_per_iteration']:.3g} operations"),
     ]
-    if seconds := found["in_place"]:  # Parquet
-        read, converted = (format_seconds(seconds[name]) for name in ("read", "convert"))
-        is_cheaper = seconds["read"] <= seconds["convert"]
-        text = f"{read} of one core to decode Parquet in all passes, {converted} if converted first"
-        rows.append(("reading", text))
-        rows.append(("cheaper", "in place" if is_cheaper else "daskcluster convert first"))
-    rows.append(("iteration", f"{found['flop_per_iteration']:.3g} operations"))
-    traffic, stage = found["traffic"], found["afterwards"]
-    if found["processes"] != 1 and any(traffic.values()):
-        drawn = f", {format_bytes(traffic['drawn'])} of rows" if traffic["drawn"] else ""
-        sent, returned = (format_bytes(traffic[name]) for name in ("sent", "returned"))
-        rows.append(
-            ("traffic", f"a pass: {sent} to each worker, {returned} back from each task{drawn}")
-        )
-    if stage:
-        text = f"at most {stage['passes_at_most']:,} passes over {stage['n_rows']:,} rows in this process"
-        rows.append(("afterwards", text))
-    return rows
 
 
 def _rows_of_memory(found: Mapping[str, Any]) -> Rows:

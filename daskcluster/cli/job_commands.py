@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.console import Console, EngineOptions, after_a_commit, tell
+from daskcluster.cli.console import Console, EngineOptions, tell
 from daskcluster.cli.options import (
-    DURATION,
     INPUT,
     OUTPUT,
     WHERE,
@@ -166,14 +165,7 @@ class Task:
             from daskcluster.jobs.run import check_outputs_of
 
             check_outputs_of(spec, values, values["overwrite"])
-        # Signals wait for a commit where the job makes some: one with a name does, if its algorithm can.
-        known = spec.catalogue
-        can = known is None or "checkpoint" in known.find(values["algorithm"]).parameters
-        stored = values.get("checkpoint") is not None or (self.name is not None and can)
-        with (
-            self.running(given) as options,
-            after_a_commit(wanted=spec.commits and stored),
-        ):
+        with self.running(given) as options:
             job = resolve_name(spec.function)
             record = job(**{**values, **options}, name=self.name).as_dict()
         self.show(record, given)
@@ -187,12 +179,7 @@ class Task:
             if given.get(flag) and given.get(other) is None:
                 raise click.UsageError(f"--{flag} needs --{other}, {why}.")
         for output in self.spec.outputs:
-            url = given.setdefault(output.name, None)
-            if url is not None and output.is_local and (self.detach or self.name is not None):
-                raise click.UsageError(
-                    f"--{output.name} needs a job of this process: leave out --name and --detach, or "
-                    f"--{output.name}."
-                )
+            given.setdefault(output.name, None)
 
     @contextmanager
     def running(self, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -307,43 +294,24 @@ def _teller(source: str, metrics: StreamMetrics | None) -> Callable[[Cycle], Non
 @click.argument("state")
 @storage_option
 @option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@option("--watch", type=DURATION, help="Refresh at this interval until interrupted.")
-def stream_status(
-    state: str, storage_options: dict[str, Any] | None, as_json: bool, watch: float | None
-) -> None:
+def stream_status(state: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
     """Show the status of the stream whose state is at STATE."""
     from daskcluster.methods.streaming.service import read_status
 
-    if as_json and watch is not None:
-        raise click.UsageError("--watch shows a table, which --json cannot; give only one of them.")
     found = read_status(state, storage_options)
     if as_json:
         click.echo(json.dumps(found))
         return
-    if watch is None:
-        for name, value in rows_of_status(found):
-            click.echo(f"{name:<14}  {value}")
-        return
-    from daskcluster.reports.progress import live_table
-
-    with live_table(f"stream at {state}") as show:
-        while True:
-            show(rows_of_status(read_status(state, storage_options)))
-            time.sleep(watch)
+    for name, value in rows_of_status(found):
+        click.echo(f"{name:<14}  {value}")
 
 
 def rows_of_status(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return a status as names and values for display."""
+    from daskcluster.reports.pages import rows_of_record
+
     drift, updated = found["drift"], datetime.fromtimestamp(found["updated"], UTC)
-    rows = [
-        ("rows seen", f"{found['rows_seen']:,}"),
-        ("remembered", f"{found['remembered']:,.6g}"),
-        ("objects", f"{found['objects']:,} ({found['rejected']} rejected)"),
-        ("model", str(found["model"] or "none yet")),
-        ("clusters", str(found["n_clusters"] or "")),
-        ("last cycle", f"{updated:%Y-%m-%d %H:%M:%S} UTC, {found['new_rows']:,} rows"),
-        ("", f"in {found['seconds']:.3g} s"),
-    ]
+    rows = rows_of_record({**found, "updated": f"{updated:%Y-%m-%d %H:%M:%S} UTC"})
     if drift.get("ratio") is not None:
         high = ", HIGH" if drift["is_high"] else ""
         rows.append(("drift", f"{drift['ratio']:.3g} times the baseline{high}"))
@@ -356,6 +324,9 @@ def rows_of_status(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 _FOLLOW_SECONDS = 1.0
+_OF_STATUS = (
+    "name state kind output worker attempt iteration max_iter inertia rows_seen phase share error"
+).split()
 
 
 @click.group("jobs")
@@ -453,17 +424,6 @@ def cancel_command(name: str, engine_options: EngineOptions, console: Console, w
 
 
 def _rows_of_status(job: JobStatus) -> list[tuple[str, str]]:
-    found: dict[str, Any] = {
-        "job": job.name,
-        "state": job.state,
-        "kind": job.kind,
-        "output": job.output,
-        "worker": job.worker,
-        "attempt": job.attempt if job.attempt > 1 else "",
-        "iteration": "" if job.iteration is None else f"{job.iteration} of {job.max_iter}",
-        "inertia": "" if job.inertia is None else f"{job.inertia:.8g}",
-        "rows seen": "" if job.rows_seen is None else f"{job.rows_seen:,}",
-        "at": "" if job.share is None or job.is_over else f"{job.phase}, {job.share:.0%}",
-        "error": job.error,
-    }
-    return [(name, str(value)) for name, value in found.items() if value != ""]
+    from daskcluster.reports.pages import rows_of_record
+
+    return rows_of_record({name: getattr(job, name) for name in _OF_STATUS})

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from daskcluster.cli.console import DEBUG, QUIET, Console, EngineOptions
+from daskcluster.cli.console import DEBUG, Console, EngineOptions
 from daskcluster.errors import InvalidParameterError
 from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.parameters.algorithm import Catalogue
@@ -60,12 +60,6 @@ def _size(text: str) -> int:
     return size
 
 
-def _image_shape(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"[1-9][0-9]*(x[1-9][0-9]*){1,2}", text):
-        raise ValueError(f"{text!r} is not a shape such as 28x28 or 32x32x3.")
-    return tuple(int(size) for size in text.split("x"))
-
-
 def _duration(text: str) -> float:
     from daskcluster.parameters.checks import seconds_of
 
@@ -110,8 +104,6 @@ def _storage_option(text: str) -> tuple[str, Any]:
 
 SIZE = TextType("size", _size)
 """A number of bytes such as 800MB, 1.5GiB or 2e9."""
-IMAGE_SHAPE = TextType("HxW[xC]", _image_shape)
-"""Height, width and optionally channels of an image, such as 28x28 or 32x32x3."""
 DURATION = TextType("time", _duration)
 """A time such as 30s, 5m, 2h or 7d, in seconds; a bare number is seconds."""
 NUMBERS_OF_CLUSTERS = TextType("first:last", _numbers_of_clusters)
@@ -255,11 +247,8 @@ WHERE = "Execution"
 SHOWN = "Display"
 
 
-def _mark(key: str) -> Callable[..., None]:
-    def mark(ctx: click.Context, param: Any, value: bool) -> None:
-        ctx.meta[key] = value
-
-    return mark
+def _mark_debug(ctx: click.Context, param: Any, value: bool) -> None:
+    ctx.meta[DEBUG] = value
 
 
 def complete_path(
@@ -471,9 +460,6 @@ output_options = _decorate(
         "-q",
         "--quiet",
         is_flag=True,
-        expose_value=False,
-        is_eager=True,
-        callback=_mark(QUIET),
         help="Show no progress and no table, only warnings and errors (and --json).",
     ),
     _shown(
@@ -481,7 +467,7 @@ output_options = _decorate(
         is_flag=True,
         expose_value=False,
         is_eager=True,
-        callback=_mark(DEBUG),
+        callback=_mark_debug,
         help="Show the traceback of an error.",
     ),
 )
@@ -514,8 +500,9 @@ def takes_console(function: F) -> F:
     """Add the flags of the output to a command; pass them as ``console``."""
 
     @wraps(function)
-    def call(*arguments: Any, as_json: bool, progress: bool | None, **values: Any) -> Any:
-        return function(*arguments, console=Console(as_json, progress), **values)
+    def call(*arguments: Any, **values: Any) -> Any:
+        console = Console(**{each.name: values.pop(each.name) for each in fields(Console)})
+        return function(*arguments, console=console, **values)
 
     decorated: F = output_options(call)
     return decorated

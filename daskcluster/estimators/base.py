@@ -37,7 +37,7 @@ from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
-from daskcluster.estimators.examples import MOST_RANKED, Examination, examine_rows
+from daskcluster.estimators.examples import MOST_RANKED, examine_rows
 from daskcluster.estimators.inputs import (
     features_of,
     fit_dataset,
@@ -61,7 +61,7 @@ from daskcluster.parameters.parameter import Parameter
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
-    from daskcluster.reports.contents import Report
+    from daskcluster.reports.contents import Clusters, Report
 
 
 class ScaledAttribute:
@@ -204,7 +204,7 @@ class RowsEstimator(ClusterMixin, EngineMixin):
 
     def examine(
         self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()
-    ) -> Examination:
+    ) -> Clusters:
         """Return figures, and the nearest and farthest rows, of every cluster. One pass."""
         params = self.row_params(dataset.dtype)
         return examine_rows(dataset, params, shown, most, self.engine, callbacks)
@@ -378,9 +378,7 @@ class RowsEstimator(ClusterMixin, EngineMixin):
         """Return the fitted model, without the data."""
         raise NotImplementedError
 
-    def report(
-        self, X: Any = None, sample_weight: Any = None, *, image_shape: Any = None
-    ) -> Report:
+    def report(self, X: Any = None, sample_weight: Any = None) -> Report:
         """Return a report: in a notebook a page, with ``report(X).save("report.html")`` a file.
 
         Without rows, it shows what the fit knows: what sets each cluster apart, sizes, centres and
@@ -391,37 +389,30 @@ class RowsEstimator(ClusterMixin, EngineMixin):
         ----------
         X : anything `fit` takes, optional
         sample_weight : array-like of shape (n,), optional
-        image_shape : tuple of int, optional
-            ``(height, width)`` or ``(height, width, channels)`` of rows that are pictures.
 
         Returns
         -------
         Report
-            Its ``save(path)`` writes .html, .png, .md or .json.
+            Its ``save(path)`` writes .html or .json.
 
         Raises
         ------
         sklearn.exceptions.NotFittedError
             The estimator is not fitted.
-        InvalidParameterError
-            Rows are not of the shape `image_shape`.
 
         Notes
         -----
         Cost: one pass over `X`, with k + 1 distances per row; then a few seconds in this process for a
         sample of at most 10,000 rows. No pass without `X`. Charts need matplotlib.
         """
-        from daskcluster.reports.charts import check_shape
         from daskcluster.reports.contents import MOST_EXAMPLES, Report
 
         check_is_fitted(self)
-        model, data = self.to_model(), None
-        shape = None if image_shape is None else check_shape(image_shape, model.n_features)
+        data = None
         if X is not None:
             dataset = self.known_rows(X, sample_weight, complete=True)
-            found = self.examine(dataset, MOST_EXAMPLES, MOST_RANKED)
-            data = found.clusters("Clusters in these rows")
-        return Report(model, type(self).__name__, data=data, image_shape=shape)
+            data = self.examine(dataset, MOST_EXAMPLES, MOST_RANKED)
+        return Report(self.to_model(), type(self).__name__, data=data)
 
     @property
     def _repr_html_(self) -> Any:

@@ -14,7 +14,6 @@ import numpy as np
 from daskcluster.chunkwise.statistics import DataStatistics
 from daskcluster.errors import CheckpointError, InvalidParameterError, ModelFormatError
 from daskcluster.events import Callback, Notice, publish
-from daskcluster.interrupts import deliver, pending
 from daskcluster.models.fitted import created_with
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import (
@@ -233,13 +232,12 @@ class Commits:
     def is_due(self, *, counts: bool = True) -> bool:
         """Return True if the next call of `keep` will commit.
 
-        A commit is due after `every` iterations or half a minute, whichever is first, and before a pending
-        interrupt is delivered.
+        A commit is due after `every` iterations or half a minute, whichever is first.
         """
         clock = time.monotonic()
         self._last = clock if self._last is None else self._last
         late = clock - self._last >= EVERY_SECONDS
-        return (counts and self._since + 1 >= self.every) or late or pending()
+        return (counts and self._since + 1 >= self.every) or late
 
     def keep(
         self,
@@ -267,8 +265,6 @@ class Commits:
         if due:
             self.folder.commit(make())
             self._since, self._last = 0, time.monotonic()
-            if pending():
-                deliver()
 
     def part(self, name: str) -> Commits:
         """Return the commits of a part of the fit, with their own clock."""

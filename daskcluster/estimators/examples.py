@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.chunkwise.assign import AssignParams, RowParams, ScoreStatistics
+from daskcluster.chunkwise.assign import AssignParams, RowParams
 from daskcluster.chunkwise.examples import (
     EXAMINE,
     ClusterExamples,
@@ -22,7 +22,6 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.events import Callback
-from daskcluster.metrics.agreement import Stability
 from daskcluster.metrics.separation import SAMPLE_SIZE, sample_of_rows
 from daskcluster.models.balance import largest
 from daskcluster.reports.contents import Clusters
@@ -36,50 +35,6 @@ _KEPT_BYTES = 1 << 26
 _SAMPLE_BYTES = 1 << 27
 
 
-@dataclass(frozen=True)
-class Examination:
-    """Figures and examples of clusters on some rows.
-
-    Attributes
-    ----------
-    scores : ScoreStatistics
-        Size, weight and cost of every cluster.
-    weights : ndarray of shape (k,)
-        Weights of the clusters, or their sizes if rows have no weights.
-    examples : ClusterExamples, optional
-        Nearest and farthest rows; None if the centres are not points in the space of the rows.
-    sample : Sample, optional
-    stability : Stability, optional
-    """
-
-    scores: ScoreStatistics
-    weights: np.ndarray
-    examples: ClusterExamples | None = None
-    sample: Sample | None = None
-    stability: Stability | None = None
-
-    def clusters(self, title: str) -> Clusters:
-        """Return what a report shows of these rows."""
-        n_rows = self.scores.sizes.sum()
-        facts = [("rows", f"{n_rows:,}"), ("inertia", f"{self.scores.inertia:,.10g}")]
-        return Clusters(
-            title,
-            self.scores.sizes,
-            self.weights,
-            self.scores.costs.sum(axis=0),
-            facts,
-            self.examples,
-            self.sample,
-            self.stability,
-        )
-
-    @classmethod
-    def of(cls, scores: ScoreStatistics, dataset: Dataset) -> Examination:
-        """Return the examination of `dataset` with these scores."""
-        weights = scores.cluster_weights(weighted=dataset.weights is not None)
-        return cls(scores, weights)
-
-
 def examine_rows(
     dataset: Dataset,
     rows: RowParams,
@@ -87,7 +42,7 @@ def examine_rows(
     most: int,
     engine: Any,
     callbacks: Sequence[Callback],
-) -> Examination:
+) -> Clusters:
     """Compute figures and examples of all clusters in one pass, and draw a sample of the rows.
 
     Rows of the `shown` largest clusters are kept, in the same pass if they are few enough.
@@ -104,7 +59,7 @@ def examine_rows(
                 AssignParams(rows.centres, scale, search=rows.search), most, keeps_rows, sample
             ),
         )
-        measured = Examination.of(found.scores, dataset)
+        measured = Clusters.of(found.scores, weighted=dataset.weights is not None)
         clusters = largest(measured.weights, shown)
         rows_shown = _kept(found, clusters) if keeps_rows else _fetch(placement, found, clusters)
     examples = ClusterExamples(found.examples, rows_shown, ids_of_rows(dataset, sorted(rows_shown)))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,20 +24,16 @@ from daskcluster.estimators.inputs import fit_dataset
 from daskcluster.estimators.loop import Clock, Limits, LoopState, mean_distance
 from daskcluster.events import (
     Callback,
-    EMStepEnded,
-    Event,
     FitEnded,
     FitFailed,
     FitStarted,
-    IterationEnded,
     Notice,
-    SeedingEnded,
-    StartEnded,
     StopReason,
     publish,
 )
 from daskcluster.kernels.warm_up import compiled_by_two
 from daskcluster.randomness import as_seed
+from daskcluster.reports.progress import ProgressLines
 from daskcluster.storage.document import Document, Shapes
 from daskcluster.storage.location import Location
 from daskcluster.typing import Dataset
@@ -85,7 +80,7 @@ def reason_of(error: BaseException) -> str:
 
 @dataclass
 class FitRun:
-    """What a fit leaves: the result of its loop, the final figures, and labels if there was room for them.
+    """The outcome of a fit: the result of its loop, final figures, and labels if there was room for them.
 
     Attributes
     ----------
@@ -426,37 +421,8 @@ class Fit:
         return mean_distance(rows, state.centres)
 
 
-def line_for(event: Event) -> str | None:
-    """Return the log line of `event`, or None if it has none."""
-    if isinstance(event, SeedingEnded):
-        return (
-            f"Initialization complete: {event.method}, {event.passes} passes, {event.seconds:.2f} s"
-        )
-    if isinstance(event, EMStepEnded):
-        return f"Iteration {event.iteration}, free energy {event.free_energy:.8g}, {event.seconds:.3f} s"
-    if isinstance(event, IterationEnded):
-        return f"Iteration {event.iteration}, inertia {event.inertia:.8g}, {event.seconds:.3f} s"
-    if isinstance(event, StartEnded):
-        return f"Start {event.number + 1} of {event.n_init}, inertia {event.inertia:.8g}"
-    if isinstance(event, Notice):
-        return event.text
-    if isinstance(event, FitEnded):
-        return (
-            f"Stopped after {event.n_iter} iterations ({event.stop_reason}), "
-            f"inertia {event.inertia:.8g}, {event.passes} passes, {event.seconds:.2f} s"
-        )
-    return None
-
-
 def all_callbacks(estimator: Any) -> tuple[Callback, ...]:
-    """Return the callbacks of a fit: the estimator's, and `say` if it is verbose."""
+    """Return the callbacks of a fit: the estimator's, and one that prints if it is verbose."""
     verbose = getattr(estimator, "verbose", 0)
-    return (*estimator.callbacks, say) if verbose else tuple(estimator.callbacks)
-
-
-def say(event: Event) -> None:
-    """Print the log line of an event; a callback."""
-    line = line_for(event)
-    if line is not None:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+    own = (ProgressLines(partial(print, flush=True)),) if verbose else ()
+    return (*estimator.callbacks, *own)

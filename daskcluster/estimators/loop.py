@@ -59,7 +59,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a loop ends in any case, and who hears of its steps.
+    """The limits of a loop, and the callbacks that hear of its steps.
 
     Attributes
     ----------

@@ -72,7 +72,6 @@ for _spec in (
         ),
         kinds="daskcluster.jobs.run:kinds_of_labels",
         resumes="Resume from the state at --checkpoint, if there is one.",
-        commits=True,
         needs=(
             ("resume", "checkpoint", "the URL of the state to resume from"),
             ("distances", "labels", "to which they are added"),
@@ -99,7 +98,6 @@ for _spec in (
         ),
         kinds=("group",),
         keeps="Save progress here; continue with --resume.",
-        commits=True,
         plan="daskcluster.jobs.fitting:plan_coreset",
         lines="daskcluster.jobs.fitting:lines_of_coreset",
     ),
@@ -164,16 +162,15 @@ for _spec in (
             Output(name="output", help=_RESULT, what="write the result to"),
             Output(
                 name="report",
-                help="Also write a report on the groups to this file: .html, .png, .md or .json.",
-                is_local=True,
+                help="Also write a report on the groups to this file: .html or .json.",
                 metavar="FILE",
+                check="daskcluster.reports.pages:check_output",
             ),
         ),
         kinds=("group",),
         keeps="Folder for sorted rows and finished pairs; continue with --resume. A cluster on several "
         "hosts needs one.",
         plan="daskcluster.jobs.fitting:plan_dedup",
-        lines="daskcluster.jobs.fitting:lines_of_duplicates",
     ),
     JobSpec(
         name="partition",
@@ -193,7 +190,6 @@ for _spec in (
         kinds=("group", "file"),
         keeps="Folder for the trained centres; continue with --resume.",
         plan="daskcluster.methods.partition.partitioning:plan_partitions",
-        lines="daskcluster.jobs.fitting:lines_of_partitions",
     ),
     JobSpec(
         name="predict",
@@ -290,8 +286,7 @@ for _spec in (
         outputs=(
             Output(
                 name="output",
-                help="Also write the table (.json, also a URL) or the curves (.png, .svg; needs "
-                "matplotlib).",
+                help="Also write the table to this .json file or URL.",
                 metavar="FILE",
                 check="daskcluster.jobs.selection:check_table",
             ),

@@ -27,7 +27,7 @@ from daskcluster.methods.kmeans.initial import checked_centres, model_centres
 from daskcluster.models.fitted import Model
 from daskcluster.models.record import CoresetRecord, DuplicatesRecord, FitRecord, PartitionRecord
 from daskcluster.parameters.checks import check_arguments
-from daskcluster.reports.pages import Rows, rows_of_work
+from daskcluster.reports.pages import Rows, rows_of_record
 from daskcluster.storage.checkpoint import noting_stored_state
 from daskcluster.storage.files import check_space
 from daskcluster.storage.location import locate
@@ -330,14 +330,8 @@ def plan_coreset(dataset: Dataset, given: Mapping[str, Any]) -> Plan | None:
 
 
 def lines_of_coreset(record: Mapping[str, Any]) -> Rows:
-    """Return the record of a coreset as lines of text."""
-    rows = [
-        ("output", record["output"]),
-        ("rows", f"{record['size']:,} of {record['n_rows']:,} x {record['n_features']:,}"),
-        ("weight", f"{record['coreset_weight']:,.6g} for {record['total_weight']:,.6g}"),
-        ("seed", f"{record['seed']}"),
-        *rows_of_work(record),
-    ]
+    """Return the record of a coreset as lines of text, with its quality."""
+    rows = rows_of_record(record)
     for cost in (record["quality"] or {"costs": []})["costs"]:
         text = f"{cost['estimated']:.5g} estimated, {cost['true']:.5g} true"
         rows.append((f"cost of {cost['name']}", f"{text}, off by {cost['relative_error']:+.2%}"))
@@ -379,8 +373,7 @@ def dedup(
         ids of the rows, else a Zarr group of the arrays ``group``, ``kept`` and ``similarity`` (or
         ``distance``).
     report : str, optional
-        Local file for a report on the groups: .html, .png, .md or .json. A job with `name` writes none,
-        since it may be finished already.
+        URL of a report on the groups: .html or .json.
     threshold, metric, groups, random_state, checkpoint, resume, scratch
         See `daskcluster.near_duplicates`.
     keep : str or array, default "first"
@@ -411,17 +404,7 @@ def dedup(
     >>> record.n_kept, record.n_groups
     (99, 1)
     """
-    asked = locals()
-    if report is not None:
-        from daskcluster.reports.pages import FORMATS, check_output
-
-        if name is not None:
-            raise InvalidParameterError(
-                f"report={report!r} should be left out of a job with a name, which may be finished "
-                "already; leave out name, or report."
-            )
-        check_output(report, FORMATS, overwrite=overwrite)
-    with Run("dedup", asked) as run:
+    with Run("dedup", locals()) as run:
         if (before := run.begin(DuplicatesRecord)) is not None:
             return before
         dataset, chosen = run.open_rows()
@@ -462,19 +445,6 @@ def plan_dedup(dataset: Dataset, given: Mapping[str, Any]) -> DuplicatesPlan:
     elif not (isinstance(keep, str) and keep in RULES):
         open_scores(keep, dataset.n_rows, given["storage_options"])
     return plan
-
-
-def lines_of_duplicates(record: Mapping[str, Any]) -> Rows:
-    """Return the record of a search for near-duplicates as lines of text."""
-    removed = record["n_rows"] - record["n_kept"]
-    return [
-        ("output", record["output"]),
-        ("rows", f"{record['n_rows']:,} x {record['n_features']:,}"),
-        ("kept", f"{record['n_kept']:,}; {removed:,} are near-duplicates"),
-        ("groups", f"{record['n_groups']:,} of two rows or more"),
-        ("copies", f"{record['n_copies']:,} rows equal an earlier one"),
-        *rows_of_work(record),
-    ]
 
 
 def partition(
@@ -553,19 +523,6 @@ def partition(
                 found.save_centres(centroids, **run.writing)
             sizes = {"variation": found.balance.variation, "largest": found.balance.largest}
             return run.done(run.record(PartitionRecord, dataset, found, **sizes))
-
-
-def lines_of_partitions(record: Mapping[str, Any]) -> Rows:
-    """Return the record of partitions as lines of text."""
-    return [
-        ("output", record["output"]),
-        *([("centroids", record["centroids"])] if record["centroids"] else []),
-        ("rows", f"{record['n_rows']:,} x {record['n_features']:,}"),
-        ("partitions", f"{record['n_partitions']:,}, the largest of {record['largest']:,} rows"),
-        ("sizes", f"variation {record['variation']:.3g}"),
-        ("  largest", f"{record['largest_over_mean']:.3g} times the mean"),
-        *rows_of_work(record),
-    ]
 
 
 def stream(

@@ -6,12 +6,11 @@ import datetime as dt
 import hashlib
 import inspect
 import json
-import math
 import os
 import re
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from pkgutil import resolve_name
 from typing import Any
@@ -106,7 +105,7 @@ def located(arguments: Mapping[str, Any]) -> dict[str, Any]:
     >>> located({"source": "s3://bucket/rows.zarr/", "n_clusters": 5})
     {'source': 's3://bucket/rows.zarr', 'n_clusters': 5}
     """
-    found = {name: _located(name, value) for name, value in arguments.items()}
+    found = absolute(arguments)
     for name, value in found.items():
         text = json.dumps(value, sort_keys=True)
         if len(text) > _MOST_CHARACTERS:
@@ -123,16 +122,8 @@ def absolute(given: Mapping[str, Any]) -> dict[str, Any]:
     >>> absolute({"source": "s3://bucket/rows.zarr/", "weights": "column"})
     {'source': 's3://bucket/rows.zarr', 'weights': 'column'}
     """
-    found = dict(given)
-    for name, value in given.items():
-        if not isinstance(value, str):
-            continue
-        may_be = name in _MAYBE_URLS and not (name == "weights" and given.get("array") is not None)
-        is_path = "/" in value or value.lower().endswith((".npy", ".zarr"))
-        is_start = name == "init" and value not in METHODS
-        if name in _URLS or is_start or (may_be and is_path):
-            found[name] = locate(value).url
-    return found
+    may_be = _MAYBE_URLS - ({"weights"} if given.get("array") is not None else set())
+    return {name: _located(name, value, may_be) for name, value in given.items()}
 
 
 def _defaults(job: str, function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,30 +146,28 @@ def _defaults(job: str, function: Callable[..., Any], given: Mapping[str, Any]) 
 
 def plain_value(value: Any) -> Any:
     """Return a value as plain JSON values; arrays become lists or digests."""
+    text = json.dumps(value, default=_of_object)
+    return json.loads(text, parse_int=_int, parse_constant=lambda name: str(float(name)))
+
+
+def _int(text: str) -> int | str:
+    return int(text) if abs(int(text)) <= _LARGEST_INT else text
+
+
+def _of_object(value: Any) -> Any:
+    """Return what JSON has in place of a value that it lacks."""
     if isinstance(value, np.generic):
-        value = value.item()
+        return value.item()
     if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return int(value) if abs(value) <= _LARGEST_INT else str(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(value)
-    if isinstance(value, str):
-        return str(value)
+        return os.fspath(value)
     if isinstance(value, Mapping):
-        return {str(name): plain_value(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple | range):
-        return [plain_value(entry) for entry in value]
+        return dict(value)
+    if isinstance(value, range):
+        return list(value)
     if isinstance(value, set | frozenset):
         return sorted((plain_value(entry) for entry in value), key=repr)
     if isinstance(value, _SHOWN_AS_THEY_ARE):
         return repr(value)
-    return _of_object(value)
-
-
-def _of_object(value: Any) -> Any:
     value = getattr(value, "cluster_centers_", getattr(value, "means_", value))
     if type(value).__module__.partition(".")[0] in ("pandas", "polars"):
         value = value.to_numpy() if hasattr(value, "to_numpy") else value
@@ -186,7 +175,7 @@ def _of_object(value: Any) -> Any:
         module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
         return f"<{module}.{name}>" if name else f"<{type(value).__name__}>"
     if value.size <= _LISTED:
-        return plain_value(value.tolist())
+        return value.tolist()
     rows = np.ascontiguousarray(value[:: 1 + value.nbytes // _HASHED_BYTES])
     content = repr(rows.tolist()).encode() if value.dtype == object else rows.tobytes()
     return f"<array {value.shape} {value.dtype} {_digest(content)}>"
@@ -196,26 +185,24 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _located(name: str, value: Any) -> Any:
+def _located(name: str, value: Any, may_be: Collection[str]) -> Any:
     if isinstance(value, list):
-        return [_located(name, entry) for entry in value]
-    if not (isinstance(value, str) and _is_url(name, value)):
+        return [_located(name, entry, may_be) for entry in value]
+    if not (isinstance(value, str) and _is_url(name, value, may_be)):
         return value
     for link in value.split("::"):  # `locate` finds credentials in URLs that are no chains
         locate(link or value)
     return locate(value).url
 
 
-def _is_url(name: str, text: str) -> bool:
+def _is_url(name: str, text: str, may_be: Collection[str]) -> bool:
     if text.startswith("<"):  # an object
         return False
     if "://" in text or name in _URLS:
         return True
     if name == "init":
         return text not in METHODS
-    # A name of an array or of a column may have a slash.
-    is_path = text.startswith(("/", "./", "../", "~")) or text.lower().endswith((".npy", ".zarr"))
-    return name in _MAYBE_URLS and is_path
+    return name in may_be and ("/" in text or text.lower().endswith((".npy", ".zarr")))
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -33,7 +33,7 @@ from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, InvalidParameterError
-from daskcluster.estimators.examples import MOST_RANKED, Examination
+from daskcluster.estimators.examples import MOST_RANKED
 from daskcluster.estimators.inputs import features_of
 from daskcluster.estimators.opening import presence_of
 from daskcluster.estimators.plan import PassTraffic, Plan, centres_bytes
@@ -54,8 +54,9 @@ from daskcluster.parameters import shared
 from daskcluster.parameters.algorithm import check_measures
 from daskcluster.parameters.checks import check_value
 from daskcluster.randomness import Key, as_seed
+from daskcluster.reports.contents import Clusters
 from daskcluster.reports.pages import Rows as Lines
-from daskcluster.reports.pages import rows_of_record, rows_of_work
+from daskcluster.reports.pages import rows_of_record
 from daskcluster.sparse_rows import Rows, SparseRows
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import Staging, check_free
@@ -86,7 +87,7 @@ def examine(
     most: int = MOST_RANKED,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
-) -> Examination:
+) -> Clusters:
     """Return size, weight and cost of every cluster, and its `most` nearest and farthest rows.
 
     Kernel k-means has no examples, since its centres are not points in the space of the rows.
@@ -106,7 +107,7 @@ def examine(
     """
     estimator = estimator_of(model, engine)
     rows = estimator.known_rows(dataset, complete=True)
-    found: Examination = estimator.examine(rows, shown, most, callbacks)
+    found: Clusters = estimator.examine(rows, shown, most, callbacks)
     return found
 
 
@@ -827,20 +828,13 @@ def plan_sample(dataset: Dataset, given: Mapping[str, Any]) -> Plan:
 
 
 def lines_of_sample(record: Mapping[str, Any]) -> Lines:
-    """Return the record of a sample as lines of text."""
-    levels = " in ".join(f"{size:,}" for size in record["levels"])
+    """Return the record of a sample as lines of text, with the balance of its levels."""
     balances = zip(record["before"], record["after"], strict=True)
     return [
-        ("output", record["output"]),
-        *([("written", record["rows"])] if record["rows"] else []),
-        ("rows", f"{record['size']:,} of {record['n_rows']:,} x {record['n_features']:,}"),
-        ("chosen", record["how"]),
-        ("levels", f"{levels} clusters"),
+        *rows_of_record(record),
         *(
             (name, str(Balance(**balance)))
             for level, both in enumerate(balances, 1)
             for name, balance in zip((f"level {level}", "  sample"), both, strict=True)
         ),
-        ("seed", f"{record['seed']}"),
-        *rows_of_work(record),
     ]

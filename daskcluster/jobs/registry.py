@@ -6,7 +6,6 @@ is lost with the scheduler. A flag on the scheduler asks a job to stop.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import time
@@ -22,7 +21,6 @@ from daskcluster.engine.compat import lock, running_workers
 from daskcluster.engine.connect import check_versions, client_here, worker_of_task
 from daskcluster.engine.registry import NO_LIMITS, WorkerLimit, limits_of_caller
 from daskcluster.errors import (
-    DaskClusterError,
     EngineError,
     InvalidParameterError,
     JobNotFoundError,
@@ -34,7 +32,6 @@ from daskcluster.jobs import catalogue  # which imports jobs of others, and they
 from daskcluster.jobs.identity import (
     check_name,
     given_to,
-    lease_of,
     located,
     new_name,
     plain_arguments,
@@ -50,7 +47,6 @@ _INDEX = "daskcluster-jobs"
 _RUNNING = ("submitted", "running")
 _GONE = ("erred", "forgotten")
 _SUBMIT_SECONDS = _KNOWN_SECONDS = 60.0
-_STORE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -363,13 +359,13 @@ def submit(
         The name is invalid or that of a job with other arguments, or URLs or storage options contain a
         credential.
     LeaseError
-        Another job writes the output.
+        Another client has been submitting the job for a minute.
     SchedulerUnreachableError, WrongTypeError
 
     Notes
     -----
-    Cost: that of the job, and a few messages a second to the scheduler. Before it starts, a worker looks
-    at the state next to the output. Limits of workers by ``dask.annotate`` hold for the job and its passes.
+    Cost: that of the job, and a few messages a second to the scheduler. Limits of workers by
+    ``dask.annotate`` hold for the job and its passes.
 
     Examples
     --------
@@ -409,18 +405,9 @@ def submit(
         if before is not None and not before.is_over:
             key = before.key or name  # the scheduler has the task: return another future of it
         else:
-            # A worker looks at the state next to the output: it has the job's credentials and folders.
-            # If it cannot tell now, the job itself will.
             there, limit = running_workers(client), WorkerLimit.of_caller()
-            admitted = list(limit.admitted(there))
-            if there and not admitted:
+            if there and not any(limit.admitted(there)):
                 raise EngineError(limit.unmatched(there))
-            if admitted and catalogue.output_of(kind, asked):
-                looked = kind, name, asked, options.get("storage_options")
-                to = {"workers": admitted[:1], "on_error": "return"}
-                for refusal in client.run(refusal_of_store, *looked, **to).values():
-                    if isinstance(refusal, InvalidParameterError | LeaseError):
-                        raise refusal
             registry.clear(name)
             # Some client may still hold a task of an earlier run, or one of its own; under the same key,
             # Dask would return its result.
@@ -433,25 +420,6 @@ def submit(
         fire_and_forget(future)
         registry.until_known(key)
     return future
-
-
-async def refusal_of_store(
-    job: str, name: str, asked: Mapping[str, Any], storage_options: Mapping[str, Any] | None
-) -> DaskClusterError | None:
-    """Return the error with which the state in the store refuses a job; runs on a worker."""
-
-    def look() -> None:
-        lease_of(
-            job, name, catalogue.output_of(job, asked), located(asked), storage_options
-        ).earlier()
-
-    try:
-        await asyncio.wait_for(asyncio.to_thread(look), _STORE_SECONDS)
-    except (InvalidParameterError, LeaseError) as error:
-        return error
-    except Exception:  # the job reports what is wrong with its store
-        return None
-    return None
 
 
 def status(client: Client, name: str) -> JobStatus:

@@ -49,6 +49,7 @@ from daskcluster.jobs.identity import (
 from daskcluster.jobs.spec import JobSpec
 from daskcluster.models.fitted import check_free, created_with
 from daskcluster.models.record import Record
+from daskcluster.reports.progress import ProgressLines
 from daskcluster.storage.checkpoint import tell_where
 from daskcluster.storage.files import list_names, remove_folder
 from daskcluster.storage.lease import Holder, Lease
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 
 _MAP = "map"
 """Among kinds: an output may be a GeoTIFF."""
-_KINDS = {"posteriors": ("group",), "centroids": ("file",)}
+_KINDS = {"posteriors": ("group",), "centroids": ("file",), "report": ("file",)}
 
 
 def check_outputs(
@@ -197,10 +198,7 @@ class JobMonitor:
         self._registry = registry
         self._lease = lease
         self._said: list[str] = []
-        if registry is not None:
-            from daskcluster.reports.progress import ProgressLines  # which imports rich
-
-            self._lines = ProgressLines(self._said.append)
+        self._lines = ProgressLines(self._said.append)
         self._facts: dict[str, Any] = {}
         self._pass = PassShare()
         self._rows_seen = -1

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +16,15 @@ from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
 from daskcluster.elementary import exp, log
 from daskcluster.engine.choose import choose_engine
-from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidParameterError, MissingExtraError
+from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, FitsMade, publish
-from daskcluster.extras import install_command
 from daskcluster.jobs.run import JobCounters, Run
 from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.models.record import SweepRecord
 from daskcluster.randomness import Key, as_seed
-from daskcluster.reports.pages import Rows, blank, can_draw, right_aligned, rows_of_work
+from daskcluster.reports.pages import Rows, format_seconds, right_aligned
 from daskcluster.storage.files import write_file
 from daskcluster.typing import Dataset
 
@@ -48,8 +45,8 @@ class KCandidate:
     log_likelihood, bic : float or None
         Mean log-density of the coreset's rows, and the BIC with the coreset's effective number of rows;
         None for k-means.
-    true_inertia, true_log_likelihood : float or None
-        The same on all rows, if measured.
+    true_inertia : float or None
+        The inertia of all rows, if measured.
     """
 
     k: int
@@ -59,7 +56,6 @@ class KCandidate:
     log_likelihood: float | None = None
     bic: float | None = None
     true_inertia: float | None = None
-    true_log_likelihood: float | None = None
 
     @property
     def error(self) -> float | None:
@@ -77,7 +73,6 @@ _COLUMNS = {
     "log_likelihood": "{:.5g}",
     "bic": "{:.6g}",
     "true_inertia": "{:.5g}",
-    "true_log_likelihood": "{:.5g}",
     "error": "{:+.2%}",
 }
 
@@ -129,92 +124,32 @@ class KSelection:
         known = [name for name in _COLUMNS if any(row[name] is not None for row in rows)]
         return [{name: row[name] for name in known} for row in rows]
 
-    def texts(self) -> tuple[list[str], list[list[str]]]:
-        """Return the table as texts: column names, and rows."""
-        rows = self.table()
-        head = list(rows[0])
-        cells = [
-            ["" if row[name] is None else _COLUMNS[name].format(row[name]) for name in head]
-            for row in rows
-        ]
-        return [name.replace("_", " ") for name in head], cells
-
     def as_dict(self) -> dict[str, Any]:
         """Return everything except the centres as plain JSON values."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "centres"}
         return {**plain, "candidates": self.table(), "notes": list(self.notes)}
 
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the result from `as_dict`, without centres.
-
-        Parameters
-        ----------
-        record : mapping
-            From `as_dict`, or from `daskcluster.models.record.SweepRecord`.
-
-        Examples
-        --------
-        >>> found = KSelection(3, "knee", (KCandidate(2, 9.0), KCandidate(3, 1.0)))
-        >>> KSelection.of(found.as_dict()) == found
-        True
-        """
-        known = {f.name: record[f.name] for f in fields(cls) if f.name in record}
-        candidates = (
-            KCandidate(**{name: value for name, value in row.items() if name != "error"})
-            for row in record["candidates"]
-        )
-        return cls(**{**known, "candidates": tuple(candidates), "notes": tuple(record["notes"])})
-
     def __str__(self) -> str:
-        head, rows = self.texts()
+        head, *rows = texts_of(self.table())
         lines = [["", *head], *(["*" if row[0] == str(self.best_k) else "", *row] for row in rows)]
         best = f"best k={self.best_k} by {self.criterion}"
         return "\n".join([*right_aligned(lines, " "), best, *self.notes])
 
-    def plot(self, axes: Any = None) -> Any:
-        """Draw the curves: inertia with its knee and silhouette, or BIC. Needs matplotlib.
 
-        Parameters
-        ----------
-        axes : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+def texts_of(table: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the lines of a table as texts: column names, and rows.
 
-        Returns
-        -------
-        matplotlib Axes
-
-        Raises
-        ------
-        MissingExtraError
-            matplotlib is not installed.
-        """
-        if axes is None:
-            _require_plots()
-            axes = blank((6.4, 4.0), layout="constrained").subplots()
-        ks = [each.k for each in self.candidates]
-        name = "bic" if self.criterion == "bic" else "inertia"
-        values = [getattr(each, name) for each in self.candidates]
-        axes.plot(ks, values, "o-", ms=3, color="#1f6feb", label=f"{name} on the coreset")
-        true = [(each.k, each.true_inertia) for each in self.candidates if each.true_inertia]
-        if true:
-            axes.plot(
-                *zip(*true, strict=True), "s", mfc="none", color="#b35900", label="on all rows"
-            )
-        if name == "inertia":
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-        axes.axvline(self.best_k, color="#8a929c", ls=":", label=f"k = {self.best_k}")
-        axes.set_xlabel("clusters")
-        axes.set_ylabel(name)
-        silhouettes = [each.silhouette for each in self.candidates]
-        if any(value is not None for value in silhouettes):
-            other = axes.twinx()
-            known = [(k, s) for k, s in zip(ks, silhouettes, strict=True) if s is not None]
-            other.plot(*zip(*known, strict=True), "-", lw=1, color="#3d8f5f")
-            other.set_ylabel("simplified silhouette", color="#3d8f5f")
-        axes.legend(loc="best", fontsize="small")
-        return axes
+    Examples
+    --------
+    >>> texts_of([{"k": 2, "true_inertia": None}, {"k": 3, "true_inertia": 1.25}])
+    [['k', 'true inertia'], ['2', ''], ['3', '1.25']]
+    """
+    head = list(table[0])
+    cells = [
+        ["" if row[name] is None else _COLUMNS[name].format(row[name]) for name in head]
+        for row in table
+    ]
+    return [[name.replace("_", " ") for name in head], *cells]
 
 
 def range_notes(ks: Sequence[int], best: int, criterion: str, *, clear: bool = True) -> list[str]:
@@ -244,7 +179,6 @@ def range_notes(ks: Sequence[int], best: int, criterion: str, *, clear: bool = T
     return []
 
 
-SUFFIXES = (".json", ".png", ".svg")
 CRITERIA = ("knee", "silhouette", "bic")
 MOST_TRIED = 32
 """Most numbers of clusters tried in a range, before the best ones are refined."""
@@ -301,8 +235,8 @@ def select_k(
     coreset_size : int or "auto", default "auto"
         Rows of the coreset. ``"auto"``: 100 rows for each of `k_max` clusters, at least 10,000.
     check : int, default 3
-        Number of candidates to measure on all rows: the best k and the nearest ones. 0: none. Of mixtures,
-        at most the best one is measured.
+        Number of candidates to measure on all rows: the best k and the nearest ones. 0: none. Mixtures are
+        not measured.
     init, max_iter, tol, metric
         Parameters of the fits, see `daskcluster.KMeans`; mixtures have no `metric`.
     covariance_type : {"diag", "spherical", "isotropic", "tied", "full"}, default "diag"
@@ -317,7 +251,7 @@ def select_k(
     Returns
     -------
     KSelection
-        ``best_k``, ``table()``, ``notes``, ``centres``, ``plot()``, ``as_dict()``; printed as a table.
+        ``best_k``, ``table()``, ``notes``, ``centres``, ``as_dict()``; printed as a table.
 
     Raises
     ------
@@ -387,8 +321,8 @@ def select_k(
         n_shares = len(attempts) if chosen.name == "local" else _SHARES * chosen.n_threads
         tasks, ended = [partial(fit, share) for share in dealt(attempts, n_shares)], list[KFit]()
         with closing(chosen.run_ahead(tasks)) as made:
-            for found in made:
-                ended += found
+            for few_fits in made:
+                ended += few_fits
                 publish(hearing["callbacks"], FitsMade(len(ended), len(attempts)))
         fits |= best_fits(ended)
         tried = sorted(fits)
@@ -396,9 +330,12 @@ def select_k(
         best, notes = _decide(candidates, criterion)
         more = [] if ks is not None else around(tried, best)
     near = sorted(tried, key=lambda k: (abs(tried.index(k) - tried.index(best)), k))[:check]
-    # Of mixtures, at most the best one is measured.
-    measured = _measured([fits[k] for k in near], dataset, metric, mixture=mixture, **hearing)
-    candidates = [replace(each, **measured.get(each.k, {})) for each in candidates]
+    if near and not mixture:
+        rows, found = for_metric(dataset, metric), [fits[k].on_scale for k in near]
+        with chosen.place(rows, callbacks=hearing["callbacks"]) as placement:
+            centres = [each.astype(compute_dtype(rows.dtype)) for each in found]
+            costs = dict(zip(near, true_costs(ScaledPlacement(placement), centres), strict=True))
+        candidates = [replace(each, true_inertia=costs.get(each.k)) for each in candidates]
     counts = counters.common(dataset)
     counts.pop("versions")
     return KSelection(
@@ -480,47 +417,14 @@ def _decide(candidates: Sequence[KCandidate], criterion: str) -> tuple[int, list
     ks = [each.k for each in candidates]
     clear = True
     if criterion == "knee":
-        knee = find_knee(np.array(ks), np.array([each.inertia for each in candidates]))
-        best, clear = ks[knee.index], knee.is_clear
+        index, height = find_knee(np.array(ks), np.array([each.inertia for each in candidates]))
+        best, clear = ks[index], height >= LEAST_HEIGHT
     else:
         # The least BIC, or the largest silhouette; no value counts as the worst.
         sign = 1.0 if criterion == "bic" else -1.0
         values = {each.k: getattr(each, criterion) for each in candidates}
         best = min(ks, key=lambda k: (np.inf if values[k] is None else sign * values[k], k))
     return best, range_notes(ks, best, criterion, clear=clear)
-
-
-def _measured(
-    fits: Sequence[KFit],
-    dataset: Dataset,
-    metric: str,
-    *,
-    mixture: bool,
-    engine: Engine,
-    callbacks: Sequence[Callback],
-) -> dict[int, dict[str, Any]]:
-    """Return the cost of fits on all rows, or the log-likelihood of the first mixture, by k. One pass."""
-    if not fits:
-        return {}
-    dataset = dataset if mixture else for_metric(dataset, metric)
-    dtype = compute_dtype(dataset.dtype)
-    with engine.place(dataset, callbacks=callbacks) as placement:
-        rows = ScaledPlacement(placement)
-        if not mixture:
-            costs = true_costs(rows, [fit.on_scale.astype(dtype) for fit in fits])
-            return {
-                fit.candidate.k: {"true_inertia": cost}
-                for fit, cost in zip(fits, costs, strict=True)
-            }
-        from daskcluster.methods.mixture.estimator import gaussians_for, log_likelihood
-
-        best, model = fits[0], fits[0].model
-        variances, mixing = model.covariances_, model.weights_
-        gaussians = gaussians_for(
-            dataset.dtype, best.on_scale, variances, mixing, model.covariance_type
-        )
-        total, weight = log_likelihood(rows, gaussians)
-        return {best.candidate.k: {"true_log_likelihood": total / weight}}
 
 
 def _misleading(candidates: Sequence[KCandidate]) -> list[str]:
@@ -556,7 +460,6 @@ class KFit:
         The centres on the scale of the fit; the same array where features are not scaled.
     cost : float
         The value that the best start minimises: inertia, or minus the mean log-likelihood.
-    model : VariationalGaussianMixture or None
     """
 
     candidate: KCandidate
@@ -564,7 +467,6 @@ class KFit:
     centres: np.ndarray
     on_scale: np.ndarray
     cost: float
-    model: Any = None
 
 
 def fit_shares(
@@ -598,9 +500,8 @@ def _fit_mixture(few: Dataset, k: int, number: int, **settings: Any) -> KFit:
     mean = float(model.score(few))
     rows = effective_rows(few)
     bic = model.n_parameters() * float(log(rows)) - 2.0 * rows * mean
-    kept = model.set_params(engine=None, callbacks=())
     candidate = KCandidate(k, log_likelihood=mean, bic=bic)
-    return KFit(candidate, number, model.means_, model.to_model().centres, -mean, kept)
+    return KFit(candidate, number, model.means_, model.to_model().centres, -mean)
 
 
 def simplified_silhouette(distances: np.ndarray, weights: Any) -> float:
@@ -666,28 +567,11 @@ LEAST_HEIGHT = 0.05
 _LEAST_COST = 1e-12
 
 
-@dataclass(frozen=True)
-class Knee:
-    """The point of a curve that lies farthest below its chord.
+def find_knee(ks: np.ndarray, costs: np.ndarray) -> tuple[int, float]:
+    """Return the index of the knee of `costs` against `ks`, the point that lies farthest below the chord.
 
-    Attributes
-    ----------
-    index : int
-    height : float
-        Its distance below the chord, as a share of the total fall; 0 for a straight line, negative if the
-        whole curve is above its chord.
-    """
-
-    index: int
-    height: float
-
-    @property
-    def is_clear(self) -> bool:
-        return self.height >= LEAST_HEIGHT
-
-
-def find_knee(ks: np.ndarray, costs: np.ndarray) -> Knee:
-    """Return the knee of `costs` against `ks`.
+    And its distance below the chord, as a share of the total fall: 0 for a straight line, negative if the
+    whole curve is above its chord.
 
     Parameters
     ----------
@@ -700,22 +584,22 @@ def find_knee(ks: np.ndarray, costs: np.ndarray) -> Knee:
     --------
     >>> import numpy as np
     >>> ks = np.arange(1, 9)
-    >>> find_knee(ks, np.array([100, 60, 30, 5, 4.6, 4.3, 4.1, 4.0])).index
+    >>> find_knee(ks, np.array([100, 60, 30, 5, 4.6, 4.3, 4.1, 4.0]))[0]
     3
-    >>> find_knee(ks, 7.0 / ks).is_clear
-    False
+    >>> abs(find_knee(ks, 7.0 / ks)[1]) < 1e-9
+    True
     """
     if len(ks) < 3 or costs[0] <= 0.0:
-        return Knee(0, 0.0)
+        return 0, 0.0
     across = log(np.asarray(ks, np.float64))
     down = log(np.maximum(np.asarray(costs, np.float64) / costs[0], _LEAST_COST))
     fall = down[0] - down[-1]
     if fall <= 0.0:
-        return Knee(0, 0.0)
+        return 0, 0.0
     chord = 1.0 - (across - across[0]) / (across[-1] - across[0])
     height = chord - (down - down[-1]) / fall
     index = 1 + int(np.argmax(height[1:-1]))
-    return Knee(index, float(height[index]))
+    return index, float(height[index])
 
 
 def sweep(
@@ -749,8 +633,7 @@ def sweep(
     k_min, k_max, ks
         The numbers to try; see `daskcluster.select_k`.
     output : str, optional
-        URL of a file to write: the table and the best number if it ends in ``.json``, the curves if it ends
-        in ``.png`` or ``.svg`` (needs matplotlib).
+        URL of a ``.json`` file to write, of the table and the best number.
     random_state : int, optional
     array, weights, storage_options, flatten, decode, columns, missing, scale, grid, overwrite, name, engine
     callbacks
@@ -791,9 +674,6 @@ def sweep(
     with Run("sweep", asked) as run:
         if (before := run.begin(SweepRecord)) is not None:
             return before
-        kind = str(output or SUFFIXES[0]).lower().rpartition(".")[2]
-        if kind != "json":
-            _require_plots()
         dataset, chosen = run.open_rows()
         found = select_k(
             dataset,
@@ -807,38 +687,22 @@ def sweep(
         if output is not None:
             run.begin_output()
             folder, _, file = run.outputs["output"].url.rpartition("/")
-            content = json.dumps(record.as_dict(), allow_nan=False, indent=1).encode()
-            if kind != "json":
-                drawn = io.BytesIO()
-                found.plot().figure.savefig(drawn, format=kind, dpi=150)
-                content = drawn.getvalue()
-            write_file(replace(run.outputs["output"], url=folder), file, content)
+            content = json.dumps(record.as_dict(), allow_nan=False, indent=1)
+            write_file(replace(run.outputs["output"], url=folder), file, content.encode())
         return run.done(record)
-
-
-def _require_plots() -> None:
-    if not can_draw():
-        raise MissingExtraError(
-            f"plots need matplotlib; install it with: {install_command('plots')}."
-        )
 
 
 def check_table(url: str) -> None:
     """Refuse endings of files that a sweep does not write."""
-    if not str(url).lower().endswith(SUFFIXES):
-        raise InvalidParameterError(
-            f"output {str(url)!r} should end in one of {', '.join(SUFFIXES)}, which sets the format."
-        )
+    if not str(url).lower().endswith(".json"):
+        raise InvalidParameterError(f"output {str(url)!r} should end in .json.")
 
 
 def lines_of_sweep(record: Mapping[str, Any]) -> Rows:
     """Return the table of a sweep, the best number and its caveats as lines of text."""
-    found = KSelection.of(record)
-    head, rows = found.texts()
-    lines = right_aligned([head, *rows])
-    passes, seconds = (text for _, text in rows_of_work(record))
-    lines.append(f"best      k={found.best_k} by {found.criterion}")
-    lines += [f"note      {note}" for note in found.notes]
-    lines.append(f"passes    {passes}, {seconds}")
+    lines = right_aligned(texts_of(record["candidates"]))
+    lines.append(f"best      k={record['best_k']} by {record['criterion']}")
+    lines += [f"note      {note}" for note in record["notes"]]
+    lines.append(f"passes    {record['passes']}, {format_seconds(record['seconds'])}")
     lines += [] if record["output"] is None else [f"written   {record['output']}"]
     return [(line, "") for line in lines]

@@ -1,4 +1,4 @@
-"""What a job is, declared once: its command, the checks of its outputs, its dry run and its page follow."""
+"""Declarations of jobs, from which commands, checks of outputs, dry runs and pages follow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Flag(Parameter):
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """A URL, or a local file, that a job writes.
+    """A URL that a job writes.
 
     Attributes
     ----------
@@ -47,10 +47,8 @@ class Output:
     help : str
     what : str
         Completes "the URL to ..." for a command that lacks it; empty if it is optional.
-    is_local : bool
-        A file of this host, which jobs that may run elsewhere do not write.
     metavar : str
-        ``"FILE"`` for one of this host, or a URL.
+        ``"FILE"`` for one file, or a URL.
     check : str
         ``"module:function"`` of what refuses a URL before anything else is done.
     """
@@ -58,7 +56,6 @@ class Output:
     name: str
     help: str
     what: str = ""
-    is_local: bool = False
     metavar: str = "URL"
     check: str = ""
 
@@ -101,8 +98,6 @@ class JobSpec:
         What ``--checkpoint`` keeps, if the function has ``checkpoint`` and ``resume``.
     resumes : str
         What ``--resume`` does where there is no checkpoint.
-    commits : bool
-        It commits its state at the end of an iteration, to which signals are deferred.
     needs : tuple of (str, str, str)
         Flags without meaning alone: the flag, the one that it needs, and why.
     plan : str
@@ -130,7 +125,6 @@ class JobSpec:
     kinds: tuple[str, ...] | str = ("array",)
     keeps: str = ""
     resumes: str = ""
-    commits: bool = False
     needs: tuple[tuple[str, str, str], ...] = ()
     plan: str = ""
     lines: str = "daskcluster.reports.pages:rows_of_record"
@@ -157,8 +151,8 @@ class JobSpec:
                 resolve_name(each.check)(given[each.name])
 
     def of_outputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the outputs among the arguments that are places of the job."""
-        return {each.name: given[each.name] for each in self.outputs if not each.is_local}
+        """Return the outputs among the arguments."""
+        return {each.name: given[each.name] for each in self.outputs}
 
 
 JOBS: dict[str, JobSpec] = {}

@@ -463,7 +463,7 @@ class KMeansModel(FittedModel):
             "metric": self.metric,
             "dtype": str(self.centres.dtype),
             "inertia": self.inertia,
-            "mean": self.inertia / total if total > 0 else None,
+            "mean_squared_distance": self.inertia / total if total > 0 else None,
             "balance": str(Balance.of(self.sizes)) if self.sizes.any() else None,
         }
 

@@ -175,7 +175,7 @@ class SampleRecord(Record):
 
 @dataclass(frozen=True)
 class SweepRecord(Record):
-    """Result of the job `sweep`; `daskcluster.jobs.selection.KSelection.of` converts it.
+    """Result of the job `sweep`; its candidates are a table, as of `daskcluster.select_k`.
 
     Attributes
     ----------

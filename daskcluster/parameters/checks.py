@@ -35,8 +35,8 @@ def check_value(owner: str, parameter: Parameter, value: Any) -> None:
     --------
     >>> check_value("KMeans", Parameter("n_init", int, "auto", "Starts.", word="auto", ge=1), 0)
     Traceback (most recent call last):
-    daskcluster.errors.InvalidParameterError: The 'n_init' parameter of KMeans must be an int in the range \
-[1, inf) or 'auto'. Got 0 instead.
+    daskcluster.errors.InvalidParameterError: The 'n_init' parameter of KMeans must be an int >= 1 or \
+'auto'. Got 0 instead.
     """
     if not parameter.is_plain or _is_allowed_word(parameter, value) or _is_also(parameter, value):
         return

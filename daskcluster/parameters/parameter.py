@@ -42,7 +42,7 @@ class Parameter:
     --------
     >>> size = Parameter("batch_size", int, 1024, "Rows of a batch.", ge=1)
     >>> size.flag, size.limits, size.rule
-    ('--batch-size', '>= 1', 'an int in the range [1, inf)')
+    ('--batch-size', '>= 1', 'an int >= 1')
     >>> Parameter("decay", float, 0.9, "Share.", gt=0, le=1).limits
     'in (0, 1]'
     """
@@ -86,19 +86,13 @@ class Parameter:
 
     @property
     def rule(self) -> str:
-        """Description of valid values for errors, e.g. ``"an int in the range [1, inf)"``."""
+        """Description of valid values for errors, e.g. ``"an int >= 1"``."""
         article = "an" if self.kind is int else "a"
         text = f"{article} {self.kind.__name__}"
         if self.choices:
             text += f" among {{{', '.join(map(repr, self.choices))}}}"
         elif self.limits:
-            low, high = _first(self.ge, self.gt), _first(self.le, self.lt)
-            edges = [
-                f"{infinite}inf" if edge is None else str(self.kind(edge))
-                for edge, infinite in ((low, "-"), (high, ""))
-            ]
-            opened, closed = "(["[self.ge is not None], ")]"[self.le is not None]
-            text += f" in the range {opened}{', '.join(edges)}{closed}"
+            text += f" {self.limits}"
         others = [repr(self.word)] if self.word else []
         others += [*([self.other] if self.other else []), *self.also]
         others += ["None"] if self.takes_none else []

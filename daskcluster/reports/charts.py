@@ -1,4 +1,4 @@
-"""Charts of a model: sizes, costs, centres in the plane, rows as images."""
+"""Charts of a model: convergence, sizes, centres in the plane."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.chunkwise.examples import histogram_edges
-from daskcluster.errors import InvalidParameterError
 from daskcluster.models.balance import largest_first
 
-MOST_CENTRES = 4096
+MOST_CENTRES = 1024
 """Number of heaviest centres that determine the axes."""
 
 
@@ -36,7 +34,7 @@ def plane(centres: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndar
     --------
     >>> import numpy as np
     >>> points, shares = plane(np.array([[0.0, 0, 5], [0, 4, 5], [0, 8, 5]]), np.ones(3))
-    >>> points[:, 0].tolist(), shares.tolist()
+    >>> points[:, 0].round(9).tolist(), shares.tolist()
     ([-4.0, 0.0, 4.0], [1.0, 0.0])
     """
     masses = np.asarray(weights, np.float64)
@@ -56,86 +54,20 @@ def plane(centres: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 def _axes(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return two directions (2, d), and all variances (at least two), largest first."""
-    k, d = scaled.shape
-    # The smaller of the two Gram matrices has the same eigenvalues.
-    gram = scaled @ scaled.T if k < d else scaled.T @ scaled
-    values, vectors = np.linalg.eigh(gram)
-    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1][:, :2].T
-    axes = np.zeros((2, d))
-    for axis, vector, value in zip(axes, vectors, values, strict=False):
-        if value <= 1e-14 * values[0] or value == 0.0:
-            continue
-        axis[:] = vector if k >= d else vector @ scaled / np.sqrt(value)
-        axis *= np.sign(axis[np.argmax(np.abs(axis))])
-    variances = np.zeros(max(2, len(values)))
-    variances[: len(values)] = values
+    _, lengths, directions = np.linalg.svd(scaled, full_matrices=False)
+    variances, axes = np.append(lengths**2, [0.0, 0.0]), np.zeros((2, scaled.shape[1]))
+    for axis, direction, variance in zip(axes, directions, variances, strict=False):
+        if variance > 1e-14 * variances[0]:
+            axis[:] = direction * np.sign(direction[np.argmax(np.abs(direction))])
     return axes, variances
 
 
-Shape = tuple[int, ...]
-"""Height, width and, if there is a third number, channels."""
-
-
-def check_shape(shape: Sequence[int], n_features: int) -> Shape:
-    """Return `shape` if rows of `n_features` features can be images of it.
-
-    Raises
-    ------
-    InvalidParameterError
-    """
-    found = tuple(int(size) for size in shape)
-    right = len(found) == 2 or (len(found) == 3 and found[2] in (1, 3, 4))
-    if not right or min(found) < 1 or int(np.prod(found)) != n_features:
-        raise InvalidParameterError(
-            f"image_shape={found} should be (height, width) or (height, width, 1, 3 or 4 channels), and "
-            f"their product the number of features, {n_features}."
-        )
-    return found
-
-
-def mosaic(rows: Sequence[np.ndarray | None], shape: Shape, columns: int) -> np.ndarray:
-    """Return a mosaic of images with `columns` per line, one pixel apart.
-
-    Parameters
-    ----------
-    rows : sequence of ndarrays of shape (d,), or None
-        None leaves a gap.
-    shape : tuple
-    columns : int
-
-    Returns
-    -------
-    ndarray of shape (height, width, 4)
-        Floats from 0 (the smallest value of all rows) to 1 (the largest). Gaps are transparent.
-    """
-    height, width = shape[:2]
-    lines = -(-len(rows) // columns)
-    out = np.zeros((lines * (height + 1) - 1, columns * (width + 1) - 1, 4))
-    present = [row for row in rows if row is not None]
-    if not present:
-        return out
-    low, high = min(float(r.min()) for r in present), max(float(r.max()) for r in present)
-    for place, row in enumerate(rows):
-        if row is None:
-            continue
-        y, x = place // columns * (height + 1), place % columns * (width + 1)
-        scaled = (np.asarray(row, np.float64).reshape(shape) - low) / ((high - low) or 1.0)
-        channels = scaled.reshape(height, width, -1)
-        if channels.shape[2] == 1:
-            channels = np.repeat(channels, 3, axis=2)
-        if channels.shape[2] == 3:
-            channels = np.dstack([channels, np.ones(channels.shape[:2])])
-        out[y : y + height, x : x + width] = channels
-    return out
-
-
 BLUE, GREY = "#1f6feb", "#c9d1d9"
-WIDTH, NARROW = 8.0, 4.4
-"""Width of charts in inches, on a page and on a phone."""
+WIDTH = 8.0
+"""Width of charts in inches."""
 MOST_BARS = 200
 MOST_NUMBERED = 40
 """Most clusters whose numbers are drawn in the plane."""
-MOST_PICTURES, PICTURE_COLUMNS = 100, 20
 
 Record = dict[str, Any]
 
@@ -170,66 +102,29 @@ def plot(text: str, height: float, paint: Callable[[Any], None]) -> Chart:
     return Chart(text, height, draw)
 
 
-def convergence(history: Sequence[Record], n_rows: int) -> Chart | None:
-    """Return the objective against iterations, passes, seconds and GB read; None without a history.
-
-    Passes are rows visited divided by `n_rows`, so a batch, or an iteration with bounds, is a fraction of a
-    pass.
-    """
+def convergence(history: Sequence[Record]) -> Chart | None:
+    """Return the objective against iterations; None without a history."""
     name = "free_energy" if any("free_energy" in one for one in history) else "inertia"
-    if not history or len(numbers(history, name)) < len(history):
+    values, validation = numbers(history, name), numbers(history, "validation")
+    if not history or len(values) < len(history):
         return None
     label = "inertia of the batch" if any("batch_size" in one for one in history) else name
-    against = {
-        "iteration": numbers(history, "iteration"),
-        "passes": list(np.cumsum(numbers(history, "n_touched")) / max(1, n_rows)),
-        "seconds": list(np.cumsum(numbers(history, "seconds"))),
-        "GB read": list(np.cumsum(numbers(history, "bytes_read")) / 1e9),
-    }
-    shown = {
-        what: x for what, x in against.items() if len(x) == len(history) and x[-1] > 0 and what
-    }
-    if not shown:
-        return None
 
-    def draw(figure: Any) -> None:
-        values, validation = numbers(history, name), numbers(history, "validation")
-        grid = figure.subplots(1, len(shown), sharey=True, squeeze=False)
-        for axes, (what, x) in zip(grid[0], shown.items(), strict=True):
-            _line(axes, x, values)
-            axes.set_xlabel(what)
-            _readable(axes, whole=what == "iteration")
-            if len(validation) == len(values):
-                twin = axes.twinx()
-                twin.plot(x, validation, color="#d55e00", linewidth=1)
-                twin.set_ylabel("validation", color="#d55e00")
-        grid[0, 0].set_ylabel(label.replace("_", " "))
+    def paint(axes: Any) -> None:
+        from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-    return Chart(f"{label} against {', '.join(shown)}", 2.6, draw)
+        x, dots = numbers(history, "iteration"), "o" if len(values) <= 60 else None
+        axes.plot(x, values, color=BLUE, linewidth=1.2, marker=dots, markersize=2.5)
+        axes.set_xlabel("iteration")
+        axes.set_ylabel(label.replace("_", " "))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))  # no common factor
+        axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
+        if len(validation) == len(values):
+            twin = axes.twinx()
+            twin.plot(x, validation, color="#d55e00", linewidth=1)
+            twin.set_ylabel("validation", color="#d55e00")
 
-
-def effort(history: Sequence[Record], n_rows: int) -> Chart | None:
-    """Return seconds, rows visited and distances of every iteration; None if unknown."""
-    touched = numbers(history, "n_touched")
-    known = {
-        "seconds": numbers(history, "seconds"),
-        "rows visited, %": [100.0 * one / max(1, n_rows) for one in touched],
-        "distances": numbers(history, "n_distances"),
-    }
-    shown = {what: y for what, y in known.items() if len(y) == len(history) and any(y)}
-    if not shown:
-        return None
-
-    def draw(figure: Any) -> None:
-        grid = figure.subplots(1, len(shown), squeeze=False)
-        for axes, (what, y) in zip(grid[0], shown.items(), strict=True):
-            _line(axes, range(1, len(y) + 1), y)
-            axes.set_ylim(bottom=0)
-            axes.set_ylabel(what)
-            axes.set_xlabel("iteration")
-            _readable(axes, whole=True)
-
-    return Chart(f"{', '.join(shown)} of every iteration", 2.2, draw)
+    return plot(f"{label} against iterations", 2.6, paint)
 
 
 def sizes(weights: np.ndarray) -> Chart:
@@ -256,22 +151,6 @@ def sizes(weights: np.ndarray) -> Chart:
     return plot("weight of every cluster, largest first", 2.4, paint)
 
 
-def spread(weights: np.ndarray, costs: np.ndarray) -> Chart | None:
-    """Return the mean squared distance and weight of every cluster; None for a single cluster."""
-    full = weights > 0
-    if full.sum() < 2:
-        return None
-
-    def paint(axes: Any) -> None:
-        axes.scatter(weights[full], costs[full] / weights[full], s=9, color=BLUE, linewidths=0)
-        if weights[full].max() > 30 * weights[full].min():
-            axes.set_xscale("log")
-        axes.set_xlabel("weight of the cluster")
-        axes.set_ylabel("mean squared distance")
-
-    return plot("mean squared distance of every cluster by its weight", 2.6, paint)
-
-
 def map_of_centres(centres: np.ndarray, weights: np.ndarray) -> Chart | None:
     """Return centres in the plane of their main axes, areas by weight; None for fewer than two."""
     if len(centres) < 2 or centres.shape[1] < 2:
@@ -292,66 +171,10 @@ def map_of_centres(centres: np.ndarray, weights: np.ndarray) -> Chart | None:
     return plot("centres in the plane of their two main axes, areas by weight", 4.2, paint)
 
 
-def distances(histogram: np.ndarray) -> Chart | None:
-    """Return the histogram of distances of rows to their centres; None if there are no rows."""
-    if histogram.sum() == 0:
-        return None
-
-    def paint(axes: Any) -> None:
-        edges, counts = histogram_edges(), histogram[1:]
-        used = np.flatnonzero(counts)
-        if len(used):
-            part = slice(used[0], used[-1] + 1)
-            left, right = edges[:-1][part], edges[1:][part]
-            axes.bar(left, counts[part], width=right - left, align="edge", color=BLUE)
-            axes.set_xscale("log")
-        axes.set_xlabel("distance of a row to its centre")
-        axes.set_ylabel("rows")
-        if histogram[0]:
-            axes.set_title(f"{histogram[0]:,} rows are at distance zero", fontsize=8)
-
-    return plot("histogram of the rows' distances to their centres", 2.4, paint)
-
-
-def pictures_of_centres(centres: np.ndarray, weights: np.ndarray, shape: Shape) -> Chart:
-    """Return the heaviest centres as images, largest first."""
-    order = largest_first(weights)[:MOST_PICTURES]
-    columns = min(PICTURE_COLUMNS, len(order))
-    return gallery([centres[j] for j in order], shape, columns, "centres, largest cluster first")
-
-
-def gallery(rows: Sequence[np.ndarray | None], shape: Shape, columns: int, text: str) -> Chart:
-    """Return rows as images side by side."""
-    whole = mosaic(rows, shape, columns)
-    height = min(9.0, WIDTH * whole.shape[0] / whole.shape[1] * min(1.0, columns / 10))
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        axes.imshow(whole, interpolation="nearest")
-        axes.set_axis_off()
-
-    return Chart(text, max(0.6, height), draw)
-
-
 def numbers(history: Sequence[Record], name: str) -> list[float]:
     """Return the values of field `name` from the records that have it."""
     values = [record.get(name) for record in history]
     return [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-
-
-def _line(axes: Any, x: Sequence[float], y: Sequence[float]) -> None:
-    dots = "o" if len(y) <= 60 else None
-    axes.plot(x, y, color=BLUE, linewidth=1.2, marker=dots, markersize=2.5)
-    plain_axes(axes)
-
-
-def _readable(axes: Any, *, whole: bool) -> None:
-    """Format axis labels without a common factor; iterations as whole numbers."""
-    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
-
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
-    if whole:
-        axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
 
 
 def plain_axes(axes: Any) -> None:

@@ -13,12 +13,12 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import cdist, squareform
 
 from daskcluster import sparse_rows
+from daskcluster.chunkwise.assign import ScoreStatistics
 from daskcluster.chunkwise.examples import ClusterExamples, RankedRows, Sample
 from daskcluster.chunkwise.feature_scaling import undone
-from daskcluster.host import format_bytes
 from daskcluster.metrics.agreement import DISSOLVED, Stability
 from daskcluster.metrics.separation import distance_totals, silhouettes_of_totals
-from daskcluster.models.balance import largest
+from daskcluster.models.balance import largest, largest_first
 from daskcluster.models.fitted import KMeansModel, Model
 from daskcluster.reports import charts
 from daskcluster.reports.charts import (
@@ -27,8 +27,6 @@ from daskcluster.reports.charts import (
     MOST_NUMBERED,
     WIDTH,
     Chart,
-    Shape,
-    numbers,
     plane,
     plot,
 )
@@ -37,9 +35,7 @@ from daskcluster.reports.pages import (
     Rows,
     Section,
     Table,
-    cluster_rows,
     format_field,
-    format_seconds,
     rows_of_model,
 )
 from daskcluster.sparse_rows import SparseRows, dense_rows
@@ -338,7 +334,6 @@ def map_of_rows(rows: sparse_rows.Rows, labels: np.ndarray, weights: np.ndarray)
 
 MOST_PROFILES = 30
 """Number of largest clusters whose profiles are shown."""
-MOST_FEATURES = 24
 _SHOWN = 3
 _NEAR = 0.25
 """A difference below a quarter of a standard deviation is not worth a word."""
@@ -400,32 +395,6 @@ def digits(value: float) -> str:
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
-def profiles(found: np.ndarray, weights: np.ndarray, names: tuple[str, ...]) -> Chart | None:
-    """Return a heat map of the `differences` of the largest clusters; None for a single one."""
-    shown = sorted(largest(weights, MOST_PROFILES))
-    if len(shown) < 2:
-        return None
-    # Those that differ most between clusters, in their own order.
-    reach = np.abs(found[np.asarray(weights) > 0]).max(axis=0, initial=0.0)
-    features = np.sort(np.argsort(-reach, kind="stable")[:MOST_FEATURES])
-    part = found[shown][:, features]
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        limit = max(1.0, float(np.abs(part).max()))
-        image = axes.imshow(part, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
-        axes.set_xticks(
-            range(len(features)), [names[j][:18] for j in features], rotation=60, ha="right"
-        )
-        axes.set_yticks(range(len(shown)), [str(cluster) for cluster in shown])
-        axes.set_ylabel("cluster")
-        bar = figure.colorbar(image, ax=axes, shrink=0.8)
-        bar.set_label("deviations")
-
-    height = min(WIDTH, 1.8 + 0.22 * len(shown))
-    return Chart("heat map of clusters and the features that tell them apart", height, draw)
-
-
 MOST_CLUSTERS = 200
 """Rows of the table of clusters; charts show all of them."""
 MOST_EXAMPLES = 20
@@ -439,26 +408,34 @@ class Clusters:
 
     Attributes
     ----------
-    title : str
     sizes, weights, costs : ndarray of shape (k,)
+        The weights are the sizes, if rows have no weights.
+    title : str
     facts : rows of texts
         Text next to the charts, e.g. the inertia on these rows.
     examples : ClusterExamples, optional
-        Nearest and farthest rows.
+        Nearest and farthest rows; None if the centres are not points in the space of the rows.
     sample : Sample, optional
         Sample of the rows, to show how well clusters are separated.
     stability : Stability, optional
         Stability of clusters over seeds.
     """
 
-    title: str
     sizes: np.ndarray
     weights: np.ndarray
     costs: np.ndarray
+    title: str = "Clusters in these rows"
     facts: Rows = field(default_factory=list)
     examples: ClusterExamples | None = None
     sample: Sample | None = None
     stability: Stability | None = None
+
+    @classmethod
+    def of(cls, scores: ScoreStatistics, *, weighted: bool) -> Clusters:
+        """Return the clusters of rows with these scores."""
+        facts = [("rows", f"{scores.sizes.sum():,}"), ("inertia", f"{scores.inertia:,.10g}")]
+        weights, costs = scores.cluster_weights(weighted=weighted), scores.costs.sum(axis=0)
+        return cls(scores.sizes, weights, costs, facts=facts)
 
 
 @dataclass(frozen=True)
@@ -474,20 +451,17 @@ class Report(Pages):
         The model's clusters on other rows than those of the fit.
     facts : rows of texts
         Extra lines of the summary.
-    image_shape : tuple, optional
-        Shape of rows that are images.
     """
 
     model: Model
     title: str
     data: Clusters | None = None
     facts: Rows = field(default_factory=list)
-    image_shape: Shape | None = None
 
     def sections(self) -> list[Section]:
         """Return all sections that are not empty."""
         model = self.model
-        convergence = _present(charts.convergence(model.history, model.n_rows))
+        convergence = _present(charts.convergence(model.history))
         given = [(name, format_field(name, value)) for name, value in model.parameters.items()]
         found = [
             Section("What sets the clusters apart", self._profiles()),
@@ -496,7 +470,6 @@ class Report(Pages):
             *self._of_rows(),
             Section("Summary of the fit", [Table([*rows_of_model(model), *self.facts])]),
             Section("Convergence", convergence, technical=True),
-            Section("Where time and bytes went", _effort(model), technical=True),
             Section("Parameters", [Table(given)] if given else [], technical=True),
         ]
         return [section for section in found if section.parts]
@@ -509,12 +482,12 @@ class Report(Pages):
         # An imported model has none.
         if model.inertia > 0 and model.sizes.any() and not model.costs.any():
             return None
-        return Clusters("Clusters in the fit", model.sizes, model.weights, model.costs)
+        return Clusters(model.sizes, model.weights, model.costs, "Clusters in the fit")
 
     def _profiles(self) -> list[Table | Chart]:
         """Return sizes, and what sets each cluster apart by the names of its features."""
         clusters, model = self.data or self._fitted(), self.model
-        if clusters is None or self.image_shape is not None or model.n_clusters < 2:
+        if clusters is None or model.n_clusters < 2:
             return []
         numbered = tuple(f"feature {j}" for j in range(model.n_features))
         names = getattr(model, "feature_names", None) or numbered
@@ -539,8 +512,7 @@ class Report(Pages):
         )
         note += f" {rest:,} smaller clusters are not listed." if rest > 0 else ""
         header = ("cluster", "rows", "share", "what sets it apart")
-        table = Table(rows, header, note, ends_in_words=True)
-        return [table, *_present(profiles(found, weights, names))]
+        return [Table(rows, header, note, ends_in_words=True)]
 
     @cached_property
     def separation(self) -> Separation | None:
@@ -561,16 +533,11 @@ class Report(Pages):
         return parts
 
     def _centres(self) -> list[Table | Chart]:
+        if self.data is not None and self.data.sample is not None:
+            return []  # the map of rows shows where the centres are
         clusters = self.data or self._fitted()
         weights = np.ones(self.model.n_clusters) if clusters is None else clusters.weights
-        # The map of rows shows where the centres are.
-        is_mapped = self.data is not None and self.data.sample is not None
-        parts = [] if is_mapped else _present(charts.map_of_centres(self.model.centres, weights))
-        if self.image_shape is not None:
-            parts.append(
-                charts.pictures_of_centres(self.model.centres_of_data, weights, self.image_shape)
-            )
-        return parts
+        return _present(charts.map_of_centres(self.model.centres, weights))
 
     def _of_rows(self) -> list[Section]:
         """Return the figures of the clusters, in the fit and in the data, and example rows."""
@@ -581,10 +548,9 @@ class Report(Pages):
             for one in reversed(found)
         ]
         if self.data is not None and self.data.examples is not None:
-            shape = self.image_shape
             examples = self.data.examples
             shown = {i: undone(self.model.scaling, row) for i, row in examples.rows.items()}
-            parts = _examples(self.data, replace(examples, rows=shown), shape)
+            parts = _examples(self.data, replace(examples, rows=shown))
             sections.append(Section("Nearest and farthest rows", parts))
         return sections
 
@@ -605,56 +571,31 @@ def _present(*parts: Chart | None) -> list[Table | Chart]:
     return [part for part in parts if part is not None]
 
 
-def _effort(model: Model) -> list[Table | Chart]:
-    parts = _present(charts.effort(model.history, model.n_rows))
-    seconds = sum(numbers(model.history, "seconds"))
-    read = sum(numbers(model.history, "bytes_read"))
-    rows = []
-    if seconds:
-        mean = seconds / len(model.history)
-        rows.append(("iterations", f"{format_seconds(seconds)}, {format_seconds(mean)} each"))
-    if model.bytes_read:
-        others = format_bytes(max(0, model.bytes_read - round(read)))
-        rows.append(("read in iterations", format_bytes(round(read))))
-        rows.append(("read by seeding and the last pass", others))
-    return [*parts, Table(rows)] if rows else parts
-
-
 def _of_clusters(found: Clusters) -> list[Table | Chart]:
-    rows = cluster_rows(found.sizes, found.weights, found.costs)
-    rest = len(rows) - MOST_CLUSTERS
+    weights, total = found.weights, float(np.sum(found.weights))
+    means = np.divide(found.costs, weights, out=np.zeros(len(weights)), where=weights > 0)
+    rest = len(weights) - MOST_CLUSTERS
     listed = Table(
         [
-            (str(cluster), f"{size:,}", f"{weight:,.10g}", f"{share:.2%}", f"{cost:,.6g}")
-            for cluster, size, weight, share, cost in rows[:MOST_CLUSTERS]
+            (
+                str(cluster),
+                f"{found.sizes[cluster]:,}",
+                f"{weights[cluster]:,.10g}",
+                f"{weights[cluster] / total if total > 0 else 0.0:.2%}",
+                f"{means[cluster]:,.6g}",
+            )
+            for cluster in largest_first(weights)[:MOST_CLUSTERS]
         ],
         header=("cluster", "rows", "weight", "share", "mean squared distance"),
         note=f"{rest:,} smaller clusters are not listed." if rest > 0 else "",
     )
     facts: list[Table | Chart] = [Table(found.facts)] if found.facts else []
-    seen = _present(charts.sizes(found.weights), charts.spread(found.weights, found.costs))
-    if found.examples is not None:
-        seen += _present(charts.distances(found.examples.found.histogram))
-    return [*facts, *seen, listed]
+    return [*facts, charts.sizes(found.weights), listed]
 
 
-def _examples(
-    clusters: Clusters, examples: ClusterExamples, shape: Shape | None
-) -> list[Table | Chart]:
+def _examples(clusters: Clusters, examples: ClusterExamples) -> list[Table | Chart]:
     shown = largest(clusters.weights, MOST_EXAMPLES)
     ends = (("nearest", examples.found.nearest), ("farthest", examples.found.farthest))
-    if shape is not None:
-        charts_of_ends: list[Table | Chart] = []
-        for name, ranked in ends:
-            found = [ranked.of(cluster)[0].tolist() for cluster in shown]
-            pictures = [
-                examples.rows[rows[place]] if place < len(rows) else None
-                for place in range(examples.found.most)
-                for rows in found
-            ]
-            text = f"the {name} rows of clusters {', '.join(map(str, shown))}"
-            charts_of_ends.append(charts.gallery(pictures, shape, len(shown), text))
-        return charts_of_ends
     tables: list[Table | Chart] = []
     for name, ranked in ends:
         lines = []

@@ -18,14 +18,12 @@ import numpy as np
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidParameterError,
-    MissingExtraError,
     OutputExistsError,
 )
 from daskcluster.extras import install_command
 from daskcluster.host import format_bytes
-from daskcluster.models.balance import largest_first
 from daskcluster.models.fitted import Model
-from daskcluster.reports.charts import NARROW, WIDTH, Chart
+from daskcluster.reports.charts import WIDTH, Chart
 from daskcluster.storage.files import file_size, write_file
 from daskcluster.storage.location import Location, locate
 
@@ -65,29 +63,6 @@ _STOP_REASONS = {
     "max_time": "max_time reached",
     "callback": "stopped by a callback",
 }
-_NAMES = {
-    "estimator": "estimator",
-    "metric": "metric",
-    "dtype": "dtype",
-    "model": "model",
-    "labels": "labels",
-    "output": "labels",
-    "n_rows": "rows",
-    "n_features": "features",
-    "n_clusters": "clusters",
-    "inertia": "inertia",
-    "lower_bound": "lower bound",
-    "score": "score",
-    "mean": "mean squared distance",
-    "balance": "balance",
-    "levels": "levels",
-    "n_iter": "iterations",
-    "stop_reason": "ended",
-    "seeding": "seeding",
-    "passes": "passes",
-    "bytes_read": "read",
-    "seconds": "time",
-}
 
 
 def format_seconds(seconds: float) -> str:
@@ -118,21 +93,6 @@ def format_rate(rows_per_second: float) -> str:
     return f"{float(f'{rows_per_second:.3g}'):,.0f} rows/s"
 
 
-def short_rate(rows_per_second: float) -> str:
-    """Return a speed as a text of at most twelve characters.
-
-    Examples
-    --------
-    >>> short_rate(1234567.0), short_rate(999_999.0), short_rate(12.0)
-    ('1.23M rows/s', '1M rows/s', '12 rows/s')
-    """
-    rate = float(f"{rows_per_second:.3g}")
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if rate >= size:
-            return f"{rate / size:.3g}{unit} rows/s"
-    return f"{rate:.3g} rows/s"
-
-
 def right_aligned(lines: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
     """Return the lines of a table of texts, of which all cells are aligned at their right.
 
@@ -149,32 +109,39 @@ def right_aligned(lines: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
 
 
 def rows_of_record(record: Mapping[str, Any]) -> Rows:
-    """Return the lines that describe a job's record."""
+    """Return what is known of something by name as lines of text; records within it are left out.
+
+    Examples
+    --------
+    >>> rows_of_record({"n_rows": 12345, "bytes_read": 2048, "labels": None, "versions": {"numpy": "2"}})
+    [('rows', '12,345'), ('bytes read', '2.0 KiB')]
+    """
+    shown = {name: value for name, value in record.items() if value is not None and value != ""}
     return [
-        (label, format_field(name, record[name]))
-        for name, label in _NAMES.items()
-        if record.get(name) is not None
+        (name.removeprefix("n_").replace("_", " "), format_field(name, value))
+        for name, value in shown.items()
+        if not any(isinstance(each, Mapping) for each in (value, *_entries(value)))
     ]
 
 
-def rows_of_work(record: Mapping[str, Any]) -> Rows:
-    """Return the lines that say what a job took."""
-    return [
-        ("passes", f"{record['passes']}, {format_bytes(record['bytes_read'])} read"),
-        ("time", format_seconds(record["seconds"])),
-    ]
+def _entries(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
 
 
 def format_field(name: str, value: Any) -> str:
     """Return one field of a record or a model as text."""
     if name == "stop_reason":
         return _STOP_REASONS.get(value, str(value))
-    if name == "bytes_read":
-        return format_bytes(value)
     if name == "seconds":
         return format_seconds(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return str(value)
+    if name.startswith("bytes"):
+        return format_bytes(float(value))
+    if name == "share":
+        return f"{value:.0%}"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.10g}"
 
 
@@ -187,8 +154,8 @@ def rows_of_model(model: Model) -> Rows:
         "n_features": model.n_features,
         "n_rows": model.n_rows,
         "n_iter": model.n_iter,
-        "stop_reason": model.stop_reason or None,
-        "seeding": model.seeding or None,
+        "stop_reason": model.stop_reason,
+        "seeding": model.seeding,
         "passes": model.passes,
         "bytes_read": model.bytes_read,
     }
@@ -197,29 +164,7 @@ def rows_of_model(model: Model) -> Rows:
     return [*rows, ("made with", versions)] if versions else rows
 
 
-def cluster_rows(
-    sizes: np.ndarray, weights: np.ndarray, costs: np.ndarray
-) -> Sequence[tuple[int, int, float, float, float]]:
-    """Return ``(cluster, size, weight, share of the weight, mean squared distance)``, largest first.
-
-    Parameters
-    ----------
-    sizes, weights, costs : ndarray of shape (k,)
-    """
-    total = float(np.sum(weights))
-    return [
-        (
-            int(cluster),
-            int(sizes[cluster]),
-            float(weights[cluster]),
-            float(weights[cluster]) / total if total > 0 else 0.0,
-            float(costs[cluster] / weights[cluster]) if weights[cluster] > 0 else 0.0,
-        )
-        for cluster in largest_first(weights)
-    ]
-
-
-FORMATS = (".html", ".png", ".md", ".json")
+FORMATS = (".html", ".json")
 _DPI = 150
 
 
@@ -246,7 +191,7 @@ class Pages(ABC):
         """Return the figures of the report as plain JSON values."""
 
     def save(self, path: str, *, overwrite: bool = False) -> None:
-        """Write the report: a page (.html), its charts (.png), its tables (.md) or its figures (.json).
+        """Write the report: a page (.html), or its figures (.json).
 
         The file, by its path or URL, appears only when complete.
 
@@ -256,24 +201,13 @@ class Pages(ABC):
             The name ends otherwise.
         OutputExistsError
             The file exists, and `overwrite` is False.
-        MissingExtraError
-            matplotlib is missing, which .png needs.
         """
-        check_output(path, FORMATS, overwrite=overwrite)
-        kind = os.path.splitext(path)[1].lower()
-        if kind == ".png":
-            charts = [
-                (section.title, part)
-                for section in self.sections()
-                for part in section.parts
-                if isinstance(part, Chart)
-            ]
-            content = as_png(charts, self.title)
-        elif kind == ".json":
-            content = json.dumps(self.as_dict(), indent=1).encode()
+        check_output(path, overwrite=overwrite)
+        if path.lower().endswith(".json"):
+            content = json.dumps(self.as_dict(), indent=1)
         else:
-            content = (as_markdown(self) if kind == ".md" else as_html(self)).encode()
-        write_output(path, content)
+            content = as_html(self)
+        write_output(path, content.encode())
 
     def _repr_html_(self) -> str:
         return as_html(self, alone=False)
@@ -293,35 +227,13 @@ def can_draw() -> bool:
     return True
 
 
-def as_svg(chart: Chart, name: str, width: float = WIDTH) -> str:
-    """Return the chart as SVG; the same chart, name and width give the same text."""
+def as_svg(chart: Chart, name: str) -> str:
+    """Return the chart as SVG; the same chart and name give the same text."""
     with style(name):
-        figure = blank((width, chart.height), layout="constrained")
+        figure = blank((WIDTH, chart.height), layout="constrained")
         chart.draw(figure)
         written = io.StringIO()
         figure.savefig(written, format="svg", dpi=_DPI, metadata={"Date": None, "Creator": None})
-    return written.getvalue()
-
-
-def as_png(charts: Sequence[tuple[str, Chart]], title: str) -> bytes:
-    """Return charts as one PNG, one below the other, each with its title.
-
-    Raises
-    ------
-    MissingExtraError
-    """
-    if not can_draw():
-        raise MissingExtraError(f"PNG output needs matplotlib, but {missing_matplotlib()}.")
-    with style(title):
-        heights = [chart.height + 0.3 for _, chart in charts]
-        figure = blank((WIDTH, sum(heights, 0.4)), layout="constrained")
-        figure.suptitle(title, fontsize=10)
-        parts = figure.subfigures(len(charts), 1, height_ratios=heights, squeeze=False)
-        for part, (name, chart) in zip(parts[:, 0], charts, strict=True):
-            part.suptitle(name, fontsize=9)
-            chart.draw(part)
-        written = io.BytesIO()
-        figure.savefig(written, format="png", dpi=_DPI, metadata={"Software": None})
     return written.getvalue()
 
 
@@ -379,22 +291,22 @@ def as_html(report: Pages, *, alone: bool = True) -> str:
     Unless it stands `alone`, it is shown within another page, such as a notebook.
     """
 
-    def picture(chart: Chart, section: int, place: int, width: float = WIDTH) -> str:
+    def picture(chart: Chart, section: int, place: int) -> str:
         # As a data URL, so that ids of different images cannot collide.
-        data = base64.b64encode(as_svg(chart, f"{section}-{place}", width).encode()).decode()
+        data = base64.b64encode(as_svg(chart, f"{section}-{place}").encode()).decode()
         return f"data:image/svg+xml;base64,{data}"
 
     template = "report.html" if alone else "report_body.html"
     figures = {"drawn": can_draw(), "missing": missing_matplotlib(), "picture": picture}
-    figures |= {"sections": report.sections(), "narrow": NARROW}
+    figures["sections"] = report.sections()
     return str(render(template, report=report, linked=alone, **figures))
 
 
-def check_output(path: str, formats: Sequence[str], *, overwrite: bool) -> None:
+def check_output(path: str, *, overwrite: bool = True) -> None:
     """Raise, before any work, if a file exists, its folder does not, or its format is unknown."""
-    if os.path.splitext(path)[1].lower() not in formats:
+    if os.path.splitext(path)[1].lower() not in FORMATS:
         raise InvalidParameterError(
-            f"output {path!r} should end in one of {', '.join(formats)}, which sets the format."
+            f"output {path!r} should end in one of {', '.join(FORMATS)}, which sets the format."
         )
     folder, name = _split(path)
     exists = (
@@ -421,27 +333,3 @@ def _split(path: str) -> tuple[Location, str]:
     """Return the folder and the name of a file, by its path or URL."""
     folder, _, name = locate(path).url.rpartition("/")
     return locate(folder or "/"), name
-
-
-def as_markdown(report: Pages) -> str:
-    """Return a report as Markdown."""
-    lines = [f"# {_safe(report.title)}", ""]
-    for section in report.sections():
-        tables = [part for part in section.parts if isinstance(part, Table)]
-        if tables:
-            lines += [f"## {_safe(section.title)}", ""]
-        for table in tables:
-            header = table.header or ("", "")
-            lines += [_line(header), _line(["---"] * len(header)), *map(_line, table.rows)]
-            lines += ["", table.note, ""] if table.note else [""]
-    return "\n".join(lines)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_safe(cell) for cell in cells) + " |"
-
-
-def _safe(text: str) -> str:
-    for sign in ("\\", "|", "<", "`", "*", "_", "[", "]"):
-        text = text.replace(sign, f"\\{sign}")
-    return text.replace("\n", " ")

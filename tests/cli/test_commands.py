@@ -94,7 +94,7 @@ def test_progress_on_request(here: Path, run: Run) -> None:
     result = run(
         *FIT, "--model", "m.zarr", "--progress", "--json", "--init", "random", "--tol", "0"
     )
-    assert "iteration 1/300: inertia" in result.stderr
+    assert "iteration 1/300, at most" in result.stderr
     assert "at most" in result.stderr
     assert "ended (converged)" in result.stderr
     assert len(result.stdout.splitlines()) == 1
@@ -145,7 +145,7 @@ FAILURES: list[tuple[tuple[str, ...], str]] = [
     (("convert", "rows.npy", "rows.npy", "--overwrite"), "would replace the source"),
     (("report", "absent", "--output", "page.html"), "no model can be read at"),
     (("report", "absent", "--output", "no/such/page.html"), "does not exist"),
-    (("report", "absent", "--output", "rows.npy"), "should end in one of .html, .png, .md, .json"),
+    (("report", "absent", "--output", "rows.npy"), "should end in one of .html, .json"),
     (("score", "m", "rows.npy", "--scheduler", "tcp://127.0.0.1:9", "--timeout", "1"), "within 1 s"),
     (("score", "m", "rows.npy", "--scheduler", "nonsense://x", "--timeout", "1"), "nonsense"),
 ]  # fmt: skip
@@ -185,11 +185,11 @@ def test_info_of_rows_and_of_a_model(here: Path, run: Run, record: Record) -> No
     assert "kmeans" in run("info", "m.zarr").stdout
 
 
-def test_a_report_has_four_formats(here: Path, run: Run, record: Record) -> None:
+def test_a_report_has_two_formats(here: Path, run: Run, record: Record) -> None:
     record("fit", "rows.npy", *FIT[2:], "--model", "m")
-    formats = (("a.md", b"# m"), ("a.json", b"{"), ("a.png", b"\x89PNG"), ("a.html", b"<!doctype"))
+    formats = (("a.json", b"{"), ("a.html", b"<!doctype"))
     for name, begins in formats:
-        done = run("report", "m", "--data", "rows.npy", "--image-shape", "2x2", "--output", name)
+        done = run("report", "m", "--data", "rows.npy", "--output", name)
         assert done.exit_code == 0, done.output
         assert (here / name).read_bytes().startswith(begins)
     figures = json.loads((here / "a.json").read_text())["clusters"]["Clusters in rows.npy"]
@@ -198,13 +198,8 @@ def test_a_report_has_four_formats(here: Path, run: Run, record: Record) -> None
     centre = load_model("m").cluster_centers_[found["cluster"][0]]
     away = ((rows[found["row"][0]].astype(float) - centre) ** 2).sum()
     assert found["squared_distance"][0] == pytest.approx(away)
-    assert "pass --overwrite" in run("report", "m", "--output", "a.md").stderr
-    assert run("report", "m", "--output", "a.md", "--overwrite").exit_code == 0
-    for shape, text in (("3x3", "should be (height, width)"), ("four", "not a shape such as")):
-        refused = run("report", "m", "--image-shape", shape, "--output", "b.html")
-        assert refused.exit_code != 0
-        assert text in refused.output
-    assert not (here / "b.html").exists()
+    assert "pass --overwrite" in run("report", "m", "--output", "a.json").stderr
+    assert run("report", "m", "--output", "a.json", "--overwrite").exit_code == 0
 
 
 def test_a_dry_run_prints_the_cost_of_a_fit_and_writes_nothing(
@@ -226,7 +221,6 @@ def test_a_dry_run_prints_the_cost_of_a_fit_and_writes_nothing(
     assert little["bounds"]["fitting"] == ["yinyang", "hamerly"]
     two = (*FIT[:-2], "--workers", "2", "--dry-run")
     assert record(*two)["traffic"] == {"sent": 8 * 6 * 4, "returned": 8 * 6 * 5, "drawn": 0}
-    assert "192 B to each worker, 240 B back from each task" in run(*two).stdout
     assert "96 B a commit, of which two stay" in run(*arguments, "--dry-run").stdout
 
 

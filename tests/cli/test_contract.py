@@ -45,8 +45,8 @@ RUNS = (
     "stream rows.zarr --state state --n-clusters 3 --once",
     "stream rows.zarr --state state --n-clusters 3 --once --every 3s",
     "stream-status state",
-    "report m --data rows.zarr --output m.md",
-    "demo --quick --workers 0",
+    "report m --data rows.zarr --output m.json",
+    "demo --rows 5000 --workers 0",
     "jobs list",
 )
 

@@ -241,7 +241,7 @@ def test_help_imports_nothing_but_click() -> None:
         "from daskcluster.cli.main import main\n"
         "main(['--help'], standalone_mode=False)\n"
         "main(['fit', '--help'], standalone_mode=False)\n"
-        "heavy = {'numpy', 'dask', 'distributed', 'sklearn', 'numba', 'zarr', 'scipy', 'rich',\n"
+        "heavy = {'numpy', 'dask', 'distributed', 'sklearn', 'numba', 'zarr', 'scipy',\n"
         "         'matplotlib', 'pandas', 'fsspec'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )

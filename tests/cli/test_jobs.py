@@ -128,9 +128,6 @@ def test_sweeps_and_scores_are_left_with_the_cluster(
         f"best      k={direct['best_k']} by knee"
         in run("jobs", "status", left[2], *scheduler).stdout
     )
-    record(*sweep, "--output", "curves.png", "--detach", "--name", "cli-curves", *scheduler)
-    record("jobs", "status", "cli-curves", "--wait", *scheduler)
-    assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
 
     record("fit", "rows.npy", *FIT, "--model", "m")
     score = ("score", "m", "rows.npy", "--metrics", "davies-bouldin")

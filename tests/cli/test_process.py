@@ -117,7 +117,7 @@ def test_a_conversion_that_is_stopped_leaves_nothing(here: Path) -> None:
 
 @pytest.mark.slow
 def test_the_demo_on_a_cluster(here: Path) -> None:
-    code, out, err = finish("demo", "--quick", "--json", timeout=300)
+    code, out, err = finish("demo", "--rows", "50000", "--json", timeout=300)
     assert (code, err) == (0, "")
     record = json.loads(out)
     assert record["n_rows"] == 50_000

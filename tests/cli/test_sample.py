@@ -87,6 +87,6 @@ def test_dry_run_writes_nothing(here: Path, fitted: Any, run: Run, record: Recor
 
 def test_the_table_names_rows_and_levels(here: Path, fitted: Any, run: Run) -> None:
     shown = run(*SAMPLE, "--output", "ids.csv").stdout
-    assert "300 of 2,000 x 4" in shown
-    assert "60 in 12 in 3 clusters" in shown
+    assert "size        300\n" in shown
+    assert "levels      60, 12, 3\n" in shown
     assert "level 3" in shown

@@ -89,22 +89,6 @@ def test_status(here: Path, run: Run) -> None:
     assert "part-0000.zarr: 700 rows" in shown
     found = last(run("stream-status", "state", "--json"))
     assert (found["rows_seen"], found["objects"], found["rejected"]) == (700, 1, 0)
-    assert run("stream-status", "state", "--json", "--watch", "1s").exit_code == 2
-
-
-def test_a_live_table() -> None:
-    from io import StringIO
-
-    from rich.console import Console
-
-    from daskcluster.reports.progress import live_table
-
-    text = StringIO()
-    with live_table("a stream", Console(file=text, force_terminal=True)) as show:
-        show([("rows seen", "5")])
-        show([("rows seen", "7")])
-    assert "rows seen" in text.getvalue()
-    assert "7" in text.getvalue()
 
 
 @pytest.mark.kills

@@ -69,7 +69,7 @@ def test_a_job_fits_it_and_its_model_comes_back(tmp_path: Path) -> None:
     assert again.shrinkage == 0.1
     fitted = ShrunkenKMeans(3, shrinkage=0.1, random_state=0).fit(X)
     assert again.cluster_centers_.tobytes() == fitted.cluster_centers_.tobytes()
-    with pytest.raises(InvalidParameterError, match=r"must be a float in the range \[0\.0, 1\.0\)"):
+    with pytest.raises(InvalidParameterError, match=r"must be a float in \[0, 1\)"):
         jobs.fit(X, n_clusters=3, model=model, algorithm="shrunken", shrinkage=1.0, overwrite=True)
 
 

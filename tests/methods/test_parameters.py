@@ -107,7 +107,7 @@ def test_one_name_has_one_default_range_and_type_but_where_a_method_says_otherwi
 
 def test_wrong_types_are_bad_values_as_well() -> None:
     size = Parameter("size", int, 8, "Rows.", ge=1)
-    with pytest.raises(WrongTypeError, match=r"an int in the range \[1, inf\)\. Got 'x' instead"):
+    with pytest.raises(WrongTypeError, match=r"an int >= 1\. Got 'x' instead"):
         check_value("Any", size, "x")
     assert issubclass(WrongTypeError, ValueError)
     assert issubclass(WrongTypeError, TypeError)
@@ -136,13 +136,13 @@ def test_jobs_refuse_before_they_begin(given: dict[str, Any], tmp_path: Path) ->
     ("parameter", "words", "rule"),
     [
         (Parameter("a", float, 0.5, "", ge=0, lt=1), "float in [0, 1), default 0.5",
-         "a float in the range [0.0, 1.0)"),
+         "a float in [0, 1)"),
         (Parameter("a", float, 0.5, "", gt=0, le=1), "float in (0, 1], default 0.5",
-         "a float in the range (0.0, 1.0]"),
+         "a float in (0, 1]"),
         (Parameter("a", int, None, "", le=3), "int <= 3, optional",
-         "an int in the range (-inf, 3] or None"),
+         "an int <= 3 or None"),
         (Parameter("a", int, 1, "", lt=3, off="none"), "int < 3, None or False, default 1",
-         "an int in the range (-inf, 3) or None or False"),
+         "an int < 3 or None or False"),
         (Parameter("a", str, "b", "", ("b", "c"), "the URL of a thing"), '{"b", "c"} or URL, default "b"',
          "a str among {'b', 'c'} or the URL of a thing"),
     ],

@@ -23,7 +23,7 @@ pytestmark = needs_browser
 @pytest.mark.parametrize("width", [900, 390])
 def test_a_browser_shows_the_page(tmp_path: Path, width: int) -> None:
     k = 30
-    data = Clusters("elsewhere", np.ones(k, int), np.ones(k), np.arange(k) + 1.0)
+    data = Clusters(np.ones(k, int), np.ones(k), np.arange(k) + 1.0, "elsewhere")
     text = as_html(Report(make_model(k), title="a model", data=data))
     page = tmp_path / "page.html"
     page.write_text(text.replace("</body>", ASK))

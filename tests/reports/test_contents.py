@@ -1,4 +1,4 @@
-"""What a report tells of a model, in all its formats."""
+"""What a report tells of a model, as a page and as figures."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ from sklearn.exceptions import NotFittedError
 
 import daskcluster as dc
 from daskcluster import jobs
-from daskcluster.errors import InvalidParameterError, MissingExtraError, OutputExistsError
+from daskcluster.errors import InvalidParameterError, OutputExistsError
 from daskcluster.models.fitted import load_document
 from daskcluster.reports import pages as drawing
 from daskcluster.reports import pages as html
-from daskcluster.reports.charts import Chart, mosaic, plane
+from daskcluster.reports.charts import Chart, plane
 from daskcluster.reports.contents import MOST_CLUSTERS, Clusters, Report, Table
-from daskcluster.reports.pages import as_html, as_markdown, as_png, as_svg
+from daskcluster.reports.pages import as_html, as_svg
 from tests.reports.models import make_model
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """Return a report on small pictures, in which all sections have something to say."""
+    """Return a report in which all sections have something to say."""
     rng = np.random.default_rng(0)
     patterns = rng.uniform(0, 16, (5, 24))
     rows = (patterns[rng.integers(0, 5, 600)] + rng.normal(size=(600, 24))).astype(np.float32)
     url = str(tmp_path_factory.mktemp("report") / "model")
     dc.KMeans(5, random_state=0, tol=0, engine="local").fit(rows).save(url)
     model, dataset = load_document(url), dc.open_dataset(rows)
-    seen = jobs.examine(model, dataset, shown=5, most=3)
-    clusters = seen.clusters("Clusters in rows")
-    return Report(model, "<b>&", data=clusters, facts=[("a<", ">b")], image_shape=(4, 6))
+    clusters = jobs.examine(model, dataset, shown=5, most=3)
+    return Report(model, "<b>&", data=clusters, facts=[("a<", ">b")])
 
 
 def charts_of(report: Report) -> list[Chart]:
@@ -50,39 +49,27 @@ def test_a_page_is_whole_and_escaped(report: Report) -> None:
     assert "<title>&lt;b&gt;&amp;</title>" in page
     assert "a&lt;" in page
     assert "max_time" in page
-    pictures = re.findall(r'src(?:set)?="data:image/svg\+xml;base64,([^"]+)"', page)
-    assert len(pictures) == 2 * len(charts_of(report)) == 24  # for wide and narrow screens
+    pictures = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
+    assert len(pictures) == len(charts_of(report)) == 5
     for picture in pictures:
         assert ET.fromstring(base64.b64decode(picture)).tag.endswith("svg")
-    rest = re.sub(r'src(set)?="data:[^"]+"', "", page)
+    rest = re.sub(r'src="data:[^"]+"', "", page)
     assert not re.search(r"https?:|<script|<link|url\(", rest)
     for section in report.sections():
         assert section.parts
 
 
-def test_all_charts_in_one_picture(report: Report) -> None:
-    png = as_png([("one", chart) for chart in charts_of(report)], "all")
-    assert png.startswith(b"\x89PNG")
-
-
 def test_figures_as_json(report: Report) -> None:
     found = json.loads(json.dumps(report.as_dict()))
     assert len(found["history"]) == report.model.n_iter
-    ranked = found["clusters"]["Clusters in rows"]["nearest"]
+    ranked = found["clusters"]["Clusters in these rows"]["nearest"]
     assert len(ranked["row"]) == 15
     assert found["summary"]["a<"] == ">b"
 
 
-def test_markdown_has_the_tables(report: Report) -> None:
-    text = as_markdown(report)
-    assert text.startswith("# \\<b>&")
-    assert "| a\\< | >b |" in text
-    assert "| cluster | rows | weight | share | mean squared distance |" in text
-
-
 def test_many_clusters_and_no_history() -> None:
     k = MOST_CLUSTERS + 50
-    data = Clusters("elsewhere", np.ones(k, int), np.ones(k), np.ones(k), [("rows", "7")])
+    data = Clusters(np.ones(k, int), np.ones(k), np.ones(k), "elsewhere", [("rows", "7")])
     page = as_html(Report(make_model(k, history=[], parameters={}), title="m", data=data))
     assert page.count("50 smaller clusters are not listed") == 2
     assert "Convergence" not in page
@@ -117,21 +104,9 @@ def test_without_matplotlib_tables_remain(monkeypatch: pytest.MonkeyPatch) -> No
     assert "[plots]" in page
     assert "<img" not in page
     assert "<table" in page
-    with pytest.raises(MissingExtraError, match="plots"):
-        as_png([("one", chart) for chart in charts_of(report)], "m")
 
 
-# -- rows that are pictures, centres in the plane ----------------------------------------------------
-
-
-def test_pictures_stand_in_lines() -> None:
-    whole = mosaic([np.arange(4.0), None, np.full(4, 8.0)], (2, 2), columns=2)
-    assert whole.shape == (5, 5, 4)
-    assert whole[:2, :2, 0].ravel().tolist() == [0, 0.125, 0.25, 0.375]
-    assert not whole[:2, 3:].any()
-    assert whole[3:, :2].min() == 1.0
-    assert mosaic([np.zeros(12)], (2, 2, 3), columns=1).shape == (2, 2, 4)
-    assert not mosaic([None], (2, 2), columns=1).any()
+# -- centres in the plane ----------------------------------------------------
 
 
 @pytest.mark.parametrize(("k", "d"), [(3, 40), (40, 3), (5, 2)])
@@ -191,7 +166,7 @@ def test_clusters_are_distinguished_by_the_names_of_features() -> None:
     assert "<b>income" not in page
     assert page.index("What sets the clusters apart") < page.index("<details>")
     assert page.index("<details>") < page.index('id="s4">Convergence')
-    assert as_markdown(report).count("what sets it apart") == 1
+    assert page.count("what sets it apart") == 1
 
 
 # -- reports of estimators, and in notebooks -----------------------------------------------------------
@@ -214,7 +189,7 @@ def test_estimators_report_with_and_without_rows(tmp_path: Path) -> None:
         assert ("How well the clusters are separated" in titles) == (
             not isinstance(model, dc.KernelKMeans)
         )
-        path = str(tmp_path / f"{type(model).__name__}.md")
+        path = str(tmp_path / f"{type(model).__name__}.json")
         whole.save(path)
         assert "Clusters in these rows" in Path(path).read_text()
     whole.save(path, overwrite=True)
@@ -227,10 +202,8 @@ def test_estimators_report_with_and_without_rows(tmp_path: Path) -> None:
     with pytest.raises(OutputExistsError, match="overwrite=True"):
         whole.save(path)
     assert "Clusters in these rows" in Path(path).read_text()
-    with pytest.raises(InvalidParameterError, match=r"\.html, \.png, \.md, \.json"):
+    with pytest.raises(InvalidParameterError, match=r"\.html, \.json"):
         whole.save(str(tmp_path / "report.doc"))
-    with pytest.raises(InvalidParameterError, match="image_shape"):
-        model.report(image_shape=(2, 3))
 
 
 def test_notebooks_show_a_report_once_fitted() -> None:
@@ -250,5 +223,4 @@ def test_figures_of_separation_are_in_the_json(report: Report) -> None:
     found = report.as_dict()
     assert len(found["separation"]["silhouettes"]) == 5
     assert found["separation"]["silhouette"] > 0.5
-    text = as_markdown(report)
-    assert "All 5 clusters are well separated." in text
+    assert "All 5 clusters are well separated." in as_html(report)

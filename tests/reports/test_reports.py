@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 
 import numpy as np
 import pytest
-from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text
 
+from daskcluster.cli.console import Console
 from daskcluster.events import (
     Event,
     FitEnded,
@@ -25,10 +24,11 @@ from daskcluster.events import (
     StopReason,
     WorkersPrepare,
 )
-from daskcluster.kernels.compiling import announce, watched
+from daskcluster.kernels.compiling import announce
 from daskcluster.reports import progress as lines_module
-from daskcluster.reports.pages import cluster_rows, format_seconds, rows_of_model, rows_of_record
-from daskcluster.reports.progress import ProgressDisplay, ProgressLines
+from daskcluster.reports.contents import Clusters, Report, Table
+from daskcluster.reports.pages import format_seconds, rows_of_model, rows_of_record
+from daskcluster.reports.progress import ProgressLines, TerminalProgress
 from tests.reports.models import make_model
 
 
@@ -76,8 +76,8 @@ def test_lines_of_a_fit() -> None:
     assert written == [
         "lloyd: 1,000 rows of 3 features into 4 clusters, engine local",
         "seeding by k-means||: 6 passes, 3 s",
-        "iteration 1/10: inertia 50, shift 2, 0.1 s, 10,000 rows/s, at most 1 s left",
-        "iteration 2/10: inertia 40, shift 0.5, 0.3 s, 3,330 rows/s, 1 empty, at most 1.8 s left",
+        "iteration 1/10, at most 1 s left: inertia 50, shift 2, 0.1 s, 10,000 rows/s",
+        "iteration 2/10, at most 1.8 s left: inertia 40, shift 0.5, 0.3 s, 3,330 rows/s, 1 empty",
         "an oddity",
         "ended (tolerance): inertia 39.5",
     ]
@@ -110,76 +110,56 @@ def test_lines_of_many_fits(monkeypatch: pytest.MonkeyPatch) -> None:
         now[0] = float(seconds)
         lines(FitsMade(seconds, 20))
     assert written == ["5 of 20 fits", "10 of 20 fits"]
-    assert "7 of 20 fits" in shown([FitsMade(7, 20)])
-    assert "20 of 20 fits" not in shown([FitsMade(20, 20)])
 
 
-def shown(events: list[Event]) -> str:
+def test_a_terminal_keeps_stages_and_replaces_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = os.terminal_size((60, 24))
+    monkeypatch.setattr(lines_module.shutil, "get_terminal_size", lambda: size)
     out = io.StringIO()
-    with ProgressDisplay(Console(file=out, force_terminal=True, width=120)) as display:
-        for event in events:
-            display(event)
-    return out.getvalue()
+    display = TerminalProgress(out)
+    for event in [*fit_events(), WorkersPrepare()]:
+        display(event)
+    *kept, last = out.getvalue().split("\n")
+    shown = [line.split("\r\x1b[K")[1:] for line in kept]
+    assert [parts[-1] for parts in shown] == [
+        "lloyd: 1,000 rows of 3 features into 4 clusters, engine local",
+        "seeding by k-means||: 6 passes, 3 s",
+        "an oddity",
+        "ended (tolerance): inertia 39.5",
+    ]
+    assert "iteration 2/10, at most 1.8 s left: inertia 40, shift 0.5, " in shown[2]
+    assert last.startswith("\r\x1b[Kworkers load their kernels")
 
 
-def test_bars_on_a_terminal() -> None:
-    text = shown(fit_events())
-    assert "seeding by k-means||: 6 passes, 3 s" in text
-    assert "an oddity" in text
-    assert "2 iterations, tolerance" in text
-    running = shown(fit_events()[:11])
-    assert "iteration 2, inertia 40" in running
-    assert "≤ 1.8 s left" in running
-    known = [PassStarted("known", 10), PassProgress(5)]
-    unknown = shown([*known, PassEnded("known", 0.1, 0), PassStarted("[odd]", 0), PassProgress(7)])
-    assert "[odd]" in unknown
-    assert "%" not in unknown.split("[odd]")[-1]
-
-
-def test_bars_fit_into_80_columns() -> None:
+def test_a_terminal_shows_that_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=80, color_system=None)
-    with ProgressDisplay(console) as display:
-        display(FitStarted("lloyd", 80_000_000, 3, 4, max_iter=10_000, engine="local"))
-        display(SeedingEnded("k-means||", passes=6, seconds=3.0))
-        display(IterationEnded(1999, inertia=1.23456e23, shift=2.0, seconds=65.0))
-        display(PassStarted("assign", 1000))
-        display(PassProgress(400))
-    lines = [line for line in out.getvalue().splitlines() if "iteration 1999" in line]
-    assert lines
-    assert "inertia 1.2346e+23, 1.23M rows/s" in lines[-1]
-    assert "left" in lines[-1]
-    assert all(cell_len(Text.from_ansi(line).plain) <= 80 for line in lines)
-    assert "…" not in out.getvalue()
-
-
-def test_a_terminal_shows_that_kernels_are_compiled() -> None:
-    out = io.StringIO()
-    with ProgressDisplay(Console(file=out, force_terminal=True, width=120)) as display:
-        with watched(display.compiling):
-            announce(3)
-        announce(4)  # nobody watches any more
-    text = out.getvalue()
-    assert "compiling kernels, once for this machine: 3" in text
-    assert "machine: 4" not in text
-    assert "workers load their kernels" in shown([WorkersPrepare()])
-    assert "workers load" not in shown([WorkersPrepare(), PassStarted("next", 0)])
+    monkeypatch.setattr(out, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", out)
+    with Console().watching():
+        announce(3)
+    announce(4)  # nobody watches any more
+    assert "compiling kernels, once for this machine: 3" in out.getvalue()
+    assert "machine: 4" not in out.getvalue()
 
 
 def test_tables_of_records_and_models() -> None:
-    record = {"n_rows": 12345, "inertia": 0.5, "seconds": 75.0, "labels": None, "bytes_read": 2048}
+    record = {"n_rows": 12345, "inertia": 0.5, "seconds": 75.0, "labels": None, "before": [{}]}
     assert rows_of_record(record) == [
         ("rows", "12,345"),
         ("inertia", "0.5"),
-        ("read", "2.0 KiB"),
-        ("time", "1 min 15 s"),
+        ("seconds", "1 min 15 s"),
     ]
     rows = dict(rows_of_model(make_model(4)))
     assert rows["mean squared distance"] == f"{4 / 6:.10g}"
-    assert rows["ended"] == "the centres moved less than tol allows"
+    assert rows["stop reason"] == "the centres moved less than tol allows"
 
 
 def test_clusters_come_largest_first_and_empty_ones_have_no_mean() -> None:
-    rows = cluster_rows(np.array([3, 0, 3]), np.array([1.0, 0.0, 1.0]), np.array([5.0, 0.0, 1.0]))
-    assert rows == [(0, 3, 1.0, 0.5, 5.0), (2, 3, 1.0, 0.5, 1.0), (1, 0, 0.0, 0.0, 0.0)]
-    assert cluster_rows(np.zeros(1, int), np.zeros(1), np.zeros(1)) == [(0, 0, 0.0, 0.0, 0.0)]
+    for weights, expected in (([1.0, 0.0, 1.0], "0 2 1"), ([0.0, 0.0, 0.0], "0 1 2")):
+        data = Clusters(np.array([3, 0, 3]), np.array(weights), np.array([5.0, 0.0, 1.0]))
+        sections = Report(make_model(3), "m", data=data).sections()
+        (parts,) = (one.parts for one in sections if one.title == data.title)
+        *_, table = parts
+        assert isinstance(table, Table)
+        assert " ".join(row[0] for row in table.rows) == expected
+        assert table.rows[-1][3:] == ("0.00%", "0")

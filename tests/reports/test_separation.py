@@ -9,10 +9,10 @@ from scipy.sparse import csr_array
 import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.chunkwise.examples import Sample
-from daskcluster.reports.contents import Separation, border_in_words, map_of_rows
+from daskcluster.reports.contents import Clusters, Separation, border_in_words, map_of_rows
 
 
-def separation_of(rows: np.ndarray, k: int, **more: object) -> tuple[Separation, jobs.Examination]:
+def separation_of(rows: np.ndarray, k: int, **more: object) -> tuple[Separation, Clusters]:
     model = dc.KMeans(k, random_state=0, n_init=5, engine="local", **more).fit(rows)
     found = jobs.examine(model.to_model(), dc.open_dataset(rows), shown=5, engine="local")
     assert found.sample is not None

@@ -21,7 +21,6 @@ from daskcluster.estimators.base import (
     provenance,
     take_figures,
 )
-from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.events import Callback
 from daskcluster.methods.kernel_kmeans.chunkwise import (
@@ -42,6 +41,7 @@ from daskcluster.methods.kernel_kmeans.graph import GraphKMeansModel, graph_arra
 from daskcluster.methods.kernel_kmeans.model import KernelKMeansModel, support_arrays
 from daskcluster.methods.kernel_kmeans.parameters import KERNEL_KMEANS
 from daskcluster.parameters.parameter import Parameter
+from daskcluster.reports.contents import Clusters
 from daskcluster.typing import Dataset
 
 
@@ -106,9 +106,11 @@ class KernelEstimator(LoopParameters, ClusterEstimator):
 
     def examine(
         self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()
-    ) -> Examination:
+    ) -> Clusters:
         """Return the figures of every cluster; its centre is no point in the space of the rows."""
-        return Examination.of(self.cluster_scores(dataset, callbacks), dataset)
+        return Clusters.of(
+            self.cluster_scores(dataset, callbacks), weighted=dataset.weights is not None
+        )
 
     def _known_centres(self) -> GramCentres:
         """Return the centres, with the function of a callable kernel."""

@@ -27,7 +27,6 @@ from daskcluster.estimators.base import (
     provenance,
     take_figures,
 )
-from daskcluster.estimators.examples import Examination
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.events import Callback
@@ -40,6 +39,7 @@ from daskcluster.parameters import shared
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed
+from daskcluster.reports.contents import Clusters
 from daskcluster.seeding.methods import afk_mc2 as _afk_mc2
 from daskcluster.seeding.methods import kmeans_parallel as _kmeans_parallel
 from daskcluster.seeding.methods import kmeans_plusplus as _kmeans_plusplus
@@ -135,7 +135,7 @@ class KMeansEstimator(LoopParameters, CentreEstimator):
 
     def examine(
         self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()
-    ) -> Examination:
+    ) -> Clusters:
         """Return figures, nearest and farthest rows, and the stability of clusters. One pass."""
         found = super().examine(dataset, shown, most, callbacks)
         if found.sample is None:

@@ -312,7 +312,7 @@ def test_distances_of_exact_em_are_all():
 def test_verbose_prints_each_iteration(capsys):
     mixture(verbose=1, max_iter=3, tol=0.0).fit(blobs())
     said = capsys.readouterr().out
-    assert said.count("Iteration") == 3
+    assert said.count("iteration ") == 3
     assert "free energy" in said
 
 
