@@ -12,6 +12,7 @@ from sklearn.cluster import KMeans as TheirKMeans
 
 import daskcluster as dc
 from daskcluster import events, open_dataset
+from daskcluster.errors import MissingExtraError
 from daskcluster.jobs.selection import effective_rows, simplified_silhouette
 
 
@@ -183,6 +184,21 @@ def test_long_ranges_are_thinned_and_refined_around_the_best() -> None:
     assert ks[place + 1] - ks[place - 1] <= max(2, 0.05 * found.best_k)
     named = dc.select_k(X, ks=[2, 7, 200], **FAST)
     assert [each.k for each in named.candidates] == [2, 7, 200]
+
+
+def test_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    found = dc.select_k(X, ks=[3, 5, 7, 9], **FAST)
+    axes = found.plot()
+    assert axes.get_xlabel() == "clusters"
+    assert len(axes.figure.axes) == 2
+    same = found.plot(axes)
+    assert same is axes
+    mixed = dc.select_k(X, ks=[3, 5, 7], criterion="bic", **FAST).plot()
+    assert (mixed.get_ylabel(), len(mixed.figure.axes)) == ("bic", 1)
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[plots\]"):
+        found.plot()
 
 
 @pytest.mark.parametrize(

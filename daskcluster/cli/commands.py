@@ -188,7 +188,7 @@ _FEATURES, _GROUPS, _SPREAD = 16, 20, 1.5
     required=True,
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="File to write: .html (page) or .json (numbers).",
+    help="File to write: .html (page), .png (charts), .md (tables) or .json (numbers).",
 )
 @overwrite_option
 @takes_engine

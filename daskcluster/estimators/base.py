@@ -393,7 +393,7 @@ class RowsEstimator(ClusterMixin, EngineMixin):
         Returns
         -------
         Report
-            Its ``save(path)`` writes .html or .json.
+            Its ``save(path)`` writes .html, .png, .md or .json.
 
         Raises
         ------

@@ -162,7 +162,7 @@ for _spec in (
             Output(name="output", help=_RESULT, what="write the result to"),
             Output(
                 name="report",
-                help="Also write a report on the groups to this file: .html or .json.",
+                help="Also write a report on the groups to this file: .html, .png, .md or .json.",
                 metavar="FILE",
                 check="daskcluster.reports.pages:check_output",
             ),
@@ -286,7 +286,7 @@ for _spec in (
         outputs=(
             Output(
                 name="output",
-                help="Also write the table to this .json file or URL.",
+                help="Also write the table (.json) or the curves (.png, .svg) to this file or URL.",
                 metavar="FILE",
                 check="daskcluster.jobs.selection:check_table",
             ),

@@ -373,7 +373,7 @@ def dedup(
         ids of the rows, else a Zarr group of the arrays ``group``, ``kept`` and ``similarity`` (or
         ``distance``).
     report : str, optional
-        URL of a report on the groups: .html or .json.
+        URL of a report on the groups: .html, .png, .md or .json.
     threshold, metric, groups, random_state, checkpoint, resume, scratch
         See `daskcluster.near_duplicates`.
     keep : str or array, default "first"

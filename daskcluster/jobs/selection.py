@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -20,11 +21,12 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, FitsMade, publish
+from daskcluster.extras import import_extra
 from daskcluster.jobs.run import JobCounters, Run
 from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.models.record import SweepRecord
 from daskcluster.randomness import Key, as_seed
-from daskcluster.reports.pages import Rows, format_seconds, right_aligned
+from daskcluster.reports.pages import Rows, blank, format_seconds, right_aligned
 from daskcluster.storage.files import write_file
 from daskcluster.typing import Dataset
 
@@ -135,6 +137,52 @@ class KSelection:
         best = f"best k={self.best_k} by {self.criterion}"
         return "\n".join([*right_aligned(lines, " "), best, *self.notes])
 
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the curves: inertia with its knee and silhouette, or BIC. Needs matplotlib.
+
+        Parameters
+        ----------
+        axes : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        MissingExtraError
+            matplotlib is not installed.
+        """
+        _require_plots()
+        axes = blank((6.4, 4.0), layout="constrained").subplots() if axes is None else axes
+        ks, name = [each.k for each in self.candidates], "inertia"
+        if self.criterion == "bic":
+            name = "bic"
+        values = [getattr(each, name) for each in self.candidates]
+        axes.plot(ks, values, "o-", ms=3, color="#1f6feb", label=f"{name} on the coreset")
+        true = [(each.k, each.true_inertia) for each in self.candidates if each.true_inertia]
+        if true:
+            axes.plot(*zip(*true, strict=True), "s", mfc="none", color="#b35900", label="all rows")
+        if name == "inertia":
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+        ticks = ks[:: -(-len(ks) // 8)]
+        axes.set_xticks(ticks, map(str, ticks))
+        axes.set_xticks([], minor=True)
+        axes.axvline(self.best_k, color="#8a929c", ls=":", label=f"k = {self.best_k}")
+        axes.set_xlabel("clusters")
+        axes.set_ylabel(name)
+        known = [
+            (each.k, each.silhouette) for each in self.candidates if each.silhouette is not None
+        ]
+        if known:
+            other = axes.twinx()
+            other.plot(*zip(*known, strict=True), "-", lw=1, color="#3d8f5f")
+            other.set_ylabel("simplified silhouette", color="#3d8f5f")
+        axes.legend(loc="best", fontsize="small")
+        return axes
+
 
 def texts_of(table: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Return the lines of a table as texts: column names, and rows.
@@ -179,6 +227,7 @@ def range_notes(ks: Sequence[int], best: int, criterion: str, *, clear: bool = T
     return []
 
 
+SUFFIXES = (".json", ".png", ".svg")
 CRITERIA = ("knee", "silhouette", "bic")
 MOST_TRIED = 32
 """Most numbers of clusters tried in a range, before the best ones are refined."""
@@ -251,7 +300,7 @@ def select_k(
     Returns
     -------
     KSelection
-        ``best_k``, ``table()``, ``notes``, ``centres``, ``as_dict()``; printed as a table.
+        ``best_k``, ``table()``, ``notes``, ``centres``, ``plot()``, ``as_dict()``; printed as a table.
 
     Raises
     ------
@@ -633,7 +682,8 @@ def sweep(
     k_min, k_max, ks
         The numbers to try; see `daskcluster.select_k`.
     output : str, optional
-        URL of a ``.json`` file to write, of the table and the best number.
+        URL of a file to write: the table and the best number if it ends in ``.json``, the curves if it ends
+        in ``.png`` or ``.svg`` (needs matplotlib).
     random_state : int, optional
     array, weights, storage_options, flatten, decode, columns, missing, scale, grid, overwrite, name, engine
     callbacks
@@ -674,6 +724,9 @@ def sweep(
     with Run("sweep", asked) as run:
         if (before := run.begin(SweepRecord)) is not None:
             return before
+        kind = str(output or ".json").lower().rpartition(".")[2]
+        if kind != "json":
+            _require_plots()
         dataset, chosen = run.open_rows()
         found = select_k(
             dataset,
@@ -687,15 +740,25 @@ def sweep(
         if output is not None:
             run.begin_output()
             folder, _, file = run.outputs["output"].url.rpartition("/")
-            content = json.dumps(record.as_dict(), allow_nan=False, indent=1)
-            write_file(replace(run.outputs["output"], url=folder), file, content.encode())
+            content = json.dumps(record.as_dict(), allow_nan=False, indent=1).encode()
+            if kind != "json":
+                drawn = io.BytesIO()
+                found.plot().figure.savefig(drawn, format=kind, dpi=150)
+                content = drawn.getvalue()
+            write_file(replace(run.outputs["output"], url=folder), file, content)
         return run.done(record)
+
+
+def _require_plots() -> None:
+    import_extra("matplotlib", "plots", "Plots need matplotlib")
 
 
 def check_table(url: str) -> None:
     """Refuse endings of files that a sweep does not write."""
-    if not str(url).lower().endswith(".json"):
-        raise InvalidParameterError(f"output {str(url)!r} should end in .json.")
+    if not str(url).lower().endswith(SUFFIXES):
+        raise InvalidParameterError(
+            f"output {str(url)!r} should end in one of {', '.join(SUFFIXES)}."
+        )
 
 
 def lines_of_sweep(record: Mapping[str, Any]) -> Rows:

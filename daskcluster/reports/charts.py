@@ -102,29 +102,43 @@ def plot(text: str, height: float, paint: Callable[[Any], None]) -> Chart:
     return Chart(text, height, draw)
 
 
-def convergence(history: Sequence[Record]) -> Chart | None:
-    """Return the objective against iterations; None without a history."""
+def convergence(history: Sequence[Record], n_rows: int) -> Chart | None:
+    """Return the objective against iterations, passes and seconds; None without a history.
+
+    Passes are rows visited divided by `n_rows`, so a batch, or an iteration with bounds, is a part of one:
+    different algorithms have passes and seconds in common.
+    """
     name = "free_energy" if any("free_energy" in one for one in history) else "inertia"
     values, validation = numbers(history, name), numbers(history, "validation")
     if not history or len(values) < len(history):
         return None
     label = "inertia of the batch" if any("batch_size" in one for one in history) else name
 
-    def paint(axes: Any) -> None:
+    against = {
+        "iteration": numbers(history, "iteration"),
+        "passes": list(np.cumsum(numbers(history, "n_touched")) / max(1, n_rows)),
+        "seconds": list(np.cumsum(numbers(history, "seconds"))),
+    }
+    known = {what: x for what, x in against.items() if len(x) == len(history)}
+
+    def draw(figure: Any) -> None:
         from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-        x, dots = numbers(history, "iteration"), "o" if len(values) <= 60 else None
-        axes.plot(x, values, color=BLUE, linewidth=1.2, marker=dots, markersize=2.5)
-        axes.set_xlabel("iteration")
-        axes.set_ylabel(label.replace("_", " "))
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))  # no common factor
-        axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
-        if len(validation) == len(values):
-            twin = axes.twinx()
-            twin.plot(x, validation, color="#d55e00", linewidth=1)
-            twin.set_ylabel("validation", color="#d55e00")
+        dots = "o" if len(values) <= 60 else None
+        grid = figure.subplots(1, len(known), sharey=True, squeeze=False)[0]
+        for axes, (what, x) in zip(grid, known.items(), strict=True):
+            axes.plot(x, values, color=BLUE, linewidth=1.2, marker=dots, markersize=2.5)
+            axes.set_xlabel(what)
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=what == "iteration"))
+            if len(validation) == len(values):
+                twin = axes.twinx()
+                twin.plot(x, validation, color="#d55e00", linewidth=1)
+                twin.set_ylabel("validation", color="#d55e00")
+            plain_axes(axes)
+        grid[0].set_ylabel(label.replace("_", " "))
+        grid[0].yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))  # no common factor
 
-    return plot(f"{label} against iterations", 2.6, paint)
+    return Chart(f"{label} against {', '.join(known)}", 2.6, draw)
 
 
 def sizes(weights: np.ndarray) -> Chart:

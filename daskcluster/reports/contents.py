@@ -461,7 +461,7 @@ class Report(Pages):
     def sections(self) -> list[Section]:
         """Return all sections that are not empty."""
         model = self.model
-        convergence = _present(charts.convergence(model.history))
+        convergence = _present(charts.convergence(model.history, model.n_rows))
         given = [(name, format_field(name, value)) for name, value in model.parameters.items()]
         found = [
             Section("What sets the clusters apart", self._profiles()),

@@ -20,7 +20,7 @@ from daskcluster.errors import (
     InvalidParameterError,
     OutputExistsError,
 )
-from daskcluster.extras import install_command
+from daskcluster.extras import import_extra, install_command
 from daskcluster.host import format_bytes
 from daskcluster.models.fitted import Model
 from daskcluster.reports.charts import WIDTH, Chart
@@ -164,7 +164,7 @@ def rows_of_model(model: Model) -> Rows:
     return [*rows, ("made with", versions)] if versions else rows
 
 
-FORMATS = (".html", ".json")
+FORMATS = (".html", ".png", ".md", ".json")
 _DPI = 150
 
 
@@ -191,7 +191,7 @@ class Pages(ABC):
         """Return the figures of the report as plain JSON values."""
 
     def save(self, path: str, *, overwrite: bool = False) -> None:
-        """Write the report: a page (.html), or its figures (.json).
+        """Write the report: a page (.html), its charts (.png), its tables (.md), or its figures (.json).
 
         The file, by its path or URL, appears only when complete.
 
@@ -201,13 +201,18 @@ class Pages(ABC):
             The name ends otherwise.
         OutputExistsError
             The file exists, and `overwrite` is False.
+        MissingExtraError
+            matplotlib is missing, which .png needs.
         """
         check_output(path, overwrite=overwrite)
-        if path.lower().endswith(".json"):
-            content = json.dumps(self.as_dict(), indent=1)
+        kind = os.path.splitext(path)[1].lower()
+        if kind == ".png":
+            content = as_png(self)
+        elif kind == ".json":
+            content = json.dumps(self.as_dict(), indent=1).encode()
         else:
-            content = as_html(self)
-        write_output(path, content.encode())
+            content = (as_markdown(self) if kind == ".md" else as_html(self)).encode()
+        write_output(path, content)
 
     def _repr_html_(self) -> str:
         return as_html(self, alone=False)
@@ -235,6 +240,57 @@ def as_svg(chart: Chart, name: str) -> str:
         written = io.StringIO()
         figure.savefig(written, format="svg", dpi=_DPI, metadata={"Date": None, "Creator": None})
     return written.getvalue()
+
+
+def as_png(report: Pages) -> bytes:
+    """Return the charts of a report as one PNG, one below the other, each with its title.
+
+    Raises
+    ------
+    MissingExtraError
+    """
+    import_extra("matplotlib", "plots", "PNG output needs matplotlib")
+    charts = [
+        (section.title, part)
+        for section in report.sections()
+        for part in section.parts
+        if isinstance(part, Chart)
+    ]
+    with style(report.title):
+        heights = [chart.height + 0.3 for _, chart in charts]
+        figure = blank((WIDTH, sum(heights, 0.4)), layout="constrained")
+        figure.suptitle(report.title, fontsize=10)
+        parts = figure.subfigures(len(charts), 1, height_ratios=heights, squeeze=False)
+        for part, (name, chart) in zip(parts[:, 0], charts, strict=True):
+            part.suptitle(name, fontsize=9)
+            chart.draw(part)
+        written = io.BytesIO()
+        figure.savefig(written, format="png", dpi=_DPI, metadata={"Software": None})
+    return written.getvalue()
+
+
+def as_markdown(report: Pages) -> str:
+    """Return the tables of a report as Markdown."""
+    lines = [f"# {_safe(report.title)}", ""]
+    for section in report.sections():
+        tables = [part for part in section.parts if isinstance(part, Table)]
+        if tables:
+            lines += [f"## {_safe(section.title)}", ""]
+        for table in tables:
+            header = table.header or ("", "")
+            lines += [_line(header), _line(["---"] * len(header)), *map(_line, table.rows)]
+            lines += ["", table.note, ""] if table.note else [""]
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(map(_safe, cells)) + " |"
+
+
+def _safe(text: str) -> str:
+    for sign in ("\\", "|", "<", "`", "*", "_", "[", "]"):
+        text = text.replace(sign, f"\\{sign}")
+    return text.replace("\n", " ")
 
 
 def blank(inches: tuple[float, float], **settings: Any) -> Any:

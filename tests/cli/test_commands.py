@@ -145,7 +145,7 @@ FAILURES: list[tuple[tuple[str, ...], str]] = [
     (("convert", "rows.npy", "rows.npy", "--overwrite"), "would replace the source"),
     (("report", "absent", "--output", "page.html"), "no model can be read at"),
     (("report", "absent", "--output", "no/such/page.html"), "does not exist"),
-    (("report", "absent", "--output", "rows.npy"), "should end in one of .html, .json"),
+    (("report", "absent", "--output", "rows.npy"), "should end in one of .html, .png, .md, .json"),
     (("score", "m", "rows.npy", "--scheduler", "tcp://127.0.0.1:9", "--timeout", "1"), "within 1 s"),
     (("score", "m", "rows.npy", "--scheduler", "nonsense://x", "--timeout", "1"), "nonsense"),
 ]  # fmt: skip
@@ -185,9 +185,9 @@ def test_info_of_rows_and_of_a_model(here: Path, run: Run, record: Record) -> No
     assert "kmeans" in run("info", "m.zarr").stdout
 
 
-def test_a_report_has_two_formats(here: Path, run: Run, record: Record) -> None:
+def test_a_report_has_four_formats(here: Path, run: Run, record: Record) -> None:
     record("fit", "rows.npy", *FIT[2:], "--model", "m")
-    formats = (("a.json", b"{"), ("a.html", b"<!doctype"))
+    formats = (("a.md", b"# m"), ("a.json", b"{"), ("a.png", b"\x89PNG"), ("a.html", b"<!doctype"))
     for name, begins in formats:
         done = run("report", "m", "--data", "rows.npy", "--output", name)
         assert done.exit_code == 0, done.output
@@ -258,10 +258,6 @@ REFUSED = (
     ),
     ("fit rows.npy --n-clusters 3 --init ./absent", "no model can be read at"),
     ("fit rows.npy --n-clusters 4 --init ./old", "does not match the number of clusters 4"),
-    (
-        "fit rows.npy --n-clusters 3 --algorithm streaming --max-clusters 2",
-        "should be >= n_clusters=3",
-    ),
     (
         "fit rows.npy --n-clusters 3 --algorithm var-gmm --missing partial",
         "cannot fit rows that were opened with missing='partial'",

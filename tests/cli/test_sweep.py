@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import Result
 
 import daskcluster as dc
@@ -42,7 +43,10 @@ def test_outputs(here: Path, run: Run, record: Record) -> None:
     assert json.loads(Path("SWEEP.JSON").read_text())["best_k"] in (4, 6)
     Path("SWEEP.JSON").unlink()
     assert run(*SWEEP, "--k", "4,6", "--output", "sweep.json", "--overwrite").exit_code == 0
-    assert sorted(path.name for path in here.iterdir()) == ["rows.npy", "sweep.json"]
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    record(*SWEEP, "--k", "4:8:2", "--output", "curve.png")
+    assert Path("curve.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in here.iterdir()) == ["curve.png", "rows.npy", "sweep.json"]
 
 
 def test_mixtures(here: Path, record: Record) -> None:
@@ -61,7 +65,7 @@ def test_bad_ranges(here: Path, run: Run) -> None:
 def test_bad_use(here: Path, run: Run) -> None:
     refused = run(*SWEEP, "--output", "sweep.txt")
     assert refused.exit_code == 1
-    assert "should end in .json" in refused.stderr
+    assert "should end in one of .json, .png, .svg" in refused.stderr
     assert "n_samples=2000 should be >= k_max=2001" in run(*SWEEP, "--k", "5,2001").stderr
 
 

@@ -22,7 +22,7 @@ from daskcluster.reports import pages as drawing
 from daskcluster.reports import pages as html
 from daskcluster.reports.charts import Chart, plane
 from daskcluster.reports.contents import MOST_CLUSTERS, Clusters, Report, Table
-from daskcluster.reports.pages import as_html, as_svg
+from daskcluster.reports.pages import as_html, as_markdown, as_png, as_svg
 from tests.reports.models import make_model
 
 
@@ -104,6 +104,18 @@ def test_without_matplotlib_tables_remain(monkeypatch: pytest.MonkeyPatch) -> No
     assert "[plots]" in page
     assert "<img" not in page
     assert "<table" in page
+
+
+def test_all_charts_in_one_picture(report: Report) -> None:
+    png = as_png(report)
+    assert png.startswith(b"\x89PNG")
+
+
+def test_markdown_has_the_tables(report: Report) -> None:
+    text = as_markdown(report)
+    assert text.startswith("# \\<b>&")
+    assert "| a\\< | >b |" in text
+    assert "| cluster | rows | weight | share | mean squared distance |" in text
 
 
 # -- centres in the plane ----------------------------------------------------
@@ -202,7 +214,7 @@ def test_estimators_report_with_and_without_rows(tmp_path: Path) -> None:
     with pytest.raises(OutputExistsError, match="overwrite=True"):
         whole.save(path)
     assert "Clusters in these rows" in Path(path).read_text()
-    with pytest.raises(InvalidParameterError, match=r"\.html, \.json"):
+    with pytest.raises(InvalidParameterError, match=r"\.html, \.png, \.md, \.json"):
         whole.save(str(tmp_path / "report.doc"))
 
 

@@ -87,7 +87,7 @@ class NearDuplicates(RowResults):
     def report(self, title: str = "Near-duplicates") -> DuplicatesReport:
         """Return a report: groups with the nearest pairs first, and sizes before and after.
 
-        Notebooks show it; its ``save("duplicates.html")`` writes it, also as .json.
+        Notebooks show it; its ``save("duplicates.html")`` writes it, also as .png, .md or .json.
         """
         facts = [
             ("copies", f"{self.n_copies:,} rows equal an earlier one"),

@@ -110,6 +110,7 @@ def command(
     without_avx512: bool,
     as_json: bool,
     progress: bool | None,
+    quiet: bool,
     **settings: Any,
 ) -> None:
     """Compare with scikit-learn, its extension for Intel, Faiss and dask-ml on this machine.
@@ -131,7 +132,7 @@ def command(
         # Libraries read these variables when they are loaded, so start the process again.
         words = [sys.executable, "-m", "tests.benchmarks", *sys.argv[1:]]
         os.execve(sys.executable, words, mask.without_avx512(os.environ))
-    if progress is False:
+    if quiet or progress is False:
         settings["tell"] = lambda text: None
     try:
         choices = [Choice.of(word) for word in only or COMPARISONS]
@@ -145,7 +146,7 @@ def command(
         if not as_json:
             click.echo(text)
     rows = [("page", str(bench.page)), ("measured", f"{bench.measured} cells, {bench.kept} kept")]
-    Console(as_json).emit(_record(bench), rows)
+    Console(as_json, quiet=quiet).emit(_record(bench), rows)
 
 
 def _record(bench: Any) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_no_groups() -> None:
 def test_it_is_written_in_every_format(tmp_path: Path) -> None:
     X = planted(300, 8, 2)
     report = dc.near_duplicates(X, 0.97).report("near <rows>")
-    for kind in ("html", "json"):
+    for kind in ("html", "md", "json"):
         path = str(tmp_path / f"found.{kind}")
         report.save(path)
         with pytest.raises(OutputExistsError):
