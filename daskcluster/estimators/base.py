@@ -244,7 +244,7 @@ class RowsEstimator(ClusterMixin, EngineMixin):
             function_for = of_complete_rows(function_for)
         if output is None and hasattr(X, "__dask_graph__"):
             return map_lazily(with_features_of(self, X), function_for, self.scaling_)
-        dataset = fit_dataset(self, X, None, reset=False)
+        dataset = self.known_rows(X)
         function, engine = function_for(dataset.dtype), choose_engine(self.engine, dataset)
         if output is None:
             return map_rows(dataset, function, engine, callbacks)

@@ -239,7 +239,7 @@ def test_a_kernel_is_compiled_anew_when_one_that_it_calls_is_edited(
     (package / "kernels").mkdir(parents=True)
     own = Path(daskcluster.__file__).parent
     kernels = ("__init__", "compiling", "jit")
-    for name in ("errors.py", *(f"kernels/{module}.py" for module in kernels)):
+    for name in ("errors.py", "deprecation.py", *(f"kernels/{module}.py" for module in kernels)):
         shutil.copyfile(own / name, package / name)
     (package / "__init__.py").touch()
     inner = package.joinpath(*place.split("."), "inner.py")

@@ -86,10 +86,12 @@ def test_every_number_of_centres_for_csr_rows_and_of_points(
     zero = np.zeros(_FEATURES, kind)
     for k in range(1, 301):
         centres = centres_of(k, kind)
-        for panels in (sparse.pack_sparse(centres), gram.pack_points(centres)):
-            order = np.full(len(panels.data) * panels.height, -1)
+        packed, points = sparse.pack_sparse(centres), gram.pack_points(centres)
+        height = gram.gram_tile_for(points.dtype).height
+        for data, high in ((packed.data, packed.height), (points, height)):
+            order = np.full(len(data) * high, -1)
             order[:k] = np.arange(k)
-            assert np.array_equal(panels.data, expected(centres, order, panels.height, zero))
+            assert np.array_equal(data, expected(centres, order, high, zero))
 
 
 def test_panels_without_a_centre() -> None:

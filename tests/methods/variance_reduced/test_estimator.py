@@ -302,7 +302,7 @@ def test_an_empty_cluster_keeps_its_centre():
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"learning_rate": "fast"}, InvalidParameterError, r"range \[0.0, inf\) or 'auto'"),
+        ({"learning_rate": "fast"}, InvalidParameterError, "a float >= 0 or 'auto'"),
         ({"epoch_size": "half"}, InvalidParameterError, "or 'doubling'"),
         ({"epoch_size": None}, WrongTypeError, "'epoch_size'"),
     ],
