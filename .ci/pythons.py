@@ -135,7 +135,7 @@ def steps(trial: Trial, folder: Path, python: Path) -> list[tuple[str, list[obje
             folder,
         ),
         ("readme", [python, "readme.py"], folder / "readme"),
-        ("demo", [package, "demo", "--quick", "--no-progress"], folder / "demo"),
+        ("demo", [package, "demo", "--rows", "5000", "--no-progress"], folder / "demo"),
         ("tests", [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CUT], folder / "suite"),
     ]
 

@@ -44,7 +44,7 @@ def test_cells_are_chosen_measured_and_kept(
 
 def test_bad_usage(here: Path, run: Callable[..., Result]) -> None:
     for words, text in (
-        (("--only", "loyd"), "comparison 'loyd' should be one of assign, wide, lloyd"),
+        (("--only", "loyd"), "comparison 'loyd' should be one of assign, wide, spectra"),
         (
             ("--only", "predict/9,999"),
             "no cell of predict contains '9,999'; its cells are: 100,000",

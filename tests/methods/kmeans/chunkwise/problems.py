@@ -58,7 +58,7 @@ def wandering(task: Problem, kind: str) -> Iterator[tuple[Any, Any]]:
     size = float(centres.std())
     groups = balanced_groups(centres, 10) if kind == "yinyang" else BOUNDS[kind].groups(centres)
     drift = Drift(centres, groups)
-    for step in 10.0 ** -np.arange(1.0, 5.0, 0.5):
+    for step in 10.0 ** -np.arange(1.0, 7.0, 0.5):
         bounded = BoundedParams(centres, previous, drift.table(Gaps()), task.scale())
         yield BOUNDS[kind].step(bounded, drift, Gaps())
         previous = centres
