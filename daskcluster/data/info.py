@@ -34,7 +34,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         array_chunks, shards, codecs, bytes_stored`` (None where the store cannot be listed),
         ``shuffled`` (with which seed, or None if nothing is known of that); of files ``source, format,
         files, bytes_stored``; of Parquet also ``columns`` with their types, ``feature_columns, id_column,
-        weights_column``; of CSR rows also
+        weights_column``; of named features
+        in other sources ``feature_names``; of the cells of a grid ``grid_shape``; of CSR rows also
         ``stored_values``; of a saved coreset also ``coreset``, what it was drawn from.
 
     Examples
@@ -66,6 +67,10 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         facts |= _zarr_facts(dataset)
     if isinstance(dataset, FilesDataset):
         facts |= _files_facts(dataset)
+    elif (names := getattr(dataset, "feature_names", None)) is not None:
+        facts["feature_names"] = list(names)
+    if (grid := getattr(dataset, "grid", None)) is not None:
+        facts["grid_shape"] = list(grid.shape)
     coreset = stored_attributes(dataset).get("coreset")
     return facts | {"coreset": dict(coreset)} if isinstance(coreset, Mapping) else facts
 

@@ -684,7 +684,9 @@ def _write_parquet(sample: BalancedSample, url: str, *, weighted: bool, **option
     chosen = _ChosenRows(sample, max(1, _BLOCK_BYTES // bytes_of_row))
     names = getattr(dataset, "feature_names", None) or ()
     taken = {chosen.id_column or "row", "weight"}
-    values: dict[str, Any] = {"X": chosen.rows}
+    columns = getattr(getattr(dataset, "form", None), "columns", None)
+    lists = [] if columns is None else [each for each in columns.names if each not in taken]
+    values: dict[str, Any] = {lists[0] if len(lists) == 1 else "X": chosen.rows}
     if names and not taken & set(names):
         values = {name: partial(chosen.feature, column) for column, name in enumerate(names)}
     if weighted:

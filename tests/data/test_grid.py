@@ -15,6 +15,7 @@ import daskcluster as dc
 from daskcluster import jobs
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.data.features import FeatureSpec
+from daskcluster.data.info import describe
 from daskcluster.errors import InvalidDataError, InvalidParameterError, OutputExistsError
 
 
@@ -617,6 +618,8 @@ def test_a_geotiff_and_its_map(tmp_path):
     assert np.array_equal(model.predict(opened.isel(band=[2, 0, 1])), labels)
     chosen = dc.open_grid(path, select={"band": [3, 1]}).dataset
     assert chosen.feature_names == ("infrared", "red")
+    facts = describe(dc.open_dataset(path))
+    assert (facts["feature_names"], facts["grid_shape"]) == (["red", "green", "infrared"], [40, 50])
     assert np.array_equal(dc.KMeans(3, random_state=0).fit_predict(opened) == -1, ~grid.mask)
     for overwrite in (False, True):
         model.predict(grid.dataset, output=str(tmp_path / "labels.tif"), overwrite=overwrite)

@@ -280,6 +280,16 @@ def test_parquet_has_the_names_of_the_features(tmp_path: Path, model: Any) -> No
     assert np.array_equal(np.stack([read[name].to_numpy() for name in names], axis=1), found.take())
 
 
+def test_parquet_has_the_name_of_a_column_of_lists(tmp_path: Path, model: Any) -> None:
+    pq.write_table(pa.table({"id": np.arange(3000), "emb": list(X)}), tmp_path / "t.parquet")
+    source = dc.open_dataset(str(tmp_path / "t.parquet"), id_column="id")
+    found = dc.balanced_sample(model, source, size=250, random_state=1)
+    write_sample(found, str(tmp_path / "ids.csv"), rows=str(tmp_path / "few.parquet"))
+    read = pq.read_table(tmp_path / "few.parquet")
+    assert read.column_names == ["id", "emb"]
+    assert np.array_equal(np.stack(read["emb"].to_numpy()), found.take())
+
+
 def test_sparse_rows_are_not_written_as_parquet(tmp_path: Path, model: Any) -> None:
     found = dc.balanced_sample(model, sparse.csr_array(np.float64(X)), size=50, random_state=1)
     with pytest.raises(InvalidDataError, match=r"sparse.*\.zarr"):
