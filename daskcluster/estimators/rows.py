@@ -64,8 +64,8 @@ def map_rows(
     if engine.name == "local" and dataset.in_memory and not callbacks:
         n_bytes = dataset.n_rows * dataset.n_features * dataset.dtype.itemsize
         if 0 < n_bytes <= MIN_ITEM_BYTES:  # a placement would take a quarter of the time of one row
-            (chunk,) = dataset.chunks([(0, dataset.n_rows)])
-            return spread(mask_of_source(dataset), function.ready()(chunk))
+            parts = list(map(function.ready(), dataset.chunks([(0, dataset.n_rows)])))
+            return spread(mask_of_source(dataset), np.concatenate(parts))
     with engine.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
         return spread(mask_of_source(dataset), results_of_rows(placement, function))
 
