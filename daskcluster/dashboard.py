@@ -74,6 +74,8 @@ def line_of(stamp: float, message: Mapping[str, Any], now: float) -> dict[str, A
         phase = message["phase"] if share is None else f"{message['phase']} {share:.0%}"
     elif state != "failed":
         kind = "ended"
+    elif phase == "JobCancelledError":
+        kind, state, phase = "ended", "cancelled", ""
     if runs and now - stamp > SILENT_SECONDS:
         kind, state, phase = "silent", f"no news for {format_seconds(now - stamp)}", ""
     rate, looked_at = message.get("rows_per_second"), message.get("looked_at")

@@ -52,8 +52,8 @@ _KNOWN = ("id_column", "own_ids", "weights_column", "feature_names", "grid", "de
 class RowDataset(ABC):
     """Rows read block by block from a store, with read-ahead.
 
-    A subclass says how to `fetch` rows; everything else follows from the chunk edges, and of CSR rows from
-    where each row's values begin.
+    A subclass says how to `fetch` rows, and by `own_recipe`, `own_visibility` and `source` how others open
+    them; everything else follows from the chunk edges, and of CSR rows from where each row's values begin.
 
     Parameters
     ----------

@@ -112,6 +112,11 @@ def _no_metadata(location: Location) -> DatasetNotFoundError:
     folder, _, name = location.url.rpartition("/")
     is_file = location.is_local and not os.path.isdir(location.url)
     if is_file or file_size(replace(location, url=folder), name) > 0:
+        if name.lower().endswith(IN_PLACE):
+            return DatasetNotFoundError(
+                f"{location.url!r} is a file, where a Zarr array is needed. Weights may also be in a .npy "
+                "file, or in a column of the rows."
+            )
         return DatasetNotFoundError(
             f"{location.url!r} is a file that is not read in place, as Zarr folders and files that end in "
             f"{', '.join(IN_PLACE)} are. Unpack it, save its rows in one of these formats, or load it in "

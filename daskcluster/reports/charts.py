@@ -103,20 +103,24 @@ def plot(text: str, height: float, paint: Callable[[Any], None]) -> Chart:
 
 
 def convergence(history: Sequence[Record], n_rows: int) -> Chart | None:
-    """Return the objective against iterations, passes and seconds; None without a history.
+    """Return the objective against iterations, rows visited and seconds; None without a history.
 
-    Passes are rows visited divided by `n_rows`, so a batch, or an iteration with bounds, is a part of one:
-    different algorithms have passes and seconds in common.
+    Rows visited, divided by `n_rows`, and seconds are what different algorithms have in common. Batches
+    differ in size, so theirs is the mean of squared distances.
     """
-    name = "free_energy" if any("free_energy" in one for one in history) else "inertia"
+    name, has_batches = "inertia", any("batch_size" in one for one in history)
+    if any("free_energy" in one for one in history):
+        name = "free_energy"
+    elif has_batches and any("mean_squared_distance" in one for one in history):
+        name = "mean_squared_distance"
     values, validation = numbers(history, name), numbers(history, "validation")
     if not history or len(values) < len(history):
         return None
-    label = "inertia of the batch" if any("batch_size" in one for one in history) else name
+    label = f"{name} of the batch" if has_batches else name
 
     against = {
         "iteration": numbers(history, "iteration"),
-        "passes": list(np.cumsum(numbers(history, "n_touched")) / max(1, n_rows)),
+        "rows visited / n": list(np.cumsum(numbers(history, "n_touched")) / max(1, n_rows)),
         "seconds": list(np.cumsum(numbers(history, "seconds"))),
     }
     known = {what: x for what, x in against.items() if len(x) == len(history)}

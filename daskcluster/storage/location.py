@@ -285,7 +285,7 @@ def explain(error: BaseException, location: Location, what: str = "dataset") -> 
     if "Protocol not known" in text:
         return InvalidParameterError(
             f"The scheme of {location.url!r} is not known; use a path, file://, memory://, s3://, gs:// or "
-            "abfs://."
+            "abfs://. A source of another package needs DASKCLUSTER_PRELOAD=package, on workers too."
         )
     if isinstance(error, OSError) or "Connect" in type(error).__name__:
         return DatasetNotFoundError(

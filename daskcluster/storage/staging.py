@@ -302,8 +302,9 @@ def refuse_overlaps(outputs: Mapping[str, Location]) -> None:
 
 
 FILE_ENDINGS = (
-    ".arrow", ".csv", ".feather", ".gz", ".h5", ".hdf5", ".joblib", ".json", ".npy", ".npz", ".onnx",
-    ".parquet", ".pickle", ".pkl", ".pq", ".tsv", ".txt", ".xlsx",
+    ".arrow", ".avro", ".csv", ".feather", ".gz", ".h5", ".h5ad", ".hdf5", ".ipc", ".joblib", ".json",
+    ".jsonl", ".loom", ".ndjson", ".npy", ".npz", ".onnx", ".orc", ".parquet", ".pickle", ".pkl", ".pq",
+    ".tsv", ".txt", ".xlsx",
     ".tif", ".tiff", ".gtiff", ".geotiff", ".cog", ".nc", ".nc3", ".nc4", ".netcdf", ".cdf", ".hdf", ".he5",
     ".img", ".vrt", ".jp2", ".j2k", ".grib", ".grib2", ".grb", ".grb2", ".asc", ".bil", ".bip", ".bsq",
     ".png", ".jpg", ".jpeg", ".gpkg", ".geojson", ".shp",

@@ -571,7 +571,7 @@ def test_the_reference_system_of_a_stored_grid_is_a_coordinate(tmp_path):
         assert found.crs.attrs["crs_wkt"] == "EPSG:32632"
 
 
-@pytest.mark.parametrize("name", ["lc.jp2", "lc.nc4", "a.b.geotiff"])
+@pytest.mark.parametrize("name", ["lc.jp2", "lc.nc4", "a.b.geotiff", "cells.h5ad"])
 def test_a_map_is_written_as_zarr(tmp_path, name):
     values = raster()
     grid = dc.open_grid(values)
