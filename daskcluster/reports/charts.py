@@ -63,8 +63,8 @@ def _axes(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 BLUE, GREY = "#1f6feb", "#c9d1d9"
-WIDTH = 8.0
-"""Width of charts in inches."""
+WIDTH, NARROW = 8.0, 4.4
+"""Width of charts in inches, on a page and on a phone."""
 MOST_BARS = 200
 MOST_NUMBERED = 40
 """Most clusters whose numbers are drawn in the plane."""

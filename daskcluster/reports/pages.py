@@ -23,7 +23,7 @@ from daskcluster.errors import (
 from daskcluster.extras import import_extra, install_command
 from daskcluster.host import format_bytes
 from daskcluster.models.fitted import Model
-from daskcluster.reports.charts import WIDTH, Chart
+from daskcluster.reports.charts import NARROW, WIDTH, Chart
 from daskcluster.storage.files import file_size, write_file
 from daskcluster.storage.location import Location, locate
 
@@ -232,10 +232,10 @@ def can_draw() -> bool:
     return True
 
 
-def as_svg(chart: Chart, name: str) -> str:
-    """Return the chart as SVG; the same chart and name give the same text."""
+def as_svg(chart: Chart, name: str, width: float = WIDTH) -> str:
+    """Return the chart as SVG; the same chart, name and width give the same text."""
     with style(name):
-        figure = blank((WIDTH, chart.height), layout="constrained")
+        figure = blank((width, chart.height), layout="constrained")
         chart.draw(figure)
         written = io.StringIO()
         figure.savefig(written, format="svg", dpi=_DPI, metadata={"Date": None, "Creator": None})
@@ -347,14 +347,18 @@ def as_html(report: Pages, *, alone: bool = True) -> str:
     Unless it stands `alone`, it is shown within another page, such as a notebook.
     """
 
-    def picture(chart: Chart, section: int, place: int) -> str:
+    def picture(chart: Chart, section: int, place: int, width: float = WIDTH) -> str:
         # As a data URL, so that ids of different images cannot collide.
-        data = base64.b64encode(as_svg(chart, f"{section}-{place}").encode()).decode()
+        data = base64.b64encode(as_svg(chart, f"{section}-{place}", width).encode()).decode()
         return f"data:image/svg+xml;base64,{data}"
 
     template = "report.html" if alone else "report_body.html"
-    figures = {"drawn": can_draw(), "missing": missing_matplotlib(), "picture": picture}
-    figures["sections"] = report.sections()
+    figures: dict[str, Any] = {
+        "drawn": can_draw(),
+        "missing": missing_matplotlib(),
+        "picture": picture,
+    }
+    figures |= {"sections": report.sections(), "narrow": NARROW}
     return str(render(template, report=report, linked=alone, **figures))
 
 
