@@ -152,7 +152,10 @@ def warn_of_ids_in_frame(frame: Any) -> None:
     """
     refuse_duplicates(frame.columns, AS_THEY_ARE, "the DataFrame")
     if len(frame.columns) > 1:
-        warn_of_id_columns(frame.columns, lambda name: _counts(frame[name]))
+        numbers = [
+            name for name, kind in frame.dtypes.items() if getattr(kind, "kind", "O") in "biuf"
+        ]
+        warn_of_id_columns(numbers, lambda name: _counts(frame[name]))  # others are refused
 
 
 def _counts(column: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections import OrderedDict
 from typing import Any
 
@@ -225,6 +226,15 @@ def test_no_permission(store: str) -> None:
             open_dataset(store)
     finally:
         os.chmod(store, 0o700)
+
+
+def test_text_named_like_an_id_is_refused_and_not_called_a_feature() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame({"customer_id": ["a", "b", "c"], "x": [1.0, 2.0, 3.0]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InvalidDataError, match="no real numbers: 'customer_id'"):
+            open_dataset(frame)
 
 
 def test_frames_with_other_columns_than_numbers_name_them() -> None:
