@@ -164,7 +164,7 @@ for _spec in (
                 name="report",
                 help="Also write a report on the groups to this file: .html, .png, .md or .json.",
                 metavar="FILE",
-                check="daskcluster.reports.pages:check_output",
+                check="daskcluster.reports.pages:check_format",
             ),
         ),
         kinds=("group",),

@@ -27,7 +27,7 @@ from daskcluster.methods.kmeans.initial import checked_centres, model_centres
 from daskcluster.models.fitted import Model
 from daskcluster.models.record import CoresetRecord, DuplicatesRecord, FitRecord, PartitionRecord
 from daskcluster.parameters.checks import check_arguments
-from daskcluster.reports.pages import Rows, rows_of_record
+from daskcluster.reports.pages import Rows, check_output, rows_of_record
 from daskcluster.storage.checkpoint import noting_stored_state
 from daskcluster.storage.files import check_space
 from daskcluster.storage.location import locate
@@ -407,6 +407,8 @@ def dedup(
     with Run("dedup", locals()) as run:
         if (before := run.begin(DuplicatesRecord)) is not None:
             return before
+        if report is not None:
+            check_output(report, **run.writing)
         dataset, chosen = run.open_rows()
         # Imported here, since scikit-learn takes long to import.
         from daskcluster.methods.duplicates.near_duplicates import searching
@@ -425,7 +427,7 @@ def dedup(
             found.save(output, **run.writing)
             if report is not None:
                 title = f"Near-duplicates in {source if isinstance(source, str) else 'rows'}"
-                found.report(title).save(report, overwrite=run.overwrite)
+                found.report(title).save(report, **run.writing)
             return run.done(run.record(DuplicatesRecord, dataset, found, **spent))
 
 

@@ -9,7 +9,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +190,13 @@ class Pages(ABC):
     def as_dict(self) -> dict[str, Any]:
         """Return the figures of the report as plain JSON values."""
 
-    def save(self, path: str, *, overwrite: bool = False) -> None:
+    def save(
+        self,
+        path: str,
+        *,
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write the report: a page (.html), its charts (.png), its tables (.md), or its figures (.json).
 
         The file, by its path or URL, appears only when complete.
@@ -204,7 +210,7 @@ class Pages(ABC):
         MissingExtraError
             matplotlib is missing, which .png needs.
         """
-        check_output(path, overwrite=overwrite)
+        check_output(path, overwrite=overwrite, storage_options=storage_options)
         kind = os.path.splitext(path)[1].lower()
         if kind == ".png":
             content = as_png(self)
@@ -212,7 +218,7 @@ class Pages(ABC):
             content = json.dumps(self.as_dict(), indent=1).encode()
         else:
             content = (as_markdown(self) if kind == ".md" else as_html(self)).encode()
-        write_output(path, content)
+        write_file(*_split(path, storage_options), content)
 
     def _repr_html_(self) -> str:
         return as_html(self, alone=False)
@@ -362,13 +368,20 @@ def as_html(report: Pages, *, alone: bool = True) -> str:
     return str(render(template, report=report, linked=alone, **figures))
 
 
-def check_output(path: str, *, overwrite: bool = True) -> None:
-    """Raise, before any work, if a file exists, its folder does not, or its format is unknown."""
+def check_format(path: str) -> None:
+    """Raise if the name of a report does not say its format."""
     if os.path.splitext(path)[1].lower() not in FORMATS:
         raise InvalidParameterError(
             f"output {path!r} should end in one of {', '.join(FORMATS)}, which sets the format."
         )
-    folder, name = _split(path)
+
+
+def check_output(
+    path: str, *, overwrite: bool = True, storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """Raise, before any work, if a file exists, its folder does not, or its format is unknown."""
+    check_format(path)
+    folder, name = _split(path, storage_options)
     exists = (
         os.path.lexists(f"{folder.url}/{name}") if folder.is_local else file_size(folder, name) >= 0
     )
@@ -383,13 +396,8 @@ def check_output(path: str, *, overwrite: bool = True) -> None:
         )
 
 
-def write_output(path: str, content: bytes) -> None:
-    """Write a file that appears only when complete."""
-    folder, name = _split(path)
-    write_file(folder, name, content)
-
-
-def _split(path: str) -> tuple[Location, str]:
+def _split(path: str, storage_options: Mapping[str, Any] | None) -> tuple[Location, str]:
     """Return the folder and the name of a file, by its path or URL."""
-    folder, _, name = locate(path).url.rpartition("/")
-    return locate(folder or "/"), name
+    place = locate(path, storage_options)
+    folder, _, name = place.url.rpartition("/")
+    return replace(place, url=folder or "/"), name
