@@ -225,9 +225,8 @@ class RowFunction:
     def ready(self) -> Callable[[Chunk], np.ndarray]:
         """Return the function of a chunk, with prepared parameters; called once per task."""
         prepared = self.params if self.prepare is None else self.prepare(self.params)
-        normalize = self.normalize
         return lambda chunk: self.compute(
-            replace(chunk, normalize=chunk.normalize or normalize), prepared
+            replace(chunk, normalize=chunk.normalize or self.normalize), prepared
         )
 
 

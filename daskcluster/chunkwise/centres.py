@@ -11,10 +11,8 @@ import numpy as np
 from daskcluster.chunk import Chunk
 from daskcluster.chunkwise.pruned import (
     LEAST_PACKED,
-    LEVELLED_ROWS,
     FixedSearch,
     PrunedSearch,
-    every_so_many,
     may_pay,
     repays_sample,
     sampled_search,
@@ -146,21 +144,16 @@ class PreparedCentres:
             for array, part in zip(out, found, strict=True):
                 array[left] = part
 
-    def are_pruned(self, rows: np.ndarray, at: np.ndarray) -> bool:
-        """Return whether a search of the dense rows `at` by bounds pays."""
-        return self._search_for(rows, at) is not None
-
-    def _search_for(self, rows: np.ndarray, at: np.ndarray | None = None) -> PrunedSearch | None:
+    def _search_for(self, rows: np.ndarray) -> PrunedSearch | None:
         """Return the search by bounds if it pays for dense rows; None for that of all centres."""
         if self._is_open:
             panels = self.panels
             with self._lock:
-                self._n_seen += len(rows if at is None else at)
+                self._n_seen += len(rows)
                 if self._is_open and self._repays():
                     found, projection = self._fixed, None
                     if found is None:
-                        some = rows if at is None else rows[every_so_many(at, LEVELLED_ROWS)]
-                        found, projection = sampled_search(self.array, some)
+                        found, projection = sampled_search(self.array, rows)
                     packed = found.pack(self.array, panels, projection=projection)
                     self._search = None if packed is None else PrunedSearch(packed)
                     self._is_open = False

@@ -182,7 +182,7 @@ def count_left(bounds, rests, limits, best, scores, left, panels, n_groups, foun
 
 
 class Left(NamedTuple):
-    """What bounds leave of each row of a sample, (m,) each.
+    """The centres that bounds leave of each row of a sample, (m,) each.
 
     Attributes
     ----------
@@ -497,7 +497,7 @@ class PrunedSearch:
 
 @dataclass(frozen=True)
 class FixedSearch:
-    """What a search by bounds takes from a sample of rows, to be the same for other centres and elsewhere.
+    """A search by bounds as a sample of rows chose it, the same for other centres and elsewhere.
 
     Attributes
     ----------
@@ -571,7 +571,7 @@ def fixed_search(centres: np.ndarray, rows: np.ndarray) -> FixedSearch | None:
 
     Notes
     -----
-    Cost: about the time of comparing a thousand rows with all centres.
+    Cost: the time of comparing some thousand rows with all centres, see `repays_sample`.
     """
     return sampled_search(centres, rows)[0] if may_pay(centres) else None
 

@@ -17,7 +17,7 @@ _BLOCK_ROWS = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class CsrLayout:
-    """Where the values of CSR rows begin, and the sizes of rows that follow.
+    """The places where the values of CSR rows begin, and the sizes of rows that follow.
 
     Attributes
     ----------

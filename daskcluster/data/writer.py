@@ -250,7 +250,7 @@ class RowWriter:
 
 @dataclass(frozen=True)
 class RowsShape:
-    """What has to be known of rows before they are written.
+    """The facts of rows that have to be known before they are written.
 
     Attributes
     ----------

@@ -92,10 +92,10 @@ def _create_within(address: str, timeout: float, security: Security | None) -> C
             except Exception as error:  # raised in the caller's thread
                 failed = error
             # Frames hold the client, since Python 3.13 also those of the errors that led to this one.
-            led: list[BaseException | None] = [failed]
-            while led:
-                if (each := led.pop()) is not None:
-                    led += {each.with_traceback(None).__cause__, each.__context__}
+            causes: list[BaseException | None] = [failed]
+            while causes:
+                if (each := causes.pop()) is not None:
+                    causes += {each.with_traceback(None).__cause__, each.__context__}
             # A failed client closes itself when it is garbage-collected. If that happened while Dask
             # starts an event loop, it would deadlock on a lock of its own thread, so collect it now.
             gc.collect()

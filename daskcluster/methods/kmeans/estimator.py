@@ -1,4 +1,4 @@
-"""What users call: KMeans, the base of all k-means estimators, and seeding on its own."""
+"""The parts that users call: KMeans, the base of all k-means estimators, and seeding on its own."""
 
 from __future__ import annotations
 
