@@ -11,6 +11,7 @@ all), whatever the chunks and workers. The driver computes the other bits and al
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,10 +27,11 @@ from daskcluster.chunkwise.statistics import (
     StatefulReduction,
 )
 from daskcluster.kernels.accumulate import sum_on_grid
-from daskcluster.kernels.sampling import cumulative_pick
+from daskcluster.kernels.sampling import cumulative_picks
 from daskcluster.kernels.sum_grid import SumGrid, round_to_grid
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, dense_rows, join_rows, take_rows
+from daskcluster.typing import Range
 
 RANKS = 1 << 16
 """Number of ranks: u is in [rank, rank + 1) / RANKS."""
@@ -214,25 +216,24 @@ class Pick:
 
     Attributes
     ----------
-    blocks : tuple of (start, stop, target)
-        Rows of a block of the work item, and the sum from its first row on to exceed.
+    targets : mapping of (start, stop) to list of float
+        By the rows of a block of the work item, the sums from its first row on to exceed.
     """
 
-    blocks: tuple[tuple[int, int, float], ...]
+    targets: Mapping[Range, Sequence[float]]
 
     def __call__(
         self, chunk: Chunk, prepared: _PreparedStep, mind2: np.ndarray
     ) -> list[tuple[int, np.ndarray]]:
-        found, done = [], (-1, -1)
-        for start, stop, target in self.blocks:
-            if done != (start, stop):
-                part = chunk.slice(start - chunk.start, stop - chunk.start)
-                masses = mind2[start - chunk.start : stop - chunk.start].copy()
-                rows = part.computed()
-                prepared.centres.lower(rows, -1, masses)
-                done = start, stop
-            index = cumulative_pick(masses, part.weights, prepared.params.shift, target)
-            found.append((start + index, dense_rows(rows[index : index + 1])[0].copy()))
+        found: list[tuple[int, np.ndarray]] = []
+        for (start, stop), targets in self.targets.items():
+            here = slice(start - chunk.start, stop - chunk.start)
+            part, masses = chunk.slice(here.start, here.stop), mind2[here].copy()
+            rows = part.computed()
+            prepared.centres.lower(rows, -1, masses)
+            indices = cumulative_picks(masses, part.weights, prepared.params.shift, targets)
+            picked = dense_rows(take_rows(rows, indices))
+            found += zip((start + indices).tolist(), picked, strict=True)
         return found
 
 

@@ -8,6 +8,7 @@ relative error. Exact distances are computed only for the other rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -25,7 +26,7 @@ from daskcluster.kernels.row_ops import (
     measure_rows,
     squared_distance,
 )
-from daskcluster.kernels.sum_grid import SumGrid, rounded, split
+from daskcluster.kernels.sum_grid import SumGrid, split
 
 _HEIGHT, _VECTORS = 4, 2
 """Shape of the tile for the few candidates; it fits any register file."""
@@ -156,36 +157,25 @@ def potentials(
     out_low += out[1, :-1] + out[1, -1]
 
 
-@kernel
-def _pick(values, weights, shift, target):  # type: ignore[no-untyped-def]
-    prefix, last = 0.0, -1
-    for i in range(values.shape[0]):
-        mass = values[i] * weights[i] if weights.size else values[i]
-        mass = rounded(mass, shift)
-        if mass > 0.0:
-            prefix += mass
-            last = i
-            if prefix > target:
-                return i
-    return last
+def cumulative_picks(
+    values: np.ndarray, weights: np.ndarray | None, shift: float, targets: Sequence[float]
+) -> np.ndarray:
+    """Return the first rows whose prefix sums of w * value, on the grid of `shift`, exceed the targets.
 
-
-def cumulative_pick(
-    values: np.ndarray, weights: np.ndarray | None, shift: float, target: float
-) -> int:
-    """Return the first row whose prefix sum of w * value, on the grid of `shift`, exceeds `target`.
-
-    Never returns a row without mass: if no prefix sum exceeds the target, returns the last row with mass,
-    or -1 if there is none.
+    Never returns a row without mass, if any has some: where no prefix sum exceeds the target, it is the
+    last one that has.
 
     Examples
     --------
     >>> import numpy as np
     >>> masses, shift = np.array([0.0, 1.0, 0.0, 2.0, 0.0]), 1.5 * 2.0**40
-    >>> [cumulative_pick(masses, None, shift, target) for target in (0.0, 1.0, 2.9, 3.0)]
+    >>> cumulative_picks(masses, None, shift, [0.0, 1.0, 2.9, 3.0]).tolist()
     [1, 3, 3, 3]
     """
-    return int(_pick(read_only(values), weights_or_none(weights), float(shift), float(target)))
+    masses = values if weights is None else values * weights
+    prefix = np.cumsum((masses + shift) - shift)  # exact, as the sums of `potentials`
+    found = prefix.searchsorted(np.maximum(targets, 0.0), side="right")
+    return np.minimum(found, prefix.searchsorted(prefix[-1]))
 
 
 _GROUP = 8

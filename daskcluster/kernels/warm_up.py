@@ -118,7 +118,6 @@ def _any_rows(centres: np.ndarray) -> Calls:
     k = len(centres)
     ones, labels, out = np.ones(4), np.zeros(4, np.int32), (np.zeros(k), np.zeros(k))
     return [
-        lambda: sampling.cumulative_pick(ones, None, 0.0, 0.0),
         lambda: accumulate.sum_on_grid(ones, _GRID),
         lambda: accumulate.accumulate_values(ones, labels, _GRID, *out),
         lambda: distance.inertia_terms(np.zeros((k, 2)), None, out[0], centres, np.zeros(2)),

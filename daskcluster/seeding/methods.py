@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -49,7 +50,7 @@ from daskcluster.kernels.sum_grid import grid_shift
 from daskcluster.randomness import Key
 from daskcluster.sampling import draw_about, measure
 from daskcluster.sparse_rows import Rows, SparseRows, dense_rows, join_rows
-from daskcluster.typing import Dataset
+from daskcluster.typing import Dataset, Range
 
 _BLOCK_ROWS = 1 << 17
 _ROUNDING = 1.0 + 2.0**-40
@@ -268,15 +269,17 @@ def _draw(
     targets = key.generator().random(trials) * edges[-1]
     blocks = np.searchsorted(edges, targets, side="right").clip(0, np.flatnonzero(masses > 0.0)[-1])
     inside = targets - (edges[blocks] - masses[blocks])
-    of_items: dict[int, list[int]] = {}
-    for trial, item in enumerate(rows.placement.items_of(starts[blocks]).tolist()):
-        of_items.setdefault(item, []).append(trial)
+    # Of each work item, the trials in each of its blocks.
+    of_items: dict[int, dict[Range, list[int]]] = {}
+    spans = zip(starts[blocks].tolist(), stops[blocks].tolist(), strict=True)
+    items = rows.placement.items_of(starts[blocks]).tolist()
+    for trial, (item, span) in enumerate(zip(items, spans, strict=True)):
+        of_items.setdefault(item, {}).setdefault(span, []).append(trial)
     picked: dict[int, tuple[int, np.ndarray]] = {}
-    each = list(zip(starts[blocks].tolist(), stops[blocks].tolist(), inside.tolist(), strict=True))
-    for which in of_items.values():
-        pick = Pick(tuple(each[trial] for trial in which))
-        found = rows.placement.state_of(POTENTIALS, params, pick.blocks[0][0], pick)
-        picked.update(zip(which, found, strict=True))
+    for trials_of in of_items.values():
+        pick = Pick({span: inside[which] for span, which in trials_of.items()})
+        found = rows.placement.state_of(POTENTIALS, params, next(iter(trials_of))[0], pick)
+        picked.update(zip(chain(*trials_of.values()), found, strict=True))
     return [picked[trial] for trial in range(trials)]
 
 
