@@ -74,6 +74,8 @@ class AutoAssignment:
         OUT. As for `FullAssignment`.
     reads : bool
         Rows do not fit the memory and are read in each pass.
+    most : int, optional
+        Passes, at most: bounds that could not repay themselves in those that are left are not set.
 
     Notes
     -----
@@ -88,6 +90,7 @@ class AutoAssignment:
         labels: np.ndarray | None = None,
         *,
         reads: bool = False,
+        most: int | None = None,
     ) -> None:
         self._rows = rows
         self._labels = labels
@@ -96,7 +99,7 @@ class AutoAssignment:
         self._probes: list[_Probe] | None = None
         self._runs: list[Rows] | None = None
         self._allowed = tuple(allowed)
-        self._reads = reads
+        self._reads, self._most = reads, most
         self._gaps = Gaps()
         self._pass = self._kept_for = self._in_a_row = 0
         self._idle, self._pruned = False, 1.0
@@ -168,7 +171,9 @@ class AutoAssignment:
         # Gaps alone are measured again only after many distances to rows.
         again = gaps if best.pairwise else min(gaps, costs[best] / REPAID)
         worth, cost = _WORTH if current is None else _WORTH_MORE, costs[best] + again
-        repaid = (now - cost) * self._pass > shape.all_fail() + gaps - shape.plain()
+        # Had they been kept from the start; and they still can be.
+        passes = self._pass if self._most is None else min(self._pass, self._most - self._pass)
+        repaid = (now - cost) * passes > shape.all_fail() + gaps - shape.plain()
         if best is not current and cost < worth * now and repaid:
             self._use(best)
 
@@ -294,6 +299,8 @@ class AssignmentChoice:
         Called with a `Notice` if another kind takes the place of the requested one.
     parameter : str
         Name of the caller's parameter, for notices.
+    max_iter : int, optional
+        Passes, at most.
     """
 
     algorithm: str
@@ -301,6 +308,7 @@ class AssignmentChoice:
     bounds_memory: int | str
     callbacks: Sequence[Callback] = ()
     parameter: str = "algorithm"
+    max_iter: int | None = None
 
     def __call__(self, rows: ScaledPlacement, labels: np.ndarray | None = None) -> Assignment:
         """Return the assignment of `rows`; `labels` as for `FullAssignment`."""
@@ -320,6 +328,7 @@ class AssignmentChoice:
                 self._within(kinds, rows),
                 labels,
                 reads=not dataset.in_memory and size > rows.placement.state_room(),
+                most=self.max_iter,
             )
         return self._bounded(BOUNDS[name], rows, labels)
 

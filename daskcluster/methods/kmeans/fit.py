@@ -152,6 +152,7 @@ class KMeansFit(SeededFit):
             estimator.n_clusters,
             estimator.bounds_memory,
             self.callbacks,
+            max_iter=estimator.max_iter,
         )
 
     def footprint(self) -> Footprint:
