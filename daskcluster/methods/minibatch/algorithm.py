@@ -85,12 +85,7 @@ class LabelledLeaf:
 
 
 def swap_remembered(
-    state: MovingCentres,
-    leaf: LabelledLeaf,
-    costs: np.ndarray,
-    seed: int,
-    *,
-    low: float,
+    state: MovingCentres, leaf: LabelledLeaf, costs: np.ndarray, seed: int
 ) -> np.ndarray | None:
     """Swap centres if that lowers the cost of all remembered rows substantially.
 
@@ -105,8 +100,6 @@ def swap_remembered(
     costs : ndarray of shape (k,), float64
         Costs of all remembered rows by cluster, including the leaf's.
     seed : int
-    low : float
-        Centres with less than this fraction of the weight of the heaviest can be removed at no cost.
 
     Returns
     -------
@@ -119,15 +112,14 @@ def swap_remembered(
     expensive cluster. Otherwise `swap_centres` on the rows of the leaf and k more, and labelling them
     twice. Memory: a copy of the leaf's rows.
     """
-    missed = np.where(state.seen < low * state.seen.max(), 0.0, state.seen)
-    if not _may_pay(state, missed, costs):
+    if not _may_pay(state, costs):
         return None
     # Rows that represent all remembered rows: those of the leaf, then the k centres.
     chunk, centres = leaf.chunk, state.centres
     more = SparseRows.of(centres) if isinstance(chunk.rows, SparseRows) else centres
     joined = join_rows([chunk.computed(), more])
     rows = Chunk(joined, chunk.start, None, chunk.normalize)
-    weighted = replace(rows, weights=_weights(leaf, missed, costs))
+    weighted = replace(rows, weights=_weights(leaf, state.seen, costs))
     found = swap_centres(weighted, state.centres, seed, trial=False)
     if np.array_equal(found, state.centres):
         return None
@@ -139,7 +131,7 @@ def swap_remembered(
     return costs
 
 
-def _may_pay(state: MovingCentres, missed: np.ndarray, costs: np.ndarray) -> bool:
+def _may_pay(state: MovingCentres, costs: np.ndarray) -> bool:
     """Return whether removing some centre would cost less than the most expensive cluster costs."""
     k = len(costs)
     if k < 2:
@@ -148,7 +140,7 @@ def _may_pay(state: MovingCentres, missed: np.ndarray, costs: np.ndarray) -> boo
     PreparedCentres(state.centres).nearest(state.centres, nearest, second)
     other = np.where(nearest == np.arange(k), second, nearest)
     ways = ((state.exact - state.exact[other]) ** 2).sum(axis=1)
-    return bool((missed * ways).min() < costs.max())
+    return bool((state.seen * ways).min() < costs.max())
 
 
 def _weights(
@@ -290,7 +282,7 @@ class Reassignment:
         chunk = Chunk(rows, 0, batch.listed_weights(), batch.normalize)
         before, seed = state.exact.copy(), Key(self.seed, "swaps", step).derived_seed()
         leaf = LabelledLeaf.of(chunk, state.centres)
-        costs = swap_remembered(state, leaf, state.costs, seed, low=0.0)
+        costs = swap_remembered(state, leaf, state.costs, seed)
         if costs is None:
             return 0
         state.costs[:] = costs

@@ -31,7 +31,7 @@ def swapped(
 ) -> np.ndarray | None:
     """Move centres by a leaf; `before` is the earlier cost of each cluster."""
     leaf = LabelledLeaf.of(Chunk(rows, 0, np.ones(len(rows)), normalize), state.centres)
-    return swap_remembered(state, leaf, leaf.costs(len(state.seen)) + before, 7, low=0.01)
+    return swap_remembered(state, leaf, leaf.costs(len(state.seen)) + before, 7)
 
 
 def farthest(state: MovingCentres) -> float:
@@ -79,7 +79,7 @@ def test_rows_represent_earlier_rows(before: float, moves: bool) -> None:
     state.centres[0] = state.exact[0]
     leaf = LabelledLeaf.of(Chunk(LEAF, weights=np.ones(len(LEAF))), state.centres)
     costs = leaf.costs(4) + np.array([before, 0.0, 0.0, 0.0])
-    after = swap_remembered(state, leaf, costs, 7, low=0.01)
+    after = swap_remembered(state, leaf, costs, 7)
     assert (after is not None) is moves
     assert state.seen.sum() == pytest.approx(344_000)
     if after is not None:
