@@ -1,4 +1,4 @@
-"""Restrict our kernels and the peers to AVX2 on a processor with AVX-512."""
+"""Restrict our kernels and the peers to AVX2 on a processor with AVX-512, as on one of 2013 to 2020."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PEERS = {
 """Variables that NumPy, OpenBLAS (NumPy, SciPy, Faiss), MKL (oneDAL) and Faiss read on loading."""
 
 _TUNED_FOR = "znver3"
-_WIDE = ("avx512", "avx10", "amx")
+_WIDE = ("avx512", "avx10", "amx", "avxvnni")  # the last: products of 8 bits, which it lacks as well
 
 
 def is_masked() -> bool:

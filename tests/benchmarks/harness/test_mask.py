@@ -14,7 +14,7 @@ from tests.benchmarks.harness import mask
 PROGRAM = """
 from daskcluster.kernels.jit import cpu_features, tile_name
 from tests.benchmarks.harness.mask import is_masked
-wide = [name for name in cpu_features() if name.startswith(("avx512", "avx10", "amx"))]
+wide = [name for name in cpu_features() if name.startswith(("avx512", "avx10", "amx", "avxvnni"))]
 print(tile_name(), is_masked(), wide)
 """
 
