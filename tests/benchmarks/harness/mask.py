@@ -18,7 +18,12 @@ _PEERS = {
 """Variables that NumPy, OpenBLAS (NumPy, SciPy, Faiss), MKL (oneDAL) and Faiss read on loading."""
 
 _TUNED_FOR = "znver3"
-_WIDE = ("avx512", "avx10", "amx", "avxvnni")  # the last: products of 8 bits, which it lacks as well
+_WIDE = (
+    "avx512",
+    "avx10",
+    "amx",
+    "avxvnni",
+)  # the last: products of 8 bits, which it lacks as well
 
 
 def is_masked() -> bool:
