@@ -18,12 +18,8 @@ _PEERS = {
 """Variables that NumPy, OpenBLAS (NumPy, SciPy, Faiss), MKL (oneDAL) and Faiss read on loading."""
 
 _TUNED_FOR = "znver3"
-_WIDE = (
-    "avx512",
-    "avx10",
-    "amx",
-    "avxvnni",
-)  # the last: products of 8 bits, which it lacks as well
+# The last one multiplies integers of 8 bits; most processors without AVX-512 lack it.
+_WIDE = ("avx512", "avx10", "amx", "avxvnni")
 
 
 def is_masked() -> bool:
