@@ -28,6 +28,9 @@ from daskcluster.kernels.search import search_kernel
 
 _CACHE_BYTES = 192 << 10
 """Byte limit of the packed rows, and of a group of panels; both together fit small L2 caches."""
+_FAR_BYTES, _BLOCKS = 4 << 20, 16
+"""Centres of more bytes are read from memory or a distant cache: up to so many blocks, of no more bytes,
+are packed at once, so that they share a read, though rows then leave the small caches."""
 
 _LEAST_GROUP = 10
 """Least number of centres per group; fewer are not worth the 4 bytes of state per row."""
@@ -82,7 +85,10 @@ def _blocking(panels: Panels) -> tuple[int, int]:
         return 1, len(panels.data)
     block_bytes = panels.d * panels.tile.rows * panels.data.itemsize
     panel_bytes = panels.data.shape[1] * panels.data.itemsize
-    return max(1, _CACHE_BYTES // block_bytes), max(1, _CACHE_BYTES // panel_bytes)
+    blocks = max(1, _CACHE_BYTES // block_bytes)
+    if panels.data.nbytes > _FAR_BYTES:
+        blocks = max(blocks, min(_BLOCKS, _FAR_BYTES // block_bytes))
+    return blocks, max(1, _CACHE_BYTES // panel_bytes)
 
 
 def _is_two_stage(panels: Panels) -> bool:

@@ -376,7 +376,7 @@ def _grid(array: Any) -> list[int]:
     return [-(-length // step) for length, step in zip(array.shape, stored, strict=True)]
 
 
-def leading_rows(array: Any, names: Collection[str], first: int = 0) -> int:
+def leading_rows(array: Any, names: Collection[str], first: int) -> int:
     """Return the end of the rows that are stored without a gap from row `first` on.
 
     Parameters
