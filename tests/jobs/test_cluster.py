@@ -43,7 +43,7 @@ def expected(noise: np.ndarray) -> Any:
         if key not in found:
             url = f"memory://expected/{key}"
             given = {**FIT, "max_iter": max_iter, "random_state": random_state}
-            jobs.fit(noise, model=url, engine="local", **given)
+            jobs.fit(noise, model=url, engine="local", overwrite=True, **given)
             found[key] = load_document(url)
         return found[key]
 
