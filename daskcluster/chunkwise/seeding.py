@@ -11,7 +11,7 @@ all), whatever the chunks and workers. The driver computes the other bits and al
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -216,11 +216,11 @@ class Pick:
 
     Attributes
     ----------
-    targets : mapping of (start, stop) to list of float
+    targets : mapping of (start, stop) to ndarray
         By the rows of a block of the work item, the sums from its first row on to exceed.
     """
 
-    targets: Mapping[Range, Sequence[float]]
+    targets: Mapping[Range, np.ndarray]
 
     def __call__(
         self, chunk: Chunk, prepared: _PreparedStep, mind2: np.ndarray

@@ -154,7 +154,7 @@ def _canonical(flat, at, c, centre_at, offset, first, d):  # type: ignore[no-unt
 
 
 class Bounded(NamedTuple):
-    """What bounds of one form leave of the rows of a block.
+    """The limits that bounds of one form set for the rows of a block.
 
     Attributes
     ----------

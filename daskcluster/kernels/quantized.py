@@ -353,7 +353,7 @@ ROUNDED = 1.0 + 1e-9
 
 
 class RowRange(NamedTuple):
-    """Where the coordinates of most rows are.
+    """The range in which the coordinates of most rows lie.
 
     Attributes
     ----------

@@ -8,7 +8,6 @@ relative error. Exact distances are computed only for the other rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -158,7 +157,7 @@ def potentials(
 
 
 def cumulative_picks(
-    values: np.ndarray, weights: np.ndarray | None, shift: float, targets: Sequence[float]
+    values: np.ndarray, weights: np.ndarray | None, shift: float, targets: np.ndarray
 ) -> np.ndarray:
     """Return the first rows whose prefix sums of w * value, on the grid of `shift`, exceed the targets.
 
@@ -169,7 +168,7 @@ def cumulative_picks(
     --------
     >>> import numpy as np
     >>> masses, shift = np.array([0.0, 1.0, 0.0, 2.0, 0.0]), 1.5 * 2.0**40
-    >>> cumulative_picks(masses, None, shift, [0.0, 1.0, 2.9, 3.0]).tolist()
+    >>> cumulative_picks(masses, None, shift, np.array([0.0, 1.0, 2.9, 3.0])).tolist()
     [1, 3, 3, 3]
     """
     masses = values if weights is None else values * weights

@@ -194,7 +194,7 @@ class FittedModel:
 
     @property
     def features(self) -> FeatureSpec:
-        """What rows must have for this model."""
+        """The features that rows must have for this model."""
         return FeatureSpec(
             self.n_features, self.feature_names, self.scaling, self.decoded, self.missing
         )

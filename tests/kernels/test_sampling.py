@@ -80,7 +80,7 @@ def test_rough_distances_may_overflow() -> None:
 def test_picks_never_take_a_row_without_mass() -> None:
     masses = np.array([0.0, 1.0, 0.0, 2.0, 0.0])
     weights = np.array([1.0, 1.0, 1.0, 0.0, 1.0])
-    targets = [-1.0, 0.0, 0.999, 1.0, 2.999, 3.0, 1e9]
+    targets = np.array([-1.0, 0.0, 0.999, 1.0, 2.999, 3.0, 1e9])
     assert cumulative_picks(masses, None, SHIFT, targets).tolist() == [1, 1, 1, 3, 3, 3, 3]
     assert cumulative_picks(masses, weights, SHIFT, targets).tolist() == [1] * 7
 

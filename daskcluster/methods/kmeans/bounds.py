@@ -74,7 +74,7 @@ class AutoAssignment:
         OUT. As for `FullAssignment`.
     reads : bool
         Rows do not fit the memory and are read in each pass.
-    most : int, optional
+    max_iter : int, optional
         Passes, at most: bounds that could not repay themselves in those that are left are not set.
 
     Notes
@@ -90,7 +90,7 @@ class AutoAssignment:
         labels: np.ndarray | None = None,
         *,
         reads: bool = False,
-        most: int | None = None,
+        max_iter: int | None = None,
     ) -> None:
         self._rows = rows
         self._labels = labels
@@ -99,7 +99,7 @@ class AutoAssignment:
         self._probes: list[_Probe] | None = None
         self._runs: list[Rows] | None = None
         self._allowed = tuple(allowed)
-        self._reads, self._most = reads, most
+        self._reads, self._max_iter = reads, max_iter
         self._gaps = Gaps()
         self._pass = self._kept_for = self._in_a_row = 0
         self._idle, self._pruned = False, 1.0
@@ -172,7 +172,9 @@ class AutoAssignment:
         again = gaps if best.pairwise else min(gaps, costs[best] / REPAID)
         worth, cost = _WORTH if current is None else _WORTH_MORE, costs[best] + again
         # Had they been kept from the start; and they still can be.
-        passes = self._pass if self._most is None else min(self._pass, self._most - self._pass)
+        passes = self._pass
+        if self._max_iter is not None:
+            passes = min(passes, self._max_iter - self._pass)
         repaid = (now - cost) * passes > shape.all_fail() + gaps - shape.plain()
         if best is not current and cost < worth * now and repaid:
             self._use(best)
@@ -328,7 +330,7 @@ class AssignmentChoice:
                 self._within(kinds, rows),
                 labels,
                 reads=not dataset.in_memory and size > rows.placement.state_room(),
-                most=self.max_iter,
+                max_iter=self.max_iter,
             )
         return self._bounded(BOUNDS[name], rows, labels)
 

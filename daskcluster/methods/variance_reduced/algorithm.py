@@ -225,7 +225,7 @@ class StepRule:
 
 @dataclass(frozen=True)
 class Secant:
-    """Where an epoch began.
+    """The centres and the gradient at which an epoch began.
 
     Attributes
     ----------

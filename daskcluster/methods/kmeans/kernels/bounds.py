@@ -1,4 +1,4 @@
-"""What the loops of all bounds share: rows and their state, rounding to the safe side, and the margin.
+"""The loops of all bounds share rows and their state, rounding to the safe side, and the margin.
 
 A row keeps an upper bound of the distance to its own centre and lower bounds of the distances to groups of
 centres, or to each. What differs from the papers: they are stored *less the drift that centres had
