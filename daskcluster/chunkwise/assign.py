@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.chunkwise.exact_sum import Grids, Scale
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.chunkwise.statistics import Additive, KMeansStatistics, LeastRows, Reduction
+from daskcluster.fingerprint import NO_MATTER
 from daskcluster.kernels.accumulate import accumulate_values
 
 
@@ -44,7 +45,7 @@ class AssignParams:
     labelled: bool = False
     changes: bool = False
     most: int = 0
-    search: FixedSearch | None = None
+    search: FixedSearch | None = field(default=None, metadata=NO_MATTER)
 
 
 class PreparedAssignment:

@@ -137,6 +137,7 @@ class DaskPlacement(Placement):
                 on_rows=self._report_rows if work.report else lambda count: None,
                 on_value=work.on_value,
                 demand=self._demand,
+                total=work.total,
             )
             n_tasks = len(rows.assignment.lists) * (1 + MAX_REMAINING_TASKS)
             tasks = TaskQueue.cut(

@@ -29,6 +29,7 @@ from daskcluster.engine.operations import (
     output_blocks,
 )
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
+from daskcluster.storage.pass_totals import PassTotal, PassTotals
 from daskcluster.typing import ChangeGuard, Dataset, Range, Reachable, Sink
 
 T = TypeVar("T")
@@ -54,6 +55,8 @@ class PassWork:
         Receives the value of every task, instead of combining them; only if tasks cannot write.
     report : bool
         Publish progress.
+    total : PassTotal, optional
+        Keeps the total of the rows that are done, from time to time.
     """
 
     operation: Operation
@@ -62,6 +65,7 @@ class PassWork:
     spans: Sequence[Range] | None = None
     on_value: Callable[[Any], None] | None = None
     report: bool = True
+    total: PassTotal | None = None
 
 
 @dataclass
@@ -96,6 +100,8 @@ class Placement(ABC):
     callbacks : sequence of callables, default ()
     traffic : Traffic
         Passes and bytes since the placement was created.
+    totals : PassTotals or None
+        Where totals of long passes over stored rows are kept, so that an interrupted one resumes.
     """
 
     shares_memory: bool = False
@@ -109,6 +115,7 @@ class Placement(ABC):
         self.dataset = dataset
         self.callbacks = callbacks
         self.traffic = Traffic()
+        self.totals: PassTotals | None = None
         self._source = dataset if source is None else source
         self._state_versions: dict[str, int] = {}
         self._guard: ChangeGuard | None = None
@@ -117,10 +124,9 @@ class Placement(ABC):
 
     def reduce(self, reduction: Reduction, params: Any) -> Any:
         """Map `reduction` over all rows and return the combined statistics. One pass."""
-        with self._counted(reduction.name):
-            return self._run(PassWork(Fold(reduction), params))
+        return self._total(Fold(reduction), params)
 
-    def map_state(self, reduction: StatefulReduction, params: Any) -> Any:
+    def map_state(self, reduction: StatefulReduction, params: Any, *, keeps: bool = True) -> Any:
         """Like `reduce`, with per-row state that stays in place between calls. One pass.
 
         State belongs to the placement and to ``reduction.name``; a placement holds the state of one
@@ -133,12 +139,28 @@ class Placement(ABC):
         If rows are not in memory, only the storage chunks with rows selected by
         ``reduction.filter_rows`` are read (`Dataset.read_edges`). ``traffic.bytes_read`` counts these
         chunks only; progress counts the skipped rows as done. Other passes may run between two calls.
+
+        If the pass resumes, rows that an earlier process has finished have no state: the next call makes it
+        again. Pass ``keeps=False`` if it cannot.
         """
         version = self._state_versions.get(reduction.name, 0)
         self._state_versions[reduction.name] = version + 1
         self._reserve_state(reduction.row_bytes, is_new=not version)
-        with self._counted(reduction.name):
-            return self._run(PassWork(FoldState(reduction, version), params))
+        return self._total(FoldState(reduction, version), params, keeps=keeps)
+
+    def _total(self, operation: Fold | FoldState, params: Any, *, keeps: bool = True) -> Any:
+        name, n_rows = operation.reduction.name, self.dataset.n_rows
+        # Rows in memory go with the process, and their passes are short.
+        if self.totals is None or self.dataset.in_memory or not keeps:
+            with self._counted(name):
+                return self._run(PassWork(operation, params))
+        total = self.totals.begin(operation.reduction, params)
+        left = total.left(self.work_items)
+        with self._counted(name, count_rows(total.spans)):
+            found = None
+            if left is None or left:
+                found = self._run(PassWork(operation, params, left, total=total))
+            return total.end(found, n_rows)
 
     def state_of(
         self,

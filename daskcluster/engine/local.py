@@ -21,6 +21,7 @@ from daskcluster.engine.memory import (
 )
 from daskcluster.engine.operations import (
     CacheSlot,
+    Operation,
     SingleItem,
     WorkItem,
     WorkItemReader,
@@ -276,35 +277,52 @@ class LocalPlacement(Placement):
         if work.spans is not None:
             kept = {item.span: item for item in own}
             own = [kept.get(span) or WorkItem(span) for span in work.spans]
-        queue, prepared = WorkQueue(self.dataset, own), operation.prepare(work.params)
-        try:
-            values = self._run_threads(
-                queue, lambda: operation.run(WorkItemReader(queue), prepared), report=work.report
-            )
-        finally:
-            queue.stop()
-            self.traffic.bytes_read += queue.bytes_read
-        return reduce(operation.combine, values)
+        prepared, values, left = operation.prepare(work.params), list[Any](), own
+        while True:
+            queue = WorkQueue(self.dataset, left)
+            try:
+                values += self._run_threads(queue, operation, prepared, work)
+            finally:
+                queue.stop()
+                self.traffic.bytes_read += queue.bytes_read
+            values = [reduce(operation.combine, values)]
+            left = queue.left
+            if not left:
+                return values[0]
+            assert work.total is not None
+            waiting = {item.span for item in left}
+            done = [item.span for item in own if item.span not in waiting]
+            work.total.keep(values[0], done)
 
-    def _run_threads(self, queue: WorkQueue, work: Callable[[], T], *, report: bool) -> list[T]:
-        report = report and bool(self.callbacks)
-        if not report and (self._n_threads == 1 or queue.is_single):
+    def _run_threads(
+        self, queue: WorkQueue, operation: Operation, prepared: Any, pass_work: PassWork
+    ) -> list[Any]:
+        """Let threads empty the queue, or hold it when the total of the pass is due to be kept."""
+
+        def work() -> Any:
+            return operation.run(WorkItemReader(queue), prepared)
+
+        report, total = pass_work.report and bool(self.callbacks), pass_work.total
+        if not report and total is None and (self._n_threads == 1 or queue.is_single):
             return [work()]
         pool = _threads(os.getpid(), self._n_threads)
         # This thread takes part where items are short: small passes are over before another one starts.
         takes_part = not report and self.dataset.in_memory
         futures = [pool.submit(work) for _ in range(self._n_threads - takes_part)]
-        pending: Iterable[Future[T]] = futures
+        pending: Iterable[Future[Any]] = futures
+        polls = report or total is not None
         try:
             own = [work()] if takes_part else []
             while pending:
                 done, pending = wait(
-                    pending, _POLL_SECONDS if report else None, return_when=FIRST_EXCEPTION
+                    pending, _POLL_SECONDS if polls else None, return_when=FIRST_EXCEPTION
                 )
                 if any(future.exception() is not None for future in done):
                     queue.stop()
                 if report:
                     self._report_rows(queue.take_rows())
+                if total is not None and total.is_due():
+                    queue.hold()
         except BaseException:
             queue.stop()
             wait(futures)

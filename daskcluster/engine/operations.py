@@ -123,16 +123,20 @@ class WorkQueue:
     ----------
     bytes_read : int
         Decoded bytes fetched from the store.
+    left : list of WorkItem
+        Those that were never handed out, once the queue is held.
     """
 
     def __init__(self, dataset: Dataset | None, work_items: Sequence[WorkItem]) -> None:
         self.dataset = dataset
         self.bytes_read = 0
+        self._n_items = len(work_items)
         self._present = deque(item for item in work_items if item.is_present)
         self._absent = deque(item for item in work_items if not item.is_present)
         self._per_read = -(-len(self._present) // max(1, len(self._absent)))
         self._lock = threading.Lock()
         self._rows = 0
+        self.left: list[WorkItem] = []
 
     @property
     def is_single(self) -> bool:
@@ -155,6 +159,11 @@ class WorkQueue:
         """Empty the queue: threads stop after their current work items."""
         self._absent.clear()
         self._present.clear()
+
+    def hold(self) -> None:
+        """Hand out nothing more, once anything was: what is `left` belongs to another queue."""
+        if len(self._absent) + len(self._present) < self._n_items:
+            self.left += [*_drain(self._absent), *_drain(self._present)]
 
     def take_rows(self) -> int:
         """Return the number of rows processed since the last call."""

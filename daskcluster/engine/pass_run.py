@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import Future as Fetched
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from daskcluster.engine.operations import Folding, Operation, Payload, Rows, Tas
 from daskcluster.engine.registry import Demand, Newcomers, WorkerInfo, WorkerRegistry
 from daskcluster.errors import DataNotReachableError, EngineError
 from daskcluster.host import format_bytes, machine_name, process_token
+from daskcluster.storage.pass_totals import PassTotal
 from daskcluster.typing import Dataset, Range, Visibility
 
 if TYPE_CHECKING:
@@ -309,7 +310,7 @@ class Totals:
             self._value = self._operation.combine(self._value, result.value)
 
     def combined(self) -> Any:
-        """Return the combined value of all tasks.
+        """Return the combined value of all tasks so far.
 
         Raises
         ------
@@ -334,7 +335,9 @@ class Totals:
                 )
                 for group in groups
             ]
-        return self._wait(futures[0], self._on_workers).value
+        value = self._wait(futures[0], self._on_workers).value
+        self._on_workers = futures
+        return value
 
     def _wait(self, future: Future, sources: Sequence[Future]) -> TaskResult:
         """Wait for a result computed from the finished tasks `sources`, while those still exist."""
@@ -395,6 +398,8 @@ class PassRun:
         Called with the value of every task, instead of combining the values.
     demand : Demand, optional
         Raised to the threads that the pass can use, as soon as the speed of a task is measured.
+    total : PassTotal, optional
+        Keeps the combined value of the tasks that are done, from time to time.
 
     Attributes
     ----------
@@ -414,6 +419,7 @@ class PassRun:
         on_rows: Callable[[int], None],
         on_value: Callable[[Any], None] | None = None,
         demand: Demand | None = None,
+        total: PassTotal | None = None,
     ) -> None:
         self._client = registry.client
         self._registry = registry
@@ -421,7 +427,8 @@ class PassRun:
         self._cache = cache
         self._payload = payload
         self._n_threads = dict(n_threads)
-        self._demand = demand
+        self._demand, self._total = demand, total
+        self._done: list[int] = []
         self._on_rows = on_rows
         self._totals = Totals(registry, payload.operation, on_value)
         self._name = rows.name, uuid.uuid4().hex
@@ -468,7 +475,7 @@ class PassRun:
 
     def settle(self, tasks: TaskQueue) -> None:
         """Run tasks until every partition is settled."""
-        self._tasks = tasks
+        self._tasks, self._done = tasks, []
         self._in_flight: dict[str, tuple[Future, Task]] = {}
         self._quarantined: deque[Task] = deque()
         self._arrived: queue.SimpleQueue[Future] = queue.SimpleQueue()
@@ -487,11 +494,20 @@ class PassRun:
             while self._in_flight or self._send_left():
                 for future in self._next():
                     self._settle(future)
+                self._keep_total()
         except BaseException:
             self.cancel([future for future, _ in self._in_flight.values()])
             raise
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _keep_total(self) -> None:
+        """Keep the total of the partitions that are done, if it is due and some are left."""
+        if self._total is None or not (self._done and self._in_flight and self._total.is_due()):
+            return
+        with suppress(LostError):  # the next attempt, or the end of the pass, makes it again
+            value = self._totals.combined()
+            self._total.keep(value, [self._rows.spans[index] for index in self._done])
 
     def _send(self, task: Task) -> None:
         if task.sends >= _MOST_SENDS:
@@ -660,6 +676,7 @@ class PassRun:
         if self._demand is not None and not result.skipped:
             self._demand.learn(result.rows, result.seconds, self._rows.spans)
         self._totals.add(result, future)
+        self._done += task.indices
         self._on_rows(result.rows)
 
     def locate(self, slot: Slot) -> Slot:

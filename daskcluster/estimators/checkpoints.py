@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from daskcluster.chunkwise.statistics import DataStatistics
 from daskcluster.errors import CheckpointError, InvalidParameterError, ModelFormatError
 from daskcluster.events import Callback, Notice, publish
+from daskcluster.fingerprint import fingerprint
 from daskcluster.models.fitted import created_with
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import (
@@ -26,6 +27,7 @@ from daskcluster.storage.document import (
     stored_kind,
 )
 from daskcluster.storage.location import Location
+from daskcluster.storage.pass_totals import PassTotals
 from daskcluster.typing import Dataset
 
 S = TypeVar("S")
@@ -147,44 +149,6 @@ def fingerprint_of_rows(dataset: Dataset, *values: Any) -> str:
     )
 
 
-def fingerprint(*values: Any) -> str:
-    """Return a digest (16 hexadecimal digits) of plain values, arrays, functions (by name) and dataclasses.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> fingerprint(np.zeros(2), "a") == fingerprint(np.zeros(2), "a")
-    True
-    >>> fingerprint(np.zeros(2), "a") == fingerprint(np.zeros(2, np.float32), "a")
-    False
-    """
-    digest = hashlib.sha256()
-    for part in _parts(values):
-        digest.update(f"{len(part)}:".encode())  # lengths keep different lists of values apart
-        digest.update(part)
-    return digest.hexdigest()[:16]
-
-
-def _parts(value: Any) -> Iterator[bytes]:
-    if isinstance(value, np.ndarray):
-        yield f"{value.dtype.str}{value.shape}".encode()
-        yield np.ascontiguousarray(value).tobytes()
-    elif isinstance(value, (tuple, list)):
-        yield f"{len(value)} values".encode()
-        for entry in value:
-            yield from _parts(entry)
-    elif isinstance(value, Mapping):
-        yield from _parts(sorted(value.items()))
-    elif is_dataclass(value) and not isinstance(value, type):
-        yield type(value).__name__.encode()
-        for field in fields(value):
-            yield from _parts(getattr(value, field.name))
-    elif callable(value):
-        yield f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}".encode()
-    else:
-        yield repr(value).encode()
-
-
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
@@ -222,10 +186,13 @@ class Commits:
     folder : CheckpointFolder
     every : int
         Iterations between two commits.
+    totals : PassTotals, optional
+        Totals of the passes since the last commit.
     """
 
     folder: CheckpointFolder
     every: int
+    totals: PassTotals | None = None
     _since: int = 0
     _last: float | None = None
 
@@ -264,6 +231,8 @@ class Commits:
         self._since += int(counts)
         if due:
             self.folder.commit(make())
+            if self.totals is not None:
+                self.totals.clear()
             self._since, self._last = 0, time.monotonic()
 
     def part(self, name: str) -> Commits:
@@ -320,12 +289,14 @@ class Checkpoints:
         if circumstances:
             known["circumstances"] = dict(circumstances)
         folder = CheckpointFolder(url, known)
-        self.commits = Commits(folder, int(getattr(estimator, "checkpoint_every", 1)))
+        totals = PassTotals(folder.attachment("passes"), resume=resume)
+        self.commits = Commits(folder, int(getattr(estimator, "checkpoint_every", 1)), totals)
         if resume:
             document = folder.latest(lambda state: check(state, folder.attachment))
             text = f"There is no checkpoint at {folder.url!r} yet; the fit starts from scratch."
             if document is not None:
                 self.found = CheckpointDocument(document, folder.url)
+            if document is not None or totals:
                 text = f"The fit resumes from its checkpoint at {folder.url!r}."
             publish(callbacks, Notice(text))
 

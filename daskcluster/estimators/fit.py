@@ -191,6 +191,7 @@ class Fit:
             if self.engine.name == "local":
                 stack.enter_context(self._compiling())
             self.rows = ScaledPlacement(self.placed(stack))
+            self.keep_totals(self.rows)
             self.recall(self.rows)
             self.validate = self.validator(stack)
             run = self.learn(self.rows, stack)
@@ -316,7 +317,9 @@ class Fit:
         """The seed of all draws; a resumed fit has the seed of the interrupted one."""
         if self._header is not None:
             return self._header.spent.seed
-        return as_seed(self.estimator.random_state)
+        commits = self.checkpoints.commits
+        kept = None if commits is None or commits.totals is None else commits.totals.first_seed()
+        return as_seed(self.estimator.random_state) if kept is None else kept
 
     def resumed(
         self, kind: type[S], shapes: Shapes, check: Callable[[S], None] = lambda state: None
@@ -344,6 +347,13 @@ class Fit:
         """Restore the data statistics of the first pass, if it was made before the interruption."""
         if self._header is not None and self._header.data_statistics is not None:
             rows.remember(self._header.data_statistics)
+
+    def keep_totals(self, rows: ScaledPlacement) -> None:
+        """Let long passes over the rows of the fit keep their totals until the next commit."""
+        commits = self.checkpoints.commits
+        if commits is not None and commits.totals is not None:
+            commits.totals.seed = self.seed
+            rows.placement.totals = commits.totals
 
     def keep(self, state: Callable[[], Any], **when: Any) -> None:
         """Commit ``state()`` if a commit is due.

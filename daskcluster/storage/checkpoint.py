@@ -34,6 +34,7 @@ from daskcluster.errors import (
     ModelFormatError,
     comes_from_outside,
 )
+from daskcluster.fingerprint import fingerprint
 from daskcluster.storage.document import Document, Form, read_body, sealed, unsealed
 from daskcluster.storage.files import (
     explained,
@@ -264,15 +265,19 @@ class CheckpointFolder:
         """The processes that can read and write them."""
         return self._place.visibility
 
-    def new_attachment(self, kind: str) -> str:
+    def new_attachment(self, kind: str, *content: Any) -> str:
         """Return the name of a new attachment, for the next commit to name.
 
         Parameters
         ----------
         kind : str
             Up to 16 lower-case letters.
+        *content
+            Everything that its content depends on, besides the facts of the fit: a fit that was killed
+            while it wrote the attachment continues it. Default: no other fit uses it.
         """
-        return f"{kind}-{self._number():08d}-{uuid.uuid4().hex[:8]}"
+        token = fingerprint(*content) if content else uuid.uuid4().hex
+        return f"{kind}-{self._number():08d}-{token[:8]}"
 
     def attachment(self, name: str) -> Location:
         """Return the location of an attachment."""

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from daskcluster.errors import (
@@ -17,6 +17,7 @@ from daskcluster.errors import (
     MissingExtraError,
 )
 from daskcluster.extras import install_command
+from daskcluster.fingerprint import NO_MATTER
 from daskcluster.storage.process_local import ProcessLocal
 from daskcluster.typing import Visibility
 
@@ -117,7 +118,7 @@ class Location:
     url: str
     options: str = "{}"
     withheld: tuple[str, ...] = ()
-    held: ProcessLocal[dict[str, Any]] | None = None
+    held: ProcessLocal[dict[str, Any]] | None = field(default=None, metadata=NO_MATTER)
 
     @property
     def scheme(self) -> str:

@@ -90,6 +90,7 @@ class CoresetDraw(Fit):
             self._keep(self.state)
         with ExitStack() as stack:
             self.rows = rows = ScaledPlacement(self.placed(stack))
+            self.keep_totals(rows)
             self.recall(rows)
             found = draw_coreset(
                 rows,

@@ -76,9 +76,11 @@ def measure_run(
     if labels is None and placement.shares_memory:
         size = np.dtype(np.int32).itemsize * n_rows
         if size <= LABELS_SHARE * placement.state_room():
-            labels = np.empty(n_rows, np.int32)
+            labels = np.full(n_rows, -1, np.int32)
     search = search_for(centres, rows, partial(few_rows, rows))
     found = score_rows(rows, centres, labels, labelled=known, search=search)
+    if labels is not None and labels.min() < 0:
+        labels = None  # an earlier process measured some of the rows and kept the total alone
     if labelled and labels is None:
         params = RowParams(centres, search=search)
         labels = results_of_rows(placement, nearest_function(params))

@@ -318,6 +318,9 @@ class EMState:
         return self.history[-1]["inertia"] if self.history else 0.0
 
 
+SaveTo = Callable[[bool, tuple[int, Gaussians]], StateFiles | None]
+
+
 class ExactPasses:
     """Passes of exact EM: rows are compared with all clusters and have no state."""
 
@@ -367,6 +370,8 @@ class TruncatedPasses:
         State after earlier passes.
     sets : StateFiles, optional
         K(n) of all rows after these passes.
+    save_to : callable
+        See `variational_em`.
     """
 
     def __init__(
@@ -376,8 +381,9 @@ class TruncatedPasses:
         settings: EMSettings,
         resumed: EMState | None,
         sets: StateFiles | None,
+        save_to: SaveTo,
     ) -> None:
-        self._rows, self._settings = rows, settings
+        self._rows, self._settings, self._save_to = rows, settings, save_to
         self._reduction = truncated_pass(settings.truncation)
         self._journal, self._n_steps = list[EStep](), 0
         if resumed is None:
@@ -398,7 +404,11 @@ class TruncatedPasses:
     def search(self, gaussians: Gaussians) -> MixtureStatistics:
         """Search for the candidate sets before the first iteration, in ``warmup_steps`` + 1 passes."""
         for _ in range(self._settings.warmup_steps + 1):
-            found = self._pass(gaussians, self._search(), learns=False)
+            save_to = None
+            if not self._rows.placement.dataset.in_memory:
+                # The pass may take hours, and no commit follows it.
+                save_to = self._save_to(True, (self._n_steps, gaussians))
+            found = self._pass(gaussians, self._search(), learns=False, save_to=save_to)
             self._n_uncounted += found.n_distances
         self._searched = True
         return found
@@ -455,15 +465,18 @@ class TruncatedPasses:
             rooted=self._rooted,
             room=self._room,
         )
-        found: MixtureStatistics = self._rows.placement.map_state(self._reduction, params)
+        # Sets are not a function of the parameters alone: rows that are done need saved ones.
+        keeps = save_to is not None and save_to.kept
+        placement = self._rows.placement
+        found: MixtureStatistics = placement.map_state(self._reduction, params, keeps=keeps)
         self._n_steps += 1
-        if self._rows.placement.loses_state:
+        if placement.loses_state:
             # A copy of the parameters, without the factors and costs that were derived from them.
             self._journal.append(EStep(replace(gaussians), search))
         if save_to is not None:
             self._end_save(save_to, found.n_saved)
         if search is not None:
-            if self._rows.placement.shares_memory:
+            if placement.shares_memory:
                 self._room = int(found.pairs.used[0])
             lists = search.lists(listed_tile_for(gaussians.means.dtype).height)
             sums = found.neighbour_sums, found.neighbour_counts, STEPS / found.key_shift
@@ -515,7 +528,7 @@ def variational_em(
     weights: np.ndarray | None = None,
     resumed: EMState | None = None,
     sets: StateFiles | None = None,
-    save_to: Callable[[bool], StateFiles | None] = lambda is_last: None,
+    save_to: SaveTo = lambda is_wanted, content: None,
     keep: Callable[[EMState], None] | None = None,
     validate: Callable[[EMState], float] | None = None,
 ) -> EMState:
@@ -537,9 +550,9 @@ def variational_em(
         State to resume from, to a bit-identical result; `rows` must have its data statistics.
     sets : StateFiles, optional
         The sets of all rows in that state.
-    save_to : callable (is_last) -> StateFiles or None, optional
-        Called before each iteration, with whether `max_iter` makes it the last one. Returns where to save
-        the sets of all rows, or None not to save them.
+    save_to : callable (is_wanted, content) -> StateFiles or None, optional
+        Called before each pass, with whether the sets of all rows should be saved even if no commit is due,
+        and with everything that they depend on. Returns where to save them, or None not to.
     keep, validate : callable (state), optional
         The same as in `daskcluster.estimators.loop.run_loop`.
 
@@ -553,12 +566,12 @@ def variational_em(
     centres = np.ascontiguousarray(centres, dtype=rows.dtype)
     passes: ExactPasses | TruncatedPasses = ExactPasses(rows)
     if settings.truncation < len(centres):
-        passes = TruncatedPasses(rows, len(centres), settings, resumed, sets)
+        passes = TruncatedPasses(rows, len(centres), settings, resumed, sets, save_to)
     run = _Run(rows, settings, passes)
 
     def step(state: EMState) -> Stepped[EMState]:
         is_last = len(state.history) + 1 >= limits.max_iter
-        return run.step(state, save_to(is_last))
+        return run.step(state, save_to(is_last, (state.n_steps, state.gaussians)))
 
     try:
         state = resumed or run.first(centres, variances, weights)

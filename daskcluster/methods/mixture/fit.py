@@ -44,7 +44,7 @@ from daskcluster.methods.mixture.algorithm import (
     EMState,
     variational_em,
 )
-from daskcluster.methods.mixture.chunkwise.statistics import packed_size
+from daskcluster.methods.mixture.chunkwise.statistics import Gaussians, packed_size
 from daskcluster.methods.mixture.model import SAMPLED, means_method, start_of, variances_shape
 from daskcluster.methods.mixture.parameters import MATRICES
 from daskcluster.randomness import Key
@@ -381,13 +381,13 @@ class MixtureFit(SeededFit):
             return None
         return self.sets_at(commits.folder.attachment(sets))
 
-    def _save_to(self, is_last: bool) -> StateFiles | None:
+    def _save_to(self, is_wanted: bool, content: tuple[int, Gaussians]) -> StateFiles | None:
         """Return where the tasks write the sets of their rows, in the pass before a commit."""
         commits = self.checkpoints.commits
-        self._is_due, self._sets = commits is not None and (is_last or commits.is_due()), None
+        self._is_due, self._sets = commits is not None and (is_wanted or commits.is_due()), None
         if commits is None or not (self._is_due and self.has_sets):
             return None
-        self._sets = commits.folder.new_attachment("sets")
+        self._sets = commits.folder.new_attachment("sets", self.seed, self.state.restart, content)
         return self.sets_at(commits.folder.attachment(self._sets))
 
     def _keep(self, em: EMState) -> None:

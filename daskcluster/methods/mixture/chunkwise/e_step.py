@@ -19,6 +19,7 @@ from daskcluster.chunkwise.data_statistics import refuse_bad
 from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import ExactScalar, Reduction, StatefulReduction
 from daskcluster.errors import CheckpointError
+from daskcluster.fingerprint import NO_MATTER
 from daskcluster.kernels.accumulate import sum_on_grid
 from daskcluster.kernels.jit import NO_WEIGHTS, aligned_zeros, read_only, weights_or_none
 from daskcluster.kernels.sum_grid import SumGrid
@@ -129,7 +130,7 @@ class MixtureParams:
     save_to: StateFiles | None = None
     learns: bool = True
     rooted: bool = True
-    room: int = 0
+    room: int = field(default=0, metadata=NO_MATTER)
 
 
 class _Ready:
