@@ -48,6 +48,12 @@ _shard_rows = click.option(
 @_shard_rows
 @takes_source("missing", "grid", "scale")
 @overwrite_option
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Continue an interrupted conversion after its last whole chunk, and keep what is finished if this "
+    "one is interrupted.",
+)
 @takes_console
 def convert(
     source: str, output: str, console: Console, opening: dict[str, Any], **options: Any

@@ -13,6 +13,7 @@ import numpy as np
 
 from daskcluster.data.checks import check_dtype
 from daskcluster.data.dataset import refuse_replacing
+from daskcluster.data.identity import fingerprint_of_rows
 from daskcluster.data.open import open_source
 from daskcluster.data.sources import is_list_of_files
 from daskcluster.data.spec import RowsSpec
@@ -86,6 +87,7 @@ def convert(
     columns: Any = None,
     decode: bool | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     callbacks: Sequence[Callable[[Event], None]] = (),
 ) -> Conversion:
@@ -117,6 +119,9 @@ def convert(
         Whether attributes of a stored array decode its numbers; see `open_dataset`.
     overwrite : bool
         Replace a Zarr array or group at `output`.
+    resume : bool
+        Continue an interrupted call of the same arguments after its last whole chunk (of sparse rows, begin
+        anew), and keep what is finished if this call fails.
     storage_options : dict, optional
         For source and output.
     callbacks : sequence of callable
@@ -151,10 +156,16 @@ def convert(
         check_space(output, n_bytes, storage_options=storage_options)
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
     chunking = {"chunk_rows": chunk_rows, "shard_rows": shard_rows}
+    if resume:
+        mark = fingerprint_of_rows(rows, target.url, str(shape.dtype), chunk_rows, shard_rows)
+        options |= {"mark": mark, "resume": True}
     with Staging.begin(output, kinds=ROW_KINDS, **options) as staging:
         publish(callbacks, PassStarted("convert", rows.n_rows))
         with RowsWriter(staging, shape, others, **chunking) as writer:  # type: ignore[arg-type]
-            for chunk in rows.chunks(rows.partitions):
+            done = writer.n_rows
+            publish(callbacks, PassProgress(done))
+            left = [(max(done, start), stop) for start, stop in rows.partitions if stop > done]
+            for chunk in rows.chunks(left):
                 values = () if chunk.weights is None else (chunk.weights,)
                 writer.append(cast_rows(chunk.rows, shape.dtype, chunk.start), *values)
                 publish(callbacks, PassProgress(chunk.n_rows))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -189,14 +190,16 @@ class RowWriter:
     Parameters
     ----------
     array : StagedArray
+    start : int, default 0
+        Rows that are written already, in whole blocks.
     """
 
-    def __init__(self, array: StagedArray) -> None:
+    def __init__(self, array: StagedArray, start: int = 0) -> None:
         self._array = array
         shape = array.open().shape
         self._buffer = np.empty((array.block_rows, *shape[1:]), array.open().dtype)
         self._filled = 0
-        self._start = 0
+        self._start = start
         self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="daskcluster-write")
         self._pending: deque[Future[np.ndarray]] = deque()
         # Blocks are used again: fresh ones would be mapped anew, and scatter the heap.
@@ -306,6 +309,12 @@ class RowsWriter:
     group : mapping, optional
         Attributes of the group, if there is one.
 
+    Attributes
+    ----------
+    n_rows : int
+        Rows that are written or held; those of an interrupted writer, if the staging resumes. CSR rows,
+        whose blocks are cut by values, begin anew.
+
     Raises
     ------
     InvalidParameterError
@@ -355,6 +364,8 @@ class RowsWriter:
         self._others = [
             self.staged_array(staging, name, dtype) for name, dtype in (others or {}).items()
         ]
+        if staging.stays and shape.n_entries is None:
+            self.n_rows = min(shape.n_rows, _rows_in_front([*self._arrays, *self._others]))
         self._stack = ExitStack()
 
     def staged_array(self, staging: Staging, name: str, dtype: Any, *axes: int) -> StagedArray:
@@ -370,7 +381,8 @@ class RowsWriter:
         )
 
     def __enter__(self) -> Self:
-        opened = [self._stack.enter_context(RowWriter(a)) for a in (*self._arrays, *self._others)]
+        arrays = (*self._arrays, *self._others)
+        opened = [self._stack.enter_context(RowWriter(each, self.n_rows)) for each in arrays]
         self._rows, self._values = opened[: len(self._arrays)], opened[len(self._arrays) :]
         if self.shape.n_entries is not None:
             self._rows[2].append(np.zeros(1, np.int64))
@@ -557,6 +569,12 @@ def finished_blocks(arrays: Sequence[StagedArray]) -> frozenset[int]:
                     block for block, good in zip(sorted(found), sound, strict=True) if good
                 )
     return found
+
+
+def _rows_in_front(arrays: Sequence[StagedArray]) -> int:
+    """Return the rows before the first block that an interrupted writer has not written."""
+    finished = finished_blocks(arrays)
+    return next(n for n in count() if n not in finished) * arrays[0].block_rows
 
 
 def covers(blocks: frozenset[int], block_rows: int, span: Range) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import time
 from collections.abc import Callable, Mapping
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from daskcluster.chunkwise.statistics import DataStatistics
+from daskcluster.data.identity import data_identity, digest_of
 from daskcluster.errors import CheckpointError, InvalidParameterError, ModelFormatError
 from daskcluster.events import Callback, Notice, publish
-from daskcluster.fingerprint import fingerprint
 from daskcluster.models.fitted import created_with
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import (
@@ -134,21 +133,6 @@ def unfit(where: str, error: ModelFormatError) -> CheckpointError:
     )
 
 
-def fingerprint_of_rows(dataset: Dataset, *values: Any) -> str:
-    """Return the fingerprint of a result that depends on all rows of `dataset` and on `values`.
-
-    Rows are identified by their number, dtype, first and last values, and largest chunk.
-    """
-    chunk_rows = max(dataset.chunk_sizes)
-    return fingerprint(
-        created_with()["daskcluster"],
-        data_identity(dataset),
-        dataset.normalize,
-        chunk_rows,
-        *values,
-    )
-
-
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
@@ -171,8 +155,6 @@ _REMOVED: dict[str, dict[str, Any]] = {
 """Parameters that are gone, with the values that make older checkpoints those of the same fit."""
 
 Check = Callable[[Document, Callable[[str], Location]], None]
-
-_PROBED = 64
 
 
 @dataclass
@@ -321,18 +303,6 @@ def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def data_identity(dataset: Dataset) -> dict[str, Any]:
-    """Return plain values that identify the rows: number, dtype, first and last values."""
-    return {
-        "rows": dataset.n_rows,
-        "features": dataset.n_features,
-        "dtype": str(dataset.dtype),
-        "weighted": dataset.weights is not None,
-        "first_and_last_weights": _weights_digest(dataset),
-        "first_and_last_rows": _rows_digest(dataset),
-    }
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
@@ -344,26 +314,5 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(entry) for name, entry in value.items()}
     centres = getattr(value, "cluster_centers_", getattr(value, "means_", value))
     if isinstance(centres, (np.ndarray, list, tuple)):
-        return _digest(np.ascontiguousarray(centres))
+        return digest_of(np.ascontiguousarray(centres))
     return f"<{getattr(value, '__qualname__', type(value).__name__)}>"
-
-
-def _rows_digest(dataset: Dataset) -> str:
-    n = dataset.n_rows
-    ends = {*range(min(n, _PROBED)), *range(max(0, n - _PROBED), n)}
-    return _digest(np.ascontiguousarray(dataset.take(np.array(sorted(ends)))))
-
-
-def _weights_digest(dataset: Dataset) -> str | None:
-    weights = dataset.weights
-    if weights is None:
-        return None
-    n = dataset.n_rows
-    ends = [
-        np.asarray(weights[start:stop]) for start, stop in ((0, _PROBED), (max(0, n - _PROBED), n))
-    ]
-    return _digest(np.concatenate(ends))
-
-
-def _digest(values: np.ndarray) -> str:
-    return hashlib.sha256(values.tobytes() + str(values.shape).encode()).hexdigest()[:16]

@@ -21,6 +21,7 @@ from daskcluster.data.grid import (
     grid_mapping,
     variables_as_features,
 )
+from daskcluster.data.identity import fingerprint_of_rows
 from daskcluster.data.label_files import (
     GRID_KINDS,
     check_map,
@@ -41,7 +42,6 @@ from daskcluster.engine.engine import Engine, Placement
 from daskcluster.engine.local import MIN_ITEM_BYTES
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.operations import output_blocks
-from daskcluster.estimators.checkpoints import fingerprint_of_rows
 from daskcluster.estimators.inputs import is_dask_frame
 from daskcluster.events import Callback
 from daskcluster.sparse_rows import SparseRows

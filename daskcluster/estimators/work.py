@@ -12,12 +12,12 @@ import numpy as np
 
 from daskcluster.data.csr import csr_of
 from daskcluster.data.features import refuse_partial
+from daskcluster.data.identity import data_identity
 from daskcluster.data.label_files import write_columns
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import InvalidDataError
-from daskcluster.estimators.checkpoints import data_identity
 from daskcluster.estimators.opening import open_dataset
 from daskcluster.events import Callback
 from daskcluster.parameters.checks import check_value

@@ -12,6 +12,7 @@ import zarr
 
 from daskcluster import open_dataset
 from daskcluster.data.convert import convert
+from daskcluster.data.writer import RowsWriter
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,
@@ -19,6 +20,7 @@ from daskcluster.errors import (
     OutputExistsError,
 )
 from daskcluster.events import PassEnded, PassProgress, PassStarted
+from daskcluster.storage.staging import Staging
 
 WEIGHTS = np.linspace(0, 1, 5003)
 
@@ -236,3 +238,52 @@ def test_memory_stays_bounded(tmp_path: Any) -> None:
         out = [sys.executable, "-c", code, path, str(tmp_path / f"{n_rows}.zarr")]
         peaks.append(int(subprocess.run(out, capture_output=True, check=True).stdout))
     assert peaks[1] - peaks[0] < 50_000, peaks  # kB; the file grew by 192 MB
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.npz", "x.npy"])
+def test_a_killed_conversion_goes_on_after_its_last_whole_chunk(
+    name: str, rows: np.ndarray, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, weights = written(name, rows, tmp_path), None if name == "x.csv" else WEIGHTS
+    if name == "x.npz":
+        weights = "w"
+    options: dict[str, Any] = {"weights": weights, "chunk_rows": 100, "resume": True}
+    whole = RowsWriter.append
+
+    def dies(self: RowsWriter, values: Any, *others: Any) -> None:
+        # Piece by piece, so that the process dies in the middle of the rows.
+        for first in range(0, len(values), 130):
+            if self.n_rows > 2000:
+                raise Killed
+            here = slice(first, first + 130)
+            whole(self, values[here], *(each[here] for each in others))
+
+    with monkeypatch.context() as within:
+        within.setattr(RowsWriter, "append", dies)
+        with pytest.raises(Killed):
+            convert(source, tmp_path / "o.zarr", **options)
+    assert not (tmp_path / "o.zarr").exists()
+    read: list[Any] = []
+    convert(source, tmp_path / "o.zarr", callbacks=[read.append], **options)
+    counts = [event.rows for event in read if isinstance(event, PassProgress)]
+    assert sum(counts) == len(rows)
+    assert counts[0] >= 1900
+    assert counts[0] % 100 == 0
+    parts = {} if weights is None else {"array": "X", "weights": "weights"}
+    found = open_dataset(tmp_path / "o.zarr", **parts)
+    assert np.array_equal(found.to_numpy(), rows)
+    if found.weights is not None:
+        assert np.array_equal(np.asarray(found.weights[:]), WEIGHTS)
+    assert not list(tmp_path.glob("o.zarr.partial*"))
+
+
+def test_a_conversion_of_other_rows_begins_anew(rows: np.ndarray, tmp_path: Any) -> None:
+    source = written("x.npy", rows, tmp_path)
+    with Staging.begin(tmp_path / "o.zarr", mark="0123456789abcdef", resume=True):
+        pass
+    convert(source, tmp_path / "o.zarr", resume=True, chunk_rows=100)
+    assert np.array_equal(open_dataset(tmp_path / "o.zarr").to_numpy(), rows)

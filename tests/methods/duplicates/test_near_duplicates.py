@@ -164,6 +164,36 @@ def test_a_search_that_is_killed_while_rows_are_sorted_keeps_their_labels(
     assert found.passes == 1
 
 
+def test_a_search_that_is_killed_while_rows_are_labelled_labels_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zarr.create_array(tmp_path / "rows.zarr", data=X, chunks=(50, 12))
+    source, whole, labelled = str(tmp_path / "rows.zarr"), search_module.describe_rows, list[int]()
+    one = {"checkpoint": tmp_path / "state", "engine": dc.LocalEngine(1)}
+
+    def dies(chunk: Any, *arguments: Any) -> Any:
+        if len(labelled) == 2:
+            raise KilledHereError
+        labelled.append(chunk.start)
+        return whole(chunk, *arguments)
+
+    def resumed(chunk: Any, *arguments: Any) -> Any:
+        again.append(chunk.start)
+        return whole(chunk, *arguments)
+
+    again = list[int]()
+    monkeypatch.setattr(search_module, "describe_rows", dies)
+    opened = dc.open_dataset(source)
+    opened = opened.with_facts(partitions=[(at, at + 50) for at in range(0, len(X), 50)])
+    with pytest.raises(KilledHereError):
+        find(opened, **one)
+    monkeypatch.setattr(search_module, "describe_rows", resumed)
+    found = find(opened, resume=True, **one)
+    assert again
+    assert not set(again) & set(labelled)
+    assert same(found, find_labelled(monkeypatch))
+
+
 def find_labelled(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.undo()
     return find()
