@@ -271,7 +271,7 @@ def test_a_killed_conversion_goes_on_after_its_last_whole_chunk(
     convert(source, tmp_path / "o.zarr", callbacks=[read.append], **options)
     counts = [event.rows for event in read if isinstance(event, PassProgress)]
     assert sum(counts) == len(rows)
-    assert counts[0] >= 1900
+    assert counts[0] >= 1500
     assert counts[0] % 100 == 0
     parts = {} if weights is None else {"array": "X", "weights": "weights"}
     found = open_dataset(tmp_path / "o.zarr", **parts)
