@@ -90,6 +90,7 @@ STAGES = {
         "jobs/test_hosts.py",
         "methods/streaming/service/test_kills.py",
     ),
+    "invariances": ("invariances",),
     "programs": ("benchmarks", "peers", "test_other_systems.py"),
 }
 """Folders and files of tests that have a stage of CI of their own, by the mark of the stage.

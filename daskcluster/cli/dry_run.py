@@ -16,8 +16,10 @@ from daskcluster.engine.memory import project
 from daskcluster.errors import DaskClusterError, EngineError, SchedulerUnreachableError
 from daskcluster.estimators.plan import Plan, WorkPlan
 from daskcluster.host import format_bytes, host_memory
+from daskcluster.invariance import CIRCUMSTANCES, declared
 from daskcluster.jobs.run import check_outputs_of, open_metadata
 from daskcluster.jobs.spec import JobSpec
+from daskcluster.methods.catalogue import ALGORITHMS
 from daskcluster.models.fitted import load_document
 from daskcluster.reports.pages import Rows
 from daskcluster.typing import Dataset
@@ -108,6 +110,10 @@ def _add_projection(
     record |= {"size": given["size"]} if not is_fit and "size" in given else {}
     rows.append(("chunks", f"{chunks:,} in {partitions:,} partitions"))
     rows.append(("decoded", format_bytes(decoded)))
+    if is_fit and name in ALGORITHMS:
+        varies = list(declared(resolve_name(ALGORITHMS.find(name).estimator)) or ())
+        record["varies_with"] = varies
+        rows.append(("varies with", "; ".join(CIRCUMSTANCES[each] for each in varies) or "nothing"))
     if scale:
         rows.append(("scaling", f"{scale}: one more pass, before the others"))
     if plan is None:

@@ -21,6 +21,7 @@ from daskcluster.data.text_files import open_csv_files
 from daskcluster.data.writer import ROW_KINDS, ROWS, WEIGHTS, RowsShape, RowsWriter
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import Event, PassEnded, PassProgress, PassStarted, publish
+from daskcluster.invariance import varies_with
 from daskcluster.sparse_rows import Rows, SparseRows
 from daskcluster.storage.files import check_space, match_files
 from daskcluster.storage.location import locate
@@ -74,6 +75,7 @@ class Conversion:
     n_entries: int | None = None
 
 
+@varies_with()
 def convert(
     source: Any,
     output: Any,

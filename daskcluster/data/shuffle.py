@@ -32,6 +32,7 @@ from daskcluster.data.shuffle_passes import (
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.writer import ROW_KINDS, ROWS, WEIGHTS, RowsWriter, RowWriter
 from daskcluster.events import Callback
+from daskcluster.invariance import varies_with
 from daskcluster.randomness import Key, as_seed
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import Staging, check_free, refuse_overlaps
@@ -89,6 +90,7 @@ class Shuffled:
     seconds: float
 
 
+@varies_with(order="The order of the output is one of row numbers.")
 def shuffle(
     source: Any,
     output: Any,

@@ -20,6 +20,7 @@ from daskcluster.estimators.inputs import fit_dataset, refuse_given_centres
 from daskcluster.estimators.plan import Plan
 from daskcluster.estimators.rows import Labels
 from daskcluster.events import Callback
+from daskcluster.invariance import AS_ITS_ESTIMATOR, DRAWN, FIRST, varies_with
 from daskcluster.jobs.run import Run, open_metadata
 from daskcluster.methods.catalogue import ALGORITHMS, plan_of
 from daskcluster.methods.duplicates.parameters import RULES
@@ -41,6 +42,12 @@ if TYPE_CHECKING:
 _LABEL_BYTES = 4
 
 
+@varies_with(
+    chunks=AS_ITS_ESTIMATOR,
+    storage=AS_ITS_ESTIMATOR,
+    memory_limit=AS_ITS_ESTIMATOR,
+    order=AS_ITS_ESTIMATOR,
+)
 def fit(
     source: Any,
     *,
@@ -230,6 +237,7 @@ def plan_fit(dataset: Dataset, given: Mapping[str, Any]) -> Plan | None:
     return plan
 
 
+@varies_with(order=DRAWN)
 def build_coreset(
     source: Any,
     *,
@@ -338,6 +346,7 @@ def lines_of_coreset(record: Mapping[str, Any]) -> Rows:
     return rows
 
 
+@varies_with(order=FIRST)
 def dedup(
     source: Any,
     *,
@@ -449,6 +458,7 @@ def plan_dedup(dataset: Dataset, given: Mapping[str, Any]) -> DuplicatesPlan:
     return plan
 
 
+@varies_with(order=DRAWN)
 def partition(
     source: Any,
     *,
@@ -527,6 +537,7 @@ def partition(
             return run.done(run.record(PartitionRecord, dataset, found, **sizes))
 
 
+@varies_with(order=DRAWN)
 def stream(
     source: Any,
     *,

@@ -38,6 +38,7 @@ from daskcluster.estimators.inputs import features_of
 from daskcluster.estimators.opening import presence_of
 from daskcluster.estimators.plan import PassTraffic, Plan, centres_bytes
 from daskcluster.events import Callback
+from daskcluster.invariance import DRAWN, varies_with
 from daskcluster.jobs.run import Run, open_metadata
 from daskcluster.methods.kmeans.fit import fit_footprint, pass_flop
 from daskcluster.metrics.separation import SAMPLE_SIZE, measure
@@ -111,6 +112,7 @@ def examine(
     return found
 
 
+@varies_with()
 def predict(
     model: str,
     source: Any,
@@ -209,6 +211,7 @@ def predict(
         return run.done(run.record(PredictRecord, dataset))
 
 
+@varies_with()
 def score(
     model: str,
     source: Any,
@@ -347,6 +350,7 @@ class BalancedSample:
         return Balance.of(sizes[sizes > 0]), Balance.of(quotas[sizes > 0])
 
 
+@varies_with(order=DRAWN)
 def balanced_sample(
     model: Any,
     dataset: Any,
@@ -713,6 +717,7 @@ def _write_zarr(sample: BalancedSample, url: str, *, weighted: bool, **options: 
         staging.commit(writer.documents())
 
 
+@varies_with(order=DRAWN)
 def sample(
     model: str,
     source: Any,

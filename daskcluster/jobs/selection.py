@@ -22,6 +22,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback, FitsMade, publish
 from daskcluster.extras import import_extra
+from daskcluster.invariance import DRAWN, varies_with
 from daskcluster.jobs.run import JobCounters, Run
 from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.models.record import SweepRecord
@@ -240,6 +241,7 @@ _SHARES = 4
 _MISLEADING = 0.1
 
 
+@varies_with(order=DRAWN)
 def select_k(
     X: Any,
     k_min: int = 2,
@@ -651,6 +653,7 @@ def find_knee(ks: np.ndarray, costs: np.ndarray) -> tuple[int, float]:
     return index, float(height[index])
 
 
+@varies_with(order=DRAWN)
 def sweep(
     source: Any,
     *,

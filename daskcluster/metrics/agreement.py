@@ -15,6 +15,7 @@ from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 from daskcluster.data.label_files import BLOCK_ROWS, open_labels
 from daskcluster.elementary import exp, log
 from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.invariance import varies_with
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +69,7 @@ def _totals(index: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
     return totals
 
 
+@varies_with()
 def contingency(labels_true: Any, labels_pred: Any) -> Contingency:
     """Count the rows of each pair of class and cluster, block by block.
 
@@ -138,6 +140,7 @@ def table_of(labels_true: Any, labels_pred: Any) -> Contingency:
     return contingency(labels_true, labels_pred)
 
 
+@varies_with()
 def adjusted_rand_index(labels_true: Any, labels_pred: Any = None) -> float:
     """Return the share of row pairs on which two labellings agree, corrected for chance.
 
@@ -172,6 +175,7 @@ def adjusted_rand_index(labels_true: Any, labels_pred: Any = None) -> float:
     return 2 * (together * apart - only_class * only_cluster) / chance
 
 
+@varies_with()
 def rand_index(labels_true: Any, labels_pred: Any = None) -> float:
     """Return the share of row pairs on which two labellings agree.
 
@@ -200,6 +204,7 @@ def rand_index(labels_true: Any, labels_pred: Any = None) -> float:
     return 1.0 - (same_class + same_cluster - 2 * both) / pairs if pairs else 1.0
 
 
+@varies_with()
 def fowlkes_mallows(labels_true: Any, labels_pred: Any = None) -> float:
     """Return the geometric mean of precision and recall over pairs of rows in the same cluster.
 
@@ -311,6 +316,7 @@ def _block(size: int, others: np.ndarray, low: np.ndarray, high: np.ndarray, n: 
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
+@varies_with()
 def homogeneity(labels_true: Any, labels_pred: Any = None) -> float:
     """Return how far each cluster has rows of one class only: 1 - H(class | cluster) / H(class).
 
@@ -332,6 +338,7 @@ def homogeneity(labels_true: Any, labels_pred: Any = None) -> float:
     return _share(mutual_info(table), _entropy(table.class_sizes))
 
 
+@varies_with()
 def completeness(labels_true: Any, labels_pred: Any = None) -> float:
     """Return how far the rows of a class share one cluster: 1 - H(cluster | class) / H(cluster).
 
@@ -357,6 +364,7 @@ def _share(information: float, entropy: float) -> float:
     return information / entropy if entropy else 1.0
 
 
+@varies_with()
 def v_measure(labels_true: Any, labels_pred: Any = None, *, beta: float = 1.0) -> float:
     """Return the harmonic mean of `homogeneity` and `completeness`.
 
@@ -388,6 +396,7 @@ def v_measure(labels_true: Any, labels_pred: Any = None, *, beta: float = 1.0) -
     return (1.0 + beta) * pure * complete / (beta * pure + complete)
 
 
+@varies_with()
 def mutual_info(labels_true: Any, labels_pred: Any = None) -> float:
     """Return the mutual information of two labellings in nats.
 
@@ -414,6 +423,7 @@ def mutual_info(labels_true: Any, labels_pred: Any = None) -> float:
     return max(0.0, float((counts / n * logs).sum()))
 
 
+@varies_with()
 def normalized_mutual_info(
     labels_true: Any, labels_pred: Any = None, *, average_method: str = "arithmetic"
 ) -> float:
@@ -444,6 +454,7 @@ def normalized_mutual_info(
     return information / mean if information > 0.0 else 0.0
 
 
+@varies_with()
 def adjusted_mutual_info(
     labels_true: Any, labels_pred: Any = None, *, average_method: str = "arithmetic"
 ) -> float:
@@ -481,6 +492,7 @@ def adjusted_mutual_info(
     return 1.0 if abs(gained - room) <= _EPSILON else gained / room
 
 
+@varies_with()
 def accuracy(labels_true: Any, labels_pred: Any = None) -> float:
     """Return the share of correct rows under the best one-to-one matching of clusters and classes.
 
@@ -512,6 +524,7 @@ def accuracy(labels_true: Any, labels_pred: Any = None) -> float:
     return (int(graph[chosen].sum()) - n) / table.n_rows
 
 
+@varies_with()
 def purity(labels_true: Any, labels_pred: Any = None) -> float:
     """Return the share of rows that belong to the most common class of their cluster.
 

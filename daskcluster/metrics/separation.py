@@ -37,6 +37,7 @@ from daskcluster.engine.engine import Placement
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import Callback
+from daskcluster.invariance import ADDED, varies_with
 from daskcluster.kernels.distance import sqdist_all
 from daskcluster.parameters.algorithm import check_measures
 from daskcluster.randomness import Key, as_seed
@@ -226,6 +227,7 @@ _LEAST_SHARE = 1e-6
 """Share of the total scatter below which the scatter within clusters is not computed as a difference."""
 
 
+@varies_with()
 def calinski_harabasz(X: Any, labels: Any, *, engine: Any = None) -> float:
     """Return the ratio of scatter between and within clusters, each divided by its degrees of freedom.
 
@@ -272,6 +274,7 @@ def calinski_harabasz(X: Any, labels: Any, *, engine: Any = None) -> float:
         return Clusters(ScaledPlacement(placement), found, k).calinski_harabasz()
 
 
+@varies_with()
 def davies_bouldin(X: Any, labels: Any, *, engine: Any = None) -> float:
     """Return the mean over clusters of the largest ratio of the radii of two clusters to their distance.
 
@@ -310,6 +313,7 @@ def davies_bouldin(X: Any, labels: Any, *, engine: Any = None) -> float:
         return Clusters(ScaledPlacement(placement), found, k).davies_bouldin()
 
 
+@varies_with()
 def simplified_silhouette(
     X: Any, labels: Any, *, metric: str = "euclidean", engine: Any = None
 ) -> float:
@@ -479,6 +483,7 @@ class Clusters:
 SAMPLE_SIZE = 10_000
 
 
+@varies_with(order=ADDED)
 def silhouette(
     X: Any,
     labels: Any,
@@ -564,6 +569,7 @@ def sample_of_rows(n_rows: int, sample_size: int | None, random_state: Any) -> n
     return np.sort(draw.choice(n_rows, sample_size, replace=False))
 
 
+@varies_with(order=ADDED)
 def silhouette_samples(
     X: Any, labels: Any, *, metric: str = "euclidean", engine: Any = None
 ) -> np.ndarray:

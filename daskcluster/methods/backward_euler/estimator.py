@@ -23,6 +23,7 @@ from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import Limits
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import Notice, StartEnded, StopFit, publish
+from daskcluster.invariance import DRAWN, POOLS, ROOM, varies_with
 from daskcluster.methods.backward_euler.algorithm import ImplicitSteps
 from daskcluster.methods.backward_euler.parameters import BACKWARD_EULER
 from daskcluster.methods.backward_euler.starts import (
@@ -229,6 +230,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
+@varies_with(chunks=POOLS, storage=POOLS, memory_limit=ROOM, order=DRAWN)
 @in_declared_order
 @dataclass(eq=False, repr=False, kw_only=True)
 class BackwardEulerKMeans(KMeansEstimator):
@@ -237,7 +239,8 @@ class BackwardEulerKMeans(KMeansEstimator):
     An outer step solves the implicit gradient step of the k-means objective by a few fixed-point
     iterations, each on a new mini-batch, and goes to the average of what they pass. The first steps are
     so large that centres leave bad local minima; then they shrink. The result is the same to the bit on
-    any engine and any number of threads and workers.
+    any engine and any number of threads and workers. That of stored rows above 256 MB depends on their
+    chunks and, where it leaves less than 256 MB, on the memory limit.
 
     Parameters
     ----------

@@ -28,6 +28,7 @@ from daskcluster.events import (
     Notice,
     publish,
 )
+from daskcluster.invariance import DRAWN, varies_with
 from daskcluster.methods.coreset.algorithm import (
     Coreset,
     CoresetCheckpoint,
@@ -228,6 +229,7 @@ def source_of(dataset: Any) -> str:
     return str(getattr(dataset, "source", type(dataset).__name__))
 
 
+@varies_with(order=DRAWN)
 @dataclass(eq=False, repr=False)
 class LightweightCoreset(EngineMixin):
     """A lightweight coreset (Bachem, Lucic, Krause, KDD 2018): m weighted rows in place of n.
@@ -397,6 +399,7 @@ class LightweightCoreset(EngineMixin):
         }
 
 
+@varies_with(order=DRAWN)
 def lightweight_coreset(
     X: Any, size: int, random_state: Any = None, sample_weight: Any = None, engine: Any = None
 ) -> Dataset:
@@ -432,6 +435,7 @@ def lightweight_coreset(
     return estimator.fit(X, sample_weight=sample_weight).coreset_
 
 
+@varies_with(order=DRAWN)
 def merge_coresets(
     *coresets: Any, size: int | None = None, random_state: Any = None, engine: Any = None
 ) -> MergedCoreset:

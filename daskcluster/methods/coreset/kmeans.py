@@ -20,6 +20,7 @@ from daskcluster.events import (
     PassStarted,
     publish,
 )
+from daskcluster.invariance import DRAWN, varies_with
 from daskcluster.methods.coreset.estimator import (
     LightweightCoreset,
     check_coreset_size,
@@ -50,6 +51,7 @@ class _State:
     attached: _Attached
 
 
+@varies_with(order=DRAWN)
 @in_declared_order
 @dataclass(eq=False, repr=False, kw_only=True)
 class CoresetKMeans(KMeansEstimator):

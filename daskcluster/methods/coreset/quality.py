@@ -25,6 +25,7 @@ from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.events import Callback
+from daskcluster.invariance import varies_with
 from daskcluster.methods.coreset.estimator import dataset_of, rows_and_weights
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.parameters import shared
@@ -157,6 +158,7 @@ def true_costs(rows: ScaledPlacement, sets: Sequence[np.ndarray]) -> list[float]
     return [float(each.inertia) for each in found]
 
 
+@varies_with()
 def coreset_quality(
     coreset: Any,
     X: Any = None,
@@ -266,6 +268,7 @@ def _named(centres: Any, few: Dataset, scaling: FeatureScaling | None) -> dict[s
     return {name: np.asarray(scaling.apply(array)) for name, array in sets.items()}
 
 
+@varies_with()
 def quantization_error(
     X: Any, centres: Any, *, mean: bool = False, sample_weight: Any = None, engine: Any = None
 ) -> float:
@@ -302,6 +305,7 @@ def quantization_error(
     return found.inertia / float(found.cluster_weights(weighted=dataset.weights is not None).sum())
 
 
+@varies_with()
 def relative_error(
     X: Any, centres: Any, reference: Any, *, sample_weight: Any = None, engine: Any = None
 ) -> float:

@@ -21,6 +21,7 @@ from daskcluster.estimators.examples import ids_of_rows
 from daskcluster.estimators.work import RowResults, Work, check_work
 from daskcluster.events import Callback
 from daskcluster.host import format_bytes
+from daskcluster.invariance import FIRST, varies_with
 from daskcluster.methods.duplicates.chunkwise import Rule
 from daskcluster.methods.duplicates.kernels import assign_keepers
 from daskcluster.methods.duplicates.parameters import NEAR_DUPLICATES, RULES
@@ -106,6 +107,7 @@ class NearDuplicates(RowResults):
         return {"group": self.group, "kept": self.kept, self.measure: self.similarity}
 
 
+@varies_with(order=FIRST)
 def near_duplicates(
     source: Any,
     threshold: float = 0.95,

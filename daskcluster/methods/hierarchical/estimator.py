@@ -34,6 +34,7 @@ from daskcluster.events import (
     SeedingEnded,
     publish,
 )
+from daskcluster.invariance import DRAWN, varies_with
 from daskcluster.methods.coreset.algorithm import draw_coreset
 from daskcluster.methods.coreset.estimator import CORESET_PASSES, coreset_footprint
 from daskcluster.methods.hierarchical.cells import (
@@ -421,6 +422,7 @@ def hierarchical_footprint(dataset: Dataset, parameters: Mapping[str, Any]) -> F
     return replace(found, thread_bytes=thread_bytes, process_bytes=drawn, home_bytes=resampled)
 
 
+@varies_with(order=DRAWN)
 @in_declared_order
 @dataclass(eq=False, repr=False, kw_only=True)
 class HierarchicalKMeans(KMeansEstimator):

@@ -23,6 +23,7 @@ from daskcluster.estimators.base import (
 )
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.events import Callback
+from daskcluster.invariance import DRAWN, varies_with
 from daskcluster.methods.kernel_kmeans.chunkwise import (
     CALLABLE,
     GramCentres,
@@ -219,6 +220,7 @@ class KernelEstimator(LoopParameters, ClusterEstimator):
         return self
 
 
+@varies_with(order=DRAWN)
 @in_declared_order
 @dataclass(eq=False, repr=False, kw_only=True)
 class KernelKMeans(KernelEstimator):

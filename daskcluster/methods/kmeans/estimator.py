@@ -30,6 +30,7 @@ from daskcluster.estimators.base import (
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.events import Callback
+from daskcluster.invariance import DRAWN, SEEDING, varies_with
 from daskcluster.methods.kmeans.fit import KMeansFit, fit_partial
 from daskcluster.methods.kmeans.initial import candidate_reducer
 from daskcluster.methods.kmeans.parameters import KMEANS
@@ -187,6 +188,7 @@ class KMeansEstimator(LoopParameters, CentreEstimator):
         return self
 
 
+@varies_with(storage=SEEDING, order=DRAWN)
 @in_declared_order
 @dataclass(eq=False, repr=False, kw_only=True)
 class KMeans(KMeansEstimator):
@@ -355,6 +357,7 @@ def _refits(rows: Rows, n_clusters: int, metric: str) -> Iterator[Any]:
 # -- seeding on its own -------------------------------------------------------------------------------
 
 
+@varies_with(order=DRAWN)
 def kmeans_plusplus(
     X: Any,
     n_clusters: int,
@@ -405,6 +408,7 @@ def kmeans_plusplus(
         )
 
 
+@varies_with(order=DRAWN)
 def kmeans_parallel(
     X: Any,
     n_clusters: int,
@@ -460,6 +464,7 @@ def kmeans_parallel(
         )
 
 
+@varies_with(order=DRAWN)
 def afk_mc2(
     X: Any,
     n_clusters: int,

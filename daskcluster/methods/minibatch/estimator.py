@@ -26,6 +26,7 @@ from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.estimators.loop import is_final, mean_distance
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import SeedingEnded, StopReason, publish
+from daskcluster.invariance import DRAWN, POOLS, ROOM, varies_with
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.kmeans.fit import fit_footprint, measure_run, pass_flop
@@ -303,13 +304,16 @@ def batches_footprint(dataset: Dataset, n_clusters: int, room_bytes: int = ROOM_
     return replace(found, ahead_bytes=held_bytes(dataset, room_bytes))
 
 
+@varies_with(chunks=POOLS, storage=POOLS, memory_limit=ROOM, order=DRAWN)
 @in_declared_order
 @dataclass(eq=False, repr=False, kw_only=True)
 class MiniBatchKMeans(KMeansEstimator):
     """K-means by mini-batches: fast, approximate, for data of any size.
 
     Every step assigns a batch of random rows to the centres and moves each centre towards the mean of its
-    rows. The result is the same to the bit on any engine and any number of threads and workers.
+    rows. The result is the same to the bit on any engine and any number of threads and workers. That of
+    stored rows above 256 MB depends on their chunks and, where it leaves less than 256 MB, on the memory
+    limit.
 
     Parameters
     ----------

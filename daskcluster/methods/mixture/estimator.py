@@ -32,6 +32,7 @@ from daskcluster.estimators.base import (
 )
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
 from daskcluster.events import Callback, StopReason
+from daskcluster.invariance import DRAWN, varies_with
 from daskcluster.methods.coreset.estimator import check_coreset_size
 from daskcluster.methods.mixture.algorithm import SETTLED, EMState
 from daskcluster.methods.mixture.chunkwise.e_step import (
@@ -124,6 +125,7 @@ _NOT_CONVERGED = (
 )
 
 
+@varies_with(order=DRAWN)
 @in_declared_order
 @dataclass(eq=False, repr=False)
 class VariationalGaussianMixture(LoopParameters, DensityMixin, RowsEstimator):

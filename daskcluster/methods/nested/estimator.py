@@ -19,7 +19,9 @@ from daskcluster.estimators.base import in_declared_order
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
-from daskcluster.events import SeedingEnded, publish
+from daskcluster.events import Notice, SeedingEnded, publish
+from daskcluster.host import format_bytes
+from daskcluster.invariance import DRAWN, varies_with
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
@@ -65,6 +67,7 @@ class NestedFit(SeededFit):
         home_bytes = HOME_BYTES
         if self.whole.shares_memory:
             home_bytes = min(HOME_BYTES, self.whole.state_room() // 2)
+            self._say_room(home_bytes)
         key = Key(self.seed, "nested") if estimator.shuffle else None
         self.batches = batches = NestedBatches(
             self.whole,
@@ -100,6 +103,18 @@ class NestedFit(SeededFit):
         result = FitResult.of(end, state if keeps_labels else None)
         rows = batches.rows if batches.is_whole else ScaledPlacement(self.whole)
         return measure_run(rows, result, labels, labelled=self.labelled)
+
+    def _say_room(self, home_bytes: int) -> None:
+        """Say that the memory limit changes the result, if it does."""
+        held = min(HOME_BYTES, self.dataset.bytes_of((0, self.dataset.n_rows)))
+        if home_bytes >= held or self.dataset.in_memory:
+            return
+        text = (
+            f"The memory limit leaves {format_bytes(home_bytes)} for batches instead of "
+            f"{format_bytes(held)}: first centres, and so the result of a seed, are others than with a "
+            "higher limit."
+        )
+        publish(self.callbacks, Notice(text))
 
     def _first_centres(self, batches: NestedBatches) -> np.ndarray:
         """Return centres of a sample of all rows in memory: rare rows may not be in the first batch."""
@@ -144,6 +159,11 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
+@varies_with(
+    storage="First centres come from a sample of the rows that this process holds.",
+    memory_limit="A limit that leaves less than 256 MB for batches changes the first centres.",
+    order=DRAWN,
+)
 @in_declared_order
 @dataclass(eq=False, repr=False, kw_only=True)
 class NestedMiniBatchKMeans(KMeansEstimator):
@@ -151,7 +171,9 @@ class NestedMiniBatchKMeans(KMeansEstimator):
 
     The first batch is a random sample; centres move to the means of its clusters, round after round,
     until they move less than chance would explain. Then the batch doubles: it keeps its
-    rows, and as many join. Once a batch is all rows, the fit continues and ends as `KMeans` does.
+    rows, and as many join. Once a batch is all rows, the fit continues and ends as `KMeans` does. First
+    centres come from the rows that this process holds, so that the result depends on whether rows are in
+    memory and, where it leaves less than 256 MB for stored rows, on the memory limit.
 
     Parameters
     ----------

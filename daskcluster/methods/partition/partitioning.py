@@ -32,6 +32,7 @@ from daskcluster.estimators.plan import WorkPlan
 from daskcluster.estimators.work import RowResults, Work, check_work
 from daskcluster.events import Callback
 from daskcluster.extras import import_pyarrow, install_command
+from daskcluster.invariance import DRAWN, varies_with
 from daskcluster.methods.kmeans.estimator import KMeans
 from daskcluster.methods.partition.parameters import PARTITION
 from daskcluster.methods.partition.training import (
@@ -484,6 +485,7 @@ _SPLIT_ROWS = 256
 KIND = "partitions"
 
 
+@varies_with(order=DRAWN)
 def partition(
     source: Any,
     target_size: int = 1000,

@@ -17,6 +17,7 @@ from daskcluster.estimators.base import from_provenance, in_declared_order
 from daskcluster.estimators.fit import all_callbacks
 from daskcluster.estimators.inputs import check_enough_rows, check_kept_rows, fit_dataset
 from daskcluster.estimators.rows import Labels
+from daskcluster.invariance import DRAWN, varies_with
 from daskcluster.methods.coreset.estimator import check_coreset_size
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.streaming.fold import (
@@ -62,6 +63,7 @@ _FROM_FOLD: dict[str, Callable[[StreamFold], Any]] = {
 }
 
 
+@varies_with(order=DRAWN)
 @in_declared_order
 @dataclass(eq=False, repr=False, kw_only=True)
 class StreamingKMeans(KMeansEstimator):

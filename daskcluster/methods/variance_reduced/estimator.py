@@ -22,6 +22,7 @@ from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
 from daskcluster.events import Notice, PassEnded, PassStarted, publish
+from daskcluster.invariance import DRAWN, SEEDING, varies_with
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
 from daskcluster.methods.kmeans.fit import (
     SeededFit,
@@ -203,6 +204,11 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
+@varies_with(
+    chunks="Rows above 256 MB are divided into partitions that end at chunks.",
+    storage=SEEDING,
+    order=DRAWN,
+)
 @in_declared_order
 @dataclass(eq=False, repr=False, kw_only=True)
 class VarianceReducedKMeans(KMeansEstimator):
@@ -210,7 +216,8 @@ class VarianceReducedKMeans(KMeansEstimator):
 
     An epoch assigns all rows and moves centres to the means of their rows, as Lloyd's algorithm does. Then
     rows drawn at random move centres one by one, at a constant rate: only rows whose nearest centre has
-    changed meanwhile pull, so the noise of stochastic gradients fades as the fit settles.
+    changed meanwhile pull, so the noise of stochastic gradients fades as the fit settles. Rows above 256 MB
+    are divided into partitions that end at chunks, on which the result then depends.
 
     Parameters
     ----------

@@ -380,3 +380,16 @@ def test_callbacks_get_every_round():
 def test_bad_parameters(changes, error, text):
     with pytest.raises(error, match=text):
         fit(blobs(2000), **changes)
+
+
+def test_a_memory_limit_that_changes_the_result_is_named(tmp_path):
+    zarr.create_array(tmp_path / "rows.zarr", data=np.ones((3000, 20)), chunks=(500, 20))
+    heard = []
+    for limit in (420 * 10**6, None):
+        model = dc.NestedMiniBatchKMeans(
+            2, batch_size=100, max_iter=1, random_state=0, callbacks=[heard.append],
+            engine=LocalEngine(1, memory_limit=limit),
+        )  # fmt: skip
+        model.fit(str(tmp_path / "rows.zarr"))
+    texts = [event.text for event in heard if isinstance(event, Notice)]
+    assert len([text for text in texts if "the result of a seed" in text]) == 1

@@ -24,6 +24,7 @@ from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.loop import is_final, mean_cost
 from daskcluster.estimators.plan import Plan
 from daskcluster.events import SeedingEnded, StartEnded, StopReason, publish
+from daskcluster.invariance import DRAWN, POOLS, ROOM, varies_with
 from daskcluster.methods.kernel_kmeans.chunkwise import (
     GramFunction,
     GramSums,
@@ -473,6 +474,7 @@ def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
     )
 
 
+@varies_with(chunks=POOLS, storage=POOLS, memory_limit=ROOM, order=DRAWN)
 @in_declared_order
 @dataclass(eq=False, repr=False, kw_only=True)
 class MiniBatchKernelKMeans(KernelEstimator):
@@ -480,7 +482,9 @@ class MiniBatchKernelKMeans(KernelEstimator):
 
     A step compares a batch of rows with the centres, which are weighted sums of images of a few rows, and
     moves each centre towards the mean of its rows. Clusters need not be convex. The n x n matrix is never
-    formed. The result is bit-identical on any engine and for any number of threads and workers.
+    formed. The result is bit-identical on any engine and for any number of threads and workers. That of
+    stored rows above 256 MB depends on their chunks and, where it leaves less than 256 MB, on the memory
+    limit.
 
     Parameters
     ----------
