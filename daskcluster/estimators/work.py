@@ -9,23 +9,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import zarr
 
 from daskcluster.data.csr import csr_of
 from daskcluster.data.features import refuse_partial
 from daskcluster.data.identity import data_identity
 from daskcluster.data.label_files import write_columns
+from daskcluster.data.writer import ArraySink, ZarrSink
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.errors import InvalidDataError
 from daskcluster.estimators.opening import open_dataset
 from daskcluster.events import Callback
+from daskcluster.fingerprint import fingerprint
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import as_seed
 from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
 from daskcluster.storage.document import Document
+from daskcluster.storage.files import file_size
 from daskcluster.storage.location import locate
+from daskcluster.storage.zarr_stores import HEAD, open_store
 from daskcluster.typing import Dataset, Sink
 
 
@@ -111,10 +116,46 @@ class Work:
             self.stored.clear()
         return state
 
-    def map_rows(
+    def results(
+        self,
+        compute: Any,
+        params: Any,
+        prepare: Callable[[Any], Any],
+        dtype: np.dtype[Any],
+        name: str,
+    ) -> np.ndarray:
+        """Return the results of a function of rows, (n,), in one pass; see `Placement.map_rows`.
+
+        With a checkpoint that the engine reaches, they are written there chunk by chunk, and the pass of an
+        earlier run resumes.
+        """
+        found = np.empty(self.rows.n_rows, dtype)
+        if self.stored is None or not self.engine.can_read(self.stored):
+            self._map_rows(compute, ArraySink(found), params, prepare, name)
+            return found
+        mark = fingerprint(name, params)
+        place = self.stored.attachment(f"{name}-{mark}")
+        if file_size(place, HEAD) < 0:
+            sink = ZarrSink.create(
+                place,
+                n_rows=len(found),
+                chunk_rows=max(self.rows.chunk_sizes),
+                dtype=dtype,
+                mark=mark,
+                resume=True,
+            )
+            with sink.transaction():
+                self._map_rows(compute, sink, params, prepare, name)
+        node: Any = zarr.open(open_store(place), mode="r")
+        if dtype.names is None:
+            found[:] = node[:]
+        for part in dtype.names or ():
+            found[part] = node[part][:]
+        return found
+
+    def _map_rows(
         self, compute: Any, sink: Sink, params: Any, prepare: Callable[[Any], Any], name: str
     ) -> None:
-        """Write the results of a function of rows into a sink, in one pass; see `Placement.map_rows`."""
         with self.engine.place(
             self.rows, footprint=ONE_PASS, callbacks=self.callbacks
         ) as placement:

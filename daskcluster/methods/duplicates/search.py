@@ -24,7 +24,6 @@ from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import zarr
 from threadpoolctl import threadpool_limits
 
 from daskcluster.chunk import Chunk, compute_dtype, row_dtype
@@ -37,14 +36,12 @@ from daskcluster.data.shuffle_passes import (
     one_pass,
     reading_bytes,
 )
-from daskcluster.data.writer import ArraySink, ZarrSink
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.errors import CheckpointError, DataNotReachableError
 from daskcluster.estimators.plan import WorkPlan
 from daskcluster.estimators.work import Work
 from daskcluster.events import Callback
-from daskcluster.fingerprint import fingerprint
 from daskcluster.host import format_bytes
 from daskcluster.methods.duplicates.chunkwise import (
     DESCRIBED,
@@ -74,11 +71,10 @@ from daskcluster.randomness import Key
 from daskcluster.seeding.methods import draw_rows
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import Document
-from daskcluster.storage.files import file_size, list_names, read_file, write_file
+from daskcluster.storage.files import list_names, read_file, write_file
 from daskcluster.storage.location import Location, locate
 from daskcluster.storage.process_local import open_once
-from daskcluster.storage.zarr_stores import HEAD, open_store
-from daskcluster.typing import Dataset, Sink, Visibility
+from daskcluster.typing import Dataset, Visibility
 
 _ALIGN = 64
 
@@ -714,8 +710,6 @@ _ITERATIONS = 5
 _UNIT_ROWS = 1 << 17
 """Rows of the blocks that one task compares a block with, at most: a task takes seconds."""
 KIND = "near-duplicates"
-_CELLS = "cells"
-"""Name of a group on scratch: what is known of rows before they are sorted."""
 
 
 class DuplicateSearch:
@@ -788,30 +782,8 @@ class DuplicateSearch:
 
     def _described(self, scratch: Scratch) -> np.ndarray:
         """Return what rows are sorted by, (n,); one pass over those that no earlier run has finished."""
-        rows, centres = self.work.rows, scratch.read(CENTRES, 0)[0]
-        described = np.empty(rows.n_rows, DESCRIBED)
-        if not scratch.durable:
-            self._describe(ArraySink(described), centres)
-            return described
-        place = scratch.place.child(_CELLS)
-        if file_size(place, HEAD) < 0:
-            sink = ZarrSink.create(
-                place,
-                n_rows=rows.n_rows,
-                chunk_rows=max(rows.chunk_sizes),
-                dtype=DESCRIBED,
-                mark=fingerprint(KIND),
-                resume=True,
-            )
-            with sink.transaction():
-                self._describe(sink, centres)
-        group: Any = zarr.open_group(open_store(place), mode="r")
-        for name in DESCRIBED.names or ():
-            described[name] = group[name][:]
-        return described
-
-    def _describe(self, sink: Sink, centres: np.ndarray) -> None:
-        self.work.map_rows(describe_rows, sink, centres, PreparedCentres, "cells")
+        centres = scratch.read(CENTRES, 0)[0]
+        return self.work.results(describe_rows, centres, PreparedCentres, DESCRIBED, "cells")
 
     def _centres(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the centres of the cells, k-means of a sample of rows, and axes."""

@@ -18,7 +18,6 @@ from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.features import FeatureSpec
 from daskcluster.data.shuffle_passes import reading_bytes
-from daskcluster.data.writer import ArraySink
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.errors import (
@@ -645,10 +644,13 @@ class _Partitioning:
     def assign(self) -> np.ndarray:
         """Return the partition of every row, int32 (n,)."""
         while True:
-            sink = ArraySink(np.empty(self.work.rows.n_rows, np.int32))
-            lifted = self.trained.lifted()
-            self.work.map_rows(partition_rows, sink, lifted, PreparedCentres, "partitions")
-            found = sink.array
+            found = self.work.results(
+                partition_rows,
+                self.trained.lifted(),
+                PreparedCentres,
+                np.dtype(np.int32),
+                "partitions",
+            )
             sizes = np.bincount(found, minlength=len(self.means))
             large = np.flatnonzero(sizes > self.max_size)
             if not len(large):
