@@ -196,7 +196,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool, default 0
-        Above 0: print a line after every iteration.
+        Above 0: show progress (`ProgressBar`) on stdout.
     max_time : float > 0, optional
         Seconds for the whole fit; the round that exceeds them is the last.
     bounds_memory : int >= 0 or "auto", default "auto"
