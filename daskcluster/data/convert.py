@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from daskcluster.data.checks import check_dtype
 from daskcluster.data.dataset import refuse_replacing
+from daskcluster.data.missing import ALL, presence
 from daskcluster.data.open import open_source
 from daskcluster.data.sources import is_list_of_files
 from daskcluster.data.spec import RowsSpec
@@ -133,6 +135,7 @@ def convert(
     Notes
     -----
     Cost: one pass over the source; memory is about four chunks (or shards) and one block of the source.
+    Rows with NaN are written as they are, with a warning of their number.
     """
     started = time.monotonic()
     target = locate(output, storage_options)
@@ -154,10 +157,20 @@ def convert(
     with Staging.begin(output, kinds=ROW_KINDS, **options) as staging:
         publish(callbacks, PassStarted("convert", rows.n_rows))
         with RowsWriter(staging, shape, others, **chunking) as writer:  # type: ignore[arg-type]
+            n_incomplete = 0
             for chunk in rows.chunks(rows.partitions):
+                if shape.n_entries is None:
+                    n_incomplete += int(np.count_nonzero(presence(chunk.rows) < ALL))
                 values = () if chunk.weights is None else (chunk.weights,)
                 writer.append(cast_rows(chunk.rows, shape.dtype, chunk.start), *values)
                 publish(callbacks, PassProgress(chunk.n_rows))
+        if n_incomplete:
+            warnings.warn(
+                f"{n_incomplete:,} of {rows.n_rows:,} rows have NaN, which a fit refuses; open the output "
+                'with missing="drop" or missing="mean" (--missing).',
+                UserWarning,
+                stacklevel=2,
+            )
         staging.commit(writer.documents())
     seconds = time.monotonic() - started
     publish(callbacks, PassEnded("convert", seconds, n_bytes))

@@ -236,3 +236,10 @@ def test_memory_stays_bounded(tmp_path: Any) -> None:
         out = [sys.executable, "-c", code, path, str(tmp_path / f"{n_rows}.zarr")]
         peaks.append(int(subprocess.run(out, capture_output=True, check=True).stdout))
     assert peaks[1] - peaks[0] < 50_000, peaks  # kB; the file grew by 192 MB
+
+
+def test_rows_with_nan_are_counted(tmp_path):
+    rows = np.arange(12.0).reshape(6, 2)
+    rows[[1, 4], 0] = np.nan
+    with pytest.warns(UserWarning, match=r"2 of 6 rows have NaN, which a fit refuses"):
+        convert(rows, str(tmp_path / "out"))
