@@ -160,7 +160,8 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     init : str, URL, array, callable or estimator, default "auto"
         The same as in `KMeans`, but centres are chosen from the first batch. ``"auto"`` draws a sample of
         all rows in memory, far rows more often, and refines the centres of k-means++ on it. Of stored
-        rows, those of all batches that are gathered in one pass serve.
+        rows, those of all batches that are gathered in one pass serve, so a memory limit below about 1 GB
+        changes the result of a seed.
     batch_size : int >= 1, default 5000
         Rows of the first batch. With all rows or more, this is ``KMeans(algorithm="lloyd")``, to the bit.
     rho : float >= 0, default 100.0
