@@ -33,8 +33,8 @@ from daskcluster.events import (
 from daskcluster.reports.pages import format_rate, format_seconds
 
 _LONG_SECONDS = 5.0
-_DELAY_SECONDS = 0.5
-"""How long a pass runs before it gets a bar: short passes follow each other faster than eyes."""
+_DELAY_SECONDS, _AGAIN_SECONDS = 0.5, 0.1
+"""How long nothing was shown before a pass gets a bar, and how long before that is of the next pass."""
 _PASS = "{l_bar}{bar}| {n_fmt}/{total_fmt} rows [{elapsed}<{remaining}, {rate_fmt}]"
 _FITS = "{n_fmt} of {total_fmt} fits |{bar}| [{elapsed}<{remaining}]"
 _ITERATIONS = "iteration {n_fmt}/{total_fmt} |{bar}| [{elapsed}, at most {remaining} left{postfix}]"
@@ -125,7 +125,7 @@ class ProgressBar(ProgressLines):
 
     Give it to any `callbacks=`, of estimators and of functions such as `shuffle`. ``verbose=1`` of an
     estimator does the same for its fits, and so does a command on a terminal. A bar shows the iterations of
-    a fit, and another a pass that takes longer than half a second. What is over stays as a line: seeding,
+    a fit, and another passes that take longer than half a second. What is over stays as a line: seeding,
     starts, notices, the end. A log or a pipe gets a line for each iteration, and every five seconds in a
     pass.
 
@@ -155,7 +155,9 @@ class ProgressBar(ProgressLines):
     def __init__(self, file: TextIO | None = None) -> None:
         super().__init__(self._keep)
         self._file = file
-        self._rows = 0
+        self._rows = self._number = 0
+        self._shown = time.monotonic()
+        self._fits = self._is_of_earlier = False
         self._steps: Any = None
         self._rows_bar: Any = None
         self._note: Any = None
@@ -166,8 +168,9 @@ class ProgressBar(ProgressLines):
         elif isinstance(event, WorkersPrepare):
             self.note("workers load their kernels, or compile them in a first run")
         elif isinstance(event, PassStarted):
+            self._number = self._number + 1 if event.name == self._pass.name else 1
             self._pass(event)
-            self._rows, self._began = 0, time.monotonic()
+            self._rows, self._is_of_earlier = 0, self._rows_bar is not None
         elif isinstance(event, PassProgress):
             self._advance(event)
         elif isinstance(event, IterationEnded):
@@ -191,9 +194,10 @@ class ProgressBar(ProgressLines):
     def _stage(self, event: Event) -> None:
         within_a_fit = self._steps is not None
         if isinstance(event, PassEnded):
-            self._end("_note", "_rows_bar")
+            self._end("_note", *(() if self._fits else ("_rows_bar",)))
         elif isinstance(event, FitStarted | StartEnded | FitEnded | FitFailed):
             self.close()
+            self._fits = isinstance(event, FitStarted | StartEnded)
         if not (isinstance(event, PassEnded) and within_a_fit):
             super().__call__(event)
         if isinstance(event, SeedingEnded):
@@ -205,25 +209,35 @@ class ProgressBar(ProgressLines):
         self._end("_note", "_rows_bar")
         if self._steps is None:
             self._steps = self._bar(total=total, initial=done, bar_format=bar_format)
+        self._shown, self._number = time.monotonic(), 0
         self._steps.set_postfix_str(details, refresh=False)
         self._steps.update(done - self._steps.n)
 
     def _advance(self, event: PassProgress) -> None:
         self._rows += event.rows
-        if self._rows_bar is not None:
-            self._rows_bar.update(event.rows)
-        elif time.monotonic() - self._began >= _DELAY_SECONDS:
+        silent = time.monotonic() - self._shown
+        name = self._pass.name if self._number < 2 else f"{self._pass.name}, pass {self._number}"
+        if self._rows_bar is None and silent >= _DELAY_SECONDS:
             self._end("_note")
             if self._steps is not None:
                 self._steps.clear()
             self._rows_bar = self._bar(
-                total=self._pass.total or None, initial=self._rows, desc=self._pass.name,
+                total=self._pass.total or None, initial=self._rows, desc=name,
                 unit_scale=True, unit=" rows", bar_format=_PASS if self._pass.total else None,
             )  # fmt: skip
+        elif self._rows_bar is not None and not self._is_of_earlier:
+            self._rows_bar.update(event.rows)
+        elif self._rows_bar is not None and silent >= _AGAIN_SECONDS:
+            self._is_of_earlier, self._shown = False, time.monotonic()
+            self._rows_bar.set_description(name, refresh=False)
+            self._rows_bar.initial, self._rows_bar.total = 0, self._pass.total or None
+            self._rows_bar.reset()
+            self._rows_bar.update(self._rows)
 
     def _bar(self, **settings: Any) -> Any:
         # Below each other on a terminal. The text of a notebook has one line that can be replaced.
         position = 0 if _in_kernel() else None
+        self._shown = time.monotonic()
         return _bars()(
             file=self._stream(), leave=False, dynamic_ncols=True, position=position, **settings
         )
@@ -236,6 +250,7 @@ class ProgressBar(ProgressLines):
                 bar.close()
 
     def _keep(self, text: str) -> None:
+        self._shown = time.monotonic()
         if self._draws():
             self._end("_note")
             _bars().write(text, file=self._stream())

@@ -181,6 +181,31 @@ def test_a_terminal_keeps_stages_and_removes_bars(
     assert re.search(r"iteration 2/10 \|.*\| \[00:00, at most 00:0\d left, inertia 40, shift", text)
 
 
+def test_short_passes_one_after_the_other_share_a_bar(
+    terminal: tuple[TextIO, Callable[[], str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(lines_module.time, "monotonic", lambda: now[0])
+    file, written = terminal
+    display = ProgressBar(file)
+    display(fit_events()[0])
+    for _ in range(3):
+        now[0] += 0.15
+        display(PassStarted("k-means++", 100))
+        display(PassProgress(40))
+        now[0] += 0.2
+        display(PassProgress(60))
+        display(PassEnded("k-means++", 0.2, 0))
+    display(SeedingEnded("k-means++", passes=3, seconds=1.0))
+    display.close()
+    text = written()
+    assert re.findall(r"pass (\d): +\d+%\|.*?\| (\S+) rows", text)[:2] == [
+        ("2", "40.0/100"),
+        ("3", "0.00/100"),
+    ]
+    assert len(screen(text)) == 2
+
+
 def test_a_fit_that_fails_leaves_no_bar(terminal: tuple[TextIO, Callable[[], str]]) -> None:
     file, written = terminal
     display = ProgressBar(file)
