@@ -19,7 +19,8 @@ from daskcluster.estimators.base import in_declared_order
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows
 from daskcluster.estimators.plan import Plan, centres_bytes
-from daskcluster.events import SeedingEnded, publish
+from daskcluster.events import Notice, SeedingEnded, publish
+from daskcluster.host import format_bytes
 from daskcluster.methods.coreset.start import SAMPLE_ROWS, sampled_start
 from daskcluster.methods.kmeans.bounds import AssignmentChoice
 from daskcluster.methods.kmeans.estimator import KMeansEstimator
@@ -47,6 +48,7 @@ class NestedFit(SeededFit):
     estimator: NestedMiniBatchKMeans
     batches: NestedBatches
     whole: Placement
+    home_bytes: int
 
     name = "nested"
 
@@ -62,9 +64,9 @@ class NestedFit(SeededFit):
         shape = (self.n_clusters, self.dataset.n_features)
         state = self.resumed(NestedState, {"centres": shape, "seeds": shape})
         labels = self.kept_labels(self.whole)
-        home_bytes = HOME_BYTES
+        self.home_bytes = HOME_BYTES
         if self.whole.shares_memory:
-            home_bytes = min(HOME_BYTES, self.whole.state_room() // 2)
+            self.home_bytes = min(HOME_BYTES, self.whole.state_room() // 2)
         key = Key(self.seed, "nested") if estimator.shuffle else None
         self.batches = batches = NestedBatches(
             self.whole,
@@ -74,7 +76,7 @@ class NestedFit(SeededFit):
             labels=labels,
             footprint=self.footprint(),
             callbacks=self.callbacks,
-            home_bytes=home_bytes,
+            home_bytes=self.home_bytes,
             number=0 if state is None else state.batch,
         )
         stack.callback(batches.close)
@@ -104,8 +106,18 @@ class NestedFit(SeededFit):
     def _first_centres(self, batches: NestedBatches) -> np.ndarray:
         """Return centres of a sample of all rows in memory: rare rows may not be in the first batch."""
         key, held = Key(self.seed, "restart"), batches.held
-        if not is_auto(self.init) or held is None or batches.is_whole:
+        if not is_auto(self.init) or batches.is_whole:
             return self.seeded(batches.rows, key)  # as KMeans has it
+        wanted = min(HOME_BYTES, self.dataset.bytes_of((0, self.dataset.n_rows)))
+        if self.home_bytes < wanted and not self.dataset.in_memory:
+            text = (
+                f"the memory limit leaves {format_bytes(self.home_bytes)} for gathered rows instead of "
+                f"{format_bytes(wanted)}: the sample for the first centres, and so the result of a seed, "
+                "may be others than with a higher limit."
+            )
+            publish(self.callbacks, Notice(text))
+        if held is None:
+            return self.seeded(batches.rows, key)
         began, size = time.perf_counter(), max(SAMPLE_ROWS, 3 * self.n_clusters)
         with home_engine(self.engine).place(held) as placement:
             rows = ScaledPlacement(placement)
