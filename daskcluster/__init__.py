@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from daskcluster.methods.partition.partitioning import partition
     from daskcluster.methods.streaming.estimator import StreamingKMeans
     from daskcluster.methods.variance_reduced.estimator import VarianceReducedKMeans
+    from daskcluster.reports.progress import ProgressBar
     from daskcluster.typing import Dataset
 
 __version__ = "0.1.0"
@@ -67,6 +68,7 @@ __all__ = [
     "MiniBatchKMeans",
     "MiniBatchKernelKMeans",
     "NestedMiniBatchKMeans",
+    "ProgressBar",
     "StreamingKMeans",
     "VarianceReducedKMeans",
     "VariationalGaussianMixture",
@@ -113,6 +115,7 @@ _LAZY = {
     "MiniBatchKMeans": "daskcluster.methods.minibatch.estimator",
     "MiniBatchKernelKMeans": "daskcluster.methods.kernel_kmeans.minibatch.estimator",
     "NestedMiniBatchKMeans": "daskcluster.methods.nested.estimator",
+    "ProgressBar": "daskcluster.reports.progress",
     "StreamingKMeans": "daskcluster.methods.streaming.estimator",
     "VarianceReducedKMeans": "daskcluster.methods.variance_reduced.estimator",
     "VariationalGaussianMixture": "daskcluster.methods.mixture.estimator",

@@ -301,12 +301,12 @@ class PassShare:
 
     def __init__(self) -> None:
         self.name = ""
-        self._rows = self._total = 0
+        self.total = self._rows = 0
         self._ended = False
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, PassStarted):
-            self.name, self._rows, self._total, self._ended = event.name, 0, event.n_rows, False
+            self.name, self._rows, self.total, self._ended = event.name, 0, event.n_rows, False
         elif isinstance(event, PassProgress):
             self._rows += event.rows
         elif isinstance(event, PassEnded):
@@ -317,7 +317,7 @@ class PassShare:
         """Share of the rows that are done; None before the first pass, and where rows are not counted."""
         if self._ended:
             return 1.0
-        return float(min(1.0, self._rows / self._total)) if self._total else None
+        return float(min(1.0, self._rows / self.total)) if self.total else None
 
 
 _REMEMBERED = 5

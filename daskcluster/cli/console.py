@@ -221,18 +221,15 @@ class Console:
             yield ()
             return
         from daskcluster.kernels.compiling import watched
-        from daskcluster.reports.progress import ProgressLines, TerminalProgress
+        from daskcluster.reports.progress import ProgressBar
 
-        if not terminal:
-            yield (ProgressLines(tell),)
-        else:
-            display = TerminalProgress(sys.stderr)
-            text = "compiling kernels, once for this machine: {}"
-            try:
-                with watched(lambda number: display.show(text.format(number))):
-                    yield (display,)
-            finally:
-                display.show("")
+        display = ProgressBar(sys.stderr)
+        text = "compiling kernels, once for this machine: {}"
+        try:
+            with watched(lambda number: display.note(text.format(number))):
+                yield (display,)
+        finally:
+            display.close()
         # Commands without kernels do not import numba.
         if "daskcluster.kernels.jit" in sys.modules:
             from daskcluster.kernels.jit import compilations

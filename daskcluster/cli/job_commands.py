@@ -16,6 +16,7 @@ import click
 
 from daskcluster.cli.console import Console, EngineOptions, tell
 from daskcluster.cli.options import (
+    DURATION,
     INPUT,
     OUTPUT,
     WHERE,
@@ -294,16 +295,25 @@ def _teller(source: str, metrics: StreamMetrics | None) -> Callable[[Cycle], Non
 @click.argument("state")
 @storage_option
 @option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def stream_status(state: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
+@option("--watch", type=DURATION, help="Refresh at this interval until interrupted: 5s, 1m.")
+def stream_status(
+    state: str, storage_options: dict[str, Any] | None, as_json: bool, watch: float | None
+) -> None:
     """Show the status of the stream whose state is at STATE."""
     from daskcluster.methods.streaming.service import read_status
 
-    found = read_status(state, storage_options)
-    if as_json:
-        click.echo(json.dumps(found))
-        return
-    for name, value in rows_of_status(found):
-        click.echo(f"{name:<14}  {value}")
+    while True:
+        found = read_status(state, storage_options)
+        if as_json:
+            click.echo(json.dumps(found))
+        else:
+            text = "\n".join(f"{name:<14}  {value}" for name, value in rows_of_status(found))
+            if watch is not None:
+                click.clear()  # a terminal only
+            click.echo(text)
+        if watch is None:
+            return
+        time.sleep(watch)
 
 
 def rows_of_status(found: Mapping[str, Any]) -> list[tuple[str, str]]:

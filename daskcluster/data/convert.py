@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from daskcluster.data.checks import check_dtype
 from daskcluster.data.dataset import refuse_replacing
 from daskcluster.data.identity import fingerprint_of_rows
+from daskcluster.data.missing import ALL, presence
 from daskcluster.data.open import open_source
 from daskcluster.data.sources import is_list_of_files
 from daskcluster.data.spec import RowsSpec
@@ -140,6 +142,7 @@ def convert(
     Notes
     -----
     Cost: one pass over the source; memory is about four chunks (or shards) and one block of the source.
+    Rows with NaN are written as they are, with a warning of their number.
     """
     started = time.monotonic()
     target = locate(output, storage_options)
@@ -167,11 +170,21 @@ def convert(
             done = writer.n_rows
             publish(callbacks, PassProgress(done))
             left = [(max(done, start), stop) for start, stop in rows.partitions if stop > done]
+            n_incomplete = 0
             for chunk in rows.chunks(left):
+                if shape.n_entries is None:
+                    n_incomplete += int(np.count_nonzero(presence(chunk.rows) < ALL))
                 values = () if chunk.weights is None else (chunk.weights,)
                 writer.append(cast_rows(chunk.rows, shape.dtype, chunk.start), *values)
                 publish(callbacks, PassProgress(chunk.n_rows))
         staging.commit(writer.documents())
+    if n_incomplete:
+        warnings.warn(
+            f"{n_incomplete:,} of {rows.n_rows - done:,} rows have NaN, which a fit refuses; open the output "
+            'with missing="drop" or missing="mean" (--missing).',
+            UserWarning,
+            stacklevel=2,
+        )
     seconds = time.monotonic() - started
     publish(callbacks, PassEnded("convert", seconds, n_bytes))
     return Conversion(

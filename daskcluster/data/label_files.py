@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -208,8 +208,8 @@ def write_label_file(
 
     Notes
     -----
-    Cost: one pass over the ids; memory is that of a row group, at most 64 MB. Rows without an id raise a
-    warning.
+    Cost: one pass over the ids; memory is that of a row group, at most 64 MB, and 8 bytes a row to find ids
+    that are there twice. Those and rows without an id raise a warning.
     """
     if place.url.lower().endswith(MAPS):
         _write_geotiff(place, dataset.grid, values, overwrite, before_end)
@@ -325,7 +325,8 @@ def _write_table(
     out: Any, url: str, dataset: Any, values: Columns, row_bytes: int, shape: tuple[int, ...]
 ) -> None:
     pa = import_pyarrow()
-    name, n_without = dataset.id_column or "row", 0
+    name = dataset.id_column or "row"
+    ids = None if dataset.id_column is None else _IdCheck(name, dataset.n_rows)
 
     def table(start: int, stop: int) -> Any:
         columns = {name: dataset.ids(start, stop)}
@@ -351,15 +352,96 @@ def _write_table(
     with opened as writer:
         for start, stop in _spans(dataset, row_bytes):
             block = table(start, stop)
-            n_without += block.column(name).null_count
+            if ids is not None:
+                ids.add(block.column(name))
             writer.write_table(block)
-    if n_without:
-        warnings.warn(
-            f"{n_without:,} of {dataset.n_rows:,} rows have no id in column {name!r}: a join of labels by "
-            "id would miss them.",
-            UserWarning,
-            stacklevel=2,
-        )
+    if ids is not None:
+        ids.warn(dataset.ids(*span) for span in _spans(dataset, row_bytes))
+
+
+_MOST_IDS = 1 << 28
+"""Ids of more rows are not compared: what is kept of them would take more than 2 GB."""
+_COMPARED_IDS = 1 << 16
+
+
+class _IdCheck:
+    """Warns of ids that are missing or there twice, by which labels cannot be joined.
+
+    Notes
+    -----
+    Cost: 8 bytes a row and a sort. Integers are compared as they are, other ids by 64 bits, which are the
+    same for two different ids with a probability of at most about 2^-57.
+    """
+
+    def __init__(self, name: str, n_rows: int) -> None:
+        self._name, self._n_rows = name, n_rows
+        self._bits = np.empty(n_rows if n_rows <= _MOST_IDS else 0, np.uint64)
+        self._n_ids = self._n_without = 0
+
+    def add(self, ids: Any) -> None:
+        """Add the ids of the next rows, an Arrow array or chunked array."""
+        self._n_without += ids.null_count
+        for _, bits in _bits_of(ids) if len(self._bits) else ():
+            self._bits[self._n_ids : self._n_ids + len(bits)] = bits
+            self._n_ids += len(bits)
+
+    def warn(self, again: Iterable[Any]) -> None:
+        """Warn of what was added; `again` yields all ids once more, to find one that is there twice."""
+        if self._n_without:
+            warnings.warn(
+                f"{self._n_without:,} of {self._n_rows:,} rows have no id in column {self._name!r}: a join "
+                "of labels by id would miss them.",
+                UserWarning,
+                stacklevel=2,
+            )
+        ordered = np.sort(self._bits[: self._n_ids])
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
+        if len(twice):
+            pa = import_pyarrow()
+            arrays = (block if hasattr(block, "null_count") else pa.array(block) for block in again)
+            found = (
+                part[int(at[0])].as_py()
+                for ids in arrays
+                for part, bits in _bits_of(ids)
+                if len(at := np.flatnonzero(bits == twice[0]))
+            )
+            warnings.warn(
+                f"{len(twice):,} of {self._n_rows:,} rows have an id in column {self._name!r} that an "
+                f"earlier row has too, e.g. {next(found)!r}: a join of labels by id would mix them up.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def _bits_of(ids: Any) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield parts of the ids that are not null, and 64 bits of each id of a part, uint64 (m,)."""
+    pa = import_pyarrow()
+    for whole in getattr(ids, "chunks", [ids]):
+        for first in range(0, len(whole), _COMPARED_IDS):
+            part = whole.slice(first, _COMPARED_IDS).drop_null()
+            if pa.types.is_integer(part.type):
+                yield part, part.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+                continue
+            is_binary = pa.types.is_binary(part.type) or pa.types.is_fixed_size_binary(part.type)
+            content = part.cast(pa.large_binary() if is_binary else pa.large_string())
+            yield part, _bits_of_bytes(content)
+
+
+def _bits_of_bytes(strings: Any) -> np.ndarray:
+    """Return the sum of the bytes of each string times odd numbers that depend on their places."""
+    if not len(strings):
+        return np.empty(0, np.uint64)
+    _, offsets, content = strings.buffers()
+    edges = np.frombuffer(offsets, np.int64)[strings.offset : strings.offset + len(strings) + 1]
+    text = np.frombuffer(content or b"", np.uint8)[edges[0] : edges[-1]]
+    starts = np.repeat(edges[:-1] - edges[0], np.diff(edges))
+    mixed = (np.arange(len(text)) - starts + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    # The finalizer of SplitMix64 (Steele, Lea, Flood, 2014).
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed = (mixed ^ (mixed >> np.uint64(31))) | np.uint64(1)
+    sums = np.cumsum((text.astype(np.uint64) + np.uint64(1)) * mixed, dtype=np.uint64)
+    return np.diff(np.append(np.uint64(0), sums)[edges - edges[0]])
 
 
 def _column(pa: Any, values: np.ndarray) -> Any:

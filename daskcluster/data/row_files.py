@@ -367,6 +367,10 @@ def replaced(place: Location) -> InvalidDataError:
     )
 
 
+_TINY_BYTES, _MANY_FILES = 1 << 20, 1000
+"""From so many files of less than so many bytes on average, opening them costs more than reading."""
+
+
 class NoRowsError(InvalidDataError):
     """Files have no rows at all."""
 
@@ -384,6 +388,13 @@ def dataset_of(location: Location, files: Sequence[RowFile], form: Any) -> Files
     if empty:
         warnings.warn(
             f"{len(empty)} of {len(files)} files have no rows ({', '.join(empty[:3])}); they are left out.",
+            UserWarning,
+            stacklevel=2,
+        )
+    if len(left) >= _MANY_FILES and sum(file.size for file in left) < len(left) * _TINY_BYTES:
+        warnings.warn(
+            f"The rows are in {len(left):,} files of less than 1 MB on average, each of which costs a "
+            "request in every pass; `daskcluster convert` writes them once to larger chunks.",
             UserWarning,
             stacklevel=2,
         )

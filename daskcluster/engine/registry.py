@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import Future as Joining
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
 import dask
@@ -46,6 +48,18 @@ NO_LIMITS: Mapping[str, Any] = {"workers": [], "resources": {}, "allow_other_wor
 _MOST_SHOWN = 8
 
 
+@cache
+def _ip_of(place: str) -> str:
+    """Return the IP of a host given by name, with the port if it has one; other text as it is."""
+    host, colon, port = place.rpartition(":")
+    if not (colon and port.isdigit()):
+        host, colon, port = place, "", ""
+    try:
+        return f"{socket.gethostbyname(host)}{colon}{port}"
+    except (OSError, UnicodeError):
+        return place
+
+
 @dataclass(frozen=True)
 class WorkerLimit:
     """The workers that ``dask.annotate(workers=..., resources=...)`` allows.
@@ -53,7 +67,7 @@ class WorkerLimit:
     Parameters
     ----------
     workers : tuple
-        Names, addresses or IPs of hosts; empty for any.
+        Names or addresses of workers, or names or IPs of hosts; empty for any.
     resources : mapping of name to amount
         Each worker must have as much, in use or not.
 
@@ -104,12 +118,17 @@ class WorkerLimit:
             ":".join(map(str, worker)) if isinstance(worker, list | tuple) else str(worker)
             for worker in self.workers
         }
+        spellings = {
+            address: {address, address.rpartition("/")[2], str(info.get("name")), info.get("host")}
+            for address, info in workers.items()
+        }
+        # Only what is no worker's name or address is looked up, which may take seconds.
+        named |= {_ip_of(each) for each in named - set().union(*spellings.values())}
         found = {}
         for address, info in workers.items():
             there = info.get("resources") or {}
             suffices = all(there.get(name, -1) >= least for name, least in self.resources.items())
-            spelled = {address, address.rpartition("/")[2], str(info.get("name")), info.get("host")}
-            if suffices and (named & spelled or not named):
+            if suffices and (named & spellings[address] or not named):
                 found[address] = info
         return found
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial, wraps
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,7 +34,7 @@ from daskcluster.events import (
 )
 from daskcluster.kernels.warm_up import compiled_by_two
 from daskcluster.randomness import as_seed
-from daskcluster.reports.progress import ProgressLines
+from daskcluster.reports.progress import ProgressBar
 from daskcluster.storage.document import Document, Shapes
 from daskcluster.storage.location import Location
 from daskcluster.typing import Dataset
@@ -432,7 +433,7 @@ class Fit:
 
 
 def all_callbacks(estimator: Any) -> tuple[Callback, ...]:
-    """Return the callbacks of a fit: the estimator's, and one that prints if it is verbose."""
+    """Return the callbacks of a fit: the estimator's, and one that shows progress if it is verbose."""
     verbose = getattr(estimator, "verbose", 0)
-    own = (ProgressLines(partial(print, flush=True)),) if verbose else ()
+    own = (ProgressBar(sys.stdout),) if verbose else ()
     return (*estimator.callbacks, *own)

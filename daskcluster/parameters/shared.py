@@ -78,7 +78,7 @@ ENGINE = Parameter(
 CALLBACKS = Parameter("callbacks", object, (), "Callables that receive the events of a fit.")
 
 VERBOSE = Parameter(
-    "verbose", int, 0, "Above 0: print a line after every iteration.", ge=0, also=("bool",)
+    "verbose", int, 0, "Above 0: show progress (`ProgressBar`) on stdout.", ge=0, also=("bool",)
 )
 
 RUN = (RANDOM_STATE, ENGINE, CALLBACKS, VERBOSE)

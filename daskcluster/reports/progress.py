@@ -1,11 +1,12 @@
-"""Progress: lines in logs and pipes, one line on a terminal, and the remaining time."""
+"""Progress: bars of tqdm in terminals and notebooks, lines in logs and pipes."""
 
 from __future__ import annotations
 
-import shutil
+import sys
 import time
+import warnings
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 
 from daskcluster.events import (
     CycleEnded,
@@ -13,6 +14,7 @@ from daskcluster.events import (
     EMStepEnded,
     Event,
     FitEnded,
+    FitFailed,
     FitsMade,
     FitStarted,
     IterationEnded,
@@ -31,6 +33,11 @@ from daskcluster.events import (
 from daskcluster.reports.pages import format_rate, format_seconds
 
 _LONG_SECONDS = 5.0
+_DELAY_SECONDS, _AGAIN_SECONDS = 0.5, 0.1
+"""How long nothing was shown before a pass gets a bar, and how long before that is of the next pass."""
+_PASS = "{l_bar}{bar}| {n_fmt}/{total_fmt} rows [{elapsed}<{remaining}, {rate_fmt}]"
+_FITS = "{n_fmt} of {total_fmt} fits |{bar}| [{elapsed}<{remaining}]"
+_ITERATIONS = "iteration {n_fmt}/{total_fmt} |{bar}| [{elapsed}, at most {remaining} left{postfix}]"
 
 
 class ProgressLines:
@@ -96,7 +103,10 @@ class ProgressLines:
         left, text = self._remaining.at_most, f"iteration {event.iteration}/{self._max_iter}"
         if left is not None:
             text += f", at most {format_seconds(left)} left"
-        text += f": inertia {event.inertia:.8g}, "
+        return f"{text}: {self._details(event)}"
+
+    def _details(self, event: IterationEnded) -> str:
+        text = f"inertia {event.inertia:.8g}, "
         if isinstance(event, EMStepEnded):
             text += f"free energy {event.free_energy:.8g}, "
         else:
@@ -110,37 +120,164 @@ class ProgressLines:
         return f"{text}, {event.n_empty} empty" if event.n_empty else text
 
 
-class TerminalProgress(ProgressLines):
-    """Shows what is running in the last line of a terminal, and what is over in lines above it.
+class ProgressBar(ProgressLines):
+    """Shows progress: bars with the remaining time in terminals and notebooks, lines elsewhere.
+
+    Give it to any `callbacks=`, of estimators and of functions such as `shuffle`. ``verbose=1`` of an
+    estimator does the same for its fits, and so does a command on a terminal. A bar shows the iterations of
+    a fit, and another passes that take longer than half a second. What is over stays as a line: seeding,
+    starts, notices, the end. A log or a pipe gets a line for each iteration, and every five seconds in a
+    pass.
 
     Parameters
     ----------
-    file : text file
-        The terminal.
+    file : text file, optional
+        Where to write. By default to standard error as it is when the first event arrives.
+
+    Notes
+    -----
+    Bars are those of `tqdm.auto`: widgets where ipywidgets is installed, otherwise text. The variables of
+    tqdm apply, such as ``TQDM_DISABLE=1``. The time left of a fit is an upper bound, since it may converge
+    before ``max_iter``.
+
+    Examples
+    --------
+    >>> import sys
+    >>> from daskcluster import KMeans, ProgressBar
+    >>> rows = [[0.0], [1.0], [10.0], [11.0]]
+    >>> show = ProgressBar(sys.stdout)  # which is no terminal here
+    >>> model = KMeans(2, random_state=0, init=[[0.0], [10.0]], callbacks=[show]).fit(rows)
+    auto: 4 rows of 1 features into 2 clusters, engine local
+    ...
+    ended (converged): inertia 1
     """
 
-    def __init__(self, file: TextIO) -> None:
-        super().__init__(self.show, every=0.2)
+    def __init__(self, file: TextIO | None = None) -> None:
+        super().__init__(self._keep)
         self._file = file
+        self._rows = self._number = 0
+        self._shown = time.monotonic()
+        self._fits = self._is_of_earlier = False
+        self._steps: Any = None
+        self._rows_bar: Any = None
+        self._note: Any = None
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, WorkersPrepare):
-            self.show("workers load their kernels, or compile them in a first run")
-        super().__call__(event)
-
-    def tell(self, event: Event, text: str) -> None:
-        """Show the line of an event, which stays if it is that of a whole stage."""
-        if isinstance(event, IterationEnded | PassProgress | FitsMade):
-            self.show(text)
+        if not self._draws():
+            super().__call__(event)
+        elif isinstance(event, WorkersPrepare):
+            self.note("workers load their kernels, or compile them in a first run")
+        elif isinstance(event, PassStarted):
+            self._number = self._number + 1 if event.name == self._pass.name else 1
+            self._pass(event)
+            self._rows, self._is_of_earlier = 0, self._rows_bar is not None
+        elif isinstance(event, PassProgress):
+            self._advance(event)
+        elif isinstance(event, IterationEnded):
+            self._step(event.iteration, self._max_iter, _ITERATIONS, self._details(event))
+        elif isinstance(event, FitsMade):
+            self._step(event.done, event.total, _FITS)
         else:
-            self.show("")
-            self._file.write(f"{text}\n")
+            self._stage(event)
 
-    def show(self, text: str) -> None:
-        """Replace the last line; an empty text removes it."""
-        width = shutil.get_terminal_size().columns
-        self._file.write(f"\r\x1b[K{text if len(text) < width else text[: width - 1]}")
-        self._file.flush()
+    def note(self, text: str) -> None:
+        """Show a text until there is something else to show; nothing where there are no bars."""
+        if self._draws():
+            if self._note is None:
+                self._note = self._bar(bar_format="{desc}")
+            self._note.set_description_str(text)
+
+    def close(self) -> None:
+        """Remove what is shown of a fit or a pass that has not ended."""
+        self._end("_note", "_rows_bar", "_steps")
+
+    def _stage(self, event: Event) -> None:
+        within_a_fit = self._steps is not None
+        if isinstance(event, PassEnded):
+            self._end("_note", *(() if self._fits else ("_rows_bar",)))
+        elif isinstance(event, FitStarted | StartEnded | FitEnded | FitFailed):
+            self.close()
+            self._fits = isinstance(event, FitStarted | StartEnded)
+        if not (isinstance(event, PassEnded) and within_a_fit):
+            super().__call__(event)
+        if isinstance(event, SeedingEnded):
+            self._step(
+                0, self._max_iter, _ITERATIONS
+            )  # the time of seeding is not that of iterations
+
+    def _step(self, done: int, total: int, bar_format: str, details: str = "") -> None:
+        self._end("_note", "_rows_bar")
+        if self._steps is None:
+            self._steps = self._bar(total=total, initial=done, bar_format=bar_format)
+        self._shown, self._number = time.monotonic(), 0
+        self._steps.set_postfix_str(details, refresh=False)
+        self._steps.update(done - self._steps.n)
+
+    def _advance(self, event: PassProgress) -> None:
+        self._rows += event.rows
+        silent = time.monotonic() - self._shown
+        name = self._pass.name if self._number < 2 else f"{self._pass.name}, pass {self._number}"
+        if self._rows_bar is None and silent >= _DELAY_SECONDS:
+            self._end("_note")
+            if self._steps is not None:
+                self._steps.clear()
+            self._rows_bar = self._bar(
+                total=self._pass.total or None, initial=self._rows, desc=name,
+                unit_scale=True, unit=" rows", bar_format=_PASS if self._pass.total else None,
+            )  # fmt: skip
+        elif self._rows_bar is not None and not self._is_of_earlier:
+            self._rows_bar.update(event.rows)
+        elif self._rows_bar is not None and silent >= _AGAIN_SECONDS:
+            self._is_of_earlier, self._shown = False, time.monotonic()
+            self._rows_bar.set_description(name, refresh=False)
+            self._rows_bar.initial, self._rows_bar.total = 0, self._pass.total or None
+            self._rows_bar.reset()
+            self._rows_bar.update(self._rows)
+
+    def _bar(self, **settings: Any) -> Any:
+        # Below each other on a terminal. The text of a notebook has one line that can be replaced.
+        position = 0 if _in_kernel() else None
+        self._shown = time.monotonic()
+        return _bars()(
+            file=self._stream(), leave=False, dynamic_ncols=True, position=position, **settings
+        )
+
+    def _end(self, *names: str) -> None:
+        for name in names:
+            bar = getattr(self, name)
+            setattr(self, name, None)
+            if bar is not None:
+                bar.close()
+
+    def _keep(self, text: str) -> None:
+        self._shown = time.monotonic()
+        if self._draws():
+            self._end("_note")
+            _bars().write(text, file=self._stream())
+        else:
+            print(text, file=self._stream(), flush=True)
+
+    def _stream(self) -> TextIO:
+        return self._file or sys.stderr
+
+    def _draws(self) -> bool:
+        return self._stream().isatty() or _in_kernel()
+
+
+def _in_kernel() -> bool:
+    """Return whether this process is the kernel of a notebook, by the test of tqdm."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and "IPKernelApp" in shell.config
+
+
+def _bars() -> Any:
+    """Return the class of tqdm for this process, which is imported when there is a bar to draw."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # without ipywidgets bars are text, of which tqdm warns
+        from tqdm.auto import tqdm
+
+    return tqdm
 
 
 def describe_stream(event: CycleEnded | DriftFound) -> str:

@@ -91,6 +91,23 @@ def test_status(here: Path, run: Run) -> None:
     assert (found["rows_seen"], found["objects"], found["rejected"]) == (700, 1, 0)
 
 
+def test_status_is_refreshed(here: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(here / "feed", 0)
+    run(*STREAM)
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("daskcluster.cli.job_commands.time.sleep", sleep)
+    for flags, text in (((), "rows seen  "), (("--json",), '"rows_seen"')):
+        waited.clear()
+        shown = run("stream-status", "state", "--watch", "5s", *flags)
+        assert (shown.stdout.count(text), waited) == (3, [5.0] * 3)
+
+
 @pytest.mark.kills
 def test_a_loop_as_a_process(here: Path) -> None:
     pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")

@@ -287,3 +287,10 @@ def test_a_conversion_of_other_rows_begins_anew(rows: np.ndarray, tmp_path: Any)
         pass
     convert(source, tmp_path / "o.zarr", resume=True, chunk_rows=100)
     assert np.array_equal(open_dataset(tmp_path / "o.zarr").to_numpy(), rows)
+
+
+def test_rows_with_nan_are_counted(tmp_path):
+    rows = np.arange(12.0).reshape(6, 2)
+    rows[[1, 4], 0] = np.nan
+    with pytest.warns(UserWarning, match=r"2 of 6 rows have NaN, which a fit refuses"):
+        convert(rows, str(tmp_path / "out"))

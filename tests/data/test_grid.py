@@ -571,6 +571,33 @@ def test_the_reference_system_of_a_stored_grid_is_a_coordinate(tmp_path):
         assert found.crs.attrs["crs_wkt"] == "EPSG:32632"
 
 
+def test_values_of_cells_are_saved_as_a_map(tmp_path):
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    values = raster().astype(float)
+    values[2, 3] = np.nan
+    coordinates = {"y": np.arange(12) * 10.0, "x": np.arange(9) * 10.0}
+    grid = dc.open_grid(xr.DataArray(values, coordinates, ("y", "x", "band")))
+    labels = np.asarray(dc.KMeans(3, random_state=0).fit(grid.dataset).labels_)
+    merged = (labels > 0).astype(np.uint8)
+    for kind, given in (("array", merged), ("dask", da.from_array(merged, chunks=20))):
+        grid.save(given, tmp_path / kind, name="cover")
+        found = xr.open_zarr(tmp_path / kind, consolidated=False)["cover"]
+        assert found.dtype == np.int32
+        assert found.rename("label").equals(grid.unflatten(merged.astype(int)))
+    grid.save(np.ma.masked_equal(labels, 1), tmp_path / "masked")
+    found = xr.open_zarr(tmp_path / "masked", consolidated=False)["label"]
+    assert np.array_equal(found.to_numpy()[grid.mask], np.where(labels == 1, -1, labels))
+    with pytest.raises(OutputExistsError):
+        grid.save(merged, tmp_path / "array")
+    with pytest.raises(InvalidDataError, match=r"one for each row"):
+        grid.save(merged[1:], tmp_path / "short")
+    with pytest.raises(InvalidDataError, match=r"range of int32, but one is 3000000000"):
+        grid.save(np.full(len(labels), 3 * 10**9), tmp_path / "large")
+    with pytest.raises(InvalidParameterError, match="written as Zarr, a folder"):
+        grid.save(merged, tmp_path / "cover.nc")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["array", "dask", "masked"]
+
+
 @pytest.mark.parametrize("name", ["lc.jp2", "lc.nc4", "a.b.geotiff", "cells.h5ad"])
 def test_a_map_is_written_as_zarr(tmp_path, name):
     values = raster()
@@ -624,7 +651,8 @@ def test_a_geotiff_and_its_map(tmp_path):
     for overwrite in (False, True):
         model.predict(grid.dataset, output=str(tmp_path / "labels.tif"), overwrite=overwrite)
     model.predict(opened).rio.to_raster(tmp_path / "predicted.tif")
-    for name in ("labels", "by_rio", "predicted"):
+    grid.save(np.asarray(model.labels_).astype(int), tmp_path / "saved.tif")
+    for name in ("labels", "by_rio", "predicted", "saved"):
         again = rioxarray.open_rasterio(tmp_path / f"{name}.tif")[0]
         assert np.array_equal(again.to_numpy(), labels.to_numpy())
         assert (again.rio.crs.to_epsg(), again.rio.nodata) == (32633, -1)

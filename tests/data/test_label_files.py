@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from itertools import pairwise
 from pathlib import Path
@@ -202,6 +203,40 @@ def test_labels_in_a_bucket(model: Any, s3: dict[str, Any]) -> None:
     assert record is None
     with pytest.raises(OutputExistsError, match="exists already"):
         jobs.check_outputs({"output": url}, {}, s3, overwrite=False)
+
+
+@pytest.mark.parametrize("kind", ["string", "int", "large", "float", "bytes"])
+def test_ids_that_are_there_twice_are_counted(kind: str, tmp_path: Path) -> None:
+    ids: Any = {
+        "int": lambda i: 2**62 + i, "float": lambda i: i / 4, "bytes": lambda i: b"doc-%d" % i
+    }.get(kind, "doc-{}".format)  # fmt: skip
+    ids = ["" if i == 7 and kind in ("string", "large") else ids(i) for i in range(500)]
+    ids[400], ids[20], ids[499] = ids[10], ids[10], ids[10]
+    types = {"string": pa.string(), "int": pa.int64(), "large": pa.large_string()}
+    types |= {"float": pa.float64(), "bytes": pa.binary()}
+    table = pa.table({"key": pa.array(ids, types[kind]), "x": np.arange(500.0)})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=64)
+    rows = dc.open_dataset(tmp_path / "rows.parquet", columns="x", id_column="key")
+    model = dc.KMeans(2, random_state=0).fit(rows)
+    text = (
+        f"3 of 500 rows have an id in column 'key' that an earlier row has too, e.g. {ids[10]!r}:"
+    )
+    for name in ("labels.parquet", "labels.csv") if kind != "bytes" else ("labels.parquet",):
+        with pytest.warns(UserWarning, match=re.escape(text)) as heard:
+            model.predict(rows, output=str(tmp_path / name))
+        assert len(heard) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        unique = dc.open_dataset(table.slice(21, 370), columns="x", id_column="key")
+        model.predict(unique, output=str(tmp_path / "other.parquet"))
+
+
+def test_ids_of_near_duplicates_that_are_there_twice_are_counted(tmp_path: Path) -> None:
+    ids = pa.array(["a", "b", "b", "c"])
+    rows = dc.open_dataset(pa.table({"key": ids, "x": [0.0, 1, 1, 2]}), id_column="key")
+    found = dc.near_duplicates(rows, 0.1, metric="euclidean")
+    with pytest.warns(UserWarning, match=r"^1 of 4 rows have an id in column 'key' .* e\.g\. 'b'"):
+        found.save(tmp_path / "groups.parquet")
 
 
 def test_rows_without_an_id_are_counted(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,17 @@ def test_shards_on_disk(tmp_path: Path) -> None:
     held = dc.KMeans(4, init=ROWS[:4].astype("f4"), random_state=0).fit(ROWS)
     model = dc.KMeans(4, init=ROWS[:4].astype("f4"), random_state=0).fit(f"{tmp_path}/shard_*.npy")
     assert np.array_equal(model.cluster_centers_, held.cluster_centers_)
+
+
+def test_many_small_files_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_shards(tmp_path)
+    for most in (41, 40):
+        monkeypatch.setattr("daskcluster.data.row_files._MANY_FILES", most)
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            open_dataset(tmp_path)
+        said = ["in 40 files of less than 1 MB on average" in str(each.message) for each in heard]
+        assert said == [True] * (most == 40)
 
 
 def test_shards_in_a_bucket(s3: dict[str, Any], tmp_path: Path) -> None:

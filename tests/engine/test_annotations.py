@@ -168,20 +168,25 @@ def tasks(cluster: Cluster) -> list[str]:
     return list(map(str, cluster.cluster.scheduler.tasks))
 
 
-@pytest.mark.parametrize("spelled", ["address", "tuple", "host"])
+@pytest.mark.parametrize("spelled", ["address", "tuple", "host", "name of host", "port"])
 def test_workers_have_several_spellings(
-    cluster: Cluster, url: str, inertia: float, spelled: str
+    cluster: Cluster, url: str, inertia: float, spelled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = cluster.address("two")
     host, port = address.removeprefix("tcp://").rsplit(":", 1)
+    monkeypatch.setattr(
+        "daskcluster.engine.registry.socket.gethostbyname", {"node7": host}.__getitem__
+    )
     workers: Any = {
         "address": [address],
         "tuple": [(host, port)],
         "host": host,
+        "name of host": "node7",
+        "port": f"node7:{port}",
     }[spelled]
     with dask.annotate(workers=workers):
         assert fit(url, cluster.client).inertia_ == inertia
-    expected = {"gpu", "one", "two"} if spelled == "host" else {"two"}
+    expected = {"gpu", "one", "two"} if spelled in ("host", "name of host") else {"two"}
     assert cluster.places.names <= expected
 
 

@@ -68,7 +68,7 @@ class ShrunkenKMeans(KMeansEstimator):
     callbacks : sequence of callables, default ()
         Callables that receive the events of a fit.
     verbose : int >= 0 or bool, default 0
-        Above 0: print a line after every iteration.
+        Above 0: show progress (`ProgressBar`) on stdout.
     chain_length : int >= 1, default 10
         Rows that afk-mc2 proposes per centre; more are closer to k-means++.
     """

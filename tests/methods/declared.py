@@ -23,6 +23,8 @@ OBJECTS = {
     "callbacks": "sequence of callables",
     "engine": 'Engine, dask.distributed.Client, "local" or address',
     "kernel_params": "dict",
+    "precisions_init": "array-like",
+    "weights_init": "array-like of shape (k,)",
 }
 """Types of what no flag can say."""
 

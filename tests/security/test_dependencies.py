@@ -29,7 +29,7 @@ DISTRIBUTIONS = {
     "dask_ml": "dask-ml", "PIL": "pillow", "yaml": "pyyaml",
 }  # fmt: skip
 # Come with what we declare, and are only used together with it.
-BROUGHT_ALONG = {"msgpack", "packaging"}
+BROUGHT_ALONG = {"jupyter_client", "msgpack", "packaging"}
 
 
 def test_every_requirement_has_a_floor_and_comes_from_an_index() -> None:

@@ -285,7 +285,7 @@ class BackwardEulerKMeans(KMeansEstimator):
         Called with the events of `daskcluster.events`: of a single start an `ImplicitStepEnded` for each
         step, of several a `StartEnded` for each of them when all are evaluated.
     verbose : int >= 0 or bool, default 0
-        Above 0: print a line after every iteration.
+        Above 0: show progress (`ProgressBar`) on stdout.
     max_time : float > 0, optional
         Seconds, without the last passes; the step that exceeds them is the last of its start.
     validation : str, array-like of shape (m, d) or Dataset, optional

@@ -85,7 +85,7 @@ class CoresetKMeans(KMeansEstimator):
     callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool, default 0
-        Above 0: print a line after every iteration.
+        Above 0: show progress (`ProgressBar`) on stdout.
     max_time : float > 0, optional
         Time limit in seconds; the iteration that exceeds it is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional

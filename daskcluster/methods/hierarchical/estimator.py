@@ -479,7 +479,7 @@ class HierarchicalKMeans(KMeansEstimator):
     callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool, default 0
-        Above 0: print a line after every iteration.
+        Above 0: show progress (`ProgressBar`) on stdout.
     max_time : float > 0, optional
         Seconds; the refinement does not begin after them, and its iteration that exceeds them is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional

@@ -272,7 +272,7 @@ class KernelKMeans(KernelEstimator):
     callbacks : sequence of callables, default ()
         Callables that receive the events of a fit.
     verbose : int >= 0 or bool, default 0
-        Above 0: print a line after every iteration.
+        Above 0: show progress (`ProgressBar`) on stdout.
     max_time : float > 0, optional
         Time limit in seconds; the iteration that exceeds it is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional

@@ -227,7 +227,7 @@ class KMeans(KMeansEstimator):
     callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool, default 0
-        Above 0, iterations are printed as they end.
+        Above 0: show progress (`ProgressBar`) on stdout.
     max_time : float > 0, optional
         Seconds for the whole fit; the iteration that exceeds them is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional

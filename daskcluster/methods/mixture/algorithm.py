@@ -545,7 +545,7 @@ def variational_em(
     variances : ndarray of shape (), (k,), (k, d), (k, d, d) or (1, d, d), optional
         Initial variances, in the shape of `settings.covariance_type`; None: one for all, by eq. 8.
     weights : ndarray of shape (k,), optional
-        Initial mixing weights, with initial variances; None: equal ones.
+        Initial mixing weights, where they are learnt; None: equal ones.
     resumed : EMState, optional
         State to resume from, to a bit-identical result; `rows` must have its data statistics.
     sets : StateFiles, optional
@@ -615,7 +615,7 @@ class _Run:
             cost = self.passes.first_cost(gaussians) / (gaussians.d * self.weight)
             gaussians = Gaussians(centres, np.asarray(max(cost, self._floor)))
             if self.settings.shared_steps == 0:
-                gaussians = as_kind(gaussians, kind)
+                gaussians = as_kind(gaussians, kind, weights)
         masses = np.full(gaussians.k, self.weight / gaussians.k)
         return EMState.of(gaussians, masses, **self.passes.carried())
 

@@ -160,6 +160,12 @@ class VariationalGaussianMixture(LoopParameters, DensityMixin, RowsEstimator):
     n_init : int >= 1, default 1
         Restarts, each with newly drawn initial means and candidate sets; the one with the highest free
         energy is kept. Means that are given start a single fit.
+    weights_init : array-like of shape (k,), optional
+        Initial mixing weights, as in scikit-learn; not for ``"isotropic"``.
+    precisions_init : array-like, optional
+        Inverses of the initial variances or matrices, in the shape that `covariance_type` has and, like
+        `covariances_`, on the scale of the fit. With these or `weights_init`, each component has its own
+        variance from the first iteration on.
     warmup_steps : int >= 0, default 0
         Searches before the first variance is set; 2 to 4 help where clusters overlap.
     reg_covar : float >= 0 or "auto", default "auto"
@@ -168,11 +174,15 @@ class VariationalGaussianMixture(LoopParameters, DensityMixin, RowsEstimator):
         A matrix has at least this variance in every direction, and at least 1e-12 of its own variances:
         eigenvalues are raised where needed, and other matrices stay as they are. Nothing is added to the
         diagonal, unlike in scikit-learn.
+    discard_empty : bool, default False
+        Leave components that have no posterior weight at the end out of the mixture, which then has fewer
+        than `n_components`, numbered in the same order. With ``"isotropic"``, the others get their
+        weights.
     tol : float >= 0, default 0.0001
         Stop when the free energy, divided by total row weight and number of features, changes by less
         than this; 0 never stops. It is tested once each component has learnt its own variance: with
-        all types but ``"isotropic"`` from the fourth iteration on, or from the second if `init` gives
-        variances, or if EM is exact and starts from a sample.
+        all types but ``"isotropic"`` from the fourth iteration on, or from the second if initial
+        variances or weights are given, or if EM is exact and starts from a sample.
     max_iter : int >= 0, default 300
         Maximum number of EM iterations; 0 keeps the initial means.
     search : {"tile", "row", "alternate"}, default "tile"
@@ -190,7 +200,7 @@ class VariationalGaussianMixture(LoopParameters, DensityMixin, RowsEstimator):
     callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool, default 0
-        Above 0: print a line after every iteration.
+        Above 0: show progress (`ProgressBar`) on stdout.
     max_time : float > 0, optional
         Time limit in seconds; the iteration that exceeds it is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional
@@ -278,8 +288,11 @@ class VariationalGaussianMixture(LoopParameters, DensityMixin, RowsEstimator):
     coreset_size: int | None = None
     init: Any = "auto"
     n_init: int = 1
+    weights_init: Any = None
+    precisions_init: Any = None
     warmup_steps: int = 0
     reg_covar: float | str = "auto"
+    discard_empty: bool = False
     tol: float = 1e-4
     max_iter: int = 300
     search: str = "tile"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.elementary import log
 from daskcluster.engine.engine import Placement, Traffic
 from daskcluster.engine.local import LocalEngine, home_engine
 from daskcluster.engine.memory import Footprint, check_limit
@@ -173,6 +174,25 @@ _FLOOR = 1e-6
 """Minimum variance, relative to that of the feature, or to their mean where features share a variance."""
 
 
+def without_empty(result: EMState) -> EMState:
+    """Return the mixture of the components that have posterior weight; all of them if none has.
+
+    With equal weights, those of the others rise, and with them the free energy of every row.
+    """
+    found, filled = result.gaussians, result.masses > 0.0
+    n_filled = int(filled.sum())
+    if n_filled in (0, found.k):
+        return result
+    shared = found.shared or (found.has_matrices and len(found.variances) < found.k)
+    variances = found.variances if shared else found.variances[filled]
+    weights = None if found.weights is None else found.weights[filled]
+    gain = 0.0 if weights is not None else float(log(found.k)) - float(log(n_filled))
+    free_energy = result.free_energy + result.weight * gain
+    gaussians = Gaussians(found.means[filled], variances, weights)
+    figures = {"free_energy": free_energy, "weight": result.weight}
+    return EMState.of(gaussians, result.masses[filled], result.history, result.reason, **figures)
+
+
 class MixtureFit(SeededFit):
     """One call of fit. With a coreset, only passes over the original rows are counted.
 
@@ -194,7 +214,7 @@ class MixtureFit(SeededFit):
         estimator, dataset = self.estimator, self.dataset
         self.init = getattr(estimator.init, "means_", estimator.init)  # of another mixture
         shape = self.n_clusters, dataset.n_features
-        self.variances, self.weights = start_of(estimator.init, estimator.covariance_type, shape)
+        self.variances, self.weights = start_of(estimator, shape)
         self.state = self.resumed(MixtureState, self._shapes) or MixtureState()
 
     @property
@@ -234,8 +254,11 @@ class MixtureFit(SeededFit):
 
     def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
         """Return the restart with the highest free energy; the first one on ties."""
-        best = self.best_restart(
-            self.state, lambda result: result, lambda result: -result.free_energy
+        kept = without_empty if self.estimator.discard_empty else lambda result: result
+        best = kept(
+            self.best_restart(
+                self.state, lambda result: result, lambda result: -kept(result).free_energy
+            )
         )
         return FitRun(best, best)
 
@@ -318,7 +341,8 @@ class MixtureFit(SeededFit):
             floor = _FLOOR * (variance if variance > 0.0 else 1.0)
         # Means from a sample let components learn variances of their own at once, but not before rows
         # have found their candidate sets.
-        has_variances = self.variances is not None or (self.method == SAMPLED and not self.has_sets)
+        is_given = self.variances is not None or self.weights is not None
+        has_variances = is_given or (self.method == SAMPLED and not self.has_sets)
         return EMSettings(
             covariance_type=estimator.covariance_type,
             truncation=self.width,

@@ -8,11 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daskcluster.errors import ModelFormatError
+from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.methods.kmeans.algorithm import MOST_SWAPPED
 from daskcluster.methods.kmeans.initial import is_auto, is_method, method_for
 from daskcluster.methods.mixture.chunkwise.statistics import (
+    cholesky,
     is_positive_definite,
+    precisions,
+    whitening,
 )
 from daskcluster.methods.mixture.parameters import COVARIANCE_TYPES, MATRICES
 from daskcluster.models.fitted import FittedModel, check_per_cluster, load_document
@@ -144,7 +147,78 @@ def means_method(init: Any, n_components: int, *, in_memory: bool) -> str:
     return SAMPLED if n_components <= MOST_SWAPPED else "afk-mc2"
 
 
-def start_of(
+def start_of(estimator: Any, shape: tuple[int, int]) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the initial variances and weights of components, None where the fit chooses them.
+
+    ``precisions_init`` and ``weights_init`` override those of a mixture given as ``init``.
+
+    Parameters
+    ----------
+    estimator : VariationalGaussianMixture
+    shape : (k, d)
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    kind = estimator.covariance_type
+    variances, weights = _start_of_mixture(estimator.init, kind, shape)
+    if estimator.precisions_init is not None:
+        variances = _inverses(estimator.precisions_init, kind, shape)
+    if estimator.weights_init is not None:
+        weights = _initial_weights(estimator.weights_init, kind, shape[0])
+    return variances, weights
+
+
+def _inverses(given: Any, kind: str, shape: tuple[int, int]) -> np.ndarray:
+    """Return the variances or covariance matrices of given precisions, as a fit starts from them."""
+    wanted = np.asarray(given, np.float64)
+    expected = variances_shape(kind, *shape)
+    expected = {"isotropic": (), "tied": expected[1:]}.get(kind, expected)
+    if wanted.shape != expected:
+        raise InvalidParameterError(
+            f"precisions_init should have the shape {expected}, but has {wanted.shape}; pass precisions_ "
+            f"of a mixture with covariance_type={kind!r}."
+        )
+    is_matrix = kind in MATRICES
+    if not (np.isfinite(wanted).all() and (is_matrix or (wanted > 0.0).all())):
+        raise InvalidParameterError(
+            "precisions_init should be positive and finite, but has values from "
+            f"{wanted.min()} to {wanted.max()}; pass 1 / variance."
+        )
+    if not is_matrix:
+        return np.asarray(1.0 / wanted)
+    matrices = wanted[None] if kind == "tied" else wanted
+    mirrored = matrices.transpose(0, 2, 1)
+    if not (np.allclose(matrices, mirrored, rtol=1e-6) and is_positive_definite(matrices)):
+        raise InvalidParameterError(
+            "precisions_init should be symmetric and positive-definite, but has a matrix that is not; pass "
+            f"precisions_ of a mixture with covariance_type={kind!r}."
+        )
+    return precisions(whitening(cholesky(matrices)), shape[1])
+
+
+def _initial_weights(given: Any, kind: str, k: int) -> np.ndarray:
+    weights = np.asarray(given, np.float64)
+    if kind == "isotropic":
+        raise InvalidParameterError(
+            "weights_init has no effect with covariance_type='isotropic', whose components have equal "
+            "weights; omit it, or use another covariance_type."
+        )
+    if weights.shape != (k,):
+        raise InvalidParameterError(
+            f"weights_init should have the shape ({k},), but has {weights.shape}; pass a weight for each "
+            "component."
+        )
+    if not ((weights >= 0.0).all() and np.isclose(weights.sum(), 1.0)):
+        raise InvalidParameterError(
+            f"weights_init should be at least 0 with the sum 1, but has the least {weights.min():.5g} and "
+            f"the sum {weights.sum():.5g}; divide it by its sum."
+        )
+    return weights
+
+
+def _start_of_mixture(
     init: Any, kind: str, shape: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
     """Return the variances and weights of a mixture given as `init`, (None, None) where it gives none.

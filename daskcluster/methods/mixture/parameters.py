@@ -51,6 +51,8 @@ MIXTURE = (
     shared.N_INIT.varied(
         default=1, word="", help="Restarts; the one with the highest free energy is kept."
     ),
+    Parameter("weights_init", object, None, "Initial mixing weights."),
+    Parameter("precisions_init", object, None, "Initial precisions."),
     Parameter("warmup_steps", int, 0, "Searches before the first variance is set.", ge=0),
     Parameter(
         "reg_covar",
@@ -60,6 +62,12 @@ MIXTURE = (
         "feature's variance.",
         word="auto",
         ge=0,
+    ),
+    Parameter(
+        "discard_empty",
+        bool,
+        False,
+        "Leave components without posterior weight out of the result, which then has fewer.",
     ),
     shared.TOL.varied(
         help="Stop when the free energy per row and feature changes by less than this; 0 never stops."

@@ -49,6 +49,7 @@ class NestedFit(SeededFit):
     estimator: NestedMiniBatchKMeans
     batches: NestedBatches
     whole: Placement
+    home_bytes: int
 
     name = "nested"
 
@@ -64,10 +65,9 @@ class NestedFit(SeededFit):
         shape = (self.n_clusters, self.dataset.n_features)
         state = self.resumed(NestedState, {"centres": shape, "seeds": shape})
         labels = self.kept_labels(self.whole)
-        home_bytes = HOME_BYTES
+        self.home_bytes = HOME_BYTES
         if self.whole.shares_memory:
-            home_bytes = min(HOME_BYTES, self.whole.state_room() // 2)
-            self._say_room(home_bytes)
+            self.home_bytes = min(HOME_BYTES, self.whole.state_room() // 2)
         key = Key(self.seed, "nested") if estimator.shuffle else None
         self.batches = batches = NestedBatches(
             self.whole,
@@ -77,7 +77,7 @@ class NestedFit(SeededFit):
             labels=labels,
             footprint=self.footprint(),
             callbacks=self.callbacks,
-            home_bytes=home_bytes,
+            home_bytes=self.home_bytes,
             number=0 if state is None else state.batch,
         )
         stack.callback(batches.close)
@@ -104,23 +104,21 @@ class NestedFit(SeededFit):
         rows = batches.rows if batches.is_whole else ScaledPlacement(self.whole)
         return measure_run(rows, result, labels, labelled=self.labelled)
 
-    def _say_room(self, home_bytes: int) -> None:
-        """Say that the memory limit changes the result, if it does."""
-        held = min(HOME_BYTES, self.dataset.bytes_of((0, self.dataset.n_rows)))
-        if home_bytes >= held or self.dataset.in_memory:
-            return
-        text = (
-            f"The memory limit leaves {format_bytes(home_bytes)} for batches instead of "
-            f"{format_bytes(held)}: first centres, and so the result of a seed, are others than with a "
-            "higher limit."
-        )
-        publish(self.callbacks, Notice(text))
-
     def _first_centres(self, batches: NestedBatches) -> np.ndarray:
         """Return centres of a sample of all rows in memory: rare rows may not be in the first batch."""
         key, held = Key(self.seed, "restart"), batches.held
-        if not is_auto(self.init) or held is None or batches.is_whole:
+        if not is_auto(self.init) or batches.is_whole:
             return self.seeded(batches.rows, key)  # as KMeans has it
+        wanted = min(HOME_BYTES, self.dataset.bytes_of((0, self.dataset.n_rows)))
+        if self.home_bytes < wanted and not self.dataset.in_memory:
+            text = (
+                f"the memory limit leaves {format_bytes(self.home_bytes)} for gathered rows instead of "
+                f"{format_bytes(wanted)}: the sample for the first centres, and so the result of a seed, "
+                "may be others than with a higher limit."
+            )
+            publish(self.callbacks, Notice(text))
+        if held is None:
+            return self.seeded(batches.rows, key)
         began, size = time.perf_counter(), max(SAMPLE_ROWS, 3 * self.n_clusters)
         with home_engine(self.engine).place(held) as placement:
             rows = ScaledPlacement(placement)
@@ -182,7 +180,8 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     init : str, URL, array, callable or estimator, default "auto"
         The same as in `KMeans`, but centres are chosen from the first batch. ``"auto"`` draws a sample of
         all rows in memory, far rows more often, and refines the centres of k-means++ on it. Of stored
-        rows, those of all batches that are gathered in one pass serve.
+        rows, those of all batches that are gathered in one pass serve, so a memory limit below about 1 GB
+        changes the result of a seed.
     batch_size : int >= 1, default 5000
         Rows of the first batch. With all rows or more, this is ``KMeans(algorithm="lloyd")``, to the bit.
     rho : float >= 0, default 100.0
@@ -218,7 +217,7 @@ class NestedMiniBatchKMeans(KMeansEstimator):
     callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`.
     verbose : int >= 0 or bool, default 0
-        Above 0: print a line after every iteration.
+        Above 0: show progress (`ProgressBar`) on stdout.
     max_time : float > 0, optional
         Seconds for the whole fit; the round that exceeds them is the last.
     bounds_memory : int >= 0 or "auto", default "auto"

@@ -108,7 +108,7 @@ class StreamingKMeans(KMeansEstimator):
     callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`, including `DriftFound`.
     verbose : int >= 0 or bool, default 0
-        Above 0: print a line after every iteration.
+        Above 0: show progress (`ProgressBar`) on stdout.
     chain_length : int >= 1, default 10
         As in `daskcluster.KMeans`, for ``"afk-mc2"``.
 

@@ -260,7 +260,7 @@ class VarianceReducedKMeans(KMeansEstimator):
     callbacks : sequence of callables, default ()
         Called with the events of `daskcluster.events`, an `EpochEnded` for each epoch.
     verbose : int >= 0 or bool, default 0
-        Above 0: print a line after every iteration.
+        Above 0: show progress (`ProgressBar`) on stdout.
     max_time : float > 0, optional
         Seconds for the whole fit; the epoch that exceeds them is the last.
     validation : str, array-like of shape (m, d) or Dataset, optional

@@ -309,6 +309,48 @@ def test_distances_of_exact_em_are_all():
     assert [record["n_distances"] for record in history] == [2 * 500 * 6, 500 * 6, 500 * 6]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("truncation", [8, 3])
+def test_components_without_rows_are_discarded(tmp_path, kind, truncation):
+    X = blobs()
+    start = np.concatenate([X[:3], np.full((2, 3), 1e4), X[3:6]])
+    options = {"covariance_type": kind, "truncation": truncation, "init": start}
+    whole = mixture(8, **options).fit(X)
+    live = np.array([0, 1, 2, 5, 6, 7])
+    assert (whole.component_weights_[[3, 4]] == 0.0).all()
+    fitted = mixture(8, discard_empty=True, **options).fit(X)
+    assert np.array_equal(fitted.means_, whole.means_[live])
+    assert np.array_equal(fitted.component_weights_, whole.component_weights_[live])
+    assert fitted.covariances_ == pytest.approx(
+        whole.covariances_ if kind in ("isotropic", "tied") else whole.covariances_[live]
+    )
+    assert np.isclose(fitted.weights_.sum(), 1.0)
+    assert np.array_equal(fitted.predict(X), np.searchsorted(live, whole.predict(X)))
+    gain = np.log(8 / 6) if kind == "isotropic" else 0.0
+    assert np.isclose(fitted.lower_bound_, whole.lower_bound_ + gain)
+    assert fitted.predict_proba(X[:9]).shape == (9, 6)
+    if truncation == 8:
+        assert np.isclose(fitted.lower_bound_, fitted.score(X), rtol=1e-12)
+    fitted.save(str(tmp_path / "model"))
+    loaded = dc.load_model(str(tmp_path / "model"))
+    assert np.array_equal(loaded.predict(X), fitted.predict(X))
+    assert loaded.get_params()["n_components"] == 6
+
+
+def test_nothing_is_discarded_if_all_components_have_weight():
+    X = blobs()
+    same(mixture(discard_empty=True).fit(X), mixture().fit(X))
+
+
+def test_the_restart_that_is_best_without_empty_components_is_kept():
+    X = blobs(k=3)
+    alone = [
+        mixture(8, discard_empty=True, init="random", n_init=n).fit(X).lower_bound_
+        for n in range(1, 6)
+    ]
+    assert alone == sorted(alone)
+
+
 def test_verbose_prints_each_iteration(capsys):
     mixture(verbose=1, max_iter=3, tol=0.0).fit(blobs())
     said = capsys.readouterr().out

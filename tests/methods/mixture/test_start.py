@@ -1,4 +1,4 @@
-"""Mixtures that start from another mixture, several starts, and means from a sample."""
+"""Mixtures that start from parameters or another mixture, several starts, and means from a sample."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 import daskcluster as dc
+from daskcluster.errors import InvalidParameterError
 from daskcluster.events import EMStepEnded, StopFit
 from tests.estimators.interruption import killed
 
@@ -68,8 +69,11 @@ def test_every_iteration_matches_scikit_learn(rows, kind, n_iter):
     weights, precisions = rng.dirichlet(np.ones(K)), some_precisions(kind, rng)
     given = {"weights_init": weights, "precisions_init": precisions, "means_init": rows[:K]}
     fixed = {"max_iter": n_iter, "tol": 0.0, "reg_covar": 0.0}
+    other = theirs(kind, rows, **given, **fixed)
     first = start(kind, rows[:K], precisions, weights)
-    same(mixture(kind, init=first, **fixed).fit(rows), theirs(kind, rows, **given, **fixed))
+    same(mixture(kind, init=first, **fixed).fit(rows), other)
+    del given["means_init"]
+    same(mixture(kind, init=rows[:K], **given, **fixed).fit(rows), other)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,8 +124,41 @@ def test_features_may_have_different_scales(rows, spread):
     assert np.array_equal(stretched.predict(rows * spread), plain.predict(rows))
 
 
-def test_initial_values_apply_to_coresets_and_resumed_fits(rows, tmp_path):
-    given = {"init": start("diag", rows[:K], np.full((K, D), 0.7)), "tol": 0.0}
+def test_with_weights_alone_the_initial_variance_is_shared(rows):
+    weights = np.array([0.4, 0.3, 0.2, 0.1])
+    given = mixture("diag", init=rows[:K], weights_init=weights, max_iter=0).fit(rows)
+    assert np.array_equal(given.weights_, weights)
+    assert len(np.unique(given.covariances_)) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "text"),
+    [
+        ("diag", {"weights_init": np.ones(3) / 3}, r"weights_init should have the shape \(4,\)"),
+        ("diag", {"weights_init": [0.9, 0.9, -0.4, -0.4]}, "should be at least 0 with the sum 1"),
+        ("diag", {"weights_init": np.full(K, 0.2)}, "the sum 0.8; divide it by its sum"),
+        ("isotropic", {"weights_init": np.full(K, 0.25)}, "have equal weights"),
+        ("spherical", {"precisions_init": np.ones((K, D))}, r"shape \(4,\), but has \(4, 3\)"),
+        ("isotropic", {"precisions_init": np.ones(K)}, r"shape \(\), but has \(4,\)"),
+        ("spherical", {"precisions_init": -np.ones(K)}, "should be positive and finite"),
+        ("isotropic", {"precisions_init": np.nan}, "should be positive and finite"),
+        ("tied", {"precisions_init": np.ones((K, D))}, r"shape \(3, 3\), but has \(4, 3\)"),
+        ("tied", {"precisions_init": np.ones((D, D))}, "symmetric and positive-definite"),
+        ("tied", {"precisions_init": np.triu(np.ones((D, D)))}, "symmetric and positive-definite"),
+        ("full", {"precisions_init": np.full((K, D, D), np.inf)}, "positive and finite"),
+    ],
+)
+def test_invalid_initial_values_are_refused(rows, kind, parameters, text):
+    with pytest.raises(InvalidParameterError, match=text):
+        mixture(kind, **parameters).fit(rows)
+
+
+@pytest.mark.parametrize("by_parameters", [False, True])
+def test_initial_values_apply_to_coresets_and_resumed_fits(rows, tmp_path, by_parameters):
+    precisions = np.full((K, D), 0.7)
+    given = {"init": start("diag", rows[:K], precisions), "tol": 0.0}
+    if by_parameters:
+        given |= {"init": rows[:K], "precisions_init": precisions}
     whole = mixture("diag", coreset_size=len(rows), max_iter=5, **given).fit(rows)
     same(whole, mixture("diag", max_iter=5, **given).fit(rows), rtol=1e-6)
     kept = {**given, "checkpoint": str(tmp_path), "checkpoint_every": 1}

@@ -201,6 +201,20 @@ def test_where_a_batch_is_does_not_change_a_bit(bounds, tmp_path, monkeypatch):
     same(fit(X, **values), home)
 
 
+def test_a_small_memory_limit_that_changes_the_sample_says_so(tmp_path, monkeypatch):
+    X = blobs()
+    url = zarr_of(tmp_path / "rows", X, 500)
+    for room, said in ((1 << 30, 0), (X.nbytes, 1), (0, 1)):
+        monkeypatch.setattr(
+            "daskcluster.engine.local.LocalPlacement.state_room", lambda self, room=room: room
+        )
+        heard = []
+        fit(url, callbacks=(heard.append,), max_iter=1)
+        fit(url, callbacks=(heard.append,), max_iter=1, init=X[:5])  # which needs no sample
+        texts = [event.text for event in heard if isinstance(event, Notice)]
+        assert sum("the sample for the first centres" in text for text in texts) == said
+
+
 @pytest.mark.parametrize("home", [1 << 28, 0], ids=["gathered", "on the workers"])
 @pytest.mark.parametrize("name", ["float32", "weighted float64"])
 def test_a_cluster_gives_the_same_bits(name, home, client, tmp_path, monkeypatch):
@@ -380,16 +394,3 @@ def test_callbacks_get_every_round():
 def test_bad_parameters(changes, error, text):
     with pytest.raises(error, match=text):
         fit(blobs(2000), **changes)
-
-
-def test_a_memory_limit_that_changes_the_result_is_named(tmp_path):
-    zarr.create_array(tmp_path / "rows.zarr", data=np.ones((3000, 20)), chunks=(500, 20))
-    heard = []
-    for limit in (420 * 10**6, None):
-        model = dc.NestedMiniBatchKMeans(
-            2, batch_size=100, max_iter=1, random_state=0, callbacks=[heard.append],
-            engine=LocalEngine(1, memory_limit=limit),
-        )  # fmt: skip
-        model.fit(str(tmp_path / "rows.zarr"))
-    texts = [event.text for event in heard if isinstance(event, Notice)]
-    assert len([text for text in texts if "the result of a seed" in text]) == 1
