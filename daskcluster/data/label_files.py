@@ -208,8 +208,8 @@ def write_label_file(
 
     Notes
     -----
-    Cost: one pass over the ids; memory is that of a row group, at most 64 MB, and 8 bytes a row to find ids
-    that are there twice. Those and rows without an id raise a warning.
+    Cost: one pass over the ids; memory is that of a row group, at most 64 MB, and 16 bytes a row, at most
+    128 MB, to find ids that are there twice. Those and rows without an id raise a warning.
     """
     if place.url.lower().endswith(MAPS):
         _write_geotiff(place, dataset.grid, values, overwrite, before_end)
@@ -359,8 +359,8 @@ def _write_table(
         ids.warn(dataset.ids(*span) for span in _spans(dataset, row_bytes))
 
 
-_MOST_IDS = 1 << 28
-"""Ids of more rows are not compared: what is kept of them would take more than 2 GB."""
+_MOST_IDS = 1 << 23
+"""Ids that are compared, about: they take 64 MB, and as much again while they are sorted."""
 _COMPARED_IDS = 1 << 16
 
 
@@ -369,21 +369,28 @@ class _IdCheck:
 
     Notes
     -----
-    Cost: 8 bytes a row and a sort. Integers are compared as they are, other ids by 64 bits, which are the
-    same for two different ids with a probability of at most about 2^-57.
+    Cost: 16 bytes a row, at most 128 MB, and a sort. Integers are compared as they are, other ids by 64
+    bits, which are the same for two different ids with a probability of at most about 2^-57. Of more rows
+    than `_MOST_IDS`, a share of the ids is compared, which their bits choose, so that all rows with one of
+    these are found; a few duplicates may be missed.
     """
 
     def __init__(self, name: str, n_rows: int) -> None:
         self._name, self._n_rows = name, n_rows
-        self._bits = np.empty(n_rows if n_rows <= _MOST_IDS else 0, np.uint64)
-        self._n_ids = self._n_without = 0
+        self._every = -(-n_rows // _MOST_IDS)
+        self._kept: list[np.ndarray] = []
+        self._n_kept = self._n_without = 0
 
     def add(self, ids: Any) -> None:
         """Add the ids of the next rows, an Arrow array or chunked array."""
         self._n_without += ids.null_count
-        for _, bits in _bits_of(ids) if len(self._bits) else ():
-            self._bits[self._n_ids : self._n_ids + len(bits)] = bits
-            self._n_ids += len(bits)
+        for _, bits in _bits_of(ids):
+            if self._every > 1:
+                mixed = (bits * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)
+                bits = bits[mixed % np.uint64(self._every) == 0]
+            if self._n_kept < 2 * _MOST_IDS:  # more only if there are duplicates among them
+                self._kept.append(bits)
+                self._n_kept += len(bits)
 
     def warn(self, again: Iterable[Any]) -> None:
         """Warn of what was added; `again` yields all ids once more, to find one that is there twice."""
@@ -394,7 +401,9 @@ class _IdCheck:
                 UserWarning,
                 stacklevel=2,
             )
-        ordered = np.sort(self._bits[: self._n_ids])
+        ordered = np.concatenate([np.empty(0, np.uint64), *self._kept])
+        self._kept.clear()
+        ordered.sort()
         twice = ordered[1:][ordered[1:] == ordered[:-1]]
         if len(twice):
             pa = import_pyarrow()
@@ -405,9 +414,10 @@ class _IdCheck:
                 for part, bits in _bits_of(ids)
                 if len(at := np.flatnonzero(bits == twice[0]))
             )
+            least = "At least " if self._every > 1 else ""
             warnings.warn(
-                f"{len(twice):,} of {self._n_rows:,} rows have an id in column {self._name!r} that an "
-                f"earlier row has too, e.g. {next(found)!r}: a join of labels by id would mix them up.",
+                f"{least}{len(twice):,} of {self._n_rows:,} rows have an id in column {self._name!r} that "
+                f"an earlier row has too, e.g. {next(found)!r}: a join of labels by id would mix them up.",
                 UserWarning,
                 stacklevel=2,
             )

@@ -231,6 +231,19 @@ def test_ids_that_are_there_twice_are_counted(kind: str, tmp_path: Path) -> None
         model.predict(unique, output=str(tmp_path / "other.parquet"))
 
 
+def test_of_very_many_ids_a_share_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"key": np.tile(np.arange(0, 4000, 8), 2), "x": np.arange(1000.0)})
+    rows = dc.open_dataset(table, columns="x", id_column="key")
+    model = dc.KMeans(2, random_state=0).fit(rows)
+    monkeypatch.setattr(label_files, "_MOST_IDS", 125)
+    with pytest.warns(UserWarning, match=r"^At least \d+ of 1,000 rows") as heard:
+        model.predict(rows, output=str(tmp_path / "labels.parquet"))
+    found = int(str(heard[0].message).split()[2])
+    assert 30 <= found <= 100  # about an eighth of 500
+
+
 def test_ids_of_near_duplicates_that_are_there_twice_are_counted(tmp_path: Path) -> None:
     ids = pa.array(["a", "b", "b", "c"])
     rows = dc.open_dataset(pa.table({"key": ids, "x": [0.0, 1, 1, 2]}), id_column="key")
