@@ -264,6 +264,10 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         given = self.estimator.truncation
         return None if given is None or given is False else int(given)
 
+    def circumstances(self) -> Mapping[str, Any]:
+        """Return what batches depend on; those of a graph come from rows in memory."""
+        return {} if is_graph(self.estimator.kernel) else super().circumstances()
+
     def footprint(self) -> Footprint:
         """Return the memory that the fit needs."""
         return minibatch_footprint(self.dataset, vars(self.estimator), self.room_bytes)
