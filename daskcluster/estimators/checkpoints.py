@@ -145,8 +145,11 @@ _NO_MATTER = frozenset(
 """Parameters that do not change the state after a given iteration, so that a resuming fit may change
 them."""
 
-_ADDED = frozenset("adaptive_rate guard n_local_trials replacement".split())
-"""Parameters younger than some checkpoints. At their defaults, fits are what
+_ADDED = frozenset(
+    "MiniBatchKernelKMeans.heat_time MiniBatchKernelKMeans.n_neighbors adaptive_rate guard "
+    "n_local_trials replacement".split()
+)
+"""Parameters younger than some checkpoints, of all estimators or of one. At their defaults, fits are what
 they were before, so that they only count otherwise."""
 
 _REMOVED: dict[str, dict[str, Any]] = {
@@ -289,7 +292,9 @@ def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
     defaults = inspect.signature(type(estimator)).parameters
     kind = type(estimator).__name__
     ignored = _NO_MATTER | {
-        name for name, value in given if name in _ADDED and value == defaults[name].default
+        name
+        for name, value in given
+        if {name, f"{kind}.{name}"} & _ADDED and value == defaults[name].default
     }
     versions = created_with()
     return {

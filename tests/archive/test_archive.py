@@ -50,7 +50,7 @@ def streams(stored: Path) -> Iterator[None]:
 REFUSED = {"kernel-batches-all"}
 """Fits whose state has another form now."""
 REMOVED = {
-    "MiniBatchKernelKMeans": "cut_batches heat_time n_neighbors",
+    "MiniBatchKernelKMeans": "cut_batches",
     "HierarchicalKMeans": "bounds_memory",
     "VariationalGaussianMixture": "discard_empty precisions_init weights_init",
 }

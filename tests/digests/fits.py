@@ -184,6 +184,8 @@ _fit("kernel-knn-f8", _kernel("knn"), _f8(700))
 _fit("kernel-heat-f8", _kernel("heat"), _f8(700))
 _fit("mini-batch-kernel-f4", _mini_kernel("rbf"), _f4(), weighted=True)
 _fit("mini-batch-kernel-f8", _mini_kernel("laplacian", learning_rate="count"), _f8())
+_fit("mini-batch-kernel-knn-f8", _mini_kernel("knn"), _f8(700), weighted=True)
+_fit("mini-batch-kernel-heat-f8", _mini_kernel("heat", heat_time=8.0, truncation=None), _f8(700))
 
 
 # Mixtures.

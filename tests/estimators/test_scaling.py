@@ -178,6 +178,7 @@ def test_mixtures_report_means_in_the_datas_units(
     [
         dc.KernelKMeans(3, kernel="rbf", random_state=0, max_iter=5),
         dc.KernelKMeans(3, kernel="knn", random_state=0, max_iter=5),
+        dc.MiniBatchKernelKMeans(3, kernel="knn", random_state=0, max_iter=5),
         dc.KernelKMeans(3, kernel="laplacian", init=[0, 7, 250], max_iter=5),
         dc.MiniBatchKernelKMeans(3, random_state=0, batch_size=100, max_iter=10),
     ],

@@ -14,6 +14,15 @@ from hypothesis import strategies as st
 import daskcluster as dc
 from tests.reference import kernel_kmeans as reference
 
+Fitted = dc.KernelKMeans | dc.MiniBatchKernelKMeans
+STEPS = {
+    "batch_size": st.integers(3, 300),
+    "truncation": st.sampled_from([1, 20, 60, None]),
+    "normalize_truncated": st.booleans(),
+    "learning_rate": st.sampled_from(["sqrt", "count"]),
+    "replacement": st.booleans(),
+}
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -25,8 +34,9 @@ class Problem:
     graph: dict[str, Any]
     fit: dict[str, Any]
 
-    def fitted(self, source: Any, **parameters: Any) -> dc.KernelKMeans:
-        return dc.KernelKMeans(**self.fit, **parameters).fit(source, sample_weight=self.weights)
+    def fitted(self, source: Any, **parameters: Any) -> Fitted:
+        kind = dc.MiniBatchKernelKMeans if "batch_size" in self.fit else dc.KernelKMeans
+        return kind(**self.fit, **parameters).fit(source, sample_weight=self.weights)
 
     @property
     def matrix(self) -> np.ndarray:
@@ -57,11 +67,13 @@ def problems(draw: st.DrawFn) -> Problem:
         "init": draw(st.sampled_from(["k-means++", "random"])),
         "random_state": draw(st.integers(0, 999)),
     }
+    if draw(st.booleans()):
+        fit |= {name: draw(values) for name, values in STEPS.items()}
     dtype = draw(st.sampled_from([np.float32, np.float64]))
     return Problem(rows.astype(dtype), weights, draw(st.integers(1, n)), graph, fit)
 
 
-def fits(problem: Problem, engine: Any) -> list[dc.KernelKMeans]:
+def fits(problem: Problem, engine: Any) -> list[Fitted]:
     """Fit rows in memory on a thread, and in chunks on an engine."""
     chunks = da.from_array(problem.rows, chunks=(problem.chunk, -1))
     return [
@@ -70,7 +82,7 @@ def fits(problem: Problem, engine: Any) -> list[dc.KernelKMeans]:
     ]
 
 
-def check_same(one: dc.KernelKMeans, other: dc.KernelKMeans) -> None:
+def check_same(one: Fitted, other: Fitted) -> None:
     """Compare two fits bit by bit."""
     np.testing.assert_array_equal(one.labels_, other.labels_)
     assert one.inertia_ == other.inertia_
@@ -84,11 +96,14 @@ def test_any_chunks_and_threads_give_the_same(problem: Problem, n_threads: int) 
     check_same(*fits(problem, dc.LocalEngine(n_threads)))
 
 
+@pytest.mark.parametrize("steps", [{}, {"batch_size": 40}, {"batch_size": 40, "truncation": None}])
 @pytest.mark.parametrize("kernel", ["knn", "heat"])
-def test_a_cluster_gives_the_same_as_the_matrix(client: Any, kernel: str) -> None:
+def test_a_cluster_gives_the_same_as_the_matrix(
+    client: Any, kernel: str, steps: dict[str, Any]
+) -> None:
     rng = np.random.default_rng(5)
     graph = {"kernel": kernel, "n_neighbors": 7, "heat_time": 1.0}
-    fit = {"n_clusters": 5, "max_iter": 9, "random_state": 0}
+    fit = {"n_clusters": 5, "max_iter": 9, "random_state": 0, **steps}
     problem = Problem(rng.normal(size=(130, 3)), rng.lognormal(size=130), 29, graph, fit)
     first, second = fits(problem, client)
     check_same(first, second)

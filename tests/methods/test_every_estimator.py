@@ -155,6 +155,6 @@ def test_other_rows_are_measured_after_each_iteration(name: str) -> None:
 @pytest.mark.parametrize("kernel", ["precomputed", "knn"])
 def test_rows_without_distances_are_refused_for_validation(kernel: str) -> None:
     rows = X @ X.T if kernel == "precomputed" else X
-    for kind in (dc.KernelKMeans, dc.MiniBatchKernelKMeans)[: 1 if kernel == "knn" else 2]:
+    for kind in (dc.KernelKMeans, dc.MiniBatchKernelKMeans):
         with pytest.raises(InvalidParameterError, match="validation= needs distances"):
             kind(4, kernel=kernel, validation=rows, random_state=0).fit(rows)

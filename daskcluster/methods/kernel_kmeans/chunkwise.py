@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -49,6 +49,22 @@ _VALUES_BYTES = 8 << 20
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
+class GramOperator(Protocol):
+    """The matrix of K(x, y) for known rows, which is multiplied with columns and not read."""
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """K(x, x), float64 (n,)."""
+
+    def product(
+        self, rows: np.ndarray, factors: np.ndarray, groups: np.ndarray, n_groups: int
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function that maps row numbers (m,) to these rows of K C, float64 (m, n_groups).
+
+        C (n, n_groups) has `factors` at (`rows`, `groups`), and zeros elsewhere.
+        """
+
+
 @dataclass(frozen=True)
 class GramFunction:
     """A Mercer kernel K.
@@ -58,12 +74,14 @@ class GramFunction:
     name : str
         rbf: exp(-gamma |x - y|^2); laplacian: exp(-gamma |x - y|_1); polynomial:
         (gamma x.y + coef0)^degree; linear: x.y; cosine: x.y of rows scaled to length one;
-        precomputed: the rows are those of the matrix K; callable.
+        precomputed: the rows are those of the matrix K; callable; or the kernel of a graph.
     gamma, degree, coef0
     function : callable (X, Y, **parameters) -> ndarray of shape (len(X), len(Y))
         The function of ``"callable"`` or of a registered name.
     parameters : mapping
         Further arguments of `function`.
+    operator : GramOperator or None
+        The matrix of a graph; then rows are given by their numbers, an array of int64.
     """
 
     name: str = "rbf"
@@ -72,6 +90,7 @@ class GramFunction:
     coef0: float = 0.0
     function: Callable[..., Any] | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    operator: GramOperator | None = None
 
     @property
     def normalize(self) -> bool:
@@ -85,6 +104,11 @@ class GramFunction:
     @property
     def is_precomputed(self) -> bool:
         return self.name == PRECOMPUTED
+
+    @property
+    def by_number(self) -> bool:
+        """Whether points are row numbers alone."""
+        return self.is_precomputed or self.operator is not None
 
     @property
     def is_function(self) -> bool:
@@ -112,6 +136,8 @@ class GramFunction:
         indices : ndarray of shape (n,)
             Their global row numbers: the columns of the diagonal in precomputed rows.
         """
+        if self.operator is not None:
+            return self.operator.diagonal[indices]
         if self.name in ("rbf", "laplacian"):
             return np.ones(len(rows))
         if self.is_precomputed:
@@ -170,7 +196,7 @@ class Points:
     Attributes
     ----------
     rows : Rows, shape (m, d), or None
-        Ready for the kernels (`daskcluster.chunk.Chunk.blocks`); None for precomputed values.
+        Ready for the kernels (`daskcluster.chunk.Chunk.blocks`); None for precomputed values and graphs.
     indices : ndarray of shape (m,), int64
         Their global row numbers: columns of precomputed values.
     """
@@ -228,6 +254,8 @@ class GramSums:
             out = np.empty((len(rows), self.n_groups))
         if len(self.points) == 0:
             out[:] = 0.0
+        elif self.gram.operator is not None:
+            out[:] = self._made("product", rows.dtype)(rows)
         elif self.gram.is_precomputed or self.gram.is_function:
             self._sum_values(rows, out)
         elif isinstance(rows, SparseRows):
@@ -240,6 +268,11 @@ class GramSums:
                 rows, panels, self.factors, self.groups, self.gram.term, self.gram.numbers, out
             )
         return out
+
+    def squared_norms(self) -> np.ndarray:
+        """Return ``<S_g, S_g> = sum over y in g of factor(y) S_g(y)``, (n_groups,), for known rows."""
+        own = self(self.points.indices)[np.arange(len(self.points)), self.groups]
+        return np.bincount(self.groups, self.factors * own, minlength=self.n_groups)
 
     def _sum_values(self, rows: Rows, out: np.ndarray) -> None:
         columns, width = self.points.indices, rows.shape[1]
@@ -260,13 +293,19 @@ class GramSums:
             kernels.add_columns(read_only(values), columns, self.factors, self.groups, found)
 
     def _made(self, kind: str, dtype: np.dtype[Any]) -> Any:
-        """Return the points in the form `kind` ("csr", "panels" or "dense") and dtype. Made once."""
+        """Return the points in the form `kind` ("csr", "panels" or "dense") and dtype. Made once.
+
+        "product" is their product with the matrix of a graph.
+        """
         with self._lock:
             if (kind, dtype) not in self._panels:
                 self._panels[kind, dtype] = self._make(kind, dtype)
             return self._panels[kind, dtype]
 
     def _make(self, kind: str, dtype: np.dtype[Any]) -> Any:
+        if self.gram.operator is not None:
+            where = self.points.indices, self.factors, self.groups
+            return self.gram.operator.product(*where, self.n_groups)
         rows = self.points.rows
         assert rows is not None
         if kind == "csr":

@@ -40,7 +40,7 @@ from daskcluster.methods.kernel_kmeans.fit import (
 )
 from daskcluster.methods.kernel_kmeans.graph import GraphKMeansModel, graph_arrays
 from daskcluster.methods.kernel_kmeans.model import KernelKMeansModel, support_arrays
-from daskcluster.methods.kernel_kmeans.parameters import KERNEL_KMEANS
+from daskcluster.methods.kernel_kmeans.parameters import KERNEL_KMEANS, is_graph
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.reports.contents import Clusters
 from daskcluster.typing import Dataset
@@ -61,6 +61,8 @@ class KernelEstimator(LoopParameters, ClusterEstimator):
     gamma: float | str = "auto"
     degree: int = 3
     coef0: float = 1.0
+    n_neighbors: int = 10
+    heat_time: float = 1.0
     kernel_params: dict[str, Any] | None = None
     init: Any = "k-means++"
     n_local_trials: int | None = None
@@ -183,11 +185,12 @@ class KernelEstimator(LoopParameters, ClusterEstimator):
         run = fit.run()
         self._centres = run.result.centres
         self._show_centres()
+        checked = "n_neighbors and heat_time" if is_graph(self.kernel) else "gamma"
         self.learn_fit(
             fit,
             run.result,
             run.found,
-            ", or to a kernel that hardly distinguishes them: check gamma",
+            f", or to a kernel that hardly distinguishes them: check {checked}",
         )
         self.learn_labels(fit.dataset, fit.engine, run.labels, in_memory=run.labels is not None)
         return self
@@ -236,10 +239,7 @@ class KernelKMeans(KernelEstimator):
     n_clusters : int >= 1, default 8
         Number of clusters.
     kernel : str or callable, default "rbf"
-        As in `daskcluster.MiniBatchKernelKMeans`, or a kernel of the graph of nearest neighbours.
-        ``"knn"`` is D^-1 A D^-1 with A the adjacency matrix (with loops, made symmetric) and D its row
-        sums; ``"heat"`` is exp(-t L) with L = I - D^-1/2 A D^-1/2. For graphs, the rows must fit in
-        memory.
+        As in `daskcluster.MiniBatchKernelKMeans`.
     gamma : float >= 0 or "auto", default "auto"
         Parameter of the rbf, laplacian and polynomial kernels. auto: from the variances of the features.
     degree : int >= 1, default 3
@@ -293,9 +293,10 @@ class KernelKMeans(KernelEstimator):
     Notes
     -----
     Cost: n^2 Gram values per iteration, in one pass per 64 MB of rows; kernel k-means++ takes one pass per
-    cluster. Memory: 16 n k bytes, plus the model, which holds all rows. Graphs take somewhat more than
-    8 n `n_neighbors` bytes; scikit-learn finds their nearest neighbours. K(x, x) of the heat kernel is
-    exact for up to 12,000 rows and an estimate for more; labels do not depend on it.
+    cluster. Memory: 16 n k bytes, plus the model, which holds all rows. Graphs take
+    n (16 d + 160 (n_neighbors + 8) + 48 c) bytes, where c is k for ``"knn"`` and at least 512 for
+    ``"heat"``, or 64 beyond 12,000 rows; scikit-learn finds their nearest neighbours. K(x, x) of the
+    heat kernel is exact for up to 12,000 rows and an estimate for more; labels do not depend on it.
 
     With a graph, ``predict`` compares each new row with all rows of the fit and connects it to its
     neighbours. All rows at the distance of the last neighbour count as neighbours. The degrees of the
@@ -320,7 +321,5 @@ class KernelKMeans(KernelEstimator):
 
     _parameters: ClassVar[tuple[Parameter, ...]] = KERNEL_KMEANS
 
-    n_neighbors: int = 10
-    heat_time: float = 1.0
     max_iter: int = 300
     fit_kind = KernelFit

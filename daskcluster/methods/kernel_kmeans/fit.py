@@ -48,10 +48,14 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
     Points,
 )
 from daskcluster.methods.kernel_kmeans.graph import (
+    GraphGram,
+    NeighbourGraph,
     graph_and_matrix,
     graph_centres,
+    graph_footprint,
     weights_of,
 )
+from daskcluster.methods.kernel_kmeans.minibatch.algorithm import joined
 from daskcluster.methods.kernel_kmeans.parameters import GRAPHS, is_graph
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.kmeans.initial import GIVEN, checked_centres, warn_of_one_start
@@ -125,8 +129,8 @@ def given_numbers(init: Any, k: int, n_rows: int) -> np.ndarray:
 
 
 def given_centres(init: Any, dataset: Dataset, gram: GramFunction, k: int) -> list[Points]:
-    """Return the centres given as `init`: rows (k, d); row numbers (k,) for matrices."""
-    if gram.is_precomputed:
+    """Return the centres given as `init`: rows (k, d); row numbers (k,) for matrices and graphs."""
+    if gram.by_number:
         numbers = given_numbers(init, k, dataset.n_rows)
         return [Points(None, numbers[j : j + 1]) for j in range(k)]
     centres = checked_centres(init, k, dataset, compute_dtype(dataset.dtype))
@@ -259,6 +263,13 @@ def kernel_footprint(dataset: Dataset, n_clusters: int, n_points: int) -> Footpr
     return Footprint(thread_bytes=2 * n_points * row_bytes + 16 * (n_points + 1024 * n_clusters))
 
 
+def full_footprint(dataset: Dataset, parameters: Mapping[str, Any]) -> Footprint:
+    """Return the memory that kernel k-means on the full batch needs."""
+    if is_graph(parameters["kernel"]):
+        return graph_footprint(dataset, parameters)
+    return kernel_footprint(dataset, int(parameters["n_clusters"]), dataset.n_rows)
+
+
 @dataclass(frozen=True)
 class KernelState:
     """State of a fit between two iterations.
@@ -287,6 +298,11 @@ class KernelState:
 class GramFit(Fit):
     """A `Fit` in the space of a Gram function."""
 
+    graph: NeighbourGraph | None = None
+    """The graph of the rows, if the kernel is that of a graph."""
+    matrix: GraphGram
+    """Its matrix."""
+
     def prepare(self) -> None:
         init, n_init = self.estimator.init, self.estimator.n_init
         self.method = str(init) if isinstance(init, str) else "array"
@@ -312,6 +328,25 @@ class GramFit(Fit):
         scores = measure_by_gram(placement, centres, labels=labels, bound=bound)
         return FitRun(FitResult.of(end, centres=centres), scores, labels)
 
+    def with_graph(self, rows: ScaledPlacement) -> GraphGram:
+        """Find the graph of the rows, and return its matrix."""
+        self.graph, self.matrix = graph_and_matrix(self.estimator, rows, self.seed, self.callbacks)
+        return self.matrix
+
+    def measured_on_graph(self, found: GramCentres, end: Any, costs: np.ndarray) -> FitRun:
+        """Return the final figures with the kernel of a graph; `costs` are those of all rows.
+
+        Labels are those of `predict`, which depend only on the neighbours of a row.
+        """
+        assert self.graph is not None
+        centres = graph_centres(found, self.matrix, self.graph)
+        nearest = centres.relative_to(self.graph.adjacency, self.graph.twins).argmin(axis=1)
+        labels, weights, k = nearest.astype(np.int32), weights_of(self.dataset), self.n_clusters
+        totals = [np.bincount(labels, each, minlength=k) for each in (weights, weights * costs)]
+        high = [np.stack([total, np.zeros(k)]) for total in totals]
+        scores = ScoreStatistics(np.bincount(labels, minlength=k), *high)
+        return FitRun(FitResult.of(end, centres=centres), scores, labels)
+
 
 class KernelFit(GramFit):
     """One call of fit."""
@@ -322,25 +357,18 @@ class KernelFit(GramFit):
     name = "kernel"
 
     def footprint(self) -> Footprint:
-        return kernel_footprint(self.dataset, self.n_clusters, self.dataset.n_rows)
+        return full_footprint(self.dataset, vars(self.estimator))
 
     def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
         """Return the best start, evaluated."""
         estimator, self.weights = self.estimator, weights_of(self.dataset)
         if is_graph(estimator.kernel):
-            graph, matrix = graph_and_matrix(estimator, rows, self.seed, self.callbacks)
-            self.gram = matrix
+            self.gram = self.with_graph(rows)
             found = self._best()
-            terms, norms = found.members.terms, found.members.norms
-            of_graph = graph_centres(terms, norms, matrix, graph, estimator.kernel)
-            # Those of `predict`, which depend only on the neighbours of a row.
-            nearest = of_graph.relative_to(graph.adjacency, graph.twins).argmin(axis=1)
-            labels = nearest.astype(np.int32)
-            summed, k = (self.weights, self.weights * found.costs), self.n_clusters
-            totals = [np.bincount(labels, each, minlength=k) for each in summed]
-            high = [np.stack([total, np.zeros(k)]) for total in totals]
-            scores = ScoreStatistics(np.bincount(labels, minlength=k), *high)
-            return FitRun(FitResult.of(found.state, centres=of_graph), scores, labels)
+            terms = [(Points(None, which), factors) for which, factors in found.members.terms]
+            sums = joined(GramFunction(estimator.kernel), terms)
+            centres = GramCentres(sums, found.members.norms)
+            return self.measured_on_graph(centres, found.state, found.costs)
         if estimator.kernel == "precomputed" or callable(estimator.kernel):
             rows.known()  # looks for NaN
         self.gram = gram = StreamedGram(rows.placement, gram_of(estimator, rows))
@@ -409,7 +437,7 @@ def plan_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
         passes_seeding=seeding,
         restarts=restarts,
         passes_at_most=restarts * (seeding + 2 + max_iter * blocks) + 2,
-        footprint=kernel_footprint(dataset, k, n),
+        footprint=full_footprint(dataset, parameters),
         flop=pass_flop(dataset, n),
         commit_bytes=8 * (n + k) * min(restarts, 2),
     )

@@ -11,7 +11,7 @@ for shorter times.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from daskcluster.elementary import exp
+from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError, ModelFormatError
 from daskcluster.events import Callback, Notice, publish
@@ -37,9 +38,8 @@ from daskcluster.methods.kernel_kmeans.chunkwise import (
     squared_gaps,
     squared_lengths,
 )
-from daskcluster.methods.kernel_kmeans.minibatch.algorithm import joined
 from daskcluster.methods.kernel_kmeans.model import KernelKMeansModel, row_arrays, support_arrays
-from daskcluster.methods.minibatch.batches import whole
+from daskcluster.methods.minibatch.batches import order_bytes, whole
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import Rows, join_rows
 from daskcluster.storage.document import check_numbers
@@ -158,6 +158,29 @@ class GraphGram:
         vectors = np.zeros((self.n_rows, len(which)))
         vectors[which, np.arange(len(which))] = 1.0
         return self.apply(vectors)
+
+    def product(
+        self, rows: np.ndarray, factors: np.ndarray, groups: np.ndarray, n_groups: int
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function of row numbers; see `daskcluster.methods.kernel_kmeans.chunkwise.GramOperator`.
+
+        Cost: for the k-nn kernel, the edges of the rows in C and of those that are asked for. The heat
+        kernel is applied to all of C first, at the cost of an iteration on the full batch.
+        """
+        from scipy.sparse import csr_array
+
+        where, shape = (rows, groups), (self.n_rows, n_groups)
+        if self.heat_time is not None:
+            whole = self.apply(csr_array((factors, where), shape=shape).toarray())
+            return lambda which: whole[which]
+        scaled = csr_array((factors * self._scale[rows], where), shape=shape)
+
+        def rows_of_product(which: np.ndarray) -> np.ndarray:
+            found = (self.adjacency[which] @ scaled).toarray()
+            found *= self._scale[which, None]
+            return np.asarray(found)
+
+        return rows_of_product
 
     def sums(self, factors: np.ndarray, groups: np.ndarray, n_groups: int) -> np.ndarray:
         vectors = np.zeros((self.n_rows, n_groups))
@@ -350,10 +373,6 @@ def _refuse_ties(n_pairs: int, n_neighbors: int, n_rows: int) -> None:
         )
 
 
-Terms = list[tuple[np.ndarray, np.ndarray]]
-"""Numbers of the rows of each centre, each row once, and their coefficients."""
-
-
 def graph_and_matrix(
     estimator: Any, rows: ScaledPlacement, seed: int, callbacks: Sequence[Callback]
 ) -> tuple[NeighbourGraph, GraphGram]:
@@ -371,16 +390,33 @@ def graph_and_matrix(
     return graph, gram
 
 
-def graph_centres(
-    terms: Terms, norms: np.ndarray, gram: GraphGram, graph: NeighbourGraph, kernel: str
-) -> GraphCentres:
-    """Return centres that label rows of the fit and new rows."""
-    numbers = Points(None, np.arange(gram.n_rows))
-    sums = joined(GramFunction(kernel), [(numbers.take(rows), factors) for rows, factors in terms])
-    coefficients = np.zeros((gram.n_rows, len(terms)))
-    coefficients[sums.points.indices, sums.groups] = sums.factors
+def graph_centres(centres: GramCentres, gram: GraphGram, graph: NeighbourGraph) -> GraphCentres:
+    """Return centres of rows of a graph, each row once a centre, so that they label new rows too."""
+    found = centres.sums
+    where = found.points.indices, found.groups
+    # Without the matrix, which new rows do not need.
+    sums = GramSums(
+        GramFunction(found.gram.name), found.points, found.factors, found.groups, centres.k
+    )
+    coefficients = np.zeros((gram.n_rows, centres.k))
+    coefficients[where] = sums.factors
     spread = gram.spread(coefficients)
-    return GraphCentres(sums, norms, graph.neighbourhoods, spread, gram.heat_time)
+    return GraphCentres(sums, centres.norms, graph.neighbourhoods, spread, gram.heat_time)
+
+
+def graph_footprint(dataset: Dataset, parameters: Mapping[str, Any]) -> Footprint:
+    """Return the memory that a fit with the kernel of a graph needs, unless many rows tie.
+
+    It holds the rows, read and copied, and in float64 for the search of neighbours; some twenty numbers for
+    each neighbour; and six numbers for each row and column that a product with the matrix has.
+    """
+    n, n_neighbors = dataset.n_rows, int(parameters["n_neighbors"])
+    columns = int(parameters["n_clusters"])
+    if parameters["kernel"] == HEAT:
+        columns = max(columns, COLUMNS if n <= EXACT_ROWS else PROBES)
+    row_bytes = 16 * dataset.n_features + order_bytes(dataset)
+    taken = n * (row_bytes + 160 * (n_neighbors + SPARE) + 48 * columns)
+    return Footprint(home_bytes=taken + (0 if dataset.in_memory else dataset.bytes_of((0, n))))
 
 
 def weights_of(dataset: Dataset) -> np.ndarray:

@@ -64,18 +64,18 @@ KERNEL_N_INIT = shared.N_INIT.varied(
 )
 
 _BOTH = (
+    shared.N_CLUSTERS,
+    KERNEL,
     GAMMA,
     DEGREE,
     COEF0,
-)
-
-KERNEL_KMEANS = (
-    shared.N_CLUSTERS,
-    KERNEL,
-    *_BOTH,
     N_NEIGHBORS,
     HEAT_TIME,
     KERNEL_PARAMS,
+)
+
+KERNEL_KMEANS = (
+    *_BOTH,
     KERNEL_INIT,
     N_LOCAL_TRIALS,
     KERNEL_N_INIT,
@@ -91,13 +91,7 @@ KERNEL_KMEANS = (
 )
 
 MINI_BATCH_KERNEL = (
-    shared.N_CLUSTERS,
-    KERNEL.varied(
-        help="Mercer kernel; precomputed: the rows are those of its symmetric matrix.",
-        choices=KERNELS.keys(),
-    ),
     *_BOTH,
-    KERNEL_PARAMS,
     Parameter("batch_size", int, 1024, "Rows per step.", ge=1),
     Parameter(
         "replacement",

@@ -169,10 +169,12 @@ def extended(X, Z, t=None):
     return np.exp(-t) * twins + edges / np.sqrt(here[:, None] * degrees) @ walks
 
 
-@pytest.mark.parametrize(("kernel", "t"), [("knn", None), ("heat", 1.5)])
-def test_new_rows_join_the_graph_by_their_own_edges(kernel, t):
+@pytest.mark.parametrize("kind", [dc.KernelKMeans, dc.MiniBatchKernelKMeans])
+@pytest.mark.parametrize(("kernel", "t"), [("knn", None), ("heat", 8.0)])
+def test_new_rows_join_the_graph_by_their_own_edges(kernel, t, kind):
     X, Z = counts(300), np.vstack([counts(100, seed=5), counts(300)[:20], counts(80, seed=6) + 0.5])
-    model = fitted(X, kernel=kernel, heat_time=t or 1.0, init=np.array([3, 60, 122, 201]))
+    first = np.array([3, 60, 122, 201])
+    model = kind(4, kernel=kernel, heat_time=t or 1.0, init=first, random_state=0).fit(X)
     made = np.zeros((4, len(X)))
     np.add.at(made, (model.support_clusters_, model.support_), model.support_coefficients_)
     K = reference.knn(X) if t is None else reference.heat(X, t)

@@ -45,6 +45,14 @@ FITS: dict[str, tuple[Any, dict[str, Any]]] = {
         {**STEPS, "replacement": True, "n_local_trials": 1, "truncation": 60},
     ),
     "batches, given": (dc.MiniBatchKernelKMeans, {**STEPS, "init": X[:K], "truncation": 60}),
+    "batches, knn": (
+        dc.MiniBatchKernelKMeans,
+        {**STEPS, "kernel": "knn", "truncation": 20, "replacement": True},
+    ),
+    "batches, heat": (
+        dc.MiniBatchKernelKMeans,
+        {**STEPS, "kernel": "heat", "truncation": None, "n_init": 2, "max_iter": 5},
+    ),
     "batches, all": (
         dc.MiniBatchKernelKMeans,
         {**STEPS, "truncation": None, "n_init": 2, "max_iter": 6},

@@ -184,6 +184,7 @@ class GramBatch:
     Attributes
     ----------
     rows : Rows, shape (b, d)
+        For the kernel of a graph, the row numbers.
     indices : ndarray of shape (b,), int64
         Their global row numbers.
     weights, diagonal : ndarray of shape (b,), float64
@@ -197,8 +198,10 @@ class GramBatch:
 
     @classmethod
     def of(cls, batch: Batch, indices: np.ndarray, gram: GramFunction, dtype: Any) -> GramBatch:
-        ready = replace(batch, normalize=gram.normalize).ready(dtype)
-        rows = ready.rows[ready.listed]
+        rows: Rows = indices
+        if gram.operator is None:
+            ready = replace(batch, normalize=gram.normalize).ready(dtype)
+            rows = ready.rows[ready.listed]
         return cls(rows, indices, batch.listed_weights(), gram.diagonal(rows, indices))
 
     def __len__(self) -> int:
@@ -206,7 +209,7 @@ class GramBatch:
 
     def points(self, which: np.ndarray, gram: GramFunction) -> Points:
         """Return some rows as points of `gram`."""
-        rows = None if gram.is_precomputed else self.rows[which]
+        rows = None if gram.by_number else self.rows[which]
         return Points(rows, self.indices[which])
 
     def members(self, labels: np.ndarray, k: int) -> dict[int, np.ndarray]:
@@ -240,6 +243,9 @@ class MovingWindows:
     new means with themselves. Their products with older means follow from the sums over each mean that
     labelling keeps of a row's own centre. Memory: k (tau + b) rows. Without truncation, the rows of all
     batches take the place of k (tau + b).
+
+    The matrix of a graph is multiplied with the coefficients of the centres instead, which gives their
+    norms too. So their windows have no products of means (zeros).
     """
 
     gram: GramFunction
@@ -247,6 +253,7 @@ class MovingWindows:
     n_threads: int = 1
     n_values: int = 0
     seconds: float = 0.0
+    _centres: GramCentres | None = None
     _kept: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     _pool: ThreadPoolExecutor | None = None
 
@@ -291,13 +298,24 @@ class MovingWindows:
         return sum(window.n_points for window in self.windows)
 
     def centres(self) -> GramCentres:
-        """Return the centres as weighted sums of points."""
-        norms = np.array([window.squared_norm for window in self.windows])
-        return GramCentres(joined(self.gram, [window.terms() for window in self.windows]), norms)
+        """Return the centres as weighted sums of points; for graphs each row once."""
+        terms = [window.terms() for window in self.windows]
+        if self.gram.operator is None:
+            norms = np.array([window.squared_norm for window in self.windows])
+            return GramCentres(joined(self.gram, terms), norms)
+        if self._centres is None:
+            sums = joined(self.gram, [merged(*each) for each in terms])
+            self._centres = GramCentres(sums, sums.squared_norms())
+        return self._centres
 
     def relative(self, batch: GramBatch) -> np.ndarray:
         """Return Q - 2 P of a batch, float64 (b, k); `move` may follow."""
         began, found = time.perf_counter(), np.empty((len(batch), self.k))
+        if self.gram.operator is not None:
+            found = self.centres().relative(batch.rows)
+            self.n_values += found.size
+            self.seconds += time.perf_counter() - began
+            return found
         lengths = np.array([len(window.means) for window in self.windows])
         means = [mean for window in self.windows for mean in window.means]
         sums = joined(self.gram, [(mean.points, mean.shares) for mean in means])
@@ -338,8 +356,12 @@ class MovingWindows:
                 old = self._kept[members[j], : len(self.windows[j].means)]
                 products[j] = (means[j].shares[:, None] * np.hstack([old, own])).sum(axis=0)
 
-        self._together(cross, len(means))
-        self.n_values += sum(len(mean) ** 2 for mean in means.values())
+        if self.gram.operator is None:
+            self._together(cross, len(means))
+            self.n_values += sum(len(mean) ** 2 for mean in means.values())
+        else:
+            products = {j: np.zeros(len(self.windows[j].means) + 1) for j in means}
+        self._centres = None
         self.seconds += time.perf_counter() - began
         for j, mean in means.items():
             self.windows[j].move(mean, alphas[j], products[j])

@@ -14,6 +14,8 @@ import numpy as np
 from daskcluster.chunk import compute_dtype
 from daskcluster.chunkwise.data_statistics import refuse_rows
 from daskcluster.data.dataset import chosen_rows as rows_at
+from daskcluster.data.memory import ArrayDataset
+from daskcluster.data.weighted import array_weights
 from daskcluster.engine.engine import Placement
 from daskcluster.engine.memory import Footprint
 from daskcluster.engine.scaled import ScaledPlacement
@@ -44,6 +46,7 @@ from daskcluster.methods.kernel_kmeans.fit import (
     ready_rows,
     seed_of_start,
 )
+from daskcluster.methods.kernel_kmeans.graph import graph_footprint
 from daskcluster.methods.kernel_kmeans.minibatch.algorithm import (
     GramBatch,
     KernelSteps,
@@ -52,7 +55,7 @@ from daskcluster.methods.kernel_kmeans.minibatch.algorithm import (
     Window,
     minibatch_kernel,
 )
-from daskcluster.methods.kernel_kmeans.parameters import MINI_BATCH_KERNEL
+from daskcluster.methods.kernel_kmeans.parameters import MINI_BATCH_KERNEL, is_graph
 from daskcluster.methods.kmeans.fit import pass_flop
 from daskcluster.methods.minibatch.batches import ROOM_BYTES, Batches, held_bytes
 from daskcluster.methods.minibatch.chunkwise import Batch
@@ -250,6 +253,8 @@ class MiniBatchKernelFit(GramFit, BatchFit):
     name = "mini-batch-kernel"
     placement: Placement
     gram: GramFunction
+    drawn_from: Dataset
+    """Where batches come from: the dataset, or the rows in memory of a graph."""
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -260,6 +265,10 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         given = self.estimator.truncation
         return None if given is None or given is False else int(given)
 
+    def circumstances(self) -> Mapping[str, Any]:
+        """Return what batches depend on; those of a graph come from rows in memory."""
+        return {} if is_graph(self.estimator.kernel) else super().circumstances()
+
     def footprint(self) -> Footprint:
         """Return the memory that the fit needs."""
         return minibatch_footprint(self.dataset, vars(self.estimator), self.room_bytes)
@@ -267,7 +276,16 @@ class MiniBatchKernelFit(GramFit, BatchFit):
     def learn(self, rows: ScaledPlacement, stack: ExitStack) -> FitRun:
         """Return the best start, evaluated."""
         n, shapes = self.dataset.n_rows, BatchKernelState.shapes(self.n_clusters)
-        self.placement, self.gram = rows.placement, gram_of(self.estimator, rows)
+        self.placement, self.drawn_from = rows.placement, self.dataset
+        if is_graph(kernel := self.estimator.kernel):
+            self.gram = GramFunction(kernel, operator=self.with_graph(rows))
+            assert self.graph is not None
+            held, weights = ArrayDataset(self.graph.neighbourhoods.points), self.dataset.weights
+            self.drawn_from = held
+            if weights is not None:
+                self.drawn_from = held.with_weights(array_weights(weights, held.n_rows))
+        else:
+            self.gram = gram_of(self.estimator, rows)
         resumed = self.resumed(BatchKernelState, shapes, lambda state: state.check(n))
         return self.best_restart(
             resumed,
@@ -286,15 +304,20 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         made = end[0]
         self.stopped = made.steps.reason is StopReason.CALLBACK
         size = rows_per_step(self.dataset.n_rows, vars(self.estimator))
-        self.passes += -(-made.n_steps * size // self.dataset.n_rows)
+        if self.graph is None:  # else the rows are in memory
+            self.passes += -(-made.n_steps * size // self.dataset.n_rows)
         run = self.evaluated(*end)
         if self.restarts > 1:
             publish(self.callbacks, StartEnded(state.restart, self.restarts, run.found.inertia))
         return made, run
 
     def evaluated(self, made: StartState, sample: GramBatch, moving: MovingWindows) -> FitRun:
-        """Return one start, evaluated on all rows. One pass."""
+        """Return one start, evaluated on all rows. One pass, or none over a graph."""
         centres = moving.centres()
+        if self.graph is not None:
+            relative = centres.relative(np.arange(self.dataset.n_rows))
+            costs = nearest_of(relative, self.matrix.diagonal)[1]
+            return self.measured_on_graph(centres, made.steps, costs)
         costs = nearest_of(centres.relative(sample.rows), sample.diagonal)[1]
         return self.measured(self.placement, centres, made.steps, costs)
 
@@ -307,7 +330,7 @@ class MiniBatchKernelFit(GramFit, BatchFit):
                 return self._ended(resumed)
         seed = seed_of_start(self.seed, state.restart)
         with Batches(
-            self.dataset,
+            self.drawn_from,
             estimator.batch_size,
             seed,
             room_bytes=self.room_bytes,
@@ -357,7 +380,7 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         batches.refuse_bad(drawn)
         if self.method != "array" and np.count_nonzero(drawn.listed_weights()) < k:
             # Few rows have a weight, so choose them by the weights alone.
-            return self._batch_of(draw_rows(self.dataset, k, key))
+            return self._batch_of(draw_rows(self.drawn_from, k, key))
         return GramBatch.of(drawn, batches.rows_of_last(), self.gram, self.dtype)
 
     def _start(self, sample: GramBatch, seed: int) -> MovingWindows:
@@ -365,7 +388,7 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         if self.method == "array":
             first = given_centres(estimator.init, self.dataset, gram, self.n_clusters)
             points = join_points(first)
-            rows = self.dataset.take(points.indices) if points.rows is None else points.rows
+            rows = self.drawn_from.take(points.indices) if points.rows is None else points.rows
             norms = gram.diagonal(rows, points.indices)
         else:
             columns = partial(self.columns, sample)
@@ -398,13 +421,13 @@ class MiniBatchKernelFit(GramFit, BatchFit):
         """Return rows of these numbers, which are read again, in the form of a batch."""
         weights = self.dataset.weights
         weights = None if weights is None else np.asarray(weights, np.float64)[numbers]
-        batch = Batch(rows_at(self.dataset, numbers), np.arange(len(numbers)), weights)
+        batch = Batch(rows_at(self.drawn_from, numbers), np.arange(len(numbers)), weights)
         refuse_rows(batch.taken(), lambda position: int(numbers[position]), "")
         return GramBatch.of(batch, numbers, self.gram, self.dtype)
 
     def _points_of(self, numbers: np.ndarray) -> Points:
         """Return rows as points; number -1 - j stands for the j-th given centre."""
-        if self.gram.is_precomputed:
+        if self.gram.by_number:
             return Points(None, numbers)
         inside = numbers >= 0
         n_inside = int(inside.sum())
@@ -451,18 +474,25 @@ def minibatch_footprint(
     dataset: Dataset, parameters: Mapping[str, Any], room_bytes: int = ROOM_BYTES
 ) -> Footprint:
     """Return the memory that mini-batch kernel k-means needs."""
+    if is_graph(parameters["kernel"]):
+        return graph_footprint(dataset, parameters)
     points = most_points(dataset.n_rows, parameters)
     found = kernel_footprint(dataset, int(parameters["n_clusters"]), points)
     return replace(found, ahead_bytes=held_bytes(dataset, room_bytes))
 
 
 def plan_minibatch_fit(dataset: Dataset, parameters: Mapping[str, Any]) -> Plan:
-    """Return the projected cost of a `MiniBatchKernelKMeans` fit; `flop` is that of the last pass."""
+    """Return the projected cost of a `MiniBatchKernelKMeans` fit; `flop` is that of the last pass.
+
+    With the kernel of a graph, steps take no passes, because the rows are in memory.
+    """
     n, max_iter = dataset.n_rows, int(parameters["max_iter"])
     check_enough_rows(dataset, int(parameters["n_clusters"]))
     restarts = 1 if parameters["n_init"] == "auto" else int(parameters["n_init"])
     points, first = most_points(n, parameters), first_passes(parameters)
     per_start = -(-max_iter * rows_per_step(n, parameters) // n) + 2
+    if is_graph(parameters["kernel"]):
+        per_start, points = 0, n
     return Plan(
         seeding=str(parameters["init"]),
         passes_seeding=first,
@@ -492,14 +522,20 @@ class MiniBatchKernelKMeans(KernelEstimator):
         Number of clusters.
     kernel : str or callable, default "rbf"
         exp(-gamma |x - y|^2), exp(-gamma |x - y|_1), (gamma x.y + coef0)^degree, x.y, x.y of rows scaled to
-        length one. ``"precomputed"``: X is the symmetric matrix (n, n), in memory or not. A callable takes
-        two blocks of rows and returns the matrix of their values.
+        length one. ``"precomputed"``: X is the symmetric matrix (n, n), in memory or not. ``"knn"`` and
+        ``"heat"`` are kernels of the graph of nearest neighbours: D^-1 A D^-1 with A the adjacency matrix
+        (with loops, made symmetric) and D its row sums, and exp(-t L) with L = I - D^-1/2 A D^-1/2; the
+        rows must fit in memory. A callable takes two blocks of rows and returns the matrix of their values.
     gamma : float >= 0 or "auto", default "auto"
         ``"auto"`` is 1 / (4 times the sum of the features' variances), from one pass.
     degree : int >= 1, default 3
         Degree of the polynomial kernel.
     coef0 : float, default 1.0
-        Parameters of the polynomial kernel.
+        Constant term of the polynomial kernel.
+    n_neighbors : int >= 1, default 10
+        Neighbours of each row, including the row itself; for ``"knn"`` and ``"heat"``.
+    heat_time : float > 0, default 1.0
+        t of ``"heat"``.
     kernel_params : dict, optional
         Further arguments of a callable kernel.
     batch_size : int >= 1, default 1024
@@ -518,7 +554,7 @@ class MiniBatchKernelKMeans(KernelEstimator):
         As in `daskcluster.MiniBatchKMeans`.
     init : {"k-means++", "random"} or array, default "k-means++"
         How to choose the rows of a random sample whose images are the initial centres; or rows (k, d); or,
-        with a precomputed kernel, row numbers (k,).
+        with a precomputed kernel or that of a graph, row numbers (k,).
     n_local_trials : int >= 1, optional
         Candidates per centre of greedy k-means++; 1 is plain k-means++, as in the paper. By default
         2 + log(k), rounded down.
@@ -571,6 +607,12 @@ class MiniBatchKernelKMeans(KernelEstimator):
     before the first step. Inertia and labels take one pass at the end, with at most k (tau + b) Gram values
     per row. Memory: k (tau + b) rows twice, and the batches as in `daskcluster.MiniBatchKMeans`. With
     ``truncation=None``, the rows of all batches so far take the place of k (tau + b), each once a centre.
+
+    For a graph, rows are read once, and scikit-learn finds their nearest neighbours; the matrix is never
+    formed. A step with ``"knn"`` takes the edges of the rows in the batch and in the centres. A step with
+    ``"heat"`` costs as much as an iteration of `daskcluster.KernelKMeans`, whatever the batch size: a
+    product of the matrix with k columns, by a series of some twenty sparse products for t = 1. ``predict``,
+    K(x, x) and memory are as in `daskcluster.KernelKMeans`, so there is no ``transform`` or ``score``.
 
     B. Jourdan and G. Schwartzman, "Mini-batch kernel k-means" (2024), Algorithms 1 and 2. By default
     batches are drawn without replacement, pass after pass, as in `daskcluster.MiniBatchKMeans`.
