@@ -180,8 +180,8 @@ def convert(
         staging.commit(writer.documents())
     if n_incomplete:
         warnings.warn(
-            f"{n_incomplete:,} of {rows.n_rows - done:,} rows have NaN, which a fit refuses; open the output "
-            'with missing="drop" or missing="mean" (--missing).',
+            f"{n_incomplete:,} of {rows.n_rows - done:,} rows have NaN, which a fit refuses; open the "
+            'output with missing="drop" or missing="mean" (--missing).',
             UserWarning,
             stacklevel=2,
         )
